@@ -1,0 +1,673 @@
+//! The drainer's settings: what the webhook writes as flags and the sidecar reads back.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tracing::Level;
+
+use crate::address::AdminAddress;
+use crate::duration::{self, display};
+use crate::timing::{Durations, Timing};
+
+/// The port on which the drainer listens where nothing else is asked.
+pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(9902).expect("9902 is not zero");
+
+/// Where the drainer's emptyDir is mounted: its Unix socket and its marker.
+pub const RUN_DIR: &str = "/run/envoy-drainer";
+
+/// Where the kubelet reads a container's last words by default.
+/// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
+const TERMINATION_LOG: &str = "/dev/termination-log";
+
+/// All that `drainer serve` is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Where Envoy's admin interface is.
+    pub admin_address: AdminAddress,
+    /// The port for Envoy's hook.
+    pub port: NonZeroU16,
+    /// With the node's network, the drainer listens on 127.0.0.1 only.
+    pub host_network: bool,
+    /// The secret in the path of the hooks.
+    pub token: Token,
+    /// The timings of the drain.
+    pub timing: Timing,
+    /// So many connections may remain when the drain ends.
+    pub exit_at_connections: u64,
+    /// Listeners whose connections are not counted.
+    pub ignore_listeners: Vec<ListenerSelector>,
+    /// The pod's readiness probes, which connect to the end and must not pass for clients.
+    pub readiness_probes: Vec<ReadinessProbe>,
+    /// The directory of the Unix socket and the marker.
+    pub run_dir: PathBuf,
+    /// The file for the last words.
+    pub termination_log: PathBuf,
+    /// What is logged.
+    pub log_level: Level,
+}
+
+/// 64 bits that only the pod's manifest and its drainer know, as 16 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token(u64);
+
+/// A listener as a person names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenerSelector {
+    /// The port it is bound to.
+    Port(NonZeroU16),
+    /// Its `name` or its `stat_prefix`.
+    Name(String),
+}
+
+/// One readiness probe: where it connects, and how often. Written `8080/2s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadinessProbe {
+    /// The container port.
+    pub port: NonZeroU16,
+    /// `periodSeconds`; never zero.
+    pub period: Duration,
+}
+
+/// A text that is not what a setting wants: the value, and what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid {what} `{value}`: {wanted}")]
+pub struct InvalidValue {
+    what: &'static str,
+    value: String,
+    wanted: &'static str,
+}
+
+/// Everything that is wrong with a command line, a line each.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct InvalidArgs(Vec<String>);
+
+/// One flag of `drainer serve`. Its variable is `DRAINER_` and the name in capitals.
+struct Flag {
+    name: &'static str,
+    value: &'static str,
+    help: &'static str,
+}
+
+const HOST_NETWORK: &str = "host-network";
+
+const FLAGS: [Flag; 17] = [
+    flag(
+        "admin-address",
+        "ADDRESS",
+        "Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path, unix:@name",
+    ),
+    flag(
+        "token",
+        "HEX",
+        "the secret in the path of the hooks, 16 hexadecimal digits",
+    ),
+    flag("port", "PORT", "where to listen for Envoy's hook [9902]"),
+    flag(HOST_NETWORK, "", "listen on 127.0.0.1 only"),
+    flag(
+        "drain-delay",
+        "DURATION",
+        "serve on, healthy, before the drain starts [0s]",
+    ),
+    flag(
+        "min-drain-duration",
+        "DURATION",
+        "the drain never ends sooner [10s]",
+    ),
+    flag(
+        "drain-timeout",
+        "DURATION",
+        "the drain ends by then, whatever is left [1m0s]",
+    ),
+    flag(
+        "idle-exit",
+        "DURATION",
+        "end when only idle HTTP connections were left for so long; off waits for them [7s]",
+    ),
+    flag(
+        "quiet-period",
+        "DURATION",
+        "end only when no new connection came for so long [3s]",
+    ),
+    flag(
+        "exit-at-connections",
+        "N",
+        "so many connections may remain [0]",
+    ),
+    flag(
+        "ignore-listeners",
+        "LIST",
+        "names or ports of listeners not to count, by commas",
+    ),
+    flag(
+        "readiness-probes",
+        "LIST",
+        "port/period of the pod's readiness probes, by commas, like 8080/2s",
+    ),
+    flag(
+        "poll-interval",
+        "DURATION",
+        "the pause between two looks at Envoy [250ms]",
+    ),
+    flag(
+        "run-dir",
+        "DIR",
+        "the directory of the socket and the marker [/run/envoy-drainer]",
+    ),
+    flag(
+        "termination-log",
+        "FILE",
+        "the file for the last words [/dev/termination-log]",
+    ),
+    flag(
+        "log-level",
+        "LEVEL",
+        "error, warn, info, debug or trace [info]",
+    ),
+    flag("help", "", "print this"),
+];
+
+const fn flag(name: &'static str, value: &'static str, help: &'static str) -> Flag {
+    Flag { name, value, help }
+}
+
+/// Describes the flags of `drainer serve`, a line each.
+#[must_use]
+pub fn flags_help() -> String {
+    let line = |f: &Flag| format!("  --{:<32}{}\n", format!("{} {}", f.name, f.value), f.help);
+    FLAGS.iter().map(line).collect()
+}
+
+// === impl Config ===
+
+impl Config {
+    /// A configuration with the product's defaults.
+    #[must_use]
+    pub fn new(admin_address: AdminAddress, token: Token) -> Self {
+        Self {
+            admin_address,
+            port: DEFAULT_PORT,
+            host_network: false,
+            token,
+            timing: Timing::default(),
+            exit_at_connections: 0,
+            ignore_listeners: Vec::new(),
+            readiness_probes: Vec::new(),
+            run_dir: RUN_DIR.into(),
+            termination_log: TERMINATION_LOG.into(),
+            log_level: Level::INFO,
+        }
+    }
+
+    /// The flags that [`Config::parse`] reads back as this configuration. All timings are written
+    /// out, since `kubectl describe` shows them; of the rest what differs from the default.
+    #[must_use]
+    pub fn args(&self) -> Vec<String> {
+        let Self {
+            admin_address,
+            port,
+            host_network,
+            token,
+            timing,
+            exit_at_connections,
+            ignore_listeners,
+            readiness_probes,
+            run_dir,
+            termination_log,
+            log_level,
+        } = self;
+        let Durations {
+            drain_delay,
+            min_drain_duration,
+            drain_timeout,
+            idle_exit,
+            quiet_period,
+            poll_interval,
+        } = **timing;
+        let standard = Self::new(admin_address.clone(), *token);
+        let mut args = Vec::new();
+        let mut push =
+            |name: &str, value: &dyn fmt::Display| args.push(format!("--{name}={value}"));
+        push("admin-address", admin_address);
+        push("token", token);
+        push("port", port);
+        push("drain-delay", &display(drain_delay));
+        push("min-drain-duration", &display(min_drain_duration));
+        push("drain-timeout", &display(drain_timeout));
+        match idle_exit {
+            Some(idle_exit) => push("idle-exit", &display(idle_exit)),
+            None => push("idle-exit", &"off"),
+        }
+        push("quiet-period", &display(quiet_period));
+        push("poll-interval", &display(poll_interval));
+        if *exit_at_connections != standard.exit_at_connections {
+            push("exit-at-connections", exit_at_connections);
+        }
+        if !ignore_listeners.is_empty() {
+            push("ignore-listeners", &joined(ignore_listeners));
+        }
+        if !readiness_probes.is_empty() {
+            push("readiness-probes", &joined(readiness_probes));
+        }
+        if *run_dir != standard.run_dir {
+            push("run-dir", &run_dir.display());
+        }
+        if *termination_log != standard.termination_log {
+            push("termination-log", &termination_log.display());
+        }
+        if *log_level != standard.log_level {
+            push("log-level", &log_level.as_str().to_ascii_lowercase());
+        }
+        if *host_network {
+            args.push(format!("--{HOST_NETWORK}"));
+        }
+        args
+    }
+
+    /// Reads the flags of `drainer serve`, and from `env` what they leave out.
+    ///
+    /// # Errors
+    /// All that is wrong, in one error.
+    pub fn parse(
+        args: impl IntoIterator<Item = OsString>,
+        env: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, InvalidArgs> {
+        let mut given = Given::read(args, env);
+        let admin_address = given.required("admin-address", str::parse::<AdminAddress>);
+        let token = given.required("token", str::parse::<Token>);
+        let (admin_address, token) = match (admin_address, token) {
+            (Some(admin_address), Some(token)) => (admin_address, token),
+            // Read on with stand-ins, to tell the other errors too; `finish` refuses the result.
+            (address, token) => (
+                address.unwrap_or(AdminAddress::Abstract(String::new())),
+                token.unwrap_or(Token(0)),
+            ),
+        };
+        let mut config = Self::new(admin_address, token);
+        let mut durations = *config.timing;
+        let Durations {
+            drain_delay,
+            min_drain_duration,
+            drain_timeout,
+            idle_exit,
+            quiet_period,
+            poll_interval,
+        } = &mut durations;
+        given.set("port", port, &mut config.port);
+        given.set(HOST_NETWORK, str::parse::<bool>, &mut config.host_network);
+        given.set("drain-delay", duration::parse, drain_delay);
+        given.set("min-drain-duration", duration::parse, min_drain_duration);
+        given.set("drain-timeout", duration::parse, drain_timeout);
+        given.set("idle-exit", parse_idle_exit, idle_exit);
+        given.set("quiet-period", duration::parse, quiet_period);
+        given.set("poll-interval", duration::parse, poll_interval);
+        given.set(
+            "exit-at-connections",
+            str::parse::<u64>,
+            &mut config.exit_at_connections,
+        );
+        given.set(
+            "ignore-listeners",
+            parse_listeners,
+            &mut config.ignore_listeners,
+        );
+        given.set(
+            "readiness-probes",
+            list::<ReadinessProbe>,
+            &mut config.readiness_probes,
+        );
+        given.set("run-dir", str::parse::<PathBuf>, &mut config.run_dir);
+        given.set(
+            "termination-log",
+            str::parse::<PathBuf>,
+            &mut config.termination_log,
+        );
+        given.set("log-level", str::parse::<Level>, &mut config.log_level);
+        match Timing::try_new(durations) {
+            Ok(timing) => config.timing = timing,
+            Err(misfits) => given.errors.extend(misfits.iter().map(ToString::to_string)),
+        }
+        given.finish(config)
+    }
+
+    /// The path of Envoy's hook.
+    #[must_use]
+    pub fn hook_path(&self) -> String {
+        format!("/drained/{}", self.token)
+    }
+
+    /// The Unix socket through which `drain` and `status` reach the drainer.
+    #[must_use]
+    pub fn socket(&self) -> AdminAddress {
+        socket_in(&self.run_dir)
+    }
+}
+
+/// The drainer's own Unix socket in its directory.
+pub(crate) fn socket_in(run_dir: &std::path::Path) -> AdminAddress {
+    AdminAddress::Path(run_dir.join("drainer.sock"))
+}
+
+fn joined(items: &[impl fmt::Display]) -> String {
+    let shown: Vec<_> = items.iter().map(ToString::to_string).collect();
+    shown.join(",")
+}
+
+fn port(text: &str) -> Result<NonZeroU16, InvalidValue> {
+    text.parse()
+        .map_err(|_| invalid("port", text, "a number from 1 to 65535"))
+}
+
+/// Reads `idle-exit`: a duration, or `off`.
+///
+/// # Errors
+/// For anything else.
+pub fn parse_idle_exit(text: &str) -> Result<Option<Duration>, InvalidValue> {
+    match text {
+        "off" => Ok(None),
+        text => duration::parse(text)
+            .map(Some)
+            .map_err(|_| invalid("duration", text, "write it like 7s, 1m30s or 400ms, or off")),
+    }
+}
+
+/// Reads `ignore-listeners`: names or ports, separated by commas.
+///
+/// # Errors
+/// For the first entry that is neither.
+pub fn parse_listeners(text: &str) -> Result<Vec<ListenerSelector>, InvalidValue> {
+    list(text)
+}
+
+fn list<T: FromStr>(text: &str) -> Result<Vec<T>, T::Err> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    text.split(',').map(|item| item.trim().parse()).collect()
+}
+
+fn invalid(what: &'static str, value: &str, wanted: &'static str) -> InvalidValue {
+    let value = value.to_owned();
+    InvalidValue {
+        what,
+        value,
+        wanted,
+    }
+}
+
+// === impl Token ===
+
+impl Token {
+    /// The token of these 64 bits.
+    #[must_use]
+    pub fn new(bits: u64) -> Self {
+        Self(bits)
+    }
+}
+
+impl FromStr for Token {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        Some(text)
+            .filter(|text| text.len() == 16 && text.bytes().all(hex))
+            .and_then(|text| u64::from_str_radix(text, 16).ok())
+            .map(Self)
+            .ok_or_else(|| invalid("token", text, "16 digits of 0-9 and a-f"))
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+// === impl ListenerSelector ===
+
+impl FromStr for ListenerSelector {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        if text.is_empty() || text.contains(',') {
+            return Err(invalid("listener", text, "a name or a port"));
+        }
+        if text.bytes().all(|b| b.is_ascii_digit()) {
+            return port(text).map(Self::Port);
+        }
+        Ok(Self::Name(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ListenerSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port(port) => port.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+// === impl ReadinessProbe ===
+
+impl FromStr for ReadinessProbe {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        text.split_once('/')
+            .and_then(|(port, period)| {
+                let port = port.parse().ok()?;
+                let period = duration::parse(period).ok().filter(|p| !p.is_zero())?;
+                Some(Self { port, period })
+            })
+            .ok_or_else(|| invalid("readiness probe", text, "a port and a period like 8080/2s"))
+    }
+}
+
+impl fmt::Display for ReadinessProbe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.port, display(self.period))
+    }
+}
+
+/// The values given for flags, and what was found wrong so far.
+struct Given {
+    values: BTreeMap<&'static str, String>,
+    errors: Vec<String>,
+}
+
+// === impl Given ===
+
+impl Given {
+    fn read(
+        args: impl IntoIterator<Item = OsString>,
+        env: impl Fn(&str) -> Option<OsString>,
+    ) -> Self {
+        let mut given = Self {
+            values: BTreeMap::new(),
+            errors: Vec::new(),
+        };
+        for flag in &FLAGS {
+            if let Some(value) = env(&variable(flag.name)) {
+                given.insert(flag.name, value);
+            }
+        }
+        let mut parser = lexopt::Parser::from_args(args);
+        loop {
+            let step = match parser.next() {
+                Ok(None) => return given,
+                Ok(Some(lexopt::Arg::Long(name))) => {
+                    match FLAGS.iter().find(|flag| flag.name == name) {
+                        Some(flag) if flag.value.is_empty() => {
+                            let value = parser.optional_value().unwrap_or_else(|| "true".into());
+                            Ok((flag.name, value))
+                        }
+                        Some(flag) => parser.value().map(|value| (flag.name, value)),
+                        None => Err(format!("unknown flag `--{name}`").into()),
+                    }
+                }
+                Ok(Some(other)) => Err(other.unexpected()),
+                Err(error) => Err(error),
+            };
+            match step {
+                Ok((name, value)) => given.insert(name, value),
+                Err(error) => {
+                    given.errors.push(error.to_string());
+                    // Else its value would be taken for an argument of its own.
+                    let _ = parser.optional_value();
+                }
+            }
+        }
+    }
+
+    fn insert(&mut self, name: &'static str, value: OsString) {
+        match value.into_string() {
+            Ok(value) => drop(self.values.insert(name, value)),
+            Err(value) => self.errors.push(format!("--{name} {value:?} is not UTF-8")),
+        }
+    }
+
+    fn set<T, E: fmt::Display>(
+        &mut self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+        into: &mut T,
+    ) {
+        let Some(value) = self.values.get(name) else {
+            return;
+        };
+        match parse(value) {
+            Ok(value) => *into = value,
+            Err(error) => self.errors.push(format!("--{name} `{value}`: {error}")),
+        }
+    }
+
+    fn required<T, E: fmt::Display>(
+        &mut self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        if !self.values.contains_key(name) {
+            self.errors.push(format!("--{name} is missing"));
+        }
+        let mut value = None;
+        self.set(name, |text| parse(text).map(Some), &mut value);
+        value
+    }
+
+    fn finish(self, config: Config) -> Result<Config, InvalidArgs> {
+        if self.errors.is_empty() {
+            Ok(config)
+        } else {
+            Err(InvalidArgs(self.errors))
+        }
+    }
+}
+
+/// The environment variable of a flag.
+fn variable(flag: &str) -> String {
+    format!("DRAINER_{}", flag.replace('-', "_").to_ascii_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str], env: &[(&str, &str)]) -> Result<Config, InvalidArgs> {
+        let env = |name: &str| {
+            let found = env.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).into())
+        };
+        Config::parse(args.iter().map(OsString::from), env)
+    }
+
+    fn config() -> Config {
+        Config::new("127.0.0.1:9901".parse().unwrap(), Token::new(0xc0ffee))
+    }
+
+    fn round_trip(config: &Config) {
+        let args = config.args();
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        assert_eq!(parse(&args, &[]).as_ref(), Ok(config), "{args:?}");
+    }
+
+    #[test]
+    fn a_config_survives_the_trip_through_its_args() {
+        round_trip(&config());
+        round_trip(&Config {
+            admin_address: "unix:@admin".parse().unwrap(),
+            port: NonZeroU16::MAX,
+            host_network: true,
+            token: Token::new(u64::MAX),
+            timing: Timing::try_new(Durations {
+                drain_delay: Duration::from_millis(1500),
+                min_drain_duration: Duration::ZERO,
+                drain_timeout: Duration::from_secs(3600),
+                idle_exit: None,
+                quiet_period: Duration::ZERO,
+                poll_interval: Duration::from_micros(1),
+            })
+            .unwrap(),
+            exit_at_connections: 7,
+            ignore_listeners: parse_listeners("8001, probes,0.0.0.0_80").unwrap(),
+            readiness_probes: vec!["8080/2s".parse().unwrap(), "9/1m0s".parse().unwrap()],
+            run_dir: "/tmp/a b".into(),
+            termination_log: "/tmp/log".into(),
+            log_level: Level::DEBUG,
+        });
+    }
+
+    #[test]
+    fn a_flag_wins_over_its_variable() {
+        let flags = [
+            "--admin-address=127.0.0.1:1",
+            "--token=0000000000000001",
+            "--port",
+            "7",
+        ];
+        let env = [("DRAINER_PORT", "8"), ("DRAINER_IDLE_EXIT", "off")];
+        let config = parse(&flags, &env).unwrap();
+        assert_eq!(config.port.get(), 7);
+        assert_eq!(config.timing.idle_exit, None);
+    }
+
+    #[test]
+    fn all_errors_are_told_at_once() {
+        let flags = [
+            "--token=xyz",
+            "--bogus=3",
+            "--drain-timeout=5s",
+            "--ignore-listeners=web,0",
+            "--readiness-probes=80/0s",
+            "stray",
+        ];
+        let told = parse(&flags, &[]).unwrap_err().to_string();
+        assert_eq!(
+            told.lines().collect::<Vec<_>>(),
+            [
+                "unknown flag `--bogus`",
+                "unexpected argument \"stray\"",
+                "--admin-address is missing",
+                "--token `xyz`: invalid token `xyz`: 16 digits of 0-9 and a-f",
+                "--ignore-listeners `web,0`: invalid port `0`: a number from 1 to 65535",
+                "--readiness-probes `80/0s`: invalid readiness probe `80/0s`: a port and a period like 8080/2s",
+                "drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_flag_is_described() {
+        let help = flags_help();
+        for arg in config().args() {
+            let name = arg.split('=').next().unwrap();
+            assert!(help.contains(&format!("  {name} ")), "{name}");
+        }
+    }
+}

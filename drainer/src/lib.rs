@@ -1,0 +1,10 @@
+//! The sidecar of envoy-drainer, and the contract that the webhook writes: its flags and its paths.
+
+pub mod address;
+pub mod config;
+pub mod duration;
+pub mod timing;
+
+pub use address::AdminAddress;
+pub use config::{Config, ListenerSelector, ReadinessProbe, Token};
+pub use timing::{Durations, Timing};

@@ -1,0 +1,3 @@
+//! The drainer's command line.
+
+fn main() {}

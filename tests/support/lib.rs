@@ -1,0 +1,1 @@
+//! What the tests, the demo and the benchmarks share.

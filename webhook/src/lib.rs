@@ -1,0 +1,1 @@
+//! The admission webhook of envoy-drainer and its command line.

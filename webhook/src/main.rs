@@ -1,0 +1,3 @@
+//! `envoy-drainer`: the admission webhook and its command line.
+
+fn main() {}
