@@ -28,6 +28,8 @@ pub enum Ending {
     None,
     /// Envoy's hook is alone so far: wait for another until then.
     PerhapsEnvoy {
+        /// When its hook came.
+        since: Instant,
         /// When it is no longer just the other hook that is late.
         until: Instant,
     },
@@ -72,7 +74,7 @@ impl Came {
                 since: envoy.min(drainer),
             },
             (Some(since), None) => match since + LONE_ENVOY {
-                until if now < until => Ending::PerhapsEnvoy { until },
+                until if now < until => Ending::PerhapsEnvoy { since, until },
                 _ => Ending::Envoy { since },
             },
             (None, Some(drainer)) => match drainer + LONE_DRAINER {
@@ -93,7 +95,10 @@ mod tests {
         let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
         let pod = |seconds| Ending::Pod { since: at(seconds) };
         let envoy = |seconds| Ending::Envoy { since: at(seconds) };
-        let perhaps_envoy = |seconds| Ending::PerhapsEnvoy { until: at(seconds) };
+        let perhaps_envoy = |since, until| Ending::PerhapsEnvoy {
+            since: at(since),
+            until: at(until),
+        };
         let perhaps_drainer = |seconds| Ending::PerhapsDrainer { until: at(seconds) };
         // Envoy's hook, the drainer's hook, SIGTERM, now
         let table = [
@@ -105,8 +110,8 @@ mod tests {
             (Some(5.0), None, Some(4.0), 5.0, pod(4.0)),
             (Some(5.0), None, Some(5.5), 5.5, pod(5.0)),
             (Some(3.0), Some(2.0), Some(1.0), 3.0, pod(1.0)),
-            (Some(1.0), None, None, 1.0, perhaps_envoy(4.0)),
-            (Some(1.0), None, None, 3.999, perhaps_envoy(4.0)),
+            (Some(1.0), None, None, 1.0, perhaps_envoy(1.0, 4.0)),
+            (Some(1.0), None, None, 3.999, perhaps_envoy(1.0, 4.0)),
             (Some(1.0), None, None, 4.0, envoy(1.0)),
             (None, Some(1.0), None, 1.0, perhaps_drainer(11.0)),
             (None, Some(1.0), None, 11.0, Ending::Drainer),

@@ -290,7 +290,10 @@ mod tests {
     use super::*;
     use crate::config::parse_listeners;
 
-    fn count(stats: &[(&str, u64)], ignored: &str) -> Count {
+    /// Statistics as a table holds them.
+    type Shown<'a> = &'a [(&'a str, u64)];
+
+    fn count(stats: Shown<'_>, ignored: &str) -> Count {
         let entry = |(name, value): &(&str, u64)| format!(r#"{{"name":"{name}","value":{value}}}"#);
         let entries: Vec<_> = stats.iter().map(entry).collect();
         let body = format!(
@@ -313,7 +316,7 @@ mod tests {
         ("server.live", 1),
     ];
 
-    fn open(stats: &[(&str, u64)], ignored: &str) -> Open {
+    fn open(stats: Shown<'_>, ignored: &str) -> Open {
         match count(&[&CANARIES, stats].concat(), ignored) {
             Count::Listeners(open) => open,
             other => panic!("{other:?}"),
@@ -382,7 +385,7 @@ mod tests {
 
     #[test]
     fn names_that_look_like_the_excluded_count() {
-        let table: [(&[(&str, u64)], u64); 7] = [
+        let table: [(Shown<'_>, u64); 7] = [
             (&[("listener.my_admin.downstream_cx_active", 2)], 2),
             (&[("listener.admin.x.downstream_cx_active", 2)], 2),
             (&[("listener.worker_1.downstream_cx_active", 2)], 2),
@@ -432,7 +435,7 @@ mod tests {
         let web_bears = ("listener.0.0.0.0_80.http.in.downstream_rq_completed", 1);
         let own_bears = ("listener.127.0.0.1_81.http.out.downstream_rq_completed", 1);
         let own_shares = ("listener.127.0.0.1_81.http.in.downstream_rq_completed", 1);
-        let table: [(&str, &[(&str, u64)], Http); 8] = [
+        let table: [(&str, Shown<'_>, Http); 8] = [
             (
                 "all HTTP, one request, one upgrade",
                 &[

@@ -1,9 +1,10 @@
 //! When a drain ends: the exit rules, decided on what the looks at Envoy have shown.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::config::ReadinessProbe;
@@ -12,7 +13,7 @@ use crate::stats::{Count, Http, Open};
 use crate::timing::Timing;
 
 /// Why a drain ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// Nothing was left, or no more than was allowed to.
@@ -91,6 +92,19 @@ const REFUSAL_PAUSE: Duration = Duration::from_millis(300);
 
 /// `server.total_connections` is written once in a flush interval: what is later by this is new.
 const FLUSH_MARGIN: Duration = Duration::from_secs(1);
+
+// === impl Outcome ===
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Drained => "drained",
+            Self::Idle => "idle",
+            Self::Gone => "gone",
+            Self::Deadline => "deadline",
+        })
+    }
+}
 
 // === impl Quiet ===
 
@@ -178,10 +192,16 @@ impl Record {
         }
     }
 
-    /// What the last look has shown.
+    /// Returns true if the last look has shown that Envoy's health is not failed.
     #[must_use]
-    pub fn last(&self) -> Option<&Seen> {
-        self.last.as_ref()
+    pub fn is_live(&self) -> bool {
+        matches!(
+            &self.last,
+            Some(Seen::Counted(Count::Listeners(Open {
+                live: Some(true),
+                ..
+            })))
+        )
     }
 
     /// How long after the start few enough connections were left for good; `None` if more are.
@@ -226,7 +246,7 @@ impl Record {
 
     /// For how long few enough connections must have been seen.
     fn certainty(&self, rules: &Rules) -> Duration {
-        match self.last() {
+        match &self.last {
             Some(Seen::Counted(Count::Server { .. })) => rules.flush_interval.0 + FLUSH_MARGIN,
             _ => SECOND_LOOK,
         }
@@ -398,7 +418,7 @@ mod tests {
                 "zero, but unknown between two looks, until 30 s",
                 Looks::new(|s| match s {
                     30.0.. => idle(0),
-                    _ if (s * 1000.0) as u64 % 500 == 0 => unknown(),
+                    _ if ((s * 1000.0) as u64).is_multiple_of(500) => unknown(),
                     _ => idle(1),
                 }),
                 Some((30.05, Drained)),
