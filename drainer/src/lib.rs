@@ -16,6 +16,7 @@
 //! ```
 
 pub mod address;
+mod caller;
 pub mod config;
 pub mod delay;
 pub mod drain;

@@ -1,24 +1,17 @@
 //! Where the hooks wait: HTTP for the kubelet on a port, and on a Unix socket for `drain` and `status`.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::rt::{Read, Write};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode, header};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
+use crate::caller::{Answer, Caller, Request};
 use crate::config::Token;
 use crate::ending::{Came, LONE_DRAINER};
 use crate::progress::{Phase, Progress, released};
@@ -65,21 +58,17 @@ enum Route {
     NotFound,
 }
 
+const OK: &str = "200 OK";
+
 /// The path of the drainer's own hook.
 pub(crate) const DRAIN: &str = "/drain";
 
 /// The path of the status.
 pub(crate) const STATUS: &str = "/status";
 
-/// A caller says what it wants in its first packet; whoever does not is no hook.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Callers at once; others wait to be accepted. The kubelet comes once for each container, and
 /// whoever does not know the token is gone after its head.
 const MAX_CALLERS: usize = 2048;
-
-/// The least that hyper takes; a hook's request has 200 bytes.
-const BUFFER: usize = 8192;
 
 /// `accept` fails for want of memory or files: trying again at once would only burn the CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -120,11 +109,11 @@ impl Server {
                 () = &mut shutdown => break,
                 _ = connections.join_next(), if !connections.is_empty() => continue,
                 tcp = tcp.accept() => tcp.map(|(stream, _)| {
-                    let serve = server.clone().serve(TokioIo::new(stream), Door::Tcp, caller);
+                    let serve = server.clone().serve(stream, Door::Tcp, caller);
                     connections.spawn(serve)
                 }),
                 unix = unix.accept() => unix.map(|(stream, _)| {
-                    let serve = server.clone().serve(TokioIo::new(stream), Door::Unix, caller);
+                    let serve = server.clone().serve(stream, Door::Unix, caller);
                     connections.spawn(serve)
                 }),
             };
@@ -139,28 +128,18 @@ impl Server {
         }
     }
 
-    async fn serve<S>(self: Arc<Self>, stream: S, door: Door, _caller: OwnedSemaphorePermit)
+    async fn serve<S>(self: Arc<Self>, stream: S, door: Door, _slot: OwnedSemaphorePermit)
     where
-        S: Read + Write + Unpin,
+        S: AsyncRead + AsyncWrite + Unpin,
     {
-        let service = service_fn(|request: Request<Incoming>| {
-            let route = self.route(door, request.method(), request.uri().path());
-            let server = self.clone();
-            async move { Ok::<_, Infallible>(server.answer(route).await) }
-        });
-        let served = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
-            .max_buf_size(BUFFER)
-            .keep_alive(false)
-            .serve_connection(stream, service)
-            .await;
-        if let Err(error) = served {
-            debug!(%error, "A caller went away");
+        if let Some(caller) = Caller::read(stream).await {
+            let route = self.route(door, &caller.request);
+            caller.answer(self.answer(route)).await;
         }
     }
 
-    fn route(&self, door: Door, method: &Method, path: &str) -> Route {
+    fn route(&self, door: Door, request: &Request) -> Route {
+        let Request { method, path } = request;
         let hook = path.strip_prefix("/drained/").map(|rest| {
             let (token, container) = match rest.split_once('/') {
                 Some((token, container)) => (token, Some(container)),
@@ -174,7 +153,7 @@ impl Server {
                 (Ok(_), Some(_)) => Route::ContainerHook,
             }
         });
-        let route = match (hook, path, door) {
+        let route = match (hook, path.as_str(), door) {
             (Some(hook), ..) => hook,
             (None, STATUS, _) => Route::Status,
             (None, DRAIN, Door::Unix) => Route::DrainerHook,
@@ -182,12 +161,12 @@ impl Server {
         };
         match route {
             Route::NotFound | Route::Forbidden => route,
-            _ if method != Method::GET => Route::NotAllowed,
+            _ if method != "GET" => Route::NotAllowed,
             _ => route,
         }
     }
 
-    async fn answer(&self, route: Route) -> Response<Full<Bytes>> {
+    async fn answer(&self, route: Route) -> Answer {
         match route {
             Route::EnvoyHook => {
                 let progress = self.come(|came, now| came.envoy_hook.get_or_insert(now));
@@ -203,14 +182,14 @@ impl Server {
                 let begun = underway.wait_for(|now| now.phase != Phase::Idle);
                 // Its container is restarted alone: nothing will come.
                 if timeout(LONE_DRAINER, begun).await.is_err() {
-                    return text(StatusCode::OK, "nothing ends\n");
+                    return Answer::text(OK, "nothing ends\n");
                 }
                 self.release(progress).await
             }
             Route::Status => self.status(),
-            Route::Forbidden => text(StatusCode::FORBIDDEN, "wrong token\n"),
-            Route::NotAllowed => text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n"),
-            Route::NotFound => text(StatusCode::NOT_FOUND, "not found\n"),
+            Route::Forbidden => Answer::text("403 Forbidden", "wrong token\n"),
+            Route::NotAllowed => Answer::text("405 Method Not Allowed", "only GET\n"),
+            Route::NotFound => Answer::text("404 Not Found", "not found\n"),
         }
     }
 
@@ -226,32 +205,24 @@ impl Server {
         progress
     }
 
-    async fn release(&self, mut progress: watch::Receiver<Progress>) -> Response<Full<Bytes>> {
+    async fn release(&self, mut progress: watch::Receiver<Progress>) -> Answer {
         released(&mut progress).await;
-        text(StatusCode::OK, "drained\n")
+        Answer::text(OK, "drained\n")
     }
 
-    fn status(&self) -> Response<Full<Bytes>> {
+    fn status(&self) -> Answer {
         match serde_json::to_vec(&*self.progress.borrow()) {
-            Ok(body) => answer(StatusCode::OK, "application/json", body.into()),
+            Ok(body) => Answer {
+                status: OK,
+                kind: "application/json",
+                body,
+            },
             Err(error) => {
                 warn!(%error, "Cannot show the status");
-                text(StatusCode::INTERNAL_SERVER_ERROR, "no status\n")
+                Answer::text("500 Internal Server Error", "no status\n")
             }
         }
     }
-}
-
-fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
-    answer(status, "text/plain", Bytes::from_static(body.as_bytes()))
-}
-
-fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body));
-    *response.status_mut() = status;
-    let kind = header::HeaderValue::from_static(kind);
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
 }
 
 #[cfg(test)]
@@ -267,50 +238,57 @@ mod tests {
         );
         let hook = "/drained/0000000000000abc";
         let table = [
-            (Door::Tcp, Method::GET, hook, Route::EnvoyHook),
-            (Door::Unix, Method::GET, hook, Route::EnvoyHook),
-            (Door::Tcp, Method::POST, hook, Route::NotAllowed),
+            (Door::Tcp, "GET", hook, Route::EnvoyHook),
+            (Door::Unix, "GET", hook, Route::EnvoyHook),
+            (Door::Tcp, "POST", hook, Route::NotAllowed),
             (
                 Door::Tcp,
-                Method::GET,
+                "GET",
                 "/drained/0000000000000abc/app",
                 Route::ContainerHook,
             ),
             (
                 Door::Tcp,
-                Method::GET,
+                "GET",
                 "/drained/0000000000000abc/",
                 Route::NotFound,
             ),
             (
                 Door::Tcp,
-                Method::GET,
+                "GET",
                 "/drained/0000000000000abd",
                 Route::Forbidden,
             ),
             (
                 Door::Tcp,
-                Method::GET,
+                "GET",
                 "/drained/0000000000000abd/app",
                 Route::Forbidden,
             ),
             (
                 Door::Tcp,
-                Method::POST,
+                "POST",
                 "/drained/0000000000000abd",
                 Route::Forbidden,
             ),
-            (Door::Tcp, Method::GET, "/drained/abc", Route::Forbidden),
-            (Door::Tcp, Method::GET, "/drained/", Route::Forbidden),
-            (Door::Tcp, Method::GET, "/drained", Route::NotFound),
-            (Door::Tcp, Method::GET, "/drain", Route::NotFound),
-            (Door::Unix, Method::GET, "/drain", Route::DrainerHook),
-            (Door::Unix, Method::POST, "/drain", Route::NotAllowed),
-            (Door::Tcp, Method::GET, "/status", Route::Status),
-            (Door::Tcp, Method::GET, "/", Route::NotFound),
+            (Door::Tcp, "GET", "/drained/abc", Route::Forbidden),
+            (Door::Tcp, "GET", "/drained/", Route::Forbidden),
+            (Door::Tcp, "GET", "/drained", Route::NotFound),
+            (Door::Tcp, "GET", "/drain", Route::NotFound),
+            (Door::Unix, "GET", "/drain", Route::DrainerHook),
+            (Door::Unix, "POST", "/drain", Route::NotAllowed),
+            (Door::Tcp, "GET", "/status", Route::Status),
+            (Door::Tcp, "GET", "/", Route::NotFound),
         ];
         for (door, method, path, want) in table {
-            let route = server.route(door, &method, path);
+            let (method, path) = (method.to_owned(), path.to_owned());
+            let route = server.route(
+                door,
+                &Request {
+                    method: method.clone(),
+                    path: path.clone(),
+                },
+            );
             assert_eq!(route, want, "{method} {path} by {door:?}");
         }
     }

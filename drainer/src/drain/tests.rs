@@ -359,7 +359,8 @@ async fn a_hung_envoys_hook_returns_before_three_seconds() {
 async fn the_drainer_alone_touches_nothing() {
     use Who::{Drainer, Sigterm};
     let busy = |_| Mood::Busy(1);
-    let table: [(fn(f64) -> Mood, &[(f64, Who)], &[&str]); 6] = [
+    type Row<'a> = (fn(f64) -> Mood, &'a [(f64, Who)], &'a [&'a str]);
+    let table: [Row<'_>; 6] = [
         (busy, &[(1.0, Drainer)], &["11 Drainer returns"]),
         // A new image: its hook, then SIGTERM.
         (
