@@ -7,6 +7,8 @@ pub mod envoy;
 pub mod http;
 pub mod installed;
 pub mod listener;
+pub mod load;
 pub mod port;
 pub mod process;
+pub mod service;
 pub mod upstream;

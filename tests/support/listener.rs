@@ -36,9 +36,12 @@ pub struct Listener {
     idle_timeout: Option<Duration>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Protocol {
+/// What a listener understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 and HTTP/2 without TLS.
     Http,
+    /// Bytes.
     Tcp,
 }
 
