@@ -1,1 +1,3 @@
 //! The admission webhook of envoy-drainer and its command line.
+
+pub mod admission;
