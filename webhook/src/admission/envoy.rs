@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    fn found(spec: Value, named: Option<&str>) -> Result<(String, FoundBy), Notice> {
+    fn found(spec: &Value, named: Option<&str>) -> Result<(String, FoundBy), Notice> {
         let pod = json!({ "spec": spec }).to_string();
         let pod = PodView::decode(&pod).unwrap();
         find(&pod, named).map(|(envoy, container)| {
@@ -220,7 +220,7 @@ mod tests {
         for (containers, named, name, by) in table {
             let want = Ok((name.to_owned(), by));
             assert_eq!(
-                found(spec(containers), named),
+                found(&spec(containers), named),
                 want,
                 "{containers} {named:?}"
             );
@@ -269,13 +269,13 @@ mod tests {
         ];
         for (containers, named, code, detail) in table {
             assert_eq!(
-                found(spec(containers), named),
+                found(&spec(containers), named),
                 Err(code.about(detail)),
                 "{containers}"
             );
         }
         let nothing =
             Err(Code::NoEnvoy.about("no Envoy is known among the pod's containers: none"));
-        assert_eq!(found(Value::Null, None), nothing);
+        assert_eq!(found(&Value::Null, None), nothing);
     }
 }

@@ -11,7 +11,8 @@ use super::view::{Container, PodView, Probe};
 /// <https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/>
 const DEFAULT_PERIOD: u32 = 10;
 
-/// Lists the readiness probes that connect to a port. Whether it is a listener's the drainer sees.
+/// Lists the readiness probes that connect to a port, two alike as two. Whether the port is a
+/// listener's the drainer sees.
 pub(super) fn readiness(pod: &PodView<'_>) -> Vec<ReadinessProbe> {
     let mut probes = Vec::new();
     for (_, container) in pod.staying() {
@@ -38,8 +39,8 @@ mod tests {
 
     use super::*;
 
-    fn shown(containers: Value) -> Vec<String> {
-        let pod = json!({ "spec": containers }).to_string();
+    fn shown(spec: &Value) -> Vec<String> {
+        let pod = json!({ "spec": spec }).to_string();
         let probes = readiness(&PodView::decode(&pod).unwrap());
         probes.iter().map(ToString::to_string).collect()
     }
@@ -77,14 +78,14 @@ mod tests {
                 {"name": "a", "readinessProbe": probe, "ports": ports},
                 {"name": "b", "ports": [{"name": "other", "containerPort": 1}]},
             ]);
-            assert_eq!(shown(json!({ "containers": containers })), want, "{probe}");
+            assert_eq!(shown(&json!({ "containers": containers })), want, "{probe}");
         }
     }
 
     #[test]
     fn every_container_that_stays_is_probed_and_no_other() {
         let probed = |port: u16, policy: Value| json!({"readinessProbe": {"tcpSocket": {"port": port}}, "restartPolicy": policy});
-        let probes = shown(json!({
+        let probes = shown(&json!({
             "containers": [probed(1, Value::Null), probed(2, Value::Null)],
             "initContainers": [probed(3, json!("Always")), probed(4, Value::Null)],
         }));
