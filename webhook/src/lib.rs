@@ -1,1 +1,2 @@
 //! The admission webhook of envoy-drainer and its command line.
+pub mod manifest;
