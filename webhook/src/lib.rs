@@ -1,2 +1,10 @@
 //! The admission webhook of envoy-drainer and its command line.
+
+pub mod admission;
+pub mod args;
+pub mod certificates;
+pub mod commands;
 pub mod manifest;
+pub mod report;
+pub mod server;
+pub mod signals;
