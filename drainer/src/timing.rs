@@ -23,7 +23,7 @@ pub struct Durations {
 }
 
 /// Timings that fit together: `min-drain-duration` ≤ `drain-timeout`, and `poll-interval` > 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timing(Durations);
 
 /// Why durations do not fit together.
@@ -92,12 +92,6 @@ impl Timing {
     #[must_use]
     pub fn deadline(&self) -> Duration {
         self.drain_delay.saturating_add(self.drain_timeout)
-    }
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self(Durations::default())
     }
 }
 

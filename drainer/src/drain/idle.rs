@@ -1,0 +1,85 @@
+//! What is to be done while nothing ends.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{debug, error, info, warn};
+
+use super::end::ENVOY_ALONE;
+use super::{Drain, IDLE_PAUSE};
+use crate::envoy::{CallFailed, Envoy};
+use crate::warnings::warnings;
+
+/// An Envoy that has not answered for so long after the drainer's start is not just starting.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is then said again.
+const REMINDER: Duration = Duration::from_secs(60);
+
+// === impl Drain ===
+
+impl<E: Envoy> Drain<E> {
+    /// What is to be done while nothing ends: undo what an earlier life of the drainer did to Envoy,
+    /// and tell what will spoil a drain. Never returns.
+    pub(super) async fn attend(&mut self) -> Infallible {
+        if let Some(alone) = self.alone {
+            // An Envoy that is restarted dies by now; one that lives on is to be healthy again.
+            sleep_until(alone + ENVOY_ALONE).await;
+        }
+        if self.marker.is_present() {
+            self.restore_health().await;
+        }
+        if self.setup.is_none() {
+            self.await_setup().await;
+        }
+        pending().await
+    }
+
+    async fn restore_health(&mut self) {
+        while let Err(error) = self.envoy.restore_health().await {
+            debug!(%error, "Envoy's health is not restored yet");
+            sleep(IDLE_PAUSE).await;
+        }
+        self.has_answered = true;
+        info!("Restored the health of Envoy, which an earlier drain had failed");
+        if let Err(error) = self.marker.remove() {
+            error!(%error, "Cannot remove the marker: Envoy's health is restored again at the next start");
+        }
+    }
+
+    /// Waits until Envoy tells its setup, and warns of what will spoil a drain.
+    async fn await_setup(&mut self) {
+        let mut complain_at = Instant::now() + START_PATIENCE;
+        loop {
+            match self.envoy.inspect().await {
+                Ok(setup) => {
+                    self.has_answered = true;
+                    let seen = self.envoy.look().await;
+                    info!(version = setup.server.version, "Envoy answers");
+                    for warning in warnings(&setup, &seen) {
+                        warn!("{warning}");
+                    }
+                    self.setup = Some(setup);
+                    return;
+                }
+                Err(error @ (CallFailed::Refused | CallFailed::Unanswered(_)))
+                    if Instant::now() < complain_at =>
+                {
+                    debug!(%error, "Envoy does not answer yet");
+                    sleep(IDLE_PAUSE).await;
+                }
+                Err(error) => {
+                    error!(
+                        %error,
+                        "Envoy's admin interface does not answer: without it each drain lasts to \
+                         its deadline. Is the annotation admin-address right?"
+                    );
+                    complain_at = Instant::now() + REMINDER;
+                    sleep_until(complain_at.min(Instant::now() + IDLE_PAUSE * 5)).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Envoy, as far as a drain is concerned: its admin interface, asked one thing at a time.
+
+use std::future::Future;
+use std::time::Duration;
+
+use hyper::{Method, StatusCode};
+
+use crate::address::AdminAddress;
+use crate::config::ListenerSelector;
+use crate::duration;
+use crate::http::{Bounds, CallError, Client};
+use crate::listeners::{self, Listener, Listeners};
+use crate::server_info::ServerInfo;
+use crate::stats::{self, Count, Stats};
+
+/// A drain's view of Envoy. Its methods never overlap, since they need it exclusively.
+pub trait Envoy {
+    /// Makes Envoy fail its health checks: readiness answers 503, and each response closes its
+    /// connection or sends GOAWAY, whatever the drain strategy. [`Envoy::restore_health`] undoes it.
+    fn fail_health(&mut self) -> impl Future<Output = Result<(), CallFailed>>;
+
+    /// Undoes [`Envoy::fail_health`].
+    fn restore_health(&mut self) -> impl Future<Output = Result<(), CallFailed>>;
+
+    /// Starts the drain that listeners heed which ignore failed health; they go on accepting.
+    /// Nothing undoes it.
+    fn drain_listeners(&mut self) -> impl Future<Output = Result<(), CallFailed>>;
+
+    /// Looks once at what is open.
+    fn look(&mut self) -> impl Future<Output = Seen>;
+
+    /// Learns how Envoy is set up, which decides what is counted from then on.
+    fn inspect(&mut self) -> impl Future<Output = Result<Setup, CallFailed>>;
+}
+
+/// What one look at Envoy shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// What is open, as far as it is shown.
+    Counted(Count),
+    /// Envoy did not answer, or not with its statistics: nothing is known, which is not zero.
+    Unknown(String),
+    /// Nothing listens at the admin address.
+    Refused,
+}
+
+/// Why a call to Envoy did not do what it should.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallFailed {
+    /// Nothing listens at the admin address.
+    #[error("connection refused")]
+    Refused,
+    /// No usable answer: worth asking again.
+    #[error("{0}")]
+    Unanswered(String),
+    /// Something answered, and asking again will not change its mind.
+    #[error("{0}")]
+    Declined(String),
+}
+
+/// How Envoy is set up.
+#[derive(Debug, Clone, Default)]
+pub struct Setup {
+    /// Its version and drain strategy.
+    pub server: ServerInfo,
+    /// Its listeners, and which of them count; `None` if it would not show them.
+    pub listeners: Option<Listeners>,
+    /// How old `server.total_connections` may be.
+    pub flush_interval: FlushInterval,
+}
+
+/// How often Envoy copies its own counts into `server.*`: `stats_flush_interval`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlushInterval(pub Duration);
+
+/// The admin interface of a real Envoy.
+pub struct Admin {
+    client: Client,
+    ignored: Vec<ListenerSelector>,
+    listeners: Listeners,
+}
+
+/// Short enough that a hung Envoy is noticed, long enough for the main thread of one with 10,000
+/// clusters that somebody else scrapes (seen: 2.5 s).
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Big answers: 64 workers × 500 listeners in statistics, or some thousand listeners in a dump.
+const MAX_BODY: usize = 4 << 20;
+
+const FAIL_HEALTH: &str = "/healthcheck/fail";
+const RESTORE_HEALTH: &str = "/healthcheck/ok";
+
+/// Both parameters bare, since only their presence counts; `skip_exit` means that listeners go on
+/// accepting, and is refused without `graceful` before Envoy 1.40.
+const DRAIN_LISTENERS: &str = "/drain_listeners?graceful&skip_exit";
+
+const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=listener.name,\
+    listener.stat_prefix,listener.drain_type,listener.address,listener.additional_addresses";
+
+/// Without a mask, which Envoy does not take here.
+const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
+
+const FLUSH_INTERVAL: &str = "/config_dump?mask=bootstrap.stats_flush_interval";
+
+// === impl FlushInterval ===
+
+impl Default for FlushInterval {
+    /// Envoy's default.
+    fn default() -> Self {
+        Self(Duration::from_secs(5))
+    }
+}
+
+// === impl Admin ===
+
+impl Admin {
+    /// The admin interface at `address`; of its listeners, the `ignored` are not counted.
+    #[must_use]
+    pub fn new(address: AdminAddress, ignored: Vec<ListenerSelector>) -> Self {
+        let listeners = Listeners::new(Vec::new(), ignored.clone());
+        Self {
+            client: Client::new(address),
+            ignored,
+            listeners,
+        }
+    }
+
+    async fn get(&mut self, path: &str) -> Result<bytes::Bytes, CallFailed> {
+        self.call(Method::GET, path).await
+    }
+
+    async fn post(&mut self, path: &str) -> Result<(), CallFailed> {
+        self.call(Method::POST, path).await.map(drop)
+    }
+
+    async fn call(&mut self, method: Method, path: &str) -> Result<bytes::Bytes, CallFailed> {
+        let bounds = Bounds {
+            time: Some(CALL_TIMEOUT),
+            body: MAX_BODY,
+        };
+        let answer = self.client.call(method, path, bounds).await?;
+        match answer.status {
+            StatusCode::OK => Ok(answer.body),
+            status => {
+                let body = String::from_utf8_lossy(&answer.body);
+                let line: String = body
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+                    .chars()
+                    .take(200)
+                    .collect();
+                let told = format!("{status}: {line}");
+                match status.is_server_error() {
+                    true => Err(CallFailed::Unanswered(told)),
+                    false => Err(CallFailed::Declined(told)),
+                }
+            }
+        }
+    }
+
+    async fn listeners(&mut self) -> Result<Vec<Listener>, CallFailed> {
+        let mut all = Vec::new();
+        for path in [STATIC_LISTENERS, DYNAMIC_LISTENERS] {
+            let body = self.get(path).await?;
+            let read = listeners::read(&body);
+            all.extend(read.map_err(|error| CallFailed::Declined(error.to_string()))?);
+        }
+        Ok(all)
+    }
+
+    async fn flush_interval(&mut self) -> Result<FlushInterval, CallFailed> {
+        let body = self.get(FLUSH_INTERVAL).await?;
+        let dump: serde_json::Value = serde_json::from_slice(&body)
+            .map_err(|error| CallFailed::Declined(error.to_string()))?;
+        let interval = dump
+            .pointer("/configs/0/bootstrap/stats_flush_interval")
+            .and_then(|interval| duration::parse(interval.as_str()?).ok());
+        Ok(interval.map(FlushInterval).unwrap_or_default())
+    }
+}
+
+impl Envoy for Admin {
+    async fn fail_health(&mut self) -> Result<(), CallFailed> {
+        self.post(FAIL_HEALTH).await
+    }
+
+    async fn restore_health(&mut self) -> Result<(), CallFailed> {
+        self.post(RESTORE_HEALTH).await
+    }
+
+    async fn drain_listeners(&mut self) -> Result<(), CallFailed> {
+        self.post(DRAIN_LISTENERS).await
+    }
+
+    async fn look(&mut self) -> Seen {
+        let body = match self.get(stats::QUERY).await {
+            Ok(body) => body,
+            Err(CallFailed::Refused) => return Seen::Refused,
+            Err(error) => return Seen::Unknown(error.to_string()),
+        };
+        match Stats::read(&body) {
+            Ok(stats) => Seen::Counted(stats.count(&self.listeners)),
+            Err(error) => Seen::Unknown(format!("not Envoy's statistics: {error}")),
+        }
+    }
+
+    async fn inspect(&mut self) -> Result<Setup, CallFailed> {
+        let server = ServerInfo::read(&self.get("/server_info").await?)
+            .map_err(|error| CallFailed::Declined(format!("not an Envoy: {error}")))?;
+        // Forbidden by `admin.allow_paths`, perhaps: then names in statistics have to do.
+        let listeners = match self.listeners().await {
+            Ok(listeners) => {
+                self.listeners = Listeners::new(listeners, self.ignored.clone());
+                Some(self.listeners.clone())
+            }
+            Err(CallFailed::Declined(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let flush_interval = match self.flush_interval().await {
+            Ok(interval) => interval,
+            Err(CallFailed::Declined(_)) => FlushInterval::default(),
+            Err(error) => return Err(error),
+        };
+        Ok(Setup {
+            server,
+            listeners,
+            flush_interval,
+        })
+    }
+}
+
+// === impl CallFailed ===
+
+impl From<CallError> for CallFailed {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Refused => Self::Refused,
+            CallError::TooLarge(_) => Self::Declined(error.to_string()),
+            CallError::Connect(_) | CallError::TimedOut(_) | CallError::Broken(_) => {
+                Self::Unanswered(error.to_string())
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A small HTTP/1.1 client: one address, one connection, one call in flight, every call bounded.
+
+use std::io::{self, ErrorKind};
+use std::os::linux::net::SocketAddrExt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::rt::{Read, Write};
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use crate::address::AdminAddress;
+
+/// A peer in the same pod takes microseconds; one that takes a second is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A client that keeps one connection to one address and opens it again when needed.
+pub(crate) struct Client {
+    address: AdminAddress,
+    open: Option<Open>,
+}
+
+/// What was answered.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+}
+
+/// How far a call may go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// For the whole call, the connection included; `None` waits for as long as the peer lives.
+    pub(crate) time: Option<Duration>,
+    /// For the answer's body, in bytes.
+    pub(crate) body: usize,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// Nothing listens there: the one error that can prove an end.
+    #[error("connection refused")]
+    Refused,
+    /// The connection could not be made for another reason.
+    #[error("cannot connect: {0}")]
+    Connect(io::Error),
+    /// Connected, perhaps, but no whole answer in time: hung or busy.
+    #[error("no answer within {}", crate::duration::display(*.0))]
+    TimedOut(Duration),
+    /// Half an answer, or none that is HTTP.
+    #[error("broken answer: {0}")]
+    Broken(hyper::Error),
+    /// More than was asked for.
+    #[error("answer of more than {0} bytes")]
+    TooLarge(usize),
+}
+
+/// A connection, and the task that drives it, which ends with it.
+struct Open {
+    sender: SendRequest<Empty<Bytes>>,
+    task: AbortHandle,
+}
+
+// === impl Client ===
+
+impl Client {
+    pub(crate) fn new(address: AdminAddress) -> Self {
+        Self {
+            address,
+            open: None,
+        }
+    }
+
+    /// Makes one call. After an error, or when dropped half-way, the next call opens a new connection.
+    pub(crate) async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        bounds: Bounds,
+    ) -> Result<Answer, CallError> {
+        // Out of `self` while in use: a call that is dropped takes its connection with it.
+        let open = self.open.take();
+        let call = self.exchange(open, method, path, bounds.body);
+        let (answer, open) = match bounds.time {
+            Some(time) => timeout(time, call)
+                .await
+                .map_err(|_| CallError::TimedOut(time))??,
+            None => call.await?,
+        };
+        self.open = Some(open);
+        Ok(answer)
+    }
+
+    async fn exchange(
+        &self,
+        open: Option<Open>,
+        method: Method,
+        path: &str,
+        max_body: usize,
+    ) -> Result<(Answer, Open), CallError> {
+        let kept = match open {
+            Some(mut open) => open.sender.ready().await.is_ok().then_some(open),
+            None => None,
+        };
+        let mut open = match kept {
+            Some(open) => open,
+            // The first call, or the peer has closed, as Envoy does after `connection: close`.
+            None => self.connect().await?,
+        };
+        let mut request = Request::new(Empty::new());
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().expect("paths are written in this crate");
+        // Envoy answers 400 without it, and takes any value.
+        let host = header::HeaderValue::from_static("drainer");
+        request.headers_mut().insert(header::HOST, host);
+        let response = open
+            .sender
+            .send_request(request)
+            .await
+            .map_err(CallError::Broken)?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), max_body).collect().await;
+        let body = body.map_err(|error| match error.downcast::<hyper::Error>() {
+            Ok(error) => CallError::Broken(*error),
+            Err(error) => {
+                debug_assert!(error.is::<LengthLimitError>());
+                CallError::TooLarge(max_body)
+            }
+        })?;
+        let body = body.to_bytes();
+        Ok((Answer { status, body }, open))
+    }
+
+    async fn connect(&self) -> Result<Open, CallError> {
+        let connect = async {
+            match &self.address {
+                AdminAddress::Tcp(address) => {
+                    let stream = TcpStream::connect(address).await.map_err(refusal)?;
+                    handshake(TokioIo::new(stream)).await
+                }
+                AdminAddress::Path(path) => {
+                    let stream = UnixStream::connect(path).await.map_err(refusal)?;
+                    handshake(TokioIo::new(stream)).await
+                }
+                AdminAddress::Abstract(name) => {
+                    let stream = connect_abstract(name).map_err(refusal)?;
+                    handshake(TokioIo::new(stream)).await
+                }
+            }
+        };
+        timeout(CONNECT_TIMEOUT, connect)
+            .await
+            .map_err(|_| CallError::TimedOut(CONNECT_TIMEOUT))?
+    }
+}
+
+/// Connects to a socket in the abstract namespace, which either succeeds or fails at once.
+fn connect_abstract(name: &str) -> io::Result<UnixStream> {
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+    let stream = std::os::unix::net::UnixStream::connect_addr(&address)?;
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
+}
+
+fn refusal(error: io::Error) -> CallError {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => CallError::Refused,
+        _ => CallError::Connect(error),
+    }
+}
+
+async fn handshake<S>(stream: S) -> Result<Open, CallError>
+where
+    S: Read + Write + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(stream).await.map_err(CallError::Broken)?;
+    // Its error is the sender's too.
+    let task = tokio::spawn(async move { drop(connection.await) }).abort_handle();
+    Ok(Open { sender, task })
+}
+
+// === impl Open ===
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

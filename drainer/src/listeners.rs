@@ -1,0 +1,312 @@
+//! Envoy's listeners: what they are called in statistics, and which are not waited for.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+use serde::Deserialize;
+
+use crate::config::ListenerSelector;
+
+/// A listener, as `/config_dump` shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Listener {
+    /// Its name, which does not appear in statistics.
+    pub name: String,
+    /// What it is called in statistics instead of its address.
+    pub stat_prefix: String,
+    /// What makes it close connections.
+    pub drain_type: DrainType,
+    address: Address,
+    additional_addresses: Vec<AdditionalAddress>,
+}
+
+/// Which drains a listener heeds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum DrainType {
+    /// `/healthcheck/fail` and `/drain_listeners`.
+    #[default]
+    Default,
+    /// `/drain_listeners` alone, in the configured drain strategy.
+    ModifyOnly,
+}
+
+/// What is known of the listeners, and which of them are not to be counted.
+#[derive(Debug, Clone, Default)]
+pub struct Listeners {
+    /// By the name in statistics; several listeners may share one.
+    by_stat: BTreeMap<String, Vec<Listener>>,
+    ignored: Vec<ListenerSelector>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Address {
+    socket_address: Option<SocketAddress>,
+    pipe: Option<Pipe>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct AdditionalAddress {
+    address: Address,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct SocketAddress {
+    address: String,
+    port_value: u16,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Pipe {
+    path: String,
+}
+
+/// `/config_dump?resource=static_listeners` or `dynamic_listeners`.
+#[derive(Deserialize)]
+struct ConfigDump {
+    #[serde(default)]
+    configs: Vec<ConfigEntry>,
+}
+
+#[derive(Deserialize)]
+struct ConfigEntry {
+    listener: Option<Listener>,
+    active_state: Option<ActiveState>,
+}
+
+#[derive(Deserialize)]
+struct ActiveState {
+    listener: Option<Listener>,
+}
+
+/// Reads the listeners of one `/config_dump` answer, static or dynamic.
+///
+/// # Errors
+/// If it is not such an answer.
+pub fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
+    let dump: ConfigDump = serde_json::from_slice(body)?;
+    let listener = |entry: ConfigEntry| {
+        let active = |state: ActiveState| state.listener;
+        entry
+            .listener
+            .or_else(|| entry.active_state.and_then(active))
+    };
+    Ok(dump.configs.into_iter().filter_map(listener).collect())
+}
+
+// === impl Listeners ===
+
+impl Listeners {
+    /// Knows `listeners`, of which those that `ignored` selects are not to be counted.
+    #[must_use]
+    pub fn new(listeners: Vec<Listener>, ignored: Vec<ListenerSelector>) -> Self {
+        let mut by_stat = BTreeMap::<_, Vec<_>>::new();
+        for listener in listeners {
+            by_stat
+                .entry(listener.stat_name())
+                .or_default()
+                .push(listener);
+        }
+        Self { by_stat, ignored }
+    }
+
+    /// Returns true if the listeners with this name in statistics are not to be counted: those
+    /// bound to a loopback address, which are the pod's own outbound, internal ones, whose
+    /// connections stand at another listener already, and the ignored. If several listeners share
+    /// the name, one that counts is enough.
+    #[must_use]
+    pub fn excludes(&self, stat_name: &str) -> bool {
+        match self.by_stat.get(stat_name) {
+            Some(sharing) => sharing.iter().all(|listener| {
+                listener.is_loopback() || listener.is_internal() || self.ignores(listener)
+            }),
+            // Not in the dump: forbidden, or gone from the configuration. Its name still tells.
+            None => {
+                stat_name.starts_with(INTERNAL)
+                    || ip_and_port(stat_name).is_some_and(|(ip, _)| ip.is_loopback())
+                    || self.ignored.iter().any(|selector| match selector {
+                        ListenerSelector::Name(name) => name == stat_name,
+                        ListenerSelector::Port(port) => {
+                            ip_and_port(stat_name).is_some_and(|(_, own)| own == port.get())
+                        }
+                    })
+            }
+        }
+    }
+
+    /// Returns true if a listener that counts is bound to `port`.
+    #[must_use]
+    pub fn counts_port(&self, port: NonZeroU16) -> bool {
+        self.by_stat.iter().any(|(stat_name, sharing)| {
+            !self.excludes(stat_name) && sharing.iter().any(|l| l.has_port(port))
+        })
+    }
+
+    /// The listeners that count and heed `/drain_listeners` alone.
+    #[must_use]
+    pub fn modify_only(&self) -> Vec<&str> {
+        let counted = self.by_stat.iter().filter(|(name, _)| !self.excludes(name));
+        let all = counted.flat_map(|(_, sharing)| sharing);
+        all.filter(|listener| listener.drain_type == DrainType::ModifyOnly)
+            .map(|listener| listener.name.as_str())
+            .collect()
+    }
+
+    fn ignores(&self, listener: &Listener) -> bool {
+        self.ignored.iter().any(|selector| match selector {
+            ListenerSelector::Port(port) => listener.has_port(*port),
+            ListenerSelector::Name(name) => {
+                *name == listener.name
+                    || *name == listener.stat_prefix
+                    || *name == listener.stat_name()
+            }
+        })
+    }
+}
+
+// === impl Listener ===
+
+/// How Envoy calls listeners without an address of the network.
+const INTERNAL: &str = "envoy_internal_";
+
+impl Listener {
+    /// What the listener is called between `listener.` and the statistic: its `stat_prefix`, else
+    /// its first address with `_` for `:`. Seen alike on Envoy 1.36 to 1.40.
+    fn stat_name(&self) -> String {
+        if !self.stat_prefix.is_empty() {
+            return self.stat_prefix.clone();
+        }
+        match &self.address {
+            Address {
+                socket_address: Some(at),
+                ..
+            } if at.address.contains(':') => {
+                format!("[{}]_{}", at.address.replace(':', "_"), at.port_value)
+            }
+            Address {
+                socket_address: Some(at),
+                ..
+            } => format!("{}_{}", at.address, at.port_value),
+            Address {
+                pipe: Some(pipe), ..
+            } => pipe.path.replace(':', "_"),
+            Address { .. } => format!("{INTERNAL}{}", self.name),
+        }
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = &Address> {
+        let more = self.additional_addresses.iter().map(|more| &more.address);
+        std::iter::once(&self.address).chain(more)
+    }
+
+    fn is_loopback(&self) -> bool {
+        self.addresses().all(|address| {
+            let ip = address.socket_address.as_ref().map(|at| at.address.parse());
+            matches!(ip, Some(Ok::<IpAddr, _>(ip)) if ip.is_loopback())
+        })
+    }
+
+    fn is_internal(&self) -> bool {
+        self.address == Address::default()
+    }
+
+    fn has_port(&self, port: NonZeroU16) -> bool {
+        self.addresses().any(|address| {
+            let at = address.socket_address.as_ref();
+            at.is_some_and(|at| at.port_value == port.get())
+        })
+    }
+}
+
+/// Reads `127.0.0.1_8080` and `[__1]_8080` back.
+fn ip_and_port(stat_name: &str) -> Option<(IpAddr, u16)> {
+    let (ip, port) = stat_name.rsplit_once('_')?;
+    let ip = match ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')) {
+        Some(ip) => ip.replace('_', ":").parse().ok()?,
+        None => ip.parse().ok()?,
+    };
+    Some((ip, port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATIC: &str = r#"{"configs": [
+        {"@type": "x", "listener": {"name": "web", "address": {"socket_address": {"address": "0.0.0.0", "port_value": 8080}}}},
+        {"listener": {"name": "own", "address": {"socket_address": {"address": "127.0.0.2", "port_value": 81}}}},
+        {"listener": {"name": "own6", "stat_prefix": "outbound", "address": {"socket_address": {"address": "::1", "port_value": 82}}}},
+        {"listener": {"name": "any6", "drain_type": "MODIFY_ONLY", "address": {"socket_address": {"address": "::", "port_value": 83}}}},
+        {"listener": {"name": "two", "address": {"socket_address": {"address": "127.0.0.1", "port_value": 84}},
+            "additional_addresses": [{"address": {"socket_address": {"address": "10.0.0.1", "port_value": 85}}}]}},
+        {"listener": {"name": "sock", "address": {"pipe": {"path": "@x:y"}}}},
+        {"listener": {"name": "inner", "internal_listener": {}}},
+        {"listener": {"name": "s1", "stat_prefix": "shared", "address": {"socket_address": {"address": "127.0.0.1", "port_value": 86}}}},
+        {"listener": {"name": "s2", "stat_prefix": "shared", "address": {"socket_address": {"address": "0.0.0.0", "port_value": 87}}}}
+    ]}"#;
+    const DYNAMIC: &str = r#"{"configs": [
+        {"name": "d", "active_state": {"version_info": "1", "listener": {"name": "d", "stat_prefix": "my.prefix",
+            "address": {"socket_address": {"address": "0.0.0.0", "port_value": 90}}}}},
+        {"name": "warming", "warming_state": {}}
+    ]}"#;
+
+    fn listeners(ignored: &str) -> Listeners {
+        let mut all = read(STATIC.as_bytes()).unwrap();
+        all.extend(read(DYNAMIC.as_bytes()).unwrap());
+        Listeners::new(all, crate::config::parse_listeners(ignored).unwrap())
+    }
+
+    #[test]
+    fn exclusions_are_exact() {
+        let table = [
+            // (ignored, name in statistics, excluded)
+            ("", "0.0.0.0_8080", false),
+            ("", "127.0.0.2_81", true),
+            ("", "outbound", true),
+            ("", "[__]_83", false),
+            ("", "127.0.0.1_84", false),
+            ("", "@x_y", false),
+            ("", "envoy_internal_inner", true),
+            ("", "shared", false),
+            ("", "my.prefix", false),
+            // Not in the dump:
+            ("", "127.0.0.1_9", true),
+            ("", "[__1]_9", true),
+            ("", "0.0.0.0_9", false),
+            ("", "envoy_internal_x", true),
+            ("", "myadmin", false),
+            ("9", "0.0.0.0_9", true),
+            ("9", "0.0.0.0_99", false),
+            ("removed", "removed", true),
+            ("web", "0.0.0.0_8080", true),
+            ("8080", "0.0.0.0_8080", true),
+            ("80", "0.0.0.0_8080", false),
+            ("we", "0.0.0.0_8080", false),
+            ("my.prefix", "my.prefix", true),
+            ("d", "my.prefix", true),
+            ("90", "my.prefix", true),
+            ("85", "127.0.0.1_84", true),
+            ("s2", "shared", true),
+        ];
+        for (ignored, stat_name, excluded) in table {
+            let got = listeners(ignored).excludes(stat_name);
+            assert_eq!(got, excluded, "{stat_name}, ignoring `{ignored}`");
+        }
+    }
+
+    #[test]
+    fn ports_and_drain_types_are_those_of_counted_listeners() {
+        let all = listeners("90");
+        let counts = |port| all.counts_port(NonZeroU16::new(port).unwrap());
+        assert!(counts(8080) && counts(85) && counts(87));
+        assert!(!counts(81) && !counts(90) && !counts(9999));
+        assert_eq!(all.modify_only(), ["any6"]);
+        assert!(listeners("83").modify_only().is_empty());
+    }
+}

@@ -1,0 +1,69 @@
+//! How far things are: what the hooks wait for, and what `/status` shows.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::summary::Left;
+use crate::verdict::Outcome;
+
+/// How far things are.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// What is being done.
+    pub phase: Phase,
+    /// What was open at the last look; absent before the first one that told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<Left>,
+    /// Why the last look told nothing; absent if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+    /// How many times a hook turned out to be of a container that was restarted alone.
+    pub round: u64,
+}
+
+/// What is being done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "name", content = "outcome")]
+pub enum Phase {
+    /// Nothing ends.
+    #[default]
+    Idle,
+    /// A hook or SIGTERM came, and it is not clear yet what ends.
+    Waiting,
+    /// Envoy is restarted alone: its health was failed, in case the pod ends after all.
+    Restarting,
+    /// The pod ends; Envoy still serves as a healthy endpoint.
+    Delaying,
+    /// The pod ends; Envoy drains.
+    Draining,
+    /// The drain has ended, for good.
+    Done(Outcome),
+}
+
+// === impl Phase ===
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Idle => f.write_str("idle"),
+            Self::Waiting => f.write_str("waiting"),
+            Self::Restarting => f.write_str("restarting"),
+            Self::Delaying => f.write_str("delaying"),
+            Self::Draining => f.write_str("draining"),
+            Self::Done(outcome) => write!(f, "done: {outcome}"),
+        }
+    }
+}
+
+/// Waits until the hooks that came in the current round may return.
+///
+/// Every hook that comes shares this wait, and none owns it: whoever hangs up disturbs nothing.
+pub async fn released(progress: &mut watch::Receiver<Progress>) {
+    let round = progress.borrow().round;
+    let over = |now: &Progress| matches!(now.phase, Phase::Done(_)) || now.round != round;
+    // An error means that the drain's task is gone, and nobody would ever answer.
+    drop(progress.wait_for(over).await);
+}

@@ -1,0 +1,295 @@
+//! Where the hooks wait: HTTP for the kubelet on a port, and on a Unix socket for `drain` and `status`.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, warn};
+
+use crate::caller::{Answer, Caller, Request};
+use crate::config::Token;
+use crate::ending::{Came, LONE_DRAINER};
+use crate::progress::{Phase, Progress, released};
+
+/// The sockets on which the drainer serves.
+pub struct Sockets {
+    /// For Envoy's hook.
+    pub tcp: TcpListener,
+    /// For the drainer's own hook, and `status`.
+    pub unix: UnixListener,
+}
+
+/// The drainer's HTTP server.
+pub struct Server {
+    token: Token,
+    came: watch::Sender<Came>,
+    progress: watch::Receiver<Progress>,
+}
+
+/// Through which socket a caller came. Only the pod's own containers that mount the drainer's
+/// directory can use the Unix one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    Tcp,
+    Unix,
+}
+
+/// What a caller wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    /// `GET /drained/TOKEN`: Envoy's hook.
+    EnvoyHook,
+    /// `GET /drained/TOKEN/CONTAINER`: another container's, which waits and starts nothing.
+    ContainerHook,
+    /// `GET /drain` on the Unix socket: the drainer's own.
+    DrainerHook,
+    /// `GET /status`.
+    Status,
+    /// The wrong token.
+    Forbidden,
+    /// Not a GET.
+    NotAllowed,
+    /// Anything else.
+    NotFound,
+}
+
+const OK: &str = "200 OK";
+
+/// The path of the drainer's own hook.
+pub(crate) const DRAIN: &str = "/drain";
+
+/// The path of the status.
+pub(crate) const STATUS: &str = "/status";
+
+/// Callers at once; others wait to be accepted. The kubelet comes once for each container, and
+/// whoever does not know the token is gone after its head.
+const MAX_CALLERS: usize = 2048;
+
+/// `accept` fails for want of memory or files: trying again at once would only burn the CPU.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+// === impl Server ===
+
+impl Server {
+    /// A server whose hooks need `token`. It tells who `came`, and lets them go by `progress`.
+    pub fn new(
+        token: Token,
+        came: watch::Sender<Came>,
+        progress: watch::Receiver<Progress>,
+    ) -> Self {
+        Self {
+            token,
+            came,
+            progress,
+        }
+    }
+
+    /// Serves until `shutdown`, and then until every caller there is has its answer, at most `grace`
+    /// long.
+    pub async fn run(self, sockets: Sockets, shutdown: impl Future<Output = ()>, grace: Duration) {
+        let Sockets { tcp, unix } = sockets;
+        let server = Arc::new(self);
+        let callers = Arc::new(Semaphore::new(MAX_CALLERS));
+        let mut connections = JoinSet::new();
+        tokio::pin!(shutdown);
+        loop {
+            let caller = tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                _ = connections.join_next(), if !connections.is_empty() => continue,
+                caller = callers.clone().acquire_owned() => caller.expect("never closed"),
+            };
+            let accepted = tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                _ = connections.join_next(), if !connections.is_empty() => continue,
+                tcp = tcp.accept() => tcp.map(|(stream, _)| {
+                    let serve = server.clone().serve(stream, Door::Tcp, caller);
+                    connections.spawn(serve)
+                }),
+                unix = unix.accept() => unix.map(|(stream, _)| {
+                    let serve = server.clone().serve(stream, Door::Unix, caller);
+                    connections.spawn(serve)
+                }),
+            };
+            if let Err(error) = accepted {
+                warn!(%error, "Cannot accept a connection");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+        let answered = async { while connections.join_next().await.is_some() {} };
+        if timeout(grace, answered).await.is_err() {
+            debug!("Leaving callers behind who do not take their answer");
+        }
+    }
+
+    async fn serve<S>(self: Arc<Self>, stream: S, door: Door, _slot: OwnedSemaphorePermit)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        if let Some(caller) = Caller::read(stream).await {
+            let route = self.route(door, &caller.request);
+            caller.answer(self.answer(route)).await;
+        }
+    }
+
+    fn route(&self, door: Door, request: &Request) -> Route {
+        let Request { method, path } = request;
+        let hook = path.strip_prefix("/drained/").map(|rest| {
+            let (token, container) = match rest.split_once('/') {
+                Some((token, container)) => (token, Some(container)),
+                None => (rest, None),
+            };
+            match (token.parse::<Token>(), container) {
+                (Ok(token), _) if token != self.token => Route::Forbidden,
+                (Err(_), _) => Route::Forbidden,
+                (Ok(_), None) => Route::EnvoyHook,
+                (Ok(_), Some("")) => Route::NotFound,
+                (Ok(_), Some(_)) => Route::ContainerHook,
+            }
+        });
+        let route = match (hook, path.as_str(), door) {
+            (Some(hook), ..) => hook,
+            (None, STATUS, _) => Route::Status,
+            (None, DRAIN, Door::Unix) => Route::DrainerHook,
+            (None, ..) => Route::NotFound,
+        };
+        match route {
+            Route::NotFound | Route::Forbidden => route,
+            _ if method != "GET" => Route::NotAllowed,
+            _ => route,
+        }
+    }
+
+    async fn answer(&self, route: Route) -> Answer {
+        match route {
+            Route::EnvoyHook => {
+                let progress = self.come(|came, now| came.envoy_hook.get_or_insert(now));
+                self.release(progress).await
+            }
+            Route::DrainerHook => {
+                let progress = self.come(|came, now| came.drainer_hook.get_or_insert(now));
+                self.release(progress).await
+            }
+            Route::ContainerHook => {
+                let progress = self.progress.clone();
+                let mut underway = self.progress.clone();
+                let begun = underway.wait_for(|now| now.phase != Phase::Idle);
+                // Its container is restarted alone: nothing will come.
+                if timeout(LONE_DRAINER, begun).await.is_err() {
+                    return Answer::text(OK, "nothing ends\n");
+                }
+                self.release(progress).await
+            }
+            Route::Status => self.status(),
+            Route::Forbidden => Answer::text("403 Forbidden", "wrong token\n"),
+            Route::NotAllowed => Answer::text("405 Method Not Allowed", "only GET\n"),
+            Route::NotFound => Answer::text("404 Not Found", "not found\n"),
+        }
+    }
+
+    /// Notes who came, and in which round, so that the wait cannot miss the round's end.
+    fn come(
+        &self,
+        note: impl FnOnce(&mut Came, Instant) -> &mut Instant,
+    ) -> watch::Receiver<Progress> {
+        let progress = self.progress.clone();
+        self.came.send_modify(|came| {
+            note(came, Instant::now());
+        });
+        progress
+    }
+
+    async fn release(&self, mut progress: watch::Receiver<Progress>) -> Answer {
+        released(&mut progress).await;
+        Answer::text(OK, "drained\n")
+    }
+
+    fn status(&self) -> Answer {
+        match serde_json::to_vec(&*self.progress.borrow()) {
+            Ok(body) => Answer {
+                status: OK,
+                kind: "application/json",
+                body,
+            },
+            Err(error) => {
+                warn!(%error, "Cannot show the status");
+                Answer::text("500 Internal Server Error", "no status\n")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_token_opens_the_hooks_and_only_the_unix_socket_the_drainers_own() {
+        let server = Server::new(
+            Token::new(0xabc),
+            watch::Sender::default(),
+            watch::Sender::default().subscribe(),
+        );
+        let hook = "/drained/0000000000000abc";
+        let table = [
+            (Door::Tcp, "GET", hook, Route::EnvoyHook),
+            (Door::Unix, "GET", hook, Route::EnvoyHook),
+            (Door::Tcp, "POST", hook, Route::NotAllowed),
+            (
+                Door::Tcp,
+                "GET",
+                "/drained/0000000000000abc/app",
+                Route::ContainerHook,
+            ),
+            (
+                Door::Tcp,
+                "GET",
+                "/drained/0000000000000abc/",
+                Route::NotFound,
+            ),
+            (
+                Door::Tcp,
+                "GET",
+                "/drained/0000000000000abd",
+                Route::Forbidden,
+            ),
+            (
+                Door::Tcp,
+                "GET",
+                "/drained/0000000000000abd/app",
+                Route::Forbidden,
+            ),
+            (
+                Door::Tcp,
+                "POST",
+                "/drained/0000000000000abd",
+                Route::Forbidden,
+            ),
+            (Door::Tcp, "GET", "/drained/abc", Route::Forbidden),
+            (Door::Tcp, "GET", "/drained/", Route::Forbidden),
+            (Door::Tcp, "GET", "/drained", Route::NotFound),
+            (Door::Tcp, "GET", "/drain", Route::NotFound),
+            (Door::Unix, "GET", "/drain", Route::DrainerHook),
+            (Door::Unix, "POST", "/drain", Route::NotAllowed),
+            (Door::Tcp, "GET", "/status", Route::Status),
+            (Door::Tcp, "GET", "/", Route::NotFound),
+        ];
+        for (door, method, path, want) in table {
+            let (method, path) = (method.to_owned(), path.to_owned());
+            let route = server.route(
+                door,
+                &Request {
+                    method: method.clone(),
+                    path: path.clone(),
+                },
+            );
+            assert_eq!(route, want, "{method} {path} by {door:?}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What Envoy says of itself in `/server_info`.
+
+use serde::Deserialize;
+
+/// The part of `/server_info` that tells how a drain will go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerInfo {
+    /// `1.40.0`, or all that `version` holds if it has another form.
+    pub version: String,
+    /// How `/drain_listeners` closes connections.
+    pub drain_strategy: DrainStrategy,
+    /// `--drain-time-s`, as Envoy shows it: `600s`.
+    pub drain_time: String,
+}
+
+/// `--drain-strategy`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub enum DrainStrategy {
+    /// Each response closes its connection with a chance that grows over the drain time.
+    #[default]
+    Gradual,
+    /// Each response closes its connection.
+    Immediate,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    version: String,
+    #[serde(default)]
+    command_line_options: Options,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Options {
+    drain_strategy: DrainStrategy,
+    drain_time: String,
+}
+
+// === impl ServerInfo ===
+
+impl ServerInfo {
+    /// Reads an answer of `/server_info`.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
+        let Answer {
+            version,
+            command_line_options: options,
+        } = serde_json::from_slice(body)?;
+        // commit/version/tree/build/TLS library
+        let version = version.split('/').nth(1).unwrap_or(&version).to_owned();
+        Ok(Self {
+            version,
+            drain_strategy: options.drain_strategy,
+            drain_time: options.drain_time,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_and_strategy_are_read() {
+        let body = br#"{"version": "abc/1.40.0/Clean/RELEASE/BoringSSL", "state": "LIVE",
+            "command_line_options": {"drain_strategy": "Immediate", "drain_time": "600s", "x": 1}}"#;
+        let want = ServerInfo {
+            version: "1.40.0".into(),
+            drain_strategy: DrainStrategy::Immediate,
+            drain_time: "600s".into(),
+        };
+        assert_eq!(ServerInfo::read(body).unwrap(), want);
+        let bare = ServerInfo::read(br#"{"version": "custom"}"#).unwrap();
+        assert_eq!(
+            (bare.version.as_str(), bare.drain_strategy),
+            ("custom", DrainStrategy::Gradual)
+        );
+        assert!(ServerInfo::read(b"OK").is_err());
+    }
+}

@@ -1,0 +1,560 @@
+//! Counting what is open in Envoy's statistics, where hidden is never taken for none.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::listeners::Listeners;
+
+/// The one question of a poll, percent-encoded where Envoy's query parser wants it.
+///
+/// Gauges and counters together, so that one walk over all statistics answers both; `usedonly`
+/// keeps the walk cheap (measured: 9 times at 10,000 clusters), and leaves out only what was never
+/// counted, which is zero. Envoy's filter is an RE2 *search*, hence the anchors.
+pub const QUERY: &str = "/stats?format=json&usedonly&filter=%5E(\
+    server%5C.(live%7Ctotal_connections)%7C\
+    listener%5C..*%5C.downstream_(pre_cx_active%7Ccx_active%7Ccx_total)%7C\
+    http%5C..*%5C.downstream_(cx_active%7Crq_active%7Ccx_upgrades_active)%7C\
+    listener%5C..*%5C.http%5C..*%5C.downstream_rq_completed)%24";
+
+/// The statistics of one answer, by name.
+pub struct Stats<'a>(BTreeMap<Cow<'a, str>, u64>);
+
+/// What one look at Envoy's statistics shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Count {
+    /// Listeners tell exactly what is open.
+    Listeners(Open),
+    /// Listeners are hidden; the whole server's number is known, as of the last flush of
+    /// statistics, and so are the requests where those are not hidden too.
+    Server {
+        /// `server.total_connections`.
+        connections: u64,
+    },
+    /// Nothing that could be counted is shown.
+    Hidden,
+}
+
+/// What is open on the listeners that count.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Open {
+    /// Connections, those still before their filter chain included.
+    pub connections: u64,
+    /// The same by listener, where not zero.
+    pub by_listener: BTreeMap<String, u64>,
+    /// Connections ever accepted; `None` if that is hidden.
+    pub accepted: Option<u64>,
+    /// What HTTP says of them; `None` if that is hidden.
+    pub http: Option<Http>,
+    /// False once `/healthcheck/fail` was heard; `None` if that is hidden.
+    pub live: Option<bool>,
+}
+
+/// What is in flight.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Http {
+    /// Requests under way, from their first byte; open upgrades among them.
+    pub requests: u64,
+    /// WebSockets and the like.
+    pub upgrades: u64,
+    /// Connections that do not speak HTTP, or have not begun to: TCP proxy and such.
+    pub outside: u64,
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    stats: Vec<Entry<'a>>,
+}
+
+/// A gauge or counter; a text or the histograms' summary has no number, or no name.
+#[derive(Deserialize)]
+struct Entry<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(default)]
+    value: Value,
+}
+
+/// One listener's numbers.
+#[derive(Default, Clone, Copy)]
+struct Listener {
+    pre: u64,
+    active: u64,
+    total: u64,
+}
+
+/// Where the connections of one HTTP prefix may be.
+#[derive(Default)]
+struct Bearers {
+    counted: bool,
+    excluded: bool,
+}
+
+// === impl Stats ===
+
+impl<'a> Stats<'a> {
+    /// Reads an answer of `/stats?format=json`.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
+        let answer: Answer<'a> = serde_json::from_slice(body)?;
+        let number = |entry: Entry<'a>| Some((entry.name, entry.value.as_u64()?));
+        Ok(Self(answer.stats.into_iter().filter_map(number).collect()))
+    }
+
+    /// Counts what is open on the listeners that are not excluded.
+    ///
+    /// Each family has a canary: the admin's own listener, on which this very question came, shows
+    /// itself in all of them, so one that is absent is hidden (by a `stats_matcher`), not zero.
+    #[must_use]
+    pub fn count(&self, known: &Listeners) -> Count {
+        let shown = |canary| self.get(canary).is_some_and(|n| n > 0);
+        if !shown("listener.admin.downstream_cx_active") {
+            return match self.get("server.total_connections") {
+                Some(connections) => Count::Server { connections },
+                None => Count::Hidden,
+            };
+        }
+        let listeners = self.listeners();
+        let mut open = Open {
+            live: self.get("server.live").map(|live| live > 0),
+            ..Open::default()
+        };
+        let mut accepted = 0;
+        let mut excluded = 0;
+        for (name, listener) in &listeners {
+            let connections = listener.pre + listener.active;
+            if known.excludes(name) {
+                excluded += connections;
+                continue;
+            }
+            accepted += listener.total;
+            open.connections += connections;
+            if connections > 0 {
+                open.by_listener.insert((*name).to_owned(), connections);
+            }
+        }
+        if shown("listener.admin.downstream_cx_total") {
+            open.accepted = Some(accepted);
+        }
+        if shown("http.admin.downstream_cx_active") && shown("http.admin.downstream_rq_active") {
+            open.http = Some(self.http(&listeners, known, open.connections, excluded));
+        }
+        Count::Listeners(open)
+    }
+
+    fn get(&self, name: &str) -> Option<u64> {
+        self.0.get(name).copied()
+    }
+
+    /// The listeners by their name in statistics, without the parts that workers have in them,
+    /// and of the admin's only what a listener whose `stat_prefix` is `admin` adds to it.
+    fn listeners(&self) -> BTreeMap<&str, Listener> {
+        let mut listeners = BTreeMap::<&str, Listener>::new();
+        for (stat, &value) in &self.0 {
+            let Some(stat) = stat.strip_prefix("listener.") else {
+                continue;
+            };
+            if let Some(name) = stat.strip_suffix(".downstream_pre_cx_active") {
+                listeners.entry(name).or_default().pre = value;
+            } else if let Some(name) = stat.strip_suffix(".downstream_cx_active") {
+                listeners.entry(name).or_default().active = value;
+            } else if let Some(name) = stat.strip_suffix(".downstream_cx_total") {
+                listeners.entry(name).or_default().total = value;
+            }
+        }
+        let own = listeners.remove("admin.main_thread").unwrap_or_default();
+        if let Some(admin) = listeners.get_mut("admin") {
+            admin.active = admin.active.saturating_sub(own.active);
+            admin.total = admin.total.saturating_sub(own.total);
+        }
+        let part_of_another = |name: &str| match name.rsplit_once('.') {
+            Some((listener, part)) => {
+                let worker = part.strip_prefix("worker_").unwrap_or_default();
+                let is_worker = !worker.is_empty() && worker.bytes().all(|b| b.is_ascii_digit());
+                is_worker && listeners.contains_key(listener)
+            }
+            None => false,
+        };
+        let parts: Vec<_> = listeners
+            .keys()
+            .copied()
+            .filter(|n| part_of_another(n))
+            .collect();
+        for part in parts {
+            // A listener that is itself called so has workers of its own: it counts.
+            let worker_of_its_own = format!("{part}.worker_0");
+            if !listeners.contains_key(worker_of_its_own.as_str()) {
+                listeners.remove(part);
+            }
+        }
+        listeners
+    }
+
+    /// What HTTP says of the `connections` of the listeners that count, while `excluded` are open
+    /// on others.
+    fn http(
+        &self,
+        listeners: &BTreeMap<&str, Listener>,
+        known: &Listeners,
+        connections: u64,
+        excluded: u64,
+    ) -> Http {
+        let bearers = self.bearers(listeners, known);
+        let mut http = Http::default();
+        let (mut surely_counted, mut surely_excluded, mut either) = (0, 0, 0);
+        for (stat, &value) in &self.0 {
+            let Some(stat) = stat.strip_prefix("http.") else {
+                continue;
+            };
+            let Some((prefix, stat)) = stat.rsplit_once('.') else {
+                continue;
+            };
+            // The admin's own requests, unless a connection manager took the same prefix.
+            let value = if prefix == "admin" {
+                self.beyond_admin(stat, value)
+            } else {
+                value
+            };
+            let place = bearers.get(prefix);
+            let only_excluded = place.is_some_and(|b| b.excluded && !b.counted);
+            match stat {
+                "downstream_cx_active" if only_excluded => surely_excluded += value,
+                "downstream_cx_active" => match place {
+                    Some(Bearers {
+                        excluded: false, ..
+                    }) => surely_counted += value,
+                    _ => either += value,
+                },
+                "downstream_rq_active" if !only_excluded => http.requests += value,
+                "downstream_cx_upgrades_active" if !only_excluded => http.upgrades += value,
+                _ => {}
+            }
+        }
+        // At most as many of the undecided as are open on excluded listeners, beyond those surely
+        // there, can be theirs; the others are ours.
+        let elsewhere = excluded.saturating_sub(surely_excluded);
+        let speaking_http = surely_counted + either.saturating_sub(elsewhere);
+        http.outside = connections.saturating_sub(speaking_http);
+        http
+    }
+
+    /// On which listeners each HTTP prefix completed a request, by `listener.X.http.PREFIX.*`.
+    fn bearers(
+        &self,
+        listeners: &BTreeMap<&str, Listener>,
+        known: &Listeners,
+    ) -> BTreeMap<&str, Bearers> {
+        let mut bearers = BTreeMap::<&str, Bearers>::new();
+        for stat in self.0.keys() {
+            let pair = stat
+                .strip_prefix("listener.")
+                .and_then(|stat| stat.strip_suffix(".downstream_rq_completed"));
+            let Some(pair) = pair else { continue };
+            // Both halves may hold `.http.`: the listener's is a name that is known to be one.
+            for (at, _) in pair.match_indices(".http.") {
+                let (listener, prefix) = (&pair[..at], &pair[at + ".http.".len()..]);
+                if listeners.contains_key(listener) {
+                    let bearer = bearers.entry(prefix).or_default();
+                    match known.excludes(listener) {
+                        true => bearer.excluded = true,
+                        false => bearer.counted = true,
+                    }
+                }
+            }
+        }
+        bearers
+    }
+
+    /// Of a number under `http.admin.`, what does not belong to the admin interface.
+    fn beyond_admin(&self, stat: &str, value: u64) -> u64 {
+        let connections = self.get("http.admin.downstream_cx_active").unwrap_or(0);
+        let own = self.get("listener.admin.main_thread.downstream_cx_active");
+        let others = connections.saturating_sub(own.unwrap_or(connections));
+        match stat {
+            "downstream_cx_active" => others,
+            // Nobody else connected: all are the admin's. Else all but this very question.
+            _ if others == 0 => 0,
+            "downstream_rq_active" => value.saturating_sub(1),
+            _ => value,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse_listeners;
+
+    /// Statistics as a table holds them.
+    type Shown<'a> = &'a [(&'a str, u64)];
+
+    fn count(stats: Shown<'_>, ignored: &str) -> Count {
+        let entry = |(name, value): &(&str, u64)| format!(r#"{{"name":"{name}","value":{value}}}"#);
+        let entries: Vec<_> = stats.iter().map(entry).collect();
+        let body = format!(
+            r#"{{"stats":[{{"name":"text","value":"x"}},{}{}{{"histograms":{{}}}}]}}"#,
+            entries.join(","),
+            if entries.is_empty() { "" } else { "," },
+        );
+        let listeners = Listeners::new(Vec::new(), parse_listeners(ignored).unwrap());
+        Stats::read(body.as_bytes()).unwrap().count(&listeners)
+    }
+
+    /// What Envoy shows of the question itself.
+    const CANARIES: [(&str, u64); 7] = [
+        ("listener.admin.downstream_cx_active", 1),
+        ("listener.admin.downstream_cx_total", 3),
+        ("listener.admin.main_thread.downstream_cx_active", 1),
+        ("listener.admin.main_thread.downstream_cx_total", 3),
+        ("http.admin.downstream_cx_active", 1),
+        ("http.admin.downstream_rq_active", 1),
+        ("server.live", 1),
+    ];
+
+    fn open(stats: Shown<'_>, ignored: &str) -> Open {
+        match count(&[&CANARIES, stats].concat(), ignored) {
+            Count::Listeners(open) => open,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn hidden_is_not_none() {
+        let total = ("server.total_connections", 7);
+        assert_eq!(count(&[], ""), Count::Hidden);
+        assert_eq!(count(&[("server.live", 1)], ""), Count::Hidden);
+        assert_eq!(count(&[total], ""), Count::Server { connections: 7 });
+        let without = |name: &str| {
+            let kept: Vec<_> = CANARIES.into_iter().filter(|(n, _)| *n != name).collect();
+            count(&kept, "")
+        };
+        assert_eq!(
+            without("listener.admin.downstream_cx_active"),
+            Count::Hidden
+        );
+        let Count::Listeners(open) = without("listener.admin.downstream_cx_total") else {
+            panic!()
+        };
+        assert_eq!(open.accepted, None);
+        for hidden in [
+            "http.admin.downstream_cx_active",
+            "http.admin.downstream_rq_active",
+        ] {
+            let Count::Listeners(open) = without(hidden) else {
+                panic!()
+            };
+            assert_eq!(open.http, None);
+        }
+    }
+
+    #[test]
+    fn the_question_itself_is_not_counted() {
+        let want = Open {
+            accepted: Some(0),
+            http: Some(Http::default()),
+            live: Some(true),
+            ..Open::default()
+        };
+        assert_eq!(open(&[], ""), want);
+    }
+
+    #[test]
+    fn a_listener_is_counted_once_and_before_its_filter_chain_too() {
+        let open = open(
+            &[
+                ("listener.0.0.0.0_80.downstream_cx_active", 5),
+                ("listener.0.0.0.0_80.downstream_cx_total", 40),
+                ("listener.0.0.0.0_80.downstream_pre_cx_active", 2),
+                ("listener.0.0.0.0_80.worker_0.downstream_cx_active", 3),
+                ("listener.0.0.0.0_80.worker_0.downstream_cx_total", 20),
+                ("listener.0.0.0.0_80.worker_11.downstream_cx_active", 2),
+                ("listener.0.0.0.0_80.worker_11.downstream_cx_total", 20),
+            ],
+            "",
+        );
+        assert_eq!((open.connections, open.accepted), (7, Some(40)));
+        assert_eq!(open.by_listener, BTreeMap::from([("0.0.0.0_80".into(), 7)]));
+        // None of them speaks HTTP.
+        assert_eq!(open.http.unwrap().outside, 7);
+    }
+
+    #[test]
+    fn names_that_look_like_the_excluded_count() {
+        let table: [(Shown<'_>, u64); 7] = [
+            (&[("listener.my_admin.downstream_cx_active", 2)], 2),
+            (&[("listener.admin.x.downstream_cx_active", 2)], 2),
+            (&[("listener.worker_1.downstream_cx_active", 2)], 2),
+            (&[("listener.web.worker_1.downstream_cx_active", 2)], 2),
+            (&[("listener.main_thread.downstream_cx_active", 2)], 2),
+            // A listener with stat_prefix `admin`: two connections beside ours.
+            (
+                &[
+                    ("listener.admin.downstream_cx_active", 3),
+                    ("listener.admin.worker_0.downstream_cx_active", 2),
+                ],
+                2,
+            ),
+            // One with stat_prefix `web.worker_1` beside one with `web`.
+            (
+                &[
+                    ("listener.web.downstream_cx_active", 1),
+                    ("listener.web.worker_1.downstream_cx_active", 2),
+                    ("listener.web.worker_1.worker_0.downstream_cx_active", 2),
+                ],
+                3,
+            ),
+        ];
+        for (stats, connections) in table {
+            assert_eq!(open(stats, "").connections, connections, "{stats:?}");
+        }
+    }
+
+    #[test]
+    fn loopback_internal_and_ignored_listeners_do_not_count() {
+        let stats = [
+            ("listener.127.0.0.1_81.downstream_cx_active", 1),
+            ("listener.[__1]_82.downstream_cx_active", 1),
+            ("listener.envoy_internal_x.downstream_cx_active", 1),
+            ("listener.0.0.0.0_8001.downstream_cx_active", 1),
+            ("listener.probes.downstream_cx_active", 1),
+            ("listener.probes2.downstream_cx_active", 1),
+        ];
+        assert_eq!(open(&stats, "").connections, 3);
+        assert_eq!(open(&stats, "8001,probes").connections, 1);
+    }
+
+    #[test]
+    fn http_is_told_from_what_is_outside_it() {
+        let web = ("listener.0.0.0.0_80.downstream_cx_active", 5);
+        let own = ("listener.127.0.0.1_81.downstream_cx_active", 2);
+        let web_bears = ("listener.0.0.0.0_80.http.in.downstream_rq_completed", 1);
+        let own_bears = ("listener.127.0.0.1_81.http.out.downstream_rq_completed", 1);
+        let own_shares = ("listener.127.0.0.1_81.http.in.downstream_rq_completed", 1);
+        let table: [(&str, Shown<'_>, Http); 8] = [
+            (
+                "all HTTP, one request, one upgrade",
+                &[
+                    web,
+                    ("http.in.downstream_cx_active", 5),
+                    ("http.in.downstream_rq_active", 2),
+                    ("http.in.downstream_cx_upgrades_active", 1),
+                ],
+                Http {
+                    requests: 2,
+                    upgrades: 1,
+                    outside: 0,
+                },
+            ),
+            (
+                "two streams of TCP",
+                &[web, ("http.in.downstream_cx_active", 3)],
+                Http {
+                    requests: 0,
+                    upgrades: 0,
+                    outside: 2,
+                },
+            ),
+            (
+                "a connection came between the two numbers",
+                &[web, ("http.in.downstream_cx_active", 6)],
+                Http {
+                    requests: 0,
+                    upgrades: 0,
+                    outside: 0,
+                },
+            ),
+            (
+                "the pod's own outbound is not waited for",
+                &[
+                    web,
+                    own,
+                    web_bears,
+                    own_bears,
+                    ("http.in.downstream_cx_active", 5),
+                    ("http.out.downstream_cx_active", 2),
+                    ("http.out.downstream_rq_active", 2),
+                ],
+                Http {
+                    requests: 0,
+                    upgrades: 0,
+                    outside: 0,
+                },
+            ),
+            (
+                "its connections do not stand for our TCP",
+                &[
+                    web,
+                    own,
+                    web_bears,
+                    own_bears,
+                    ("http.in.downstream_cx_active", 3),
+                    ("http.out.downstream_cx_active", 2),
+                ],
+                Http {
+                    requests: 0,
+                    upgrades: 0,
+                    outside: 2,
+                },
+            ),
+            (
+                "nor do those of a shared prefix",
+                &[
+                    web,
+                    own,
+                    web_bears,
+                    own_shares,
+                    ("http.in.downstream_cx_active", 5),
+                ],
+                Http {
+                    requests: 0,
+                    upgrades: 0,
+                    outside: 2,
+                },
+            ),
+            (
+                "nor those that have completed nothing yet",
+                &[web, own, ("http.in.downstream_cx_active", 5)],
+                Http {
+                    requests: 0,
+                    upgrades: 0,
+                    outside: 2,
+                },
+            ),
+            (
+                "a connection manager called admin",
+                &[
+                    web,
+                    ("http.admin.downstream_cx_active", 6),
+                    ("http.admin.downstream_rq_active", 4),
+                ],
+                Http {
+                    requests: 3,
+                    upgrades: 0,
+                    outside: 0,
+                },
+            ),
+        ];
+        for (case, stats, want) in table {
+            assert_eq!(open(stats, "").http, Some(want), "{case}");
+        }
+    }
+
+    #[test]
+    fn other_answers_are_errors() {
+        for body in [
+            "",
+            "OK\n",
+            "{}",
+            "<html>",
+            r#"{"stats":[{"name":"#,
+            r#"{"stats":{}}"#,
+        ] {
+            assert!(Stats::read(body.as_bytes()).is_err(), "{body}");
+        }
+    }
+}

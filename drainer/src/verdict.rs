@@ -1,0 +1,558 @@
+//! When a drain ends: the exit rules, decided on what the looks at Envoy have shown.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::config::ReadinessProbe;
+use crate::envoy::{FlushInterval, Seen};
+use crate::stats::{Count, Http, Open};
+use crate::timing::Timing;
+
+/// Why a drain ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Nothing was left, or no more than was allowed to.
+    Drained,
+    /// Only idle HTTP connections were left, which no call to Envoy closes.
+    Idle,
+    /// Envoy itself ended.
+    Gone,
+    /// Time was up.
+    Deadline,
+}
+
+/// What to do after a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The drain ends.
+    Leave(Outcome),
+    /// Look again then.
+    LookAt(Instant),
+}
+
+/// The rules of one drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Its timings.
+    pub timing: Timing,
+    /// So many connections may remain.
+    pub exit_at_connections: u64,
+    /// What counts as quiet.
+    pub quiet: Quiet,
+    /// For how long zero must be seen where only `server.total_connections` shows it.
+    pub flush_interval: FlushInterval,
+    /// Envoy has answered in this process's life, so that a refusal means its end.
+    pub has_answered: bool,
+}
+
+/// Quiet: no more than so many new connections within a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quiet {
+    /// The length of the window; zero asks for no quiet.
+    pub window: Duration,
+    /// How many new connections the pod's own readiness probes make in it.
+    pub probes: u64,
+}
+
+/// What the looks at Envoy have shown.
+#[derive(Debug, Default)]
+pub struct Record {
+    /// When Envoy's health was failed, from which the minimum counts.
+    started: Option<Instant>,
+    last: Option<Seen>,
+    /// Since when every look has shown few enough connections.
+    few_since: Option<Instant>,
+    /// Since when every look has shown nothing but idle HTTP connections.
+    idle_since: Option<Instant>,
+    /// When each number of connections ever accepted was first seen, of those so near the newest
+    /// that probes alone may have made the difference.
+    accepted: VecDeque<(Instant, u64)>,
+    /// How many looks in a row were refused.
+    refusals: u32,
+    /// The most connections seen at once.
+    pub peak: u64,
+    /// The last look that told what is open.
+    pub last_open: Option<Open>,
+}
+
+/// Zero must be seen twice: a connection may hang between two counters for a moment.
+const SECOND_LOOK: Duration = Duration::from_millis(50);
+
+/// Endpoints that are still used so long after the minimum will not become quiet.
+const QUIET_CAP: Duration = Duration::from_secs(20);
+
+/// Refused so often, in looks so far apart, is gone: three times within a second.
+const REFUSALS: u32 = 3;
+const REFUSAL_PAUSE: Duration = Duration::from_millis(300);
+
+/// `server.total_connections` is written once in a flush interval: what is later by this is new.
+const FLUSH_MARGIN: Duration = Duration::from_secs(1);
+
+// === impl Outcome ===
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Drained => "drained",
+            Self::Idle => "idle",
+            Self::Gone => "gone",
+            Self::Deadline => "deadline",
+        })
+    }
+}
+
+// === impl Quiet ===
+
+impl Quiet {
+    /// The quiet of `period`, in spite of the readiness probes that connect to the drained
+    /// listeners: the kubelet goes on with them while a pod ends. Where one comes so often that the
+    /// period would hardly pass without it, the window is stretched to a multiple of its period,
+    /// and as many new connections are allowed as the probes make in it.
+    #[must_use]
+    pub fn new(period: Duration, probes: impl IntoIterator<Item = ReadinessProbe>) -> Self {
+        let often = |probe: &ReadinessProbe| probe.period < 2 * period;
+        let often: Vec<_> = probes.into_iter().filter(often).collect();
+        let slowest = often.iter().map(|probe| probe.period).max();
+        let window = slowest.map_or(period, |slowest| slowest * ceil_div(period, slowest));
+        let probes = often.iter().map(|probe| ceil_div(window, probe.period));
+        Self {
+            window,
+            probes: probes.map(u64::from).sum(),
+        }
+    }
+}
+
+fn ceil_div(span: Duration, by: Duration) -> u32 {
+    u32::try_from(span.as_nanos().div_ceil(by.as_nanos())).unwrap_or(u32::MAX)
+}
+
+// === impl Record ===
+
+impl Record {
+    /// Notes that Envoy's health was failed at `at`: the drain has started.
+    pub fn start(&mut self, at: Instant) {
+        self.started.get_or_insert(at);
+    }
+
+    /// Adds what a look at `at` has shown.
+    pub fn add(&mut self, at: Instant, seen: Seen, rules: &Rules) {
+        let few = match &seen {
+            Seen::Counted(Count::Listeners(open)) => open.connections <= rules.exit_at_connections,
+            Seen::Counted(Count::Server { connections }) => {
+                *connections <= rules.exit_at_connections
+            }
+            Seen::Counted(Count::Hidden) | Seen::Unknown(_) | Seen::Refused => false,
+        };
+        self.few_since = few.then(|| self.few_since.unwrap_or(at));
+        let idle = matches!(
+            &seen,
+            Seen::Counted(Count::Listeners(Open {
+                http: Some(Http {
+                    requests: 0,
+                    upgrades: 0,
+                    outside: 0
+                }),
+                ..
+            }))
+        );
+        self.idle_since = idle.then(|| self.idle_since.unwrap_or(at));
+        self.refusals = match seen {
+            Seen::Refused => self.refusals + 1,
+            Seen::Counted(_) | Seen::Unknown(_) => 0,
+        };
+        match &seen {
+            Seen::Counted(Count::Listeners(open)) => {
+                self.peak = self.peak.max(open.connections);
+                if let Some(accepted) = open.accepted {
+                    self.accept(at, accepted, rules.quiet.probes);
+                }
+                self.last_open = Some(open.clone());
+            }
+            Seen::Counted(Count::Server { connections }) => self.peak = self.peak.max(*connections),
+            Seen::Counted(Count::Hidden) | Seen::Unknown(_) | Seen::Refused => {}
+        }
+        self.last = Some(seen);
+    }
+
+    fn accept(&mut self, at: Instant, accepted: u64, probes: u64) {
+        // Fewer than before: Envoy was started anew, or a listener was removed.
+        self.accepted
+            .retain(|(_, before)| (accepted.saturating_sub(probes)..=accepted).contains(before));
+        if self
+            .accepted
+            .back()
+            .is_none_or(|(_, before)| *before < accepted)
+        {
+            self.accepted.push_back((at, accepted));
+        }
+    }
+
+    /// Returns true if the last look has shown that Envoy's health is not failed.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        matches!(
+            &self.last,
+            Some(Seen::Counted(Count::Listeners(Open {
+                live: Some(true),
+                ..
+            })))
+        )
+    }
+
+    /// How long after the start few enough connections were left for good; `None` if more are.
+    #[must_use]
+    pub fn time_to_zero(&self) -> Option<Duration> {
+        Some(self.few_since?.saturating_duration_since(self.started?))
+    }
+
+    /// Decides what to do after the last look, which was at `now` or a moment before. The deadline
+    /// is not decided here: whoever waits for Envoy waits no longer than that.
+    #[must_use]
+    pub fn verdict(&self, rules: &Rules, now: Instant) -> Verdict {
+        if rules.has_answered && self.refusals > 0 {
+            return match self.refusals {
+                REFUSALS.. => Verdict::Leave(Outcome::Gone),
+                _ => Verdict::LookAt(now + REFUSAL_PAUSE),
+            };
+        }
+        let next = now + rules.timing.poll_interval;
+        let Some(started) = self.started else {
+            return Verdict::LookAt(next);
+        };
+        let earliest = started + rules.timing.min_drain_duration;
+        if now < earliest {
+            return Verdict::LookAt(next.min(earliest));
+        }
+        if now < earliest + QUIET_CAP && !self.is_quiet(rules, now) {
+            return Verdict::LookAt(next);
+        }
+        if let Some(since) = self.few_since {
+            let sure = since + self.certainty(rules);
+            if now >= sure {
+                return Verdict::Leave(Outcome::Drained);
+            }
+            return Verdict::LookAt(next.min(sure));
+        }
+        match (self.idle_since, rules.timing.idle_exit) {
+            (Some(since), Some(span)) if now >= since + span => Verdict::Leave(Outcome::Idle),
+            _ => Verdict::LookAt(next),
+        }
+    }
+
+    /// For how long few enough connections must have been seen.
+    fn certainty(&self, rules: &Rules) -> Duration {
+        match &self.last {
+            Some(Seen::Counted(Count::Server { .. })) => rules.flush_interval.0 + FLUSH_MARGIN,
+            _ => SECOND_LOOK,
+        }
+    }
+
+    /// Returns true if no client is known to have come anew within the window.
+    fn is_quiet(&self, rules: &Rules, now: Instant) -> bool {
+        let window = rules.quiet.window;
+        let since = self.accepted.front().map(|(since, _)| *since);
+        window.is_zero() || since.is_some_and(|since| now >= since + window)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timing::Durations;
+
+    /// A drain looked at each 250 ms of paused time, at a poll interval of the same length.
+    struct Looks {
+        rules: Rules,
+        /// What is seen at a second of the drain.
+        seen: Box<dyn Fn(f64) -> Seen>,
+    }
+
+    // === impl Looks ===
+
+    impl Looks {
+        fn new(seen: impl Fn(f64) -> Seen + 'static) -> Self {
+            let timing = Timing::default();
+            let rules = Rules {
+                timing,
+                exit_at_connections: 0,
+                quiet: Quiet::new(timing.quiet_period, []),
+                flush_interval: FlushInterval::default(),
+                has_answered: true,
+            };
+            let seen = Box::new(seen);
+            Self { rules, seen }
+        }
+
+        fn with(mut self, change: impl FnOnce(&mut Durations)) -> Self {
+            let mut durations = *self.rules.timing;
+            change(&mut durations);
+            self.rules.timing = Timing::try_new(durations).unwrap();
+            self.rules.quiet = Quiet::new(durations.quiet_period, []);
+            self
+        }
+
+        fn probed(mut self, probes: &[&str]) -> Self {
+            let probes = probes.iter().map(|probe| probe.parse().unwrap());
+            self.rules.quiet = Quiet::new(self.rules.timing.quiet_period, probes);
+            self
+        }
+
+        /// When and why the drain ends, in seconds; `None` if not within two minutes.
+        fn end(&self) -> Option<(f64, Outcome)> {
+            let started = Instant::now();
+            let mut now = started;
+            let mut record = Record::default();
+            record.start(started);
+            loop {
+                let second = (now - started).as_secs_f64();
+                if second > 120.0 {
+                    return None;
+                }
+                record.add(now, (self.seen)(second), &self.rules);
+                match record.verdict(&self.rules, now) {
+                    Verdict::Leave(outcome) => {
+                        return Some(((second * 1000.0).round() / 1000.0, outcome));
+                    }
+                    Verdict::LookAt(at) => {
+                        assert!(at > now, "a pause between two looks");
+                        now = at;
+                    }
+                }
+            }
+        }
+    }
+
+    fn seen(connections: u64, http: Http, accepted: u64) -> Seen {
+        Seen::Counted(Count::Listeners(Open {
+            connections,
+            accepted: Some(accepted),
+            http: Some(http),
+            live: Some(false),
+            ..Open::default()
+        }))
+    }
+
+    fn idle(connections: u64) -> Seen {
+        seen(connections, Http::default(), 100)
+    }
+
+    fn busy(connections: u64) -> Seen {
+        seen(
+            connections,
+            Http {
+                requests: 1,
+                ..Http::default()
+            },
+            100,
+        )
+    }
+
+    fn unknown() -> Seen {
+        Seen::Unknown("500".into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_rule_ends_a_drain_when_it_holds_and_not_before() {
+        use Outcome::{Drained, Gone, Idle};
+        let tcp = Http {
+            outside: 1,
+            ..Http::default()
+        };
+        let upgrade = Http {
+            requests: 1,
+            upgrades: 1,
+            ..Http::default()
+        };
+        let table = [
+            (
+                "nothing open: the minimum",
+                Looks::new(|_| idle(0)),
+                Some((10.0, Drained)),
+            ),
+            (
+                "the last one leaves at 20 s",
+                Looks::new(|s| busy((s < 20.0).into())),
+                Some((20.05, Drained)),
+            ),
+            (
+                "no minimum, no quiet: two looks",
+                Looks::new(|_| idle(0)).with(|d| {
+                    d.min_drain_duration = Duration::ZERO;
+                    d.quiet_period = Duration::ZERO;
+                }),
+                Some((0.05, Drained)),
+            ),
+            (
+                "only idle connections: idle-exit is within the minimum",
+                Looks::new(|_| idle(3)),
+                Some((10.0, Idle)),
+            ),
+            (
+                "a request until 12 s, then idle",
+                Looks::new(|s| if s < 12.0 { busy(3) } else { idle(3) }),
+                Some((19.0, Idle)),
+            ),
+            (
+                "idle-exit is off",
+                Looks::new(|_| idle(3)).with(|d| d.idle_exit = None),
+                None,
+            ),
+            ("a request never ends", Looks::new(|_| busy(1)), None),
+            (
+                "a stream of TCP",
+                Looks::new(move |_| seen(1, tcp, 9)),
+                None,
+            ),
+            (
+                "a WebSocket",
+                Looks::new(move |_| seen(1, upgrade, 9)),
+                None,
+            ),
+            ("nothing is known", Looks::new(|_| unknown()), None),
+            (
+                "zero, but unknown between two looks, until 30 s",
+                Looks::new(|s| match s {
+                    30.0.. => idle(0),
+                    _ if ((s * 1000.0) as u64).is_multiple_of(500) => unknown(),
+                    _ => idle(1),
+                }),
+                Some((30.05, Drained)),
+            ),
+            (
+                "gone at 2 s",
+                Looks::new(|s| if s < 2.0 { busy(1) } else { Seen::Refused }),
+                Some((2.6, Gone)),
+            ),
+            (
+                "refused twice, then back",
+                Looks::new(|s| {
+                    if (2.0..2.4).contains(&s) {
+                        Seen::Refused
+                    } else {
+                        idle(0)
+                    }
+                }),
+                Some((10.0, Drained)),
+            ),
+        ];
+        for (case, looks, want) in table {
+            assert_eq!(looks.end(), want, "{case}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_admin_that_never_answered_is_not_gone() {
+        let mut looks = Looks::new(|_| Seen::Refused);
+        looks.rules.has_answered = false;
+        assert_eq!(looks.end(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_connections_may_remain() {
+        let mut looks = Looks::new(|s| busy(if s < 15.0 { 3 } else { 2 }));
+        assert_eq!(looks.end(), None);
+        looks.rules.exit_at_connections = 2;
+        assert_eq!(looks.end(), Some((15.05, Outcome::Drained)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn quiet_waits_for_the_last_newcomer_but_not_for_ever() {
+        // A new connection each second, answered at once, until `last`.
+        let sparse = |last: f64| Looks::new(move |s| seen(0, Http::default(), s.min(last) as u64));
+        let table = [
+            (5.0, 10.0),
+            (8.0, 11.0),
+            (13.0, 16.0),
+            (1000.0, 30.05), // the cap; zero had been seen all along
+        ];
+        for (last, end) in table {
+            let (second, outcome) = sparse(last).end().unwrap();
+            assert_eq!(outcome, Outcome::Drained);
+            assert!(
+                (end - 0.06..end + 0.01).contains(&second),
+                "last {last}: {second}"
+            );
+        }
+        let hidden = Looks::new(|_| {
+            let Seen::Counted(Count::Listeners(open)) = idle(0) else {
+                panic!()
+            };
+            Seen::Counted(Count::Listeners(Open {
+                accepted: None,
+                ..open
+            }))
+        });
+        assert_eq!(hidden.end(), Some((30.0, Outcome::Drained)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readiness_probes_are_no_newcomers() {
+        let probes = |period: f64, first: f64| {
+            Looks::new(move |s| seen(0, Http::default(), ((s + period - first) / period) as u64))
+        };
+        for phase in [0.0, 0.1, 0.9, 1.7] {
+            let (second, _) = probes(2.0, phase).probed(&["80/2s"]).end().unwrap();
+            assert!(second <= 10.6, "phase {phase}: {second}");
+            let (second, _) = probes(2.0, phase).end().unwrap();
+            assert!(second >= 29.0, "untold, phase {phase}: {second}");
+            let (second, _) = probes(1.0, phase).probed(&["80/2s"]).end().unwrap();
+            assert!(
+                second >= 29.0,
+                "clients among them, phase {phase}: {second}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_window_is_a_multiple_of_a_frequent_probes_period() {
+        let table: [(&str, &[&str], &str, u64); 7] = [
+            ("3s", &[], "3s", 0),
+            ("3s", &["80/2s"], "4s", 2),
+            ("3s", &["80/1s"], "3s", 3),
+            ("3s", &["80/5s"], "5s", 1),
+            ("3s", &["80/6s", "81/10s"], "3s", 0),
+            ("3s", &["80/2s", "81/5s", "82/10s"], "5s", 4),
+            ("0s", &["80/2s"], "0s", 0),
+        ];
+        for (period, probes, window, count) in table {
+            let period = crate::duration::parse(period).unwrap();
+            let quiet = Quiet::new(period, probes.iter().map(|p| p.parse().unwrap()));
+            let want = Quiet {
+                window: crate::duration::parse(window).unwrap(),
+                probes: count,
+            };
+            assert_eq!(quiet, want, "{probes:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_only_the_servers_total_is_shown_zero_outlasts_a_flush() {
+        let server = |until: f64| {
+            Looks::new(move |s| {
+                Seen::Counted(Count::Server {
+                    connections: (s < until).into(),
+                })
+            })
+        };
+        // Quiet cannot be seen, hence the cap.
+        assert_eq!(server(0.0).end(), Some((30.0, Outcome::Drained)));
+        assert_eq!(server(28.0).end(), Some((34.0, Outcome::Drained)));
+        assert_eq!(server(1000.0).end(), None);
+    }
+
+    #[test]
+    fn the_record_of_newcomers_stays_small() {
+        let mut record = Record::default();
+        for n in 0..10_000 {
+            record.accept(Instant::now(), n, 3);
+        }
+        assert_eq!(record.accepted.len(), 4);
+        record.accept(Instant::now(), 7, 3);
+        assert_eq!(record.accepted.len(), 1);
+    }
+}

@@ -1,0 +1,177 @@
+//! What will spoil a drain, told at start, when it can still be mended.
+
+use std::fmt;
+
+use crate::envoy::{Seen, Setup};
+use crate::server_info::DrainStrategy;
+use crate::stats::{Count, Open};
+
+/// One way in which this Envoy's setup spoils a drain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Warning {
+    /// Listeners that ignore failed health, while the drain they heed hardly closes anything.
+    GradualModifyOnly {
+        /// Their names.
+        listeners: Vec<String>,
+        /// `--drain-time-s`.
+        drain_time: String,
+    },
+    /// `admin.allow_paths` hides the listeners.
+    ListenersHidden,
+    /// A `stats_matcher` hides the listeners' statistics, or all.
+    ConnectionsHidden {
+        /// Whether `server.total_connections` can stand in.
+        total_shown: bool,
+    },
+    /// A `stats_matcher` hides how many connections were accepted.
+    AcceptedHidden,
+    /// A `stats_matcher` hides HTTP's statistics.
+    HttpHidden,
+}
+
+/// Finds what will spoil a drain of an Envoy that is set up and looks like this.
+#[must_use]
+pub fn warnings(setup: &Setup, seen: &Seen) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    match &setup.listeners {
+        Some(listeners) if setup.server.drain_strategy == DrainStrategy::Gradual => {
+            let listeners = listeners.modify_only();
+            if !listeners.is_empty() {
+                warnings.push(Warning::GradualModifyOnly {
+                    listeners: listeners.into_iter().map(str::to_owned).collect(),
+                    drain_time: setup.server.drain_time.clone(),
+                });
+            }
+        }
+        Some(_) => {}
+        None => warnings.push(Warning::ListenersHidden),
+    }
+    match seen {
+        Seen::Counted(Count::Listeners(Open { accepted, http, .. })) => {
+            if accepted.is_none() {
+                warnings.push(Warning::AcceptedHidden);
+            }
+            if http.is_none() {
+                warnings.push(Warning::HttpHidden);
+            }
+        }
+        Seen::Counted(Count::Server { .. }) => {
+            warnings.push(Warning::ConnectionsHidden { total_shown: true });
+        }
+        Seen::Counted(Count::Hidden) => {
+            warnings.push(Warning::ConnectionsHidden { total_shown: false });
+        }
+        Seen::Unknown(_) | Seen::Refused => {}
+    }
+    warnings
+}
+
+// === impl Warning ===
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GradualModifyOnly { listeners, drain_time } => write!(
+                f,
+                "drain_type MODIFY_ONLY of {} heeds only the gradual drain strategy, which closes \
+                 few connections before {drain_time} are over: start Envoy with \
+                 --drain-strategy immediate",
+                listeners.join(", "),
+            ),
+            Self::ListenersHidden => f.write_str(
+                "Envoy does not show /config_dump: ignore-listeners, readiness probes and loopback \
+                 listeners are known by their names in statistics only; add it to admin.allow_paths",
+            ),
+            Self::ConnectionsHidden { total_shown: true } => f.write_str(
+                "a stats_matcher hides listener.*: drains rely on server.total_connections, which \
+                 is seconds old, and wait for idle connections; let listener.* and http.* through",
+            ),
+            Self::ConnectionsHidden { total_shown: false } => f.write_str(
+                "a stats_matcher hides listener.* and server.total_connections: each drain lasts to \
+                 its deadline; let listener.* and http.* through",
+            ),
+            Self::AcceptedHidden => f.write_str(
+                "a stats_matcher hides listener.*.downstream_cx_total: quiet cannot be seen, so \
+                 each drain waits 20 s for it; let listener.* through",
+            ),
+            Self::HttpHidden => f.write_str(
+                "a stats_matcher hides http.*: drains wait for idle connections too; let http.* \
+                 through",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listeners::{self, Listeners};
+    use crate::server_info::ServerInfo;
+    use crate::stats::Http;
+
+    fn setup(drain_strategy: DrainStrategy, drain_type: &str) -> Setup {
+        let dump = format!(
+            r#"{{"configs":[{{"listener":{{"name":"web","drain_type":"{drain_type}",
+                "address":{{"socket_address":{{"address":"0.0.0.0","port_value":80}}}}}}}}]}}"#
+        );
+        Setup {
+            server: ServerInfo {
+                drain_strategy,
+                drain_time: "600s".into(),
+                ..ServerInfo::default()
+            },
+            listeners: Some(Listeners::new(
+                listeners::read(dump.as_bytes()).unwrap(),
+                Vec::new(),
+            )),
+            ..Setup::default()
+        }
+    }
+
+    #[test]
+    fn each_spoiler_is_found_and_nothing_else() {
+        use DrainStrategy::{Gradual, Immediate};
+        let open = Open {
+            accepted: Some(0),
+            http: Some(Http::default()),
+            ..Open::default()
+        };
+        let listeners = |open: &Open| Seen::Counted(Count::Listeners(open.clone()));
+        let gradual = Warning::GradualModifyOnly {
+            listeners: vec!["web".into()],
+            drain_time: "600s".into(),
+        };
+        let table = [
+            (setup(Gradual, "DEFAULT"), listeners(&open), vec![]),
+            (setup(Immediate, "MODIFY_ONLY"), listeners(&open), vec![]),
+            (
+                setup(Gradual, "MODIFY_ONLY"),
+                listeners(&open),
+                vec![gradual],
+            ),
+            (
+                Setup::default(),
+                listeners(&open),
+                vec![Warning::ListenersHidden],
+            ),
+            (
+                setup(Gradual, "DEFAULT"),
+                listeners(&Open::default()),
+                vec![Warning::AcceptedHidden, Warning::HttpHidden],
+            ),
+            (
+                setup(Gradual, "DEFAULT"),
+                Seen::Counted(Count::Server { connections: 0 }),
+                vec![Warning::ConnectionsHidden { total_shown: true }],
+            ),
+            (
+                setup(Gradual, "DEFAULT"),
+                Seen::Counted(Count::Hidden),
+                vec![Warning::ConnectionsHidden { total_shown: false }],
+            ),
+        ];
+        for (setup, seen, want) in table {
+            assert_eq!(warnings(&setup, &seen), want, "{seen:?}");
+        }
+    }
+}
