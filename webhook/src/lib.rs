@@ -5,6 +5,7 @@ pub mod args;
 pub mod certificates;
 pub mod commands;
 pub mod manifest;
+pub mod offline;
 pub mod report;
 pub mod server;
 pub mod signals;

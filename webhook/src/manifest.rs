@@ -45,9 +45,17 @@ impl<'a> Manifest<'a> {
     /// Reads a document.
     ///
     /// # Errors
-    /// For text that is not YAML or JSON, is more than one document, or has no JSON form.
-    pub fn read(text: &'a str) -> Result<Self, Unreadable> {
-        let tree = Tree::read(without_mark(text))?;
+    /// For what is not UTF-8, not YAML or JSON, more than one document, or has no JSON form.
+    pub fn read(document: &Document<'a>) -> Result<Self, Unreadable> {
+        let Document { bytes, line } = *document;
+        let text = str::from_utf8(bytes).map_err(|error| {
+            let before = &bytes[..error.valid_up_to()];
+            Unreadable {
+                line: line + before.iter().filter(|&&byte| byte == b'\n').count(),
+                why: "not UTF-8".to_owned(),
+            }
+        })?;
+        let tree = Tree::read(without_mark(text), line)?;
         let value = tree.value();
         Ok(Self { text, tree, value })
     }
@@ -58,7 +66,7 @@ impl<'a> Manifest<'a> {
         &self.value
     }
 
-    /// The line of the node at `path`, from 1, or of the nearest above it.
+    /// The line of the stream where the node at `path` stands, or the nearest above it.
     #[must_use]
     pub fn line(&self, path: &Pointer) -> usize {
         self.tree.line(path)
@@ -81,7 +89,7 @@ impl<'a> Manifest<'a> {
         let text = without_mark(self.text);
         let mark = &self.text[..self.text.len() - text.len()];
         let written = tree.write(text).map_err(|_| form())?;
-        match Tree::read(&written) {
+        match Tree::read(&written, 1) {
             Ok(read) if read.value() == wanted => Ok(format!("{mark}{written}")),
             _ => Err(form()),
         }
@@ -117,6 +125,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn read(text: &str) -> Manifest<'_> {
+        let [document] = documents(text.as_bytes())[..] else {
+            panic!("{text} is not one document");
+        };
+        Manifest::read(&document).unwrap()
+    }
 
     fn operations(operations: Value) -> Vec<PatchOperation> {
         serde_json::from_value(operations).unwrap()
@@ -221,7 +236,7 @@ s:
             ),
         ];
         for (name, text, want) in table {
-            let written = Manifest::read(text).unwrap().patched(&changes());
+            let written = read(text).patched(&changes());
             assert_eq!(written.as_deref(), Ok(want), "{name}");
         }
     }
@@ -253,7 +268,7 @@ s:
                     };
                     let path = if head.is_empty() { "/a" } else { "/x/a" };
                     let replace = json!([{"op": "replace", "path": path, "value": new}]);
-                    let written = Manifest::read(&text).unwrap().patched(&operations(replace));
+                    let written = read(&text).patched(&operations(replace));
                     let written = written.unwrap_or_else(|error| panic!("{text:?} {new}: {error}"));
                     assert!(written.starts_with(head), "{text:?} {new}: {written:?}");
                     assert!(written.ends_with(tail), "{text:?} {new}: {written:?}");
@@ -285,8 +300,9 @@ s:
         ];
         let operations = operations(json!([{"op": "add", "path": "/a/n", "value": 1}]));
         for (text, want) in table {
-            let error = Manifest::read(text).unwrap().patched(&operations);
-            assert_eq!(error.unwrap_err().to_string(), want, "{text}");
+            let error = read(text).patched(&operations);
+            let error = error.unwrap_err();
+            assert_eq!(format!("line {}: {error}", error.line()), want, "{text}");
         }
     }
 }

@@ -10,9 +10,7 @@ use super::tree::{self, Anchors, Content, Entry, Key, Node, Tree};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CannotEdit {
     /// A change of one use of a shared node would change the others.
-    #[error(
-        "line {line}: an alias on line {alias} stands for what is to be changed here: write it out there"
-    )]
+    #[error("an alias on line {alias} stands for what is to be changed here: write it out there")]
     Shared {
         /// Where the anchor is.
         line: usize,
@@ -20,7 +18,7 @@ pub enum CannotEdit {
         alias: usize,
     },
     /// Readers differ on which of two equal keys counts.
-    #[error("line {line}: the key `{key}` stands here a second time: remove one of the two")]
+    #[error("the key `{key}` stands here a second time: remove one of the two")]
     Duplicate {
         /// The line of the second one.
         line: usize,
@@ -28,13 +26,27 @@ pub enum CannotEdit {
         key: String,
     },
     /// The text holds the place in a form into which the change cannot be written.
-    #[error("line {line}: `{path}` cannot be written into this text: use plain block style here")]
+    #[error("`{path}` cannot be written into this text: use plain block style here")]
     Form {
         /// The line of the place.
         line: usize,
         /// A JSON pointer.
         path: String,
     },
+}
+
+// === impl CannotEdit ===
+
+impl CannotEdit {
+    /// The line of the stream where the text stands that is in the way.
+    #[must_use]
+    pub fn line(&self) -> usize {
+        match self {
+            Self::Shared { line, .. } | Self::Duplicate { line, .. } | Self::Form { line, .. } => {
+                *line
+            }
+        }
+    }
 }
 
 /// A value on its way to its place.

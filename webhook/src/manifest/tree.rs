@@ -30,7 +30,7 @@ pub(super) struct Node {
     /// Its bytes in the text, without tag and anchor. A block collection's end is not known: the
     /// parser sees it at the next token, past comments.
     pub(super) at: Range<usize>,
-    /// Its line in the text, from 1.
+    /// Its line in the stream, from 1.
     pub(super) line: usize,
     /// The anchor that names it; 0 is none.
     pub(super) anchor: usize,
@@ -87,15 +87,17 @@ struct Anchored {
 
 /// Why a document cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {why}")]
+#[error("{why}")]
 pub struct Unreadable {
-    /// The line of the document, from 1.
+    /// The line of the stream.
     pub line: usize,
     /// What is wrong there.
     pub why: String,
 }
 
 struct Reader<'a> {
+    /// The stream's lines before the text.
+    lines_before: usize,
     events: Parser<'a, StrInput<'a>>,
     anchors: Anchors,
     expanded: usize,
@@ -104,13 +106,14 @@ struct Reader<'a> {
 // === impl Tree ===
 
 impl Tree {
-    /// Reads a document; one without content is null.
+    /// Reads a document that starts on `first_line` of its stream; one without content is null.
     ///
     /// # Errors
     /// For text that is not YAML, is more than one document, or has no JSON form.
-    pub(super) fn read(text: &str) -> Result<Self, Unreadable> {
+    pub(super) fn read(text: &str, first_line: usize) -> Result<Self, Unreadable> {
         let options = granit_parser::options! { emit_comments: false };
         let mut reader = Reader {
+            lines_before: first_line - 1,
             events: Parser::new_from_str_with_options(text, options),
             anchors: Anchors::default(),
             expanded: 0,
@@ -240,7 +243,7 @@ impl<'a> Reader<'a> {
                 Event::StreamEnd => break,
                 Event::DocumentStart(..) if root.is_some() => {
                     let why = "a second document without a line `---` before it";
-                    return Err(unreadable(&span, why));
+                    return Err(self.unreadable(&span, why));
                 }
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
                 event => root = Some(self.node(event, &span)?),
@@ -253,7 +256,7 @@ impl<'a> Reader<'a> {
         match self.events.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err(Unreadable {
-                line: error.marker().line(),
+                line: self.lines_before + error.marker().line(),
                 why: error.info(),
             }),
             None => Ok((Event::StreamEnd, Span::default())),
@@ -266,7 +269,7 @@ impl<'a> Reader<'a> {
         let content = match event {
             Event::Scalar(text, style, _, tag) => {
                 Content::Scalar(scalar(&text, style, tag.as_deref()).map_err(|NotJson| {
-                    unreadable(span, format!("the number `{text}` has no form in JSON"))
+                    self.unreadable(span, format!("the number `{text}` has no form in JSON"))
                 })?)
             }
             Event::Alias(anchor) => {
@@ -296,15 +299,12 @@ impl<'a> Reader<'a> {
                 Content::Mapping(style.into(), entries)
             }
             event => {
-                return Err(unreadable(
-                    span,
-                    format!("{event:?} in the place of a node"),
-                ));
+                return Err(self.unreadable(span, format!("{event:?} in the place of a node")));
             }
         };
         let node = Node {
             at,
-            line: span.start.line(),
+            line: self.line(span),
             anchor,
             content,
             new: None,
@@ -319,23 +319,19 @@ impl<'a> Reader<'a> {
     }
 
     fn entry(&mut self, event: Event<'a>, span: &Span) -> Result<Entry, Unreadable> {
-        let key =
-            match &event {
-                Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<" => Key::Merge,
-                _ => {
-                    let node = self.node(event, span)?;
-                    Key::Name(name(node.value(&self.anchors)).ok_or_else(|| {
-                        unreadable(span, "a key that is null, a list or a mapping")
-                    })?)
-                }
-            };
+        let key = match &event {
+            Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<" => Key::Merge,
+            _ => {
+                let node = self.node(event, span)?;
+                Key::Name(name(node.value(&self.anchors)).ok_or_else(|| {
+                    self.unreadable(span, "a key that is null, a list or a mapping")
+                })?)
+            }
+        };
         let (event, value_span) = self.next()?;
         let value = self.node(event, &value_span)?;
         if key == Key::Merge && !is_mergeable(&value.value(&self.anchors)) {
-            return Err(unreadable(
-                span,
-                "`<<` wants a mapping or a list of mappings",
-            ));
+            return Err(self.unreadable(span, "`<<` wants a mapping or a list of mappings"));
         }
         Ok(Entry {
             key,
@@ -347,21 +343,27 @@ impl<'a> Reader<'a> {
     /// Counts what an alias expands to against the bound.
     fn expand(&mut self, anchor: usize, span: &Span) -> Result<(), Unreadable> {
         let Some(anchored) = self.anchors.values.get(&anchor) else {
-            return Err(unreadable(
-                span,
-                "an alias inside the node that it stands for",
-            ));
+            return Err(self.unreadable(span, "an alias inside the node that it stands for"));
         };
         self.expanded += anchored.nodes;
         if self.expanded > MAX_EXPANDED {
             let why = format!("aliases expand to more than {MAX_EXPANDED} nodes");
-            return Err(unreadable(span, why));
+            return Err(self.unreadable(span, why));
         }
-        self.anchors
-            .aliases
-            .entry(anchor)
-            .or_insert_with(|| span.start.line());
+        let line = self.line(span);
+        self.anchors.aliases.entry(anchor).or_insert(line);
         Ok(())
+    }
+
+    fn line(&self, span: &Span) -> usize {
+        self.lines_before + span.start.line()
+    }
+
+    fn unreadable(&self, span: &Span, why: impl Into<String>) -> Unreadable {
+        Unreadable {
+            line: self.line(span),
+            why: why.into(),
+        }
     }
 }
 
@@ -402,13 +404,6 @@ fn count(value: &Value) -> usize {
 fn bytes(span: &Span) -> Range<usize> {
     span.byte_range()
         .expect("a parser over a str gives every span its bytes")
-}
-
-fn unreadable(span: &Span, why: impl Into<String>) -> Unreadable {
-    Unreadable {
-        line: span.start.line(),
-        why: why.into(),
-    }
 }
 
 // === impl Style ===
