@@ -1,1 +1,19 @@
 //! What the tests, the demo and the benchmarks share.
+
+pub mod admin;
+pub mod authority;
+pub mod bootstrap;
+pub mod built;
+pub mod envoy;
+pub mod golden;
+pub mod http;
+pub mod https;
+pub mod installed;
+pub mod kubelet;
+pub mod listener;
+pub mod load;
+pub mod port;
+pub mod process;
+pub mod review;
+pub mod service;
+pub mod upstream;
