@@ -143,8 +143,8 @@ mod tests {
         operations(json!([
             {"op": "add", "path": "/m/a/x~1y", "value": "{\"a\":1}"},
             {"op": "add", "path": "/s/c/0/life", "value": {"get": {"port": 1}}},
-            {"op": "add", "path": "/s/c/0", "value": {"image": "a:b", "name": "first", "args": ["--a=b"]}},
-            {"op": "add", "path": "/s/c/-", "value": {"name": "last", "env": []}},
+            {"op": "add", "path": "/s/c/0", "value": {"args": ["--a=b"], "image": "a:b", "name": "first"}},
+            {"op": "add", "path": "/s/c/-", "value": {"env": [], "name": "last"}},
             {"op": "replace", "path": "/s/grace", "value": 75},
         ]))
     }
@@ -232,7 +232,7 @@ s:
             (
                 "aliases and merges are written out where they are changed",
                 "k: &k\n  v: 08 # a trap\nm:\n  <<: &a {a: *k}\ns:\n  grace: 1\n  c:\n  - *k\nz: *k\n",
-                "k: &k\n  v: 08 # a trap\nm:\n  <<: &a {a: *k}\n  a:\n    v: 8\n    x/y: '{\"a\":1}'\ns:\n  grace: 75\n  c:\n  - name: first\n    args:\n    - --a=b\n    image: a:b\n  - life:\n      get:\n        port: 1\n    v: 8\n  - name: last\n    env: []\nz: *k\n",
+                "k: &k\n  v: 08 # a trap\nm:\n  <<: &a {a: *k}\n  a:\n    v: 8\n    x/y: '{\"a\":1}'\ns:\n  grace: 75\n  c:\n  - name: first\n    args:\n    - --a=b\n    image: a:b\n  - v: 8\n    life:\n      get:\n        port: 1\n  - name: last\n    env: []\nz: *k\n",
             ),
         ];
         for (name, text, want) in table {

@@ -9,7 +9,13 @@ use clap::ValueEnum;
 #[derive(Debug, clap::Args)]
 pub struct ColorArgs {
     /// When to write colours; auto is on a terminal, unless NO_COLOR is set.
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    #[arg(
+        long,
+        value_name = "WHEN",
+        env = "ENVOY_DRAINER_COLOR",
+        value_enum,
+        default_value_t
+    )]
     color: When,
 }
 

@@ -30,7 +30,7 @@ pub struct Args {
     #[command(flatten)]
     files: FilesArgs,
     /// Write the changes as a unified diff instead of the documents.
-    #[arg(long)]
+    #[arg(long, env = "ENVOY_DRAINER_DIFF")]
     diff: bool,
     #[command(flatten)]
     color: ColorArgs,

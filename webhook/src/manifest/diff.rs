@@ -15,11 +15,12 @@ pub fn unified(name: &str, before: &[u8], after: &[u8], styled: bool) -> String 
         String::from_utf8_lossy(before),
         String::from_utf8_lossy(after),
     );
+    let path = name.trim_start_matches('/');
     let diff = TextDiff::from_lines(&*before, &*after);
     let diff = diff
         .unified_diff()
         .context_radius(CONTEXT)
-        .header(&format!("a/{name}"), &format!("b/{name}"))
+        .header(&format!("a/{path}"), &format!("b/{path}"))
         .to_string();
     if !styled {
         return diff;

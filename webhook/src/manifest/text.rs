@@ -124,31 +124,42 @@ pub(super) fn inline(value: &Value) -> String {
 
 /// A string that no reader takes for anything else.
 fn string(text: &str) -> String {
+    let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     if is_plain(text) {
         text.to_owned()
-    } else if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && !text.contains('\'') {
+    } else if is_printable && text.contains(['"', '\\']) && !text.contains('\'') {
         format!("'{text}'")
     } else {
         double_quoted(text)
     }
 }
 
-/// Whether a text needs no quotes: words, paths, images, flags. Anything that YAML 1.1 reads as
-/// another type needs them.
+/// Whether a text needs no quotes: words, paths, images, flags, quantities. Whatever YAML 1.1 reads
+/// as another type needs them.
 fn is_plain(text: &str) -> bool {
+    is_quantity(text)
+        || is_word(text) && scalar::resolve(text) == Ok(Value::String(text.to_owned()))
+}
+
+fn is_word(text: &str) -> bool {
     let bytes = text.as_bytes();
-    let starts_plain = match bytes {
+    let starts = match bytes {
         [b'-', b'-', third, ..] => third.is_ascii_alphabetic(),
         [first, ..] => first.is_ascii_alphabetic() || matches!(first, b'/' | b'_'),
         [] => false,
     };
-    let goes_on_plain = bytes.iter().enumerate().all(|(at, byte)| match byte {
+    let goes_on = bytes.iter().enumerate().all(|(at, byte)| match byte {
         b':' => bytes
             .get(at + 1)
             .is_some_and(|next| !next.is_ascii_whitespace()),
         _ => byte.is_ascii_alphanumeric() || b"_./-@+=".contains(byte),
     });
-    starts_plain && goes_on_plain && scalar::resolve(text) == Ok(Value::String(text.to_owned()))
+    starts && goes_on
+}
+
+fn is_quantity(text: &str) -> bool {
+    let unit = text.trim_start_matches(|char: char| char.is_ascii_digit());
+    unit.len() < text.len() && ["m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"].contains(&unit)
 }
 
 fn double_quoted(text: &str) -> String {
