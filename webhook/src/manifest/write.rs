@@ -7,11 +7,9 @@ use serde_json::Value;
 use super::text::{Flow, Lines, inline};
 use super::tree::{Content, Entry, Key, Node, Style, Tree};
 
-/// The text holds the node on this line in a form into which nothing can be written.
+/// The text has a form into which something new cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NoForm {
-    pub(super) line: usize,
-}
+pub(super) struct NoForm;
 
 struct Writer<'a> {
     source: Source<'a>,
@@ -57,12 +55,12 @@ impl Writer<'_> {
     /// `from` and its first byte.
     fn node(&mut self, node: &Node, from: usize) -> Result<(), NoForm> {
         if node.new.is_some() {
-            return Err(NoForm { line: node.line });
+            return Err(NoForm);
         }
         match &node.content {
             Content::Scalar(_) | Content::Alias(_) => Ok(()),
             Content::Mapping(Style::Block, entries) => self.block_mapping(node, entries),
-            Content::Sequence(Style::Block, items) => self.block_sequence(node, items, from),
+            Content::Sequence(Style::Block, items) => self.block_sequence(items, from),
             Content::Mapping(Style::Flow, entries) => self.flow_mapping(node, entries),
             Content::Sequence(Style::Flow, items) => self.flow_sequence(node, items),
         }
@@ -83,9 +81,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn block_sequence(&mut self, node: &Node, items: &[Node], from: usize) -> Result<(), NoForm> {
-        let no_form = NoForm { line: node.line };
-        let first = self.source.dash(from).ok_or(no_form)?;
+    fn block_sequence(&mut self, items: &[Node], from: usize) -> Result<(), NoForm> {
+        let first = self.source.dash(from).ok_or(NoForm)?;
         let column = self.source.column(first);
         let mut before: Option<&Node> = None;
         for item in items {
@@ -97,7 +94,7 @@ impl Writer<'_> {
             let lines = self.lines.item(column, new);
             if !item.is_inserted() {
                 let from = before.map_or(from, |before| self.source.end(before));
-                let dash = self.source.dash(from).ok_or(no_form)?;
+                let dash = self.source.dash(from).ok_or(NoForm)?;
                 let end = self.source.end(item).max(dash + 1);
                 self.replace(dash..end, lines.trim().to_owned());
                 before = Some(item);
@@ -107,7 +104,7 @@ impl Writer<'_> {
                 // A comment as deep as the dash belongs to the next item.
                 Some(before) => self.source.after_lines(before, column + 1),
                 None if self.source.begins_line(first) => self.source.line_start(first),
-                None => return Err(no_form),
+                None => return Err(NoForm),
             };
             self.insert_lines(at, lines);
         }
@@ -126,7 +123,7 @@ impl Writer<'_> {
         let old = &entry.value;
         let colon = self.source.skip_blanks(entry.at.end);
         if !text[colon..].starts_with(':') {
-            return Err(NoForm { line: old.line });
+            return Err(NoForm);
         }
         let behind = colon + 1;
         let start = self.source.skip_blanks(behind);
@@ -162,7 +159,6 @@ impl Writer<'_> {
     }
 
     fn flow_mapping(&mut self, node: &Node, entries: &[Entry]) -> Result<(), NoForm> {
-        let no_form = NoForm { line: node.line };
         let Some(first) = entries.first() else {
             return Ok(());
         };
@@ -176,10 +172,10 @@ impl Writer<'_> {
                     end = (!value.at.is_empty()).then(|| self.source.end(value));
                 }
                 (Some(new), Key::Name(name)) if value.is_inserted() => {
-                    let at = end.ok_or(no_form)?;
+                    let at = end.ok_or(NoForm)?;
                     self.replace(at..at, format!(",{}{}", flow.gap(), flow.entry(name, new)));
                 }
-                (Some(_), _) if value.at.is_empty() => return Err(no_form),
+                (Some(_), _) if value.at.is_empty() => return Err(NoForm),
                 (Some(new), _) => {
                     end = Some(self.source.end(value));
                     self.replace(value.at.start..self.source.end(value), flow.value(new));
@@ -240,10 +236,7 @@ impl Writer<'_> {
         let mut written = String::with_capacity(text.len() + 4096);
         let mut done = 0;
         for splice in self.splices {
-            let overlaps = NoForm {
-                line: 1 + text[..splice.at.start].matches('\n').count(),
-            };
-            written.push_str(text.get(done..splice.at.start).ok_or(overlaps)?);
+            written.push_str(text.get(done..splice.at.start).ok_or(NoForm)?);
             if splice.is_lines && !written.is_empty() && !written.ends_with('\n') {
                 written.push_str(newline);
             }
@@ -263,7 +256,8 @@ impl<'a> Source<'a> {
     }
 
     fn begins_line(self, at: usize) -> bool {
-        self.0[self.line_start(at)..at].trim_start().is_empty()
+        let before = self.0[..at].trim_end_matches([' ', '\t']);
+        before.is_empty() || before.ends_with('\n')
     }
 
     fn column(self, at: usize) -> usize {
@@ -312,12 +306,22 @@ impl<'a> Source<'a> {
             Content::Mapping(Style::Block, entries) => entries
                 .iter()
                 .rfind(|entry| !entry.value.is_inserted())
-                .map_or(node.at.end, |last| last.at.end.max(self.end(&last.value))),
+                .map_or(node.at.end, |last| self.entry_end(last)),
             Content::Sequence(Style::Block, items) => items
                 .iter()
                 .rfind(|item| !item.is_inserted())
                 .map_or(node.at.end, |last| self.end(last)),
+            // A block scalar ends where the next token begins, perhaps behind its indentation.
+            Content::Scalar(_) if self.begins_line(node.at.end) => self.line_start(node.at.end),
             _ => node.at.end,
+        }
+    }
+
+    fn entry_end(self, entry: &Entry) -> usize {
+        let behind_key = self.skip_blanks(entry.at.end);
+        match entry.value.at.is_empty() && self.0[behind_key..].starts_with(':') {
+            true => behind_key + 1,
+            false => self.end(&entry.value).max(entry.at.end),
         }
     }
 
@@ -338,7 +342,7 @@ impl<'a> Source<'a> {
     /// How the items of a bracket stand whose first one starts at `first`.
     fn flow(self, node: &Node, first: usize, unit: &'a str) -> Flow<'a> {
         let lead = &self.0[node.at.start..first];
-        match self.begins_line(first) && lead.contains('\n') {
+        match lead.contains('\n') && self.begins_line(first) {
             true => Flow::Pretty {
                 indent: &self.0[self.line_start(first)..first],
                 unit,
