@@ -146,6 +146,12 @@ impl Connection {
         &self.certificate
     }
 
+    /// Whether the server has closed it.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.driver.is_finished()
+    }
+
     /// Waits until the server has closed it.
     pub async fn closed(&mut self) {
         // However it ended.

@@ -17,3 +17,4 @@ pub mod process;
 pub mod review;
 pub mod service;
 pub mod upstream;
+pub mod webhook;
