@@ -1,5 +1,7 @@
 //! The admission server over real sockets and real TLS: what it answers to whom, and that it goes on.
 
+#![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
+
 use std::time::Duration;
 
 use bytes::Bytes;
