@@ -231,3 +231,36 @@ impl fmt::Display for Notice {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_in_order_and_so_different() {
+        assert!(Code::ALL.is_sorted_by(|one, next| one.to_string() < next.to_string()));
+        assert_eq!(Code::AlreadyInjected.to_string(), "DRN001");
+    }
+
+    #[test]
+    fn every_code_says_what_it_means_and_what_to_do() {
+        for code in Code::ALL {
+            assert!(code.sentence().ends_with('.'), "{code}");
+            assert!(
+                code.remedy().starts_with(char::is_lowercase) && !code.remedy().ends_with('.'),
+                "{code}"
+            );
+            assert!(to_markdown().contains(&format!("| {code} | {} |", code.name())));
+        }
+    }
+
+    #[test]
+    fn a_notice_shows_its_remedy_when_asked() {
+        let notice = Code::ExistingHook.about("container `envoy` has a hook");
+        assert_eq!(notice.to_string(), "DRN008: container `envoy` has a hook");
+        assert_eq!(
+            format!("{notice:#}"),
+            "DRN008: container `envoy` has a hook; remove that hook, or annotate `existing-hook: replace`"
+        );
+    }
+}

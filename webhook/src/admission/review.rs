@@ -43,6 +43,10 @@ pub(super) struct Review<'a> {
 }
 
 /// What a review is about.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and it is hardly moved"
+)]
 pub(super) enum Object<'a> {
     /// A pod that is to be created.
     NewPod(PodView<'a>),
