@@ -1,1 +1,14 @@
 //! What the tests, the demo and the benchmarks share.
+
+pub mod admin;
+pub mod bootstrap;
+pub mod built;
+pub mod envoy;
+pub mod http;
+pub mod installed;
+pub mod listener;
+pub mod load;
+pub mod port;
+pub mod process;
+pub mod service;
+pub mod upstream;

@@ -1,0 +1,365 @@
+//! The support's own tests: the load counts what a server really did to it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Result;
+use tests::envoy::{Envoy, envoy};
+use tests::listener::{DIRECT_PATH, http, tcp};
+use tests::load::FailureKind::{self, BadAnswer, CutInFlight, CutOnReused, Refused, TimedOut};
+use tests::load::{Load, Report, load};
+use tests::process::Signal;
+use tests::service::{Endpoint, Probe, Service};
+use tests::upstream::Upstream;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+const SECOND: Duration = Duration::from_secs(1);
+const ECHO: &str = "HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\ntwo cups and a saucer";
+
+/// What a server does with a request.
+#[derive(Debug, Clone, Copy)]
+enum Does {
+    Say(&'static str),
+    SayAndClose(&'static str),
+    SayAfter(Duration, &'static str),
+    Close,
+    Nothing,
+}
+
+trait Script: Fn(usize) -> Does + Copy + Send + 'static {}
+impl<F: Fn(usize) -> Does + Copy + Send + 'static> Script for F {}
+
+/// A server that does as it is told with the nth request of each connection, and notes how many
+/// POSTs each connection carried. Probes are answered and not counted.
+struct Scripted {
+    service: Arc<Service>,
+    posts: Arc<Mutex<Vec<usize>>>,
+    tasks: JoinSet<()>,
+}
+
+impl Scripted {
+    async fn start(script: impl Script) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let posts = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = JoinSet::new();
+        let counted = Arc::clone(&posts);
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(serve(stream, script, Arc::clone(&counted)));
+            }
+        });
+        let service = Arc::new(Service::new(Duration::ZERO));
+        service.add(
+            Endpoint {
+                name: "scripted".into(),
+                http: address,
+                tcp: Some(address),
+            },
+            Probe {
+                path: "/ready".into(),
+                period: 10 * SECOND,
+                limit: SECOND,
+                failures: 1,
+            },
+        );
+        service.ready(1, 5 * SECOND).await?;
+        Ok(Self {
+            service,
+            posts,
+            tasks,
+        })
+    }
+
+    /// Runs a load for a second, and checks that what it says it sent has arrived, once.
+    async fn run(&self, load: Load) -> Report {
+        let running = load.start(&self.service);
+        sleep(SECOND).await;
+        let report = running.stop().await;
+        let arrived: usize = self.posts.lock().unwrap().iter().sum();
+        assert_eq!(arrived as u64, report.sent(), "{report}");
+        let ended: u64 = report.kinds.iter().map(|kind| kind.answered).sum();
+        assert_eq!(ended + report.failed(), report.sent(), "{report}");
+        report
+    }
+}
+
+async fn serve(stream: TcpStream, script: impl Script, posts: Arc<Mutex<Vec<usize>>>) {
+    let mut stream = BufReader::new(stream);
+    let mut connection = None;
+    for nth in 0.. {
+        let Some(head) = head(&mut stream).await else {
+            return;
+        };
+        if head.starts_with("GET /ready ") {
+            let _ = stream.write_all(ECHO.as_bytes()).await;
+            return;
+        }
+        if head.starts_with("POST ") {
+            let mut body = [0; 21];
+            if stream.read_exact(&mut body).await.is_err() {
+                return;
+            }
+        }
+        {
+            let mut posts = posts.lock().unwrap();
+            let own = *connection.get_or_insert_with(|| {
+                posts.push(0);
+                posts.len() - 1
+            });
+            posts[own] += 1;
+        }
+        let told = match script(nth) {
+            Does::Say(answer) => stream.write_all(answer.as_bytes()).await.is_ok(),
+            Does::SayAndClose(answer) => {
+                let _ = stream.write_all(answer.as_bytes()).await;
+                false
+            }
+            Does::SayAfter(pause, answer) => {
+                sleep(pause).await;
+                stream.write_all(answer.as_bytes()).await.is_ok()
+            }
+            Does::Close => false,
+            Does::Nothing => {
+                sleep(60 * SECOND).await;
+                false
+            }
+        };
+        if !told {
+            return;
+        }
+    }
+}
+
+/// The lines up to the empty one; `None` at the end of the connection.
+async fn head(stream: &mut BufReader<TcpStream>) -> Option<String> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if stream.read_line(&mut head).await.ok()? == 0 {
+            return None;
+        }
+    }
+    Some(head)
+}
+
+/// Asserts that so many failed so and none otherwise.
+fn assert_failed(report: &Report, kind: FailureKind, count: u64) {
+    assert_eq!(report.failed_by(kind), count, "{kind}\n{report}");
+    assert_eq!(report.failed(), count, "{report}");
+}
+
+#[tokio::test]
+async fn a_good_server_is_left_alone() -> Result<()> {
+    let server = Scripted::start(|_| Does::Say(ECHO)).await?;
+    let report = server
+        .run(load().keep_alive(200.0).connection_each(20.0).idle())
+        .await;
+    assert_eq!(report.failed(), 0, "{report}");
+    assert!(report.reached() > 0.95, "{report}");
+    // Ten connections that are kept, one idle, twenty for a request each, give or take one.
+    let connections = server.posts.lock().unwrap().len();
+    assert!((30..=33).contains(&connections), "{connections}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_closed_port_is_a_refusal() -> Result<()> {
+    let nobody = Arc::new(Service::new(Duration::ZERO));
+    let running = load().connection_each(20.0).start(&nobody);
+    sleep(SECOND / 2).await;
+    let report = running.stop().await;
+    assert_failed(&report, Refused, report.sent());
+
+    let mut server = Scripted::start(|_| Does::Say(ECHO)).await?;
+    server.tasks.shutdown().await;
+    let load = load().connection_each(20.0).keep_alive(20.0).http2(20.0);
+    let running = load.stream(20.0, SECOND).start(&server.service);
+    sleep(SECOND / 2).await;
+    let report = running.stop().await;
+    assert_failed(&report, Refused, report.sent());
+    assert!(report.sent() >= 40, "{report}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_end_after_the_request_on_a_new_connection_is_a_cut_in_flight() -> Result<()> {
+    let server = Scripted::start(|_| Does::Close).await?;
+    let report = server.run(load().connection_each(20.0)).await;
+    assert_failed(&report, CutInFlight, report.sent());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_end_in_the_middle_of_an_answer_is_a_cut_in_flight() -> Result<()> {
+    for load in [load().connection_each(20.0), load().keep_alive(20.0)] {
+        let half = "HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\ntwo cups";
+        let server = Scripted::start(move |_| Does::SayAndClose(half)).await?;
+        let report = server.run(load).await;
+        assert_failed(&report, CutInFlight, report.sent());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_end_instead_of_a_second_answer_is_a_cut_on_a_reused_connection() -> Result<()> {
+    let server = Scripted::start(|nth| match nth {
+        0 => Does::Say(ECHO),
+        _ => Does::Close,
+    })
+    .await?;
+    let report = server.run(load().keep_alive(100.0)).await;
+    let second: usize = server
+        .posts
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|posts| posts - 1)
+        .sum();
+    assert!(second > 30, "{report}");
+    assert_failed(&report, CutOnReused, second as u64);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_connection_closed_while_idle_is_seen_and_replaced() -> Result<()> {
+    let server = Scripted::start(|_| Does::SayAndClose(ECHO)).await?;
+    // Each connection has a tenth of a second to be seen as closed.
+    let report = server.run(load().keep_alive(100.0)).await;
+    assert_eq!(report.failed(), 0, "{report}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_connection_announced_to_close_is_not_used_again() -> Result<()> {
+    let server = Scripted::start(|_| {
+        Does::Say(
+            "HTTP/1.1 200 OK\r\nConnection: foo, Close\r\ncontent-length: 21\r\n\r\ntwo cups and a saucer",
+        )
+    })
+    .await?;
+    let report = server.run(load().keep_alive(100.0)).await;
+    assert_eq!(report.failed(), 0, "{report}");
+    assert!(server.posts.lock().unwrap().iter().all(|posts| *posts == 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wrong_status_or_body_is_a_bad_answer() -> Result<()> {
+    for wrong in [
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 21\r\n\r\ntwo cups and a saucer",
+        "HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\nsix cups and a saucer",
+    ] {
+        let server = Scripted::start(move |_| Does::Say(wrong)).await?;
+        let report = server
+            .run(load().keep_alive(20.0).connection_each(20.0))
+            .await;
+        assert_failed(&report, BadAnswer, report.sent());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_answer_is_a_timeout() -> Result<()> {
+    let server = Scripted::start(|_| Does::Nothing).await?;
+    let load = load()
+        .connection_each(20.0)
+        .keep_alive(20.0)
+        .limit(SECOND / 5);
+    let report = server.run(load).await;
+    assert_failed(&report, TimedOut, report.sent());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_slow_server_does_not_slow_the_load() -> Result<()> {
+    let server = Scripted::start(|_| Does::SayAfter(SECOND * 2, ECHO)).await?;
+    let report = server
+        .run(load().connection_each(50.0).keep_alive(50.0))
+        .await;
+    assert_eq!(report.failed(), 0, "{report}");
+    assert!(report.reached() > 0.95, "{report}");
+    Ok(())
+}
+
+/// A Service before one real Envoy, which the load has reached.
+async fn envoy_behind_a_service(upstream: &Upstream) -> Result<(Envoy, Arc<Service>)> {
+    let envoy = envoy()?
+        .upstream(upstream)
+        .listener(http("web")?)
+        .listener(tcp("stream")?)
+        .start()
+        .await?;
+    let service = Arc::new(Service::new(Duration::ZERO));
+    let endpoint = Endpoint {
+        name: "envoy".into(),
+        http: envoy.address("web"),
+        tcp: Some(envoy.address("stream")),
+    };
+    let probe = Probe {
+        path: DIRECT_PATH.into(),
+        period: SECOND / 10,
+        limit: SECOND,
+        failures: 100,
+    };
+    service.add(endpoint, probe);
+    service.ready(1, 5 * SECOND).await?;
+    Ok((envoy, service))
+}
+
+#[tokio::test]
+async fn a_goaway_moves_later_requests_and_fails_none() -> Result<()> {
+    let upstream = Upstream::start().await?;
+    let (envoy, service) = envoy_behind_a_service(&upstream).await?;
+    let running = load().http2(200.0).keep_alive(100.0).start(&service);
+    sleep(SECOND).await;
+    let connections = envoy.admin().stat("http.web.downstream_cx_total").await?;
+    envoy.admin().command("/healthcheck/fail").await?;
+    sleep(SECOND).await;
+    let report = running.stop().await;
+    assert_eq!(report.failed(), 0, "{report}");
+    assert!(report.reached() > 0.95, "{report}");
+    let later = envoy.admin().stat("http.web.downstream_cx_total").await?;
+    assert!(later > connections.map(|count| count + 200), "{later:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn streams_of_an_envoy_that_dies_are_cut_in_flight() -> Result<()> {
+    for load in [load().http2(50.0), load().stream(50.0, 60 * SECOND)] {
+        let upstream = Upstream::start().await?;
+        let (envoy, service) = envoy_behind_a_service(&upstream).await?;
+        let running = load.start(&service);
+        sleep(SECOND).await;
+        assert_eq!(running.report().failed(), 0, "{}", running.report());
+        assert!(service.open("envoy") > 0);
+        // What is sent while it hangs is in flight when it dies.
+        envoy.signal(Signal::STOP);
+        sleep(SECOND / 5).await;
+        envoy.signal(Signal::KILL);
+        sleep(SECOND / 5).await;
+        let report = running.stop().await;
+        assert!(report.failed_by(CutInFlight) > 5, "{report}");
+        assert!(report.failed_by(Refused) > 5, "{report}");
+        let both = report.failed_by(CutInFlight) + report.failed_by(Refused);
+        assert_eq!(report.failed(), both, "{report}");
+        assert_eq!(service.open("envoy"), 0);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stream_hangs_up_after_its_time_and_fails_none() -> Result<()> {
+    let upstream = Upstream::start().await?;
+    let (envoy, service) = envoy_behind_a_service(&upstream).await?;
+    let running = load().stream(50.0, SECOND / 4).start(&service);
+    sleep(SECOND).await;
+    let report = running.stop().await;
+    assert_eq!(report.failed(), 0, "{report}");
+    let sessions = envoy.admin().stat("tcp.stream.downstream_cx_total").await?;
+    assert!(sessions >= Some(3), "{sessions:?}");
+    Ok(())
+}

@@ -1,0 +1,267 @@
+//! An Envoy's bootstrap: only what differs from the plain one is said.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use drainer::AdminAddress;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::installed::Installed;
+use crate::listener::Listener;
+use crate::port::Port;
+use crate::upstream::Upstream;
+
+/// Where each HTTP listener says whether Envoy wants traffic, as a readiness probe asks it: 200, or
+/// 503 once `/healthcheck/fail` was called.
+pub const HEALTH_PATH: &str = "/ready";
+
+/// The configuration of one Envoy: an admin on a TCP port of 127.0.0.1 and no listener, until said
+/// otherwise. Everything it names is its own: ports, sockets, folder.
+#[derive(Debug)]
+pub struct Bootstrap {
+    pub(crate) binary: Option<Installed>,
+    pub(crate) dir: TempDir,
+    pub(crate) silent_xds: bool,
+    admin: AdminAddress,
+    admin_port: Option<Port>,
+    listeners: Vec<Listener>,
+    upstream: Option<(SocketAddr, SocketAddr)>,
+    stats_config: Value,
+    flush: Option<Duration>,
+    flags: Vec<String>,
+}
+
+/// Begins a bootstrap.
+///
+/// # Errors
+/// When there is no free port or no room for a folder.
+pub fn envoy() -> io::Result<Bootstrap> {
+    let port = Port::free()?;
+    Ok(Bootstrap {
+        binary: None,
+        dir: TempDir::with_prefix("envoy-")?,
+        silent_xds: false,
+        admin: AdminAddress::Tcp((Ipv4Addr::LOCALHOST, port.number()).into()),
+        admin_port: Some(port),
+        listeners: Vec::new(),
+        upstream: None,
+        stats_config: json!({}),
+        flush: None,
+        flags: Vec::new(),
+    })
+}
+
+// === impl Bootstrap ===
+
+impl Bootstrap {
+    /// Runs on this Envoy rather than on the newest.
+    #[must_use]
+    pub fn on(mut self, binary: &Installed) -> Self {
+        self.binary = Some(binary.clone());
+        self
+    }
+
+    /// Adds a listener.
+    #[must_use]
+    pub fn listener(mut self, listener: Listener) -> Self {
+        self.listeners.push(listener);
+        self
+    }
+
+    /// Sends requests and TCP connections on to this upstream; without one, Envoy itself answers.
+    #[must_use]
+    pub fn upstream(mut self, upstream: &Upstream) -> Self {
+        self.upstream = Some((upstream.http(), upstream.tcp()));
+        self
+    }
+
+    /// Has the admin on this port of 127.0.0.1.
+    #[must_use]
+    pub fn admin_port(self, port: Port) -> Self {
+        let address = (Ipv4Addr::LOCALHOST, port.number()).into();
+        self.admin(AdminAddress::Tcp(address), Some(port))
+    }
+
+    /// Has the admin on `[::1]`.
+    #[must_use]
+    pub fn admin_ipv6(mut self) -> Self {
+        if let AdminAddress::Tcp(address) = &mut self.admin {
+            address.set_ip(Ipv6Addr::LOCALHOST.into());
+        }
+        self
+    }
+
+    /// Has the admin on a socket file of its folder.
+    #[must_use]
+    pub fn admin_unix(self) -> Self {
+        let path = self.dir.path().join("admin.sock");
+        self.admin(AdminAddress::Path(path), None)
+    }
+
+    /// Has the admin on a socket of the abstract namespace.
+    #[must_use]
+    pub fn admin_abstract(self) -> Self {
+        let name = self.dir.path().display().to_string();
+        self.admin(AdminAddress::Abstract(name), None)
+    }
+
+    /// Shows only the statistics whose names begin so; none at all for an empty list.
+    #[must_use]
+    pub fn only_stats(mut self, prefixes: &[&str]) -> Self {
+        let patterns: Vec<_> = prefixes.iter().map(|p| json!({ "prefix": p })).collect();
+        let matcher = match patterns.as_slice() {
+            [] => json!({ "reject_all": true }),
+            patterns => json!({ "inclusion_list": { "patterns": patterns } }),
+        };
+        self.stats_config = json!({ "stats_matcher": matcher });
+        self
+    }
+
+    /// Hides the statistics whose names begin so.
+    #[must_use]
+    pub fn hidden_stats(mut self, prefixes: &[&str]) -> Self {
+        let patterns: Vec<_> = prefixes.iter().map(|p| json!({ "prefix": p })).collect();
+        let matcher = json!({ "exclusion_list": { "patterns": patterns } });
+        self.stats_config = json!({ "stats_matcher": matcher });
+        self
+    }
+
+    /// Has `server.*` statistics renewed so often, rather than every 5 s.
+    #[must_use]
+    pub fn stats_flush_interval(mut self, interval: Duration) -> Self {
+        self.flush = Some(interval);
+        self
+    }
+
+    /// Waits for an xDS server that never answers: such an Envoy never becomes ready.
+    #[must_use]
+    pub fn silent_xds(mut self) -> Self {
+        self.silent_xds = true;
+        self
+    }
+
+    /// Adds a command-line flag, such as `--drain-strategy immediate`.
+    #[must_use]
+    pub fn flag(mut self, flag: &str) -> Self {
+        self.flags
+            .extend(flag.split_whitespace().map(str::to_owned));
+        self
+    }
+
+    /// Where the admin is.
+    #[must_use]
+    pub fn admin_address(&self) -> &AdminAddress {
+        &self.admin
+    }
+
+    /// Where clients reach the listener of this name.
+    ///
+    /// # Panics
+    /// When there is none: a mistake in the test.
+    #[must_use]
+    pub fn address(&self, listener: &str) -> SocketAddr {
+        let found = self.listeners.iter().find(|l| l.name() == listener);
+        let Some(found) = found else {
+            panic!("this Envoy has no listener `{listener}`");
+        };
+        found.address()
+    }
+
+    /// The bootstrap as Envoy reads it.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let listeners: Vec<_> = self
+            .listeners
+            .iter()
+            .map(|listener| listener.json(self.upstream.is_some()))
+            .collect();
+        let mut clusters = Vec::new();
+        if let Some((http, tcp)) = self.upstream {
+            clusters.push(cluster("upstream", http));
+            clusters.push(cluster("upstream_tcp", tcp));
+        }
+        let mut bootstrap = json!({
+            "node": { "id": "test", "cluster": "test" },
+            "admin": { "address": address(&self.admin) },
+            "stats_config": self.stats_config,
+            "static_resources": { "listeners": listeners, "clusters": clusters },
+        });
+        if let Some(flush) = self.flush {
+            bootstrap["stats_flush_interval"] = json!(format!("{}s", flush.as_secs_f64()));
+        }
+        if self.silent_xds {
+            let over_ads =
+                json!({ "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" });
+            bootstrap["dynamic_resources"] = json!({
+                "cds_config": over_ads,
+                "lds_config": over_ads,
+                "ads_config": {
+                    "api_type": "GRPC",
+                    "transport_api_version": "V3",
+                    "grpc_services": [{ "envoy_grpc": { "cluster_name": "xds" } }],
+                },
+            });
+            // Nobody listens on port 1, and Envoy tries for ever.
+            let mut xds = cluster("xds", (Ipv4Addr::LOCALHOST, 1).into());
+            xds["typed_extension_protocol_options"] = json!({
+                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                    "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                    "explicit_http_config": { "http2_protocol_options": {} },
+                },
+            });
+            bootstrap["static_resources"]["clusters"]
+                .as_array_mut()
+                .expect("it was made as a list above")
+                .push(xds);
+        }
+        bootstrap
+    }
+
+    /// The command line of an Envoy whose bootstrap is the file `config`. Hot restart is off, since
+    /// the Envoys of one machine would share its memory.
+    #[must_use]
+    pub fn args(&self, config: &str) -> Vec<String> {
+        let fixed = ["-c", config, "--disable-hot-restart", "--concurrency", "2"];
+        let fixed = fixed.into_iter().map(str::to_owned);
+        fixed.chain(self.flags.iter().cloned()).collect()
+    }
+
+    fn admin(mut self, address: AdminAddress, port: Option<Port>) -> Self {
+        self.admin = address;
+        self.admin_port = port;
+        self
+    }
+}
+
+/// An address as Envoy's configuration has it.
+fn address(address: &AdminAddress) -> Value {
+    match address {
+        AdminAddress::Tcp(address) => socket_address(address.ip(), address.port()),
+        AdminAddress::Path(path) => pipe(path.clone()),
+        AdminAddress::Abstract(name) => pipe(PathBuf::from(format!("@{name}"))),
+    }
+}
+
+fn pipe(path: PathBuf) -> Value {
+    json!({ "pipe": { "path": path } })
+}
+
+pub(crate) fn socket_address(ip: IpAddr, port: u16) -> Value {
+    json!({ "socket_address": { "address": ip, "port_value": port } })
+}
+
+fn cluster(name: &str, endpoint: SocketAddr) -> Value {
+    let endpoint = json!({ "address": socket_address(endpoint.ip(), endpoint.port()) });
+    json!({
+        "name": name,
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "load_assignment": {
+            "cluster_name": name,
+            "endpoints": [{ "lb_endpoints": [{ "endpoint": endpoint }] }],
+        },
+    })
+}

@@ -1,0 +1,61 @@
+//! The two programs of this project, as they are in the tree now.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::Value;
+
+static DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+static WEBHOOK: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+
+/// The sidecar: the binary that `DRAINER` names, else one built now, so that no test runs
+/// yesterday's.
+///
+/// # Errors
+/// When it does not build.
+pub fn drainer() -> Result<PathBuf> {
+    program(&DRAINER, "DRAINER", "drainer", "drainer")
+}
+
+/// The webhook and its command line: the binary that `ENVOY_DRAINER` names, else one built now.
+///
+/// # Errors
+/// When it does not build.
+pub fn envoy_drainer() -> Result<PathBuf> {
+    program(&WEBHOOK, "ENVOY_DRAINER", "webhook", "envoy-drainer")
+}
+
+fn program(
+    once: &OnceLock<Result<PathBuf, String>>,
+    variable: &str,
+    package: &str,
+    binary: &str,
+) -> Result<PathBuf> {
+    once.get_or_init(|| match env::var_os(variable) {
+        Some(path) if !path.is_empty() => Ok(path.into()),
+        _ => build(package, binary).map_err(|error| format!("{error:#}")),
+    })
+    .clone()
+    .map_err(|error| anyhow!(error))
+}
+
+fn build(package: &str, binary: &str) -> Result<PathBuf> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["build", "--locked", "--quiet", "--message-format=json"])
+        .args(["--package", package, "--bin", binary])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("starting cargo")?;
+    ensure!(output.status.success(), "{binary} does not build");
+    output
+        .stdout
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .with_context(|| format!("cargo built no {binary}"))
+}

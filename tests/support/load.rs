@@ -1,0 +1,237 @@
+//! Clients of a Service that count honestly what they see.
+//!
+//! Every request has its time, whatever became of the one before it, so that a slow server cannot
+//! make the load smaller unseen. Each is a POST: a client that has written one may not send it again,
+//! since the server may have acted on it. So what was written once is never written again, and what
+//! was not answered in full, with the right status and the right body, has failed.
+
+mod failure;
+mod http1;
+mod http2;
+mod open_loop;
+mod report;
+mod slots;
+mod stream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::service::Service;
+pub use failure::{Failure, FailureKind};
+use open_loop::{OpenLoop, open_loop};
+use report::Tally;
+pub use report::{KindReport, Report};
+use slots::Slots;
+
+/// Connections of the keep-alive kind: each is used often, so that none is idle for long.
+const KEEP_ALIVE_CONNECTIONS: usize = 10;
+
+/// Connections of the HTTP/2 kind, each with many streams.
+const HTTP2_CONNECTIONS: usize = 4;
+
+/// What a request carries, and what must come back.
+const BODY: &[u8] = b"two cups and a saucer";
+
+/// A load to be: kinds of clients, each with its rate in requests a second.
+#[derive(Debug, Clone)]
+pub struct Load {
+    kinds: Vec<Kind>,
+    limit: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    KeepAlive { rate: f64 },
+    ConnectionEach { rate: f64 },
+    Slow { rate: f64, takes: Duration },
+    Http2 { rate: f64 },
+    Stream { rate: f64, session: Duration },
+    Idle,
+}
+
+/// A load under way. Dropped, it ends at once; [`Running::stop`] lets it end well.
+#[derive(Debug)]
+pub struct Running {
+    tallies: Vec<Arc<Tally>>,
+    clients: JoinSet<()>,
+    stop: watch::Sender<bool>,
+    start: Instant,
+}
+
+/// Begins a load without clients.
+#[must_use]
+pub fn load() -> Load {
+    Load {
+        kinds: Vec::new(),
+        limit: Duration::from_secs(10),
+    }
+}
+
+// === impl Load ===
+
+impl Load {
+    /// Adds HTTP/1.1 clients that keep their connections.
+    #[must_use]
+    pub fn keep_alive(self, rate: f64) -> Self {
+        self.with(Kind::KeepAlive { rate })
+    }
+
+    /// Adds HTTP/1.1 clients that open a connection for each request.
+    #[must_use]
+    pub fn connection_each(self, rate: f64) -> Self {
+        self.with(Kind::ConnectionEach { rate })
+    }
+
+    /// Adds HTTP/1.1 clients, with a connection for each request, whose answers take long.
+    #[must_use]
+    pub fn slow(self, rate: f64, takes: Duration) -> Self {
+        self.with(Kind::Slow { rate, takes })
+    }
+
+    /// Adds HTTP/2 clients with many requests on each connection.
+    #[must_use]
+    pub fn http2(self, rate: f64) -> Self {
+        self.with(Kind::Http2 { rate })
+    }
+
+    /// Adds a TCP stream that talks: so many messages a second, each echoed. It hangs up after
+    /// `session` and connects anew.
+    #[must_use]
+    pub fn stream(self, rate: f64, session: Duration) -> Self {
+        self.with(Kind::Stream { rate, session })
+    }
+
+    /// Adds a client that sends one request and then keeps its connection to the end, idle. It is
+    /// the first to connect: one idle client goes to the first pod, two to the first two.
+    #[must_use]
+    pub fn idle(mut self) -> Self {
+        self.kinds.insert(0, Kind::Idle);
+        self
+    }
+
+    /// Lets a request take so long, rather than ten seconds, before it counts as failed.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Starts all clients at once.
+    #[must_use]
+    pub fn start(self, service: &Arc<Service>) -> Running {
+        let start = Instant::now();
+        let (stop, stopped) = watch::channel(false);
+        let mut running = Running {
+            tallies: Vec::new(),
+            clients: JoinSet::new(),
+            stop,
+            start,
+        };
+        for kind in self.kinds {
+            let tally = Arc::new(Tally::new(kind.name(), kind.rate(), start));
+            running.tallies.push(Arc::clone(&tally));
+            let clients = OpenLoop {
+                rate: kind.rate(),
+                limit: self.limit,
+                tally,
+                stopped: stopped.clone(),
+            };
+            let service = Arc::clone(service);
+            running.clients.spawn(kind.run(service, clients));
+        }
+        running
+    }
+
+    fn with(mut self, kind: Kind) -> Self {
+        self.kinds.push(kind);
+        self
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn name(self) -> String {
+        match self {
+            Self::KeepAlive { .. } => "keep-alive".into(),
+            Self::ConnectionEach { .. } => "one connection a request".into(),
+            Self::Slow { takes, .. } => format!("{} s answers", takes.as_secs_f64()),
+            Self::Http2 { .. } => "HTTP/2".into(),
+            Self::Stream { .. } => "TCP stream".into(),
+            Self::Idle => "idle connection".into(),
+        }
+    }
+
+    /// Requests a second; zero where there is but one.
+    fn rate(self) -> f64 {
+        match self {
+            Self::KeepAlive { rate }
+            | Self::ConnectionEach { rate }
+            | Self::Slow { rate, .. }
+            | Self::Http2 { rate }
+            | Self::Stream { rate, .. } => rate,
+            Self::Idle => 0.0,
+        }
+    }
+
+    async fn run(self, service: Arc<Service>, clients: OpenLoop) {
+        match self {
+            Self::KeepAlive { .. } => {
+                let slots = Arc::new(Slots::new(KEEP_ALIVE_CONNECTIONS));
+                let request = || http1::keep_alive(Arc::clone(&service), Arc::clone(&slots));
+                open_loop(clients, request).await;
+            }
+            Self::ConnectionEach { .. } => {
+                let request = || http1::connection_each(Arc::clone(&service), "/".to_owned());
+                open_loop(clients, request).await;
+            }
+            Self::Slow { takes, .. } => {
+                let path = format!("/slow?ms={}", takes.as_millis());
+                let request = || http1::connection_each(Arc::clone(&service), path.clone());
+                open_loop(clients, request).await;
+            }
+            Self::Http2 { .. } => {
+                let slots = Arc::new(Slots::new(HTTP2_CONNECTIONS));
+                let request = || http2::request(Arc::clone(&service), Arc::clone(&slots));
+                open_loop(clients, request).await;
+            }
+            Self::Stream { session, .. } => {
+                let slots = Arc::new(Slots::new(1));
+                let request = || stream::message(Arc::clone(&service), Arc::clone(&slots), session);
+                open_loop(clients, request).await;
+            }
+            Self::Idle => http1::idle(&service, clients).await,
+        }
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// What has been counted so far.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.report_at(Instant::now())
+    }
+
+    /// Sends no more, waits for the answers that are due, and counts up.
+    pub async fn stop(mut self) -> Report {
+        let end = Instant::now();
+        self.stop.send_replace(true);
+        while self.clients.join_next().await.is_some() {}
+        self.report_at(end)
+    }
+
+    fn report_at(&self, end: Instant) -> Report {
+        let elapsed = end - self.start;
+        let kinds = self.tallies.iter().map(|tally| tally.report(elapsed));
+        Report {
+            kinds: kinds.collect(),
+            elapsed,
+        }
+    }
+}

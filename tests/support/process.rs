@@ -1,0 +1,166 @@
+//! A program under test: started, watched and signalled, and never left behind.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// How much of a log is shown when a test fails.
+const TAIL: usize = 4_000;
+
+/// A running program. It is killed when this is dropped, and its log is printed when that happens in
+/// a failing test.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    pid: Pid,
+    log: PathBuf,
+    exit: watch::Receiver<Option<ExitStatus>>,
+    /// Owns the child, which dies with it.
+    reaper: JoinHandle<()>,
+}
+
+// === impl Process ===
+
+impl Process {
+    /// Starts a program whose output is appended to the file `log`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(name: &str, mut command: Command, log: &Path) -> Result<Self> {
+        let output = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("opening {}", log.display()))?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("starting {name}"))?;
+        let pid = pid(&child).with_context(|| format!("{name} ended as it started"))?;
+        let (tell, exit) = watch::channel(None);
+        let reaper = tokio::spawn(async move {
+            tell.send_replace(child.wait().await.ok());
+        });
+        Ok(Self {
+            name: name.to_owned(),
+            pid,
+            log: log.to_owned(),
+            exit,
+            reaper,
+        })
+    }
+
+    /// Sends a signal; to a program that has ended, nothing happens.
+    pub fn signal(&self, signal: Signal) {
+        if self.is_running() {
+            // It may have ended since: then there is nobody to tell.
+            let _ = kill_process(self.pid, signal);
+        }
+    }
+
+    /// The process's id, for /proc.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_pid()
+    }
+
+    /// Whether it has not ended yet.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.exit.borrow().is_none()
+    }
+
+    /// Waits until it has ended. Any number may wait at once.
+    pub async fn exited(&self) -> ExitStatus {
+        let mut exit = self.exit.clone();
+        match exit.wait_for(Option::is_some).await.map(|status| *status) {
+            Ok(Some(status)) => status,
+            // Its status cannot be known: the caller's deadline speaks, rather than a made-up one.
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Waits until it has ended, or fails after `limit`.
+    ///
+    /// # Errors
+    /// When it still runs then.
+    pub async fn exited_within(&self, limit: Duration) -> Result<ExitStatus> {
+        timeout(limit, self.exited())
+            .await
+            .map_err(|_| anyhow!("{} still runs after {limit:?}", self.name))
+    }
+
+    /// All that it has printed.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let bytes = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        self.reaper.abort();
+        if std::thread::panicking() {
+            let log = self.log();
+            let start = log.ceil_char_boundary(log.len().saturating_sub(TAIL));
+            eprintln!("--- the last of {}:\n{}---", self.name, &log[start..]);
+        }
+    }
+}
+
+fn pid(child: &Child) -> Option<Pid> {
+    child
+        .id()
+        .and_then(|id| i32::try_from(id).ok())
+        .and_then(Pid::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, log: &Path) -> Process {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        Process::start("shell", command, log).unwrap()
+    }
+
+    #[tokio::test]
+    async fn its_output_and_its_exit_are_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let shell = shell("echo out; echo err >&2; exit 3", &dir.path().join("log"));
+        let status = shell.exited_within(Duration::from_secs(5)).await.unwrap();
+        assert_eq!((status.code(), shell.log()), (Some(3), "out\nerr\n".into()));
+        shell.signal(Signal::TERM);
+    }
+
+    #[tokio::test]
+    async fn it_dies_when_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let shell = shell("trap '' TERM; exec sleep 60", &dir.path().join("log"));
+        let stat = PathBuf::from(format!("/proc/{}/stat", shell.pid()));
+        assert!(stat.exists());
+        drop(shell);
+        let gone = async {
+            // A zombie until it is reaped.
+            while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(5), gone).await.unwrap();
+    }
+}

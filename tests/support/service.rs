@@ -1,0 +1,182 @@
+//! The Service's part: which pod a new connection goes to.
+//!
+//! Like kube-proxy, it decides when a connection is opened and then stands aside: the client is
+//! connected to the pod itself. Nothing in between can hide a refusal, delay the end of a connection
+//! or keep one alive, so what a client sees is what the pod did. Nor is a connection ever tried at a
+//! second pod.
+
+mod rotation;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use crate::http::Client;
+use crate::listener::Protocol;
+use rotation::Rotation;
+
+/// How long a client waits for a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// One pod behind a Service.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// The pod's name.
+    pub name: String,
+    /// Where it takes HTTP.
+    pub http: SocketAddr,
+    /// Where it takes TCP streams, if it does.
+    pub tcp: Option<SocketAddr>,
+}
+
+/// A pod's readiness probe: an HTTP GET to its HTTP port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probe {
+    /// The path asked for.
+    pub path: String,
+    /// The pause between two probes.
+    pub period: Duration,
+    /// How long an answer may take.
+    pub limit: Duration,
+    /// So many failures in a row make the pod unready.
+    pub failures: u32,
+}
+
+/// A Service in front of pods. Dropped, it probes no more.
+#[derive(Debug)]
+pub struct Service {
+    rotation: Arc<Mutex<Rotation>>,
+    probes: Mutex<JoinSet<()>>,
+}
+
+/// A client's connection to a pod.
+#[derive(Debug)]
+pub struct Connection {
+    /// The connection itself.
+    pub stream: TcpStream,
+    /// Counted by [`Service::open`] until it is dropped; it goes wherever the stream goes.
+    pub open: Open,
+}
+
+/// Counts one connection as open for as long as it lives.
+#[derive(Debug)]
+pub struct Open {
+    _counted: Arc<()>,
+}
+
+// === impl Service ===
+
+impl Service {
+    /// A Service without pods. What becomes of a pod is known to its clients' side `lag` later: at
+    /// once or a second behind kube-proxy, 15 s behind a slow cloud balancer. That a pod has become
+    /// ready is known at once.
+    #[must_use]
+    pub fn new(lag: Duration) -> Self {
+        Self {
+            rotation: Arc::new(Mutex::new(Rotation::new(lag))),
+            probes: Mutex::default(),
+        }
+    }
+
+    /// Adds a pod, which gets connections once its first probe succeeds.
+    pub fn add(&self, endpoint: Endpoint, probe: Probe) {
+        let (name, address) = (endpoint.name.clone(), endpoint.http);
+        lock(&self.rotation).add(endpoint);
+        let rotation = Arc::clone(&self.rotation);
+        let probing = async move {
+            let client = Client::from(address).limit(probe.limit);
+            let mut tick = interval(probe.period);
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut failed = 0;
+            loop {
+                tick.tick().await;
+                let answer = client.get(&probe.path).await;
+                // As the kubelet sees it: 200 to 399 is success.
+                let passed = answer.is_ok_and(|answer| answer.status.as_u16() < 400);
+                failed = if passed { 0 } else { failed + 1 };
+                if passed || failed == probe.failures {
+                    lock(&rotation).probed(&name, passed, Instant::now());
+                }
+            }
+        };
+        lock(&self.probes).spawn(probing);
+    }
+
+    /// Marks a pod as deleted, as the API server does at the moment when its end begins.
+    pub fn terminating(&self, name: &str) {
+        lock(&self.rotation).terminating(name, Instant::now());
+    }
+
+    /// Forgets a pod that has gone, once the lag is over.
+    pub async fn gone(&self, name: &str) {
+        self.terminating(name);
+        let lag = lock(&self.rotation).lag();
+        sleep(lag).await;
+        lock(&self.rotation).remove(name);
+    }
+
+    /// Waits until so many pods get connections.
+    ///
+    /// # Errors
+    /// When they do not within `limit`.
+    pub async fn ready(&self, pods: usize, limit: Duration) -> Result<()> {
+        let ready = async {
+            while self.serving() < pods {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(limit, ready)
+            .await
+            .map_err(|_| anyhow!("{} of {pods} pods are ready", self.serving()))
+    }
+
+    /// How many pods get connections now.
+    #[must_use]
+    pub fn serving(&self) -> usize {
+        lock(&self.rotation).candidates(Instant::now()).len()
+    }
+
+    /// Whether this pod gets connections now.
+    #[must_use]
+    pub fn serves(&self, name: &str) -> bool {
+        let rotation = lock(&self.rotation);
+        let mut candidates = rotation.candidates(Instant::now()).into_iter();
+        candidates.any(|candidate| candidate.endpoint.name == name)
+    }
+
+    /// How many connections to this pod its clients hold open.
+    #[must_use]
+    pub fn open(&self, name: &str) -> usize {
+        lock(&self.rotation).open(name)
+    }
+
+    /// Opens a connection to the pod whose turn it is.
+    ///
+    /// # Errors
+    /// With what the pod answered, and as a refusal when there is no pod.
+    pub async fn connect(&self, protocol: Protocol) -> io::Result<Connection> {
+        let next = lock(&self.rotation).next(Instant::now());
+        let refused = |why| io::Error::new(io::ErrorKind::ConnectionRefused, why);
+        let (endpoint, counted) = next.ok_or_else(|| refused("no pod is ready"))?;
+        let address = match protocol {
+            Protocol::Http => Some(endpoint.http),
+            Protocol::Tcp => endpoint.tcp,
+        };
+        let address = address.ok_or_else(|| refused("the pod has no such port"))?;
+        let stream = timeout(CONNECT, TcpStream::connect(address)).await??;
+        stream.set_nodelay(true)?;
+        let open = Open { _counted: counted };
+        Ok(Connection { stream, open })
+    }
+}
+
+/// Locks; a panic elsewhere cannot leave half a change behind.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,204 @@
+//! Whose turn it is, as a Service knows it some time later.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Endpoint;
+
+/// The pods of a Service, in turn.
+#[derive(Debug)]
+pub(super) struct Rotation {
+    lag: Duration,
+    members: Vec<Member>,
+    turn: usize,
+}
+
+/// A pod and what has become of it.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) endpoint: Endpoint,
+    /// One more owner for each open connection.
+    open: Arc<()>,
+    readiness: Readiness,
+    terminating: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Readiness {
+    NotYet,
+    Ready,
+    FailedAt(Instant),
+}
+
+// === impl Rotation ===
+
+impl Rotation {
+    pub(super) fn new(lag: Duration) -> Self {
+        Self {
+            lag,
+            members: Vec::new(),
+            turn: 0,
+        }
+    }
+
+    pub(super) fn lag(&self) -> Duration {
+        self.lag
+    }
+
+    pub(super) fn add(&mut self, endpoint: Endpoint) {
+        self.members.push(Member {
+            endpoint,
+            open: Arc::new(()),
+            readiness: Readiness::NotYet,
+            terminating: None,
+        });
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        self.members.retain(|member| member.endpoint.name != name);
+    }
+
+    pub(super) fn terminating(&mut self, name: &str, now: Instant) {
+        if let Some(member) = self.find(name) {
+            member.terminating.get_or_insert(now);
+        }
+    }
+
+    /// Takes in what a probe said; that it failed is news only of a pod that was ready.
+    pub(super) fn probed(&mut self, name: &str, passed: bool, now: Instant) {
+        let Some(member) = self.find(name) else {
+            return;
+        };
+        member.readiness = match (passed, member.readiness) {
+            (true, _) => Readiness::Ready,
+            (false, Readiness::Ready) => Readiness::FailedAt(now),
+            (false, before) => before,
+        };
+    }
+
+    pub(super) fn open(&self, name: &str) -> usize {
+        let member = self.members.iter().find(|m| m.endpoint.name == name);
+        member.map_or(0, |member| Arc::strong_count(&member.open) - 1)
+    }
+
+    /// The pods that get new connections: those that are ready and, when there are none, those that
+    /// end but are ready still.
+    /// <https://kubernetes.io/docs/reference/networking/virtual-ips/#traffic-to-terminating-endpoints>
+    pub(super) fn candidates(&self, now: Instant) -> Vec<&Member> {
+        let known = |since: Instant| now >= since + self.lag;
+        let serves = |member: &&Member| match member.readiness {
+            Readiness::NotYet => false,
+            Readiness::Ready => true,
+            Readiness::FailedAt(since) => !known(since),
+        };
+        let serving: Vec<_> = self.members.iter().filter(serves).collect();
+        let stays = |member: &&&Member| !member.terminating.is_some_and(known);
+        if serving.iter().any(|member| stays(&member)) {
+            return serving
+                .into_iter()
+                .filter(|member| stays(&member))
+                .collect();
+        }
+        serving
+    }
+
+    /// The next pod, and what counts a connection to it.
+    pub(super) fn next(&mut self, now: Instant) -> Option<(Endpoint, Arc<()>)> {
+        let candidates = self.candidates(now);
+        let turn = self.turn.checked_rem(candidates.len())?;
+        let member = candidates[turn];
+        let next = (member.endpoint.clone(), Arc::clone(&member.open));
+        self.turn = turn + 1;
+        Some(next)
+    }
+
+    fn find(&mut self, name: &str) -> Option<&mut Member> {
+        self.members.iter_mut().find(|m| m.endpoint.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAG: Duration = Duration::from_secs(15);
+
+    fn rotation(names: &[&str]) -> Rotation {
+        let mut rotation = Rotation::new(LAG);
+        for name in names {
+            rotation.add(Endpoint {
+                name: (*name).to_owned(),
+                http: ([127, 0, 0, 1], 1).into(),
+                tcp: None,
+            });
+            rotation.probed(name, true, Instant::now());
+        }
+        rotation
+    }
+
+    fn turns(rotation: &mut Rotation, now: Instant) -> String {
+        let turn = |_| rotation.next(now).map(|(endpoint, _)| endpoint.name);
+        (0..4).filter_map(turn).collect()
+    }
+
+    #[test]
+    fn pods_take_turns() {
+        let mut rotation = rotation(&["a", "b", "c"]);
+        assert_eq!(turns(&mut rotation, Instant::now()), "abca");
+    }
+
+    #[test]
+    fn a_pod_gets_nothing_before_its_first_probe() {
+        let mut rotation = rotation(&["a"]);
+        rotation.add(Endpoint {
+            name: "b".into(),
+            http: ([127, 0, 0, 1], 1).into(),
+            tcp: None,
+        });
+        let now = Instant::now();
+        rotation.probed("b", false, now);
+        assert_eq!(turns(&mut rotation, now), "aaaa");
+        rotation.probed("b", true, now);
+        assert_eq!(turns(&mut rotation, now), "baba");
+    }
+
+    #[test]
+    fn what_becomes_of_a_pod_is_known_after_the_lag() {
+        type Change = fn(&mut Rotation, Instant);
+        let changes: [(&str, Change); 2] = [
+            ("terminating", |r, now| r.terminating("a", now)),
+            ("unready", |r, now| r.probed("a", false, now)),
+        ];
+        for (change, set) in changes {
+            let mut rotation = rotation(&["a", "b"]);
+            let now = Instant::now();
+            set(&mut rotation, now);
+            let just_before = now + LAG - Duration::from_millis(1);
+            assert_eq!(turns(&mut rotation, just_before), "abab", "{change}");
+            // A second failure or mark does not begin the lag anew.
+            set(&mut rotation, just_before);
+            assert_eq!(turns(&mut rotation, now + LAG), "bbbb", "{change}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_ends_serves_on_where_there_is_no_other() {
+        let mut rotation = rotation(&["a"]);
+        let now = Instant::now();
+        rotation.terminating("a", now);
+        assert_eq!(turns(&mut rotation, now + LAG), "aaaa");
+        rotation.probed("a", false, now);
+        assert_eq!(turns(&mut rotation, now + LAG), "");
+    }
+
+    #[test]
+    fn open_connections_are_counted_by_pod() {
+        let mut rotation = rotation(&["a", "b"]);
+        let held: Vec<_> = (0..3).map(|_| rotation.next(Instant::now())).collect();
+        assert_eq!((rotation.open("a"), rotation.open("b")), (2, 1));
+        drop(held);
+        assert_eq!((rotation.open("a"), rotation.open("b")), (0, 0));
+    }
+}

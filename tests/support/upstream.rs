@@ -1,0 +1,165 @@
+//! What the Envoys under test stand in front of.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use http_body_util::channel::Channel;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, copy, split};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep};
+
+/// The pause between two pieces of `/stream`.
+const PIECE: Duration = Duration::from_millis(100);
+
+type Body = BoxBody<Bytes, Infallible>;
+
+/// A server in this process, which ends when it is dropped. Over HTTP/1.1 it answers:
+///
+/// - any path: 200 with the body of the request; after N ms with `?ms=N`;
+/// - `/stream?ms=N`: at once the head and, for N ms, a piece of the body every 100 ms;
+/// - `Upgrade: echo`: 101, then an echo of bytes.
+///
+/// On a second port it echoes TCP. It never closes a connection on its own, so that no failure that
+/// a test counts is its doing.
+#[derive(Debug)]
+pub struct Upstream {
+    http: SocketAddr,
+    tcp: SocketAddr,
+    _tasks: JoinSet<()>,
+}
+
+// === impl Upstream ===
+
+impl Upstream {
+    /// Starts the server on two ports of 127.0.0.1.
+    ///
+    /// # Errors
+    /// When they cannot be bound.
+    pub async fn start() -> Result<Self> {
+        let http = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let (http_address, tcp_address) = (http.local_addr()?, tcp.local_addr()?);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(http, serve));
+        tasks.spawn(accept(tcp, echo));
+        Ok(Self {
+            http: http_address,
+            tcp: tcp_address,
+            _tasks: tasks,
+        })
+    }
+
+    /// Where it answers HTTP.
+    #[must_use]
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// Where it echoes TCP.
+    #[must_use]
+    pub fn tcp(&self) -> SocketAddr {
+        self.tcp
+    }
+}
+
+/// Serves every connection in a task that ends with this future.
+async fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(serve(stream))),
+                Err(_) => sleep(PIECE).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn serve(stream: TcpStream) {
+    // An error is that the client has gone.
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .serve_connection(TokioIo::new(stream), service_fn(answer))
+        .with_upgrades()
+        .await;
+}
+
+async fn answer(request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
+    let wait = milliseconds(&request);
+    if request.headers().contains_key(UPGRADE) {
+        return Ok(upgrade(request));
+    }
+    if request.uri().path() == "/stream" {
+        return Ok(Response::new(stream(wait)));
+    }
+    let body = request.into_body().collect().await?.to_bytes();
+    sleep(wait).await;
+    Ok(Response::new(Full::new(body).boxed()))
+}
+
+/// The `ms` of the query; zero without one.
+fn milliseconds(request: &Request<Incoming>) -> Duration {
+    let query = request.uri().query().unwrap_or_default();
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let query: HashMap<_, _> = pairs.collect();
+    let asked = query.get("ms").and_then(|ms| ms.parse().ok());
+    Duration::from_millis(asked.unwrap_or(0))
+}
+
+fn stream(length: Duration) -> Body {
+    let (mut pieces, body) = Channel::<Bytes, Infallible>::new(1);
+    // Ends with the body, whose end makes the send fail.
+    tokio::spawn(async move {
+        let mut tick = interval(PIECE);
+        for _ in 0..length.as_millis() / PIECE.as_millis() {
+            tick.tick().await;
+            if pieces
+                .send_data(Bytes::from_static(b"piece\n"))
+                .await
+                .is_err()
+            {
+                return;
+            }
+        }
+    });
+    body.boxed()
+}
+
+fn upgrade(request: Request<Incoming>) -> Response<Body> {
+    // Ends with the connection.
+    tokio::spawn(async move {
+        if let Ok(upgraded) = hyper::upgrade::on(request).await {
+            echo(TokioIo::new(upgraded)).await;
+        }
+    });
+    let mut response = Response::new(Full::default().boxed());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("echo"));
+    response
+}
+
+async fn echo<S: AsyncRead + AsyncWrite>(stream: S) {
+    let (mut read, mut write) = split(stream);
+    // An error is that the client has gone.
+    let _ = copy(&mut read, &mut write).await;
+}
