@@ -15,7 +15,8 @@ use tokio::net::TcpStream;
 #[tokio::test]
 async fn every_situation_starts_on_the_oldest_and_the_newest_envoy() -> Result<()> {
     let upstream = Upstream::start().await?;
-    let situations: [(&str, fn(Bootstrap) -> Bootstrap); 8] = [
+    type Set = fn(Bootstrap) -> Bootstrap;
+    let situations: [(&str, Set); 8] = [
         ("plain", |envoy| envoy),
         ("admin on IPv6", Bootstrap::admin_ipv6),
         ("admin on a socket file", Bootstrap::admin_unix),

@@ -1,6 +1,6 @@
 //! The support's own tests: the load counts what a server really did to it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -75,17 +75,27 @@ impl Scripted {
         })
     }
 
+    /// How many POSTs each connection has carried.
+    fn posts(&self) -> Vec<usize> {
+        lock(&self.posts).clone()
+    }
+
     /// Runs a load for a second, and checks that what it says it sent has arrived, once.
     async fn run(&self, load: Load) -> Report {
         let running = load.start(&self.service);
         sleep(SECOND).await;
         let report = running.stop().await;
-        let arrived: usize = self.posts.lock().unwrap().iter().sum();
+        let arrived: usize = self.posts().iter().sum();
         assert_eq!(arrived as u64, report.sent(), "{report}");
         let ended: u64 = report.kinds.iter().map(|kind| kind.answered).sum();
         assert_eq!(ended + report.failed(), report.sent(), "{report}");
         report
     }
+}
+
+/// Locks the count; no test goes on after a panic.
+fn lock(posts: &Mutex<Vec<usize>>) -> MutexGuard<'_, Vec<usize>> {
+    posts.lock().expect("the lock is held for an addition only")
 }
 
 async fn serve(stream: TcpStream, script: impl Script, posts: Arc<Mutex<Vec<usize>>>) {
@@ -106,7 +116,7 @@ async fn serve(stream: TcpStream, script: impl Script, posts: Arc<Mutex<Vec<usiz
             }
         }
         {
-            let mut posts = posts.lock().unwrap();
+            let mut posts = lock(&posts);
             let own = *connection.get_or_insert_with(|| {
                 posts.push(0);
                 posts.len() - 1
@@ -161,7 +171,7 @@ async fn a_good_server_is_left_alone() -> Result<()> {
     assert_eq!(report.failed(), 0, "{report}");
     assert!(report.reached() > 0.95, "{report}");
     // Ten connections that are kept, one idle, twenty for a request each, give or take one.
-    let connections = server.posts.lock().unwrap().len();
+    let connections = server.posts().len();
     assert!((30..=33).contains(&connections), "{connections}");
     Ok(())
 }
@@ -243,7 +253,7 @@ async fn a_connection_announced_to_close_is_not_used_again() -> Result<()> {
     .await?;
     let report = server.run(load().keep_alive(100.0)).await;
     assert_eq!(report.failed(), 0, "{report}");
-    assert!(server.posts.lock().unwrap().iter().all(|posts| *posts == 1));
+    assert!(server.posts().iter().all(|posts| *posts == 1));
     Ok(())
 }
 

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use drainer::AdminAddress;
@@ -240,13 +239,9 @@ impl Bootstrap {
 fn address(address: &AdminAddress) -> Value {
     match address {
         AdminAddress::Tcp(address) => socket_address(address.ip(), address.port()),
-        AdminAddress::Path(path) => pipe(path.clone()),
-        AdminAddress::Abstract(name) => pipe(PathBuf::from(format!("@{name}"))),
+        AdminAddress::Path(path) => json!({ "pipe": { "path": path } }),
+        AdminAddress::Abstract(name) => json!({ "pipe": { "path": format!("@{name}") } }),
     }
-}
-
-fn pipe(path: PathBuf) -> Value {
-    json!({ "pipe": { "path": path } })
 }
 
 pub(crate) fn socket_address(ip: IpAddr, port: u16) -> Value {

@@ -6,6 +6,7 @@ pub mod built;
 pub mod envoy;
 pub mod http;
 pub mod installed;
+pub mod kubelet;
 pub mod listener;
 pub mod load;
 pub mod port;

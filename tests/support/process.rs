@@ -35,7 +35,21 @@ impl Process {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(name: &str, mut command: Command, log: &Path) -> Result<Self> {
+    pub fn start(name: &str, command: Command, log: &Path) -> Result<Self> {
+        Self::watched(name, command, log, |_| {})
+    }
+
+    /// Starts a program as [`Process::start`] does, and calls `ended` once it has ended, before anyone
+    /// who waits for that is told.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn watched(
+        name: &str,
+        mut command: Command,
+        log: &Path,
+        ended: impl FnOnce(ExitStatus) + Send + 'static,
+    ) -> Result<Self> {
         let output = File::options()
             .create(true)
             .append(true)
@@ -51,7 +65,10 @@ impl Process {
         let pid = pid(&child).with_context(|| format!("{name} ended as it started"))?;
         let (tell, exit) = watch::channel(None);
         let reaper = tokio::spawn(async move {
-            tell.send_replace(child.wait().await.ok());
+            if let Ok(status) = child.wait().await {
+                ended(status);
+                tell.send_replace(Some(status));
+            }
         });
         Ok(Self {
             name: name.to_owned(),
@@ -80,6 +97,12 @@ impl Process {
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.exit.borrow().is_none()
+    }
+
+    /// How it has ended; `None` while it runs.
+    #[must_use]
+    pub fn exit(&self) -> Option<ExitStatus> {
+        *self.exit.borrow()
     }
 
     /// Waits until it has ended. Any number may wait at once.

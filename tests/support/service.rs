@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use k8s_openapi::api::core::v1 as k8s;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
@@ -68,6 +69,28 @@ pub struct Connection {
 #[derive(Debug)]
 pub struct Open {
     _counted: Arc<()>,
+}
+
+// === impl Probe ===
+
+impl Probe {
+    /// The readiness probe of a container, with Kubernetes' defaults; `None` without an HTTP probe.
+    #[must_use]
+    pub fn of(container: &k8s::Container) -> Option<Self> {
+        let probe = container.readiness_probe.as_ref()?;
+        let get = probe.http_get.as_ref()?;
+        let seconds = |given: Option<i32>, default| {
+            let given = given.and_then(|seconds| seconds.try_into().ok());
+            Duration::from_secs(given.unwrap_or(default))
+        };
+        let failures = probe.failure_threshold.and_then(|n| n.try_into().ok());
+        Some(Self {
+            path: get.path.clone().unwrap_or_else(|| "/".to_owned()),
+            period: seconds(probe.period_seconds, 10),
+            limit: seconds(probe.timeout_seconds, 1),
+            failures: failures.unwrap_or(3),
+        })
+    }
 }
 
 // === impl Service ===

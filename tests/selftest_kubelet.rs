@@ -1,0 +1,312 @@
+//! The support's own tests: a pod is started, restarted and ended in the kubelet's order.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use tests::kubelet::{End, Kubelet, Program, RunningPod, Step};
+use tests::port::Port;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
+
+/// Ends at SIGTERM.
+const OBEYS: &str = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+
+/// Ignores SIGTERM.
+const STUBBORN: &str = "trap '' TERM; echo ready; while :; do sleep 0.02; done";
+
+/// How much later than due a step may come on a machine that is busy.
+const LATE: f64 = 0.7;
+
+/// A container that runs a shell script.
+fn container(name: &str, script: &str) -> Value {
+    json!({ "name": name, "command": ["sh"], "args": ["-c", script] })
+}
+
+/// The same container as a native sidecar.
+fn sidecar(mut container: Value) -> Value {
+    container["restartPolicy"] = json!("Always");
+    container
+}
+
+fn hooked(mut container: Value, hook: Value) -> Value {
+    container["lifecycle"]["preStop"] = hook;
+    container
+}
+
+fn exec(script: &str) -> Value {
+    json!({ "exec": { "command": ["sh", "-c", script] } })
+}
+
+async fn run(sidecars: &[Value], mains: &[Value], grace: u32) -> Result<RunningPod> {
+    let pod: Pod = serde_json::from_value(json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {
+            "initContainers": sidecars,
+            "containers": mains,
+            "terminationGracePeriodSeconds": grace,
+        },
+    }))?;
+    let mut kubelet = Kubelet::new(pod)?;
+    for container in sidecars.iter().chain(mains) {
+        let name = container["name"].as_str().unwrap_or_default();
+        kubelet = kubelet.program(name, Program::new("/bin/sh"));
+    }
+    let pod = kubelet.start()?;
+    for container in sidecars.iter().chain(mains) {
+        printed(
+            &pod,
+            container["name"].as_str().unwrap_or_default(),
+            "ready\n",
+        )
+        .await?;
+    }
+    Ok(pod)
+}
+
+/// Waits until a container has printed just this, over all its lives.
+async fn printed(pod: &RunningPod, container: &str, text: &str) -> Result<()> {
+    let printed = async {
+        while pod.log(container)? != text {
+            sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    };
+    timeout(Duration::from_secs(10), printed).await?
+}
+
+/// Asserts when, in seconds from the end's begin, each container came to a step.
+#[track_caller]
+fn assert_times(end: &End, want: &[(&str, Step, f64)]) {
+    for (container, step, due) in want {
+        let at = end.at(container, *step).map(|at| at.as_secs_f64());
+        let matches = at.is_some_and(|at| (due - 0.01..due + LATE).contains(&at));
+        assert!(
+            matches,
+            "{container} {step:?} at {at:?}, due at {due}\n{}",
+            end.timeline
+        );
+    }
+}
+
+#[tokio::test]
+async fn hooks_start_at_once_and_each_container_ends_after_its_own() -> Result<()> {
+    let pod = run(
+        &[],
+        &[
+            hooked(container("slow", OBEYS), exec("sleep 1.5")),
+            hooked(
+                container("quick", OBEYS),
+                json!({ "sleep": { "seconds": 0 } }),
+            ),
+            container("bare", OBEYS),
+        ],
+        30,
+    )
+    .await?;
+    let end = pod.end().await;
+    assert_times(
+        &end,
+        &[
+            ("slow", Step::HookStarted, 0.0),
+            ("quick", Step::HookStarted, 0.0),
+            ("bare", Step::Sigterm, 0.0),
+            ("bare", Step::Exited, 0.0),
+            ("quick", Step::Sigterm, 0.0),
+            ("slow", Step::HookReturned, 1.5),
+            ("slow", Step::Sigterm, 1.5),
+            ("slow", Step::Exited, 1.5),
+        ],
+    );
+    assert_eq!(end.at("bare", Step::HookStarted), None);
+    assert!(pod.exit("slow")?.is_some_and(|status| status.success()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn native_sidecars_end_last_in_reverse_and_their_hooks_start_with_all() -> Result<()> {
+    let takes_half_a_second =
+        "trap 'sleep 0.5; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let pod = run(
+        &[
+            sidecar(hooked(container("first", OBEYS), exec("sleep 0.2"))),
+            sidecar(container("second", takes_half_a_second)),
+        ],
+        &[hooked(container("main", OBEYS), exec("sleep 1"))],
+        30,
+    )
+    .await?;
+    let end = pod.end().await;
+    assert_times(
+        &end,
+        &[
+            ("first", Step::HookStarted, 0.0),
+            ("first", Step::HookReturned, 0.2),
+            ("main", Step::Sigterm, 1.0),
+            ("second", Step::Sigterm, 1.0),
+            ("second", Step::Exited, 1.5),
+            ("first", Step::Sigterm, 1.5),
+        ],
+    );
+    assert!(end.at("main", Step::Exited) <= end.at("second", Step::Sigterm));
+    assert!(end.at("second", Step::Exited) <= end.at("first", Step::Sigterm));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failed_hook_is_sigterm_at_once() -> Result<()> {
+    let nobody = Port::free()?;
+    let get = json!({ "httpGet": { "port": nobody.number(), "path": "/" } });
+    let pod = run(
+        &[],
+        &[
+            hooked(container("exec", OBEYS), exec("exit 1")),
+            hooked(container("get", OBEYS), get),
+        ],
+        30,
+    )
+    .await?;
+    let end = pod.end().await;
+    for name in ["exec", "get"] {
+        let want = [(name, Step::HookFailed, 0.0), (name, Step::Sigterm, 0.0)];
+        assert_times(&end, &want);
+        assert_eq!(end.at(name, Step::HookReturned), None);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn any_answer_to_a_request_is_a_hook_that_returned_however_long_it_took() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let port = listener.local_addr()?.port();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await?;
+        let mut head = [0; 1024];
+        let read = stream.read(&mut head).await?;
+        sleep(Duration::from_secs(1)).await;
+        let answer = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(answer).await?;
+        anyhow::Ok(String::from_utf8_lossy(&head[..read]).into_owned())
+    });
+    let mut main = hooked(
+        container("main", OBEYS),
+        json!({ "httpGet": { "port": "hook", "path": "/drained/x" } }),
+    );
+    main["ports"] = json!([{ "name": "hook", "containerPort": port }]);
+    let pod = run(&[], &[main], 30).await?;
+    let end = pod.end().await;
+    assert_times(
+        &end,
+        &[
+            ("main", Step::HookReturned, 1.0),
+            ("main", Step::Sigterm, 1.0),
+        ],
+    );
+    let request = server.await??;
+    assert!(
+        request.starts_with("GET /drained/x HTTP/1.1\r\n"),
+        "{request}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn when_the_grace_is_over_all_get_sigterm_and_two_seconds_later_sigkill() -> Result<()> {
+    let pod = run(
+        &[sidecar(container("side", STUBBORN))],
+        &[
+            hooked(container("hangs", STUBBORN), exec("sleep 60")),
+            container("stubborn", STUBBORN),
+        ],
+        1,
+    )
+    .await?;
+    let end = pod.end().await;
+    assert_times(
+        &end,
+        &[
+            ("stubborn", Step::Sigterm, 0.0),
+            ("hangs", Step::HookFailed, 1.0),
+            ("hangs", Step::Sigterm, 1.0),
+            ("side", Step::Sigterm, 1.0),
+            ("stubborn", Step::Sigkill, 2.0),
+            ("hangs", Step::Sigkill, 3.0),
+            ("side", Step::Sigkill, 3.0),
+        ],
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_grace_no_hook_is_called() -> Result<()> {
+    let pod = run(
+        &[],
+        &[hooked(container("main", OBEYS), exec("sleep 5"))],
+        30,
+    )
+    .await?;
+    let end = pod.end_within(Duration::ZERO).await;
+    assert_times(&end, &[("main", Step::Sigterm, 0.0)]);
+    assert_eq!(end.at("main", Step::HookStarted), None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_restart_calls_the_hook_and_a_crash_does_not() -> Result<()> {
+    let mut pod = run(&[], &[hooked(container("main", OBEYS), exec("true"))], 30).await?;
+    pod.crash("main").await?;
+    let steps = |pod: &RunningPod| -> Vec<Step> {
+        let events = pod.timeline().events();
+        events.iter().map(|event| event.step).collect()
+    };
+    assert_eq!(steps(&pod), [Step::Started, Step::Exited, Step::Started]);
+    assert_eq!(pod.exit("main")?, None);
+    printed(&pod, "main", "ready\nready\n").await?;
+    pod.restart("main").await?;
+    assert_eq!(
+        steps(&pod)[3..],
+        [
+            Step::HookStarted,
+            Step::HookReturned,
+            Step::Sigterm,
+            Step::Exited,
+            Step::Started,
+        ]
+    );
+    assert!(pod.restart("other").await.is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_container_sees_its_mounts_its_variables_and_nothing_of_ours() -> Result<()> {
+    let script = "cat $FROM_ARGS/greeting >> $RUN/seen; echo -n bye > $LAST_WORDS; \
+                  echo home=$HOME value=$VALUE; exec sleep 60";
+    let says = "home= value=7\n";
+    let mut main = container("main", &format!("FROM_ARGS=/etc/config; {script}"));
+    main["volumeMounts"] = json!([
+        { "name": "config", "mountPath": "/etc/config" },
+        { "name": "run", "mountPath": "/run/thing" },
+    ]);
+    main["env"] = json!([{ "name": "VALUE", "value": "7" }]);
+    let pod = serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Pod", "spec": { "containers": [main] },
+    }))?;
+    let shell = Program::new("/bin/sh")
+        .told("/run/thing", "RUN")
+        .told("/dev/termination-log", "LAST_WORDS");
+    let mut pod = Kubelet::new(pod)?
+        .program("main", shell)
+        .file("config", "greeting", "hello\n")?
+        .start()?;
+    printed(&pod, "main", says).await?;
+    // A volume lives on over a restart.
+    pod.crash("main").await?;
+    printed(&pod, "main", &says.repeat(2)).await?;
+    let seen = pod.path("main", "/run/thing/seen")?;
+    assert_eq!(std::fs::read_to_string(seen)?, "hello\nhello\n");
+    assert_eq!(pod.termination_message("main")?, "bye");
+    Ok(())
+}

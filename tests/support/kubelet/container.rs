@@ -1,0 +1,183 @@
+//! One container: its process, and how the kubelet ends it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1 as k8s;
+use tokio::process::Command;
+use tokio::time::{Instant, timeout};
+
+use super::Program;
+use super::hook::Hook;
+use super::mounts::Mounts;
+use super::timeline::{Step, Timeline};
+use crate::process::{Process, Signal};
+
+/// The least that a container has between SIGTERM and SIGKILL, even when its grace is over.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kuberuntime/kuberuntime_container.go#L63>
+const LEAST: Duration = Duration::from_secs(2);
+
+/// A container that was started.
+#[derive(Debug)]
+pub(super) struct Container {
+    process: Process,
+    recipe: Recipe,
+    timeline: Timeline,
+}
+
+/// All that it takes to start a container, once more if need be.
+#[derive(Debug, Clone)]
+struct Recipe {
+    name: String,
+    invocation: Invocation,
+    hook: Option<Hook>,
+    mounts: Mounts,
+}
+
+/// A program with its arguments and its environment.
+#[derive(Debug, Clone)]
+pub(super) struct Invocation {
+    program: PathBuf,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+}
+
+// === impl Container ===
+
+impl Container {
+    pub(super) fn start(
+        container: &k8s::Container,
+        program: &Program,
+        mounts: Mounts,
+        timeline: &Timeline,
+    ) -> Result<Self> {
+        let Program { path, told } = program;
+        // The command's first word is the image's program, whatever it is called there.
+        let command = container.command.iter().flatten().skip(1);
+        let args = command.chain(container.args.iter().flatten());
+        let variables = container.env.iter().flatten();
+        let variables = variables.filter_map(|v| Some((v.name.clone(), v.value.clone()?)));
+        let told = told.iter();
+        let told = told.map(|(path, variable)| (variable.clone(), mounts.translate(path)));
+        let invocation = Invocation {
+            program: path.clone(),
+            args: args.map(|arg| mounts.translate(arg)).collect(),
+            env: variables.chain(told).collect(),
+        };
+        let recipe = Recipe {
+            name: container.name.clone(),
+            hook: Hook::of(container, &invocation, &mounts)?,
+            invocation,
+            mounts,
+        };
+        recipe.start(timeline)
+    }
+
+    /// Starts the same container anew.
+    pub(super) fn start_again(&self, timeline: &Timeline) -> Result<Self> {
+        self.recipe.clone().start(timeline)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.recipe.name
+    }
+
+    pub(super) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    pub(super) fn termination_message(&self) -> String {
+        fs::read_to_string(&self.recipe.mounts.termination_log).unwrap_or_default()
+    }
+
+    pub(super) fn translate(&self, text: &str) -> String {
+        self.recipe.mounts.translate(text)
+    }
+
+    /// Ends the container: its hook, its turn after those in `before`, SIGTERM, SIGKILL.
+    /// <https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kuberuntime/kuberuntime_container.go#L806>
+    pub(super) async fn kill(self: Arc<Self>, grace: Duration, before: Vec<Arc<Self>>) {
+        if !self.process.is_running() {
+            return;
+        }
+        let start = Instant::now();
+        let left = || whole_seconds_left(grace, start);
+        if let Some(hook) = self.recipe.hook.as_ref().filter(|_| !grace.is_zero()) {
+            self.add(Step::HookStarted, hook.to_string());
+            match timeout(grace, hook.run(&self.recipe.mounts.log)).await {
+                Ok(Ok(())) => self.add(Step::HookReturned, ""),
+                Ok(Err(error)) => self.add(Step::HookFailed, format!("{error:#}")),
+                Err(_) => self.add(Step::HookFailed, "the grace is over"),
+            }
+        }
+        let turn = async {
+            for container in &before {
+                container.process.exited().await;
+            }
+        };
+        // The grace may be over: then it is every container's turn.
+        let _ = timeout(left(), turn).await;
+        if !self.process.is_running() {
+            return;
+        }
+        self.add(Step::Sigterm, "");
+        self.process.signal(Signal::TERM);
+        let patience = left().max(LEAST);
+        if self.process.exited_within(patience).await.is_err() {
+            self.add(Step::Sigkill, "");
+            self.process.signal(Signal::KILL);
+            self.process.exited().await;
+        }
+    }
+
+    fn add(&self, step: Step, detail: impl Into<String>) {
+        self.timeline.add(&self.recipe.name, step, detail);
+    }
+}
+
+/// What is left of the grace. The kubelet counts what has passed in whole seconds, rounded down.
+fn whole_seconds_left(grace: Duration, start: Instant) -> Duration {
+    grace.saturating_sub(Duration::from_secs(start.elapsed().as_secs()))
+}
+
+// === impl Recipe ===
+
+impl Recipe {
+    fn start(self, timeline: &Timeline) -> Result<Container> {
+        let (name, log) = (self.name.clone(), timeline.clone());
+        let exited = move |status: std::process::ExitStatus| {
+            log.add(&name, Step::Exited, status.to_string());
+        };
+        let command = self.invocation.command();
+        timeline.add(&self.name, Step::Started, "");
+        Ok(Container {
+            process: Process::watched(&self.name, command, &self.mounts.log, exited)?,
+            timeline: timeline.clone(),
+            recipe: self,
+        })
+    }
+}
+
+// === impl Invocation ===
+
+impl Invocation {
+    /// The same program with other arguments, as a hook runs it inside the container.
+    pub(super) fn with_args(&self, args: Vec<String>) -> Self {
+        Self {
+            args,
+            ..self.clone()
+        }
+    }
+
+    /// The command, in an environment that has nothing of this process's but the search path.
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).env_clear();
+        command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}

@@ -1,0 +1,109 @@
+//! A preStop hook, called as the kubelet calls it.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use drainer::AdminAddress;
+use http_body_util::Full;
+use hyper::Request;
+use k8s_openapi::api::core::v1 as k8s;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use tokio::time::sleep;
+
+use super::container::Invocation;
+use super::mounts::Mounts;
+use crate::http::exchange;
+use crate::process::Process;
+
+/// What a container's `lifecycle.preStop` asks for.
+#[derive(Debug, Clone)]
+pub(super) enum Hook {
+    /// A request to the pod, without a time limit.
+    HttpGet { port: u16, path: String },
+    /// A command inside the container.
+    Exec(Invocation, String),
+    /// A pause.
+    Sleep(Duration),
+}
+
+// === impl Hook ===
+
+impl Hook {
+    pub(super) fn of(
+        container: &k8s::Container,
+        invocation: &Invocation,
+        mounts: &Mounts,
+    ) -> Result<Option<Self>> {
+        let lifecycle = container.lifecycle.as_ref();
+        let Some(handler) = lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref()) else {
+            return Ok(None);
+        };
+        if let Some(get) = &handler.http_get {
+            let path = get.path.clone().unwrap_or_else(|| "/".to_owned());
+            let port = port(&get.port, container)?;
+            return Ok(Some(Self::HttpGet { port, path }));
+        }
+        if let Some(exec) = &handler.exec {
+            let command = exec.command.iter().flatten();
+            let shown: Vec<_> = command.clone().map(String::as_str).collect();
+            let shown = shown.join(" ");
+            let args = command.skip(1).map(|arg| mounts.translate(arg)).collect();
+            return Ok(Some(Self::Exec(invocation.with_args(args), shown)));
+        }
+        if let Some(sleep) = &handler.sleep {
+            let seconds = sleep.seconds.try_into()?;
+            return Ok(Some(Self::Sleep(Duration::from_secs(seconds))));
+        }
+        bail!("the preStop hook of `{}` is of no kind", container.name)
+    }
+
+    /// Calls the hook and waits for its return. Any answer to a request is a success; only a failed
+    /// connection is none. The output of a command goes to the container's `log`.
+    /// <https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/lifecycle/handlers.go>
+    pub(super) async fn run(&self, log: &Path) -> Result<()> {
+        match self {
+            Self::HttpGet { port, path } => {
+                let address = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, *port).into());
+                let request = Request::get(path)
+                    .header("host", address.to_string())
+                    .header("user-agent", "kube-lifecycle/1.34")
+                    .body(Full::default())?;
+                exchange(&address, request).await?;
+            }
+            Self::Exec(invocation, shown) => {
+                let process = Process::start(shown, invocation.command(), log)?;
+                let status = process.exited().await;
+                ensure!(status.success(), "{status}");
+            }
+            Self::Sleep(pause) => sleep(*pause).await,
+        }
+        Ok(())
+    }
+}
+
+/// A port by its number, or by its name in the container that owns the hook.
+fn port(port: &IntOrString, container: &k8s::Container) -> Result<u16> {
+    let number = match port {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(name) => {
+            let mut ports = container.ports.iter().flatten();
+            let named = ports.find(|port| port.name.as_ref() == Some(name));
+            let named = named.with_context(|| format!("`{}` has no port `{name}`", container.name));
+            named?.container_port
+        }
+    };
+    number.try_into().with_context(|| format!("port {number}"))
+}
+
+impl fmt::Display for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HttpGet { port, path } => write!(f, "GET :{port}{path}"),
+            Self::Exec(_, shown) => f.write_str(shown),
+            Self::Sleep(pause) => write!(f, "sleep {} s", pause.as_secs()),
+        }
+    }
+}
