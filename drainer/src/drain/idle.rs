@@ -38,48 +38,55 @@ impl<E: Envoy> Drain<E> {
     }
 
     async fn restore_health(&mut self) {
-        while let Err(error) = self.envoy.restore_health().await {
-            debug!(%error, "Envoy's health is not restored yet");
+        loop {
+            match self.envoy.restore_health().await {
+                Ok(()) => break,
+                Err(CallFailed::Declined(error)) => {
+                    error!(
+                        error,
+                        "Envoy refuses to have its health restored: it stays DRAINING"
+                    );
+                    return;
+                }
+                Err(error) => debug!(%error, "Envoy's health is not restored yet"),
+            }
             sleep(IDLE_PAUSE).await;
         }
         self.has_answered = true;
         info!("Restored the health of Envoy, which an earlier drain had failed");
         if let Err(error) = self.marker.remove() {
-            error!(%error, "Cannot remove the marker: Envoy's health is restored again at the next start");
+            error!(%error, "Cannot remove the marker: the next start restores Envoy's health again");
         }
     }
 
     /// Waits until Envoy tells its setup, and warns of what will spoil a drain.
     async fn await_setup(&mut self) {
         let mut complain_at = Instant::now() + START_PATIENCE;
-        loop {
-            match self.envoy.inspect().await {
-                Ok(setup) => {
-                    self.has_answered = true;
-                    let seen = self.envoy.look().await;
-                    info!(version = setup.server.version, "Envoy answers");
-                    for warning in warnings(&setup, &seen) {
-                        warn!("{warning}");
-                    }
-                    self.setup = Some(setup);
-                    return;
-                }
-                Err(error @ (CallFailed::Refused | CallFailed::Unanswered(_)))
-                    if Instant::now() < complain_at =>
-                {
-                    debug!(%error, "Envoy does not answer yet");
-                    sleep(IDLE_PAUSE).await;
-                }
-                Err(error) => {
-                    error!(
-                        %error,
-                        "Envoy's admin interface does not answer: without it each drain lasts to \
-                         its deadline. Is the annotation admin-address right?"
-                    );
-                    complain_at = Instant::now() + REMINDER;
-                    sleep_until(complain_at.min(Instant::now() + IDLE_PAUSE * 5)).await;
-                }
+        let mut complained = false;
+        let setup = loop {
+            let error = match self.envoy.inspect().await {
+                Ok(setup) => break setup,
+                Err(error) => error,
+            };
+            // Something that answers, but not as Envoy does, is not just starting.
+            let is_another = matches!(error, CallFailed::Declined(_));
+            if Instant::now() >= complain_at || is_another && !complained {
+                error!(
+                    %error,
+                    "Envoy's admin interface does not answer as Envoy does: each drain would last to its \
+                     deadline. Is its address right?"
+                );
+                complained = true;
+                complain_at = Instant::now() + REMINDER;
             }
+            sleep(IDLE_PAUSE).await;
+        };
+        self.has_answered = true;
+        info!(version = setup.server.version, "Envoy answers");
+        let seen = self.envoy.look().await;
+        for warning in warnings(&setup, &seen) {
+            warn!("{warning}");
         }
+        self.setup = Some(setup);
     }
 }
