@@ -298,7 +298,7 @@ impl Config {
             quiet_period,
             poll_interval,
         } = &mut durations;
-        given.set("port", port, &mut config.port);
+        given.set("port", parse_port, &mut config.port);
         given.set(HOST_NETWORK, str::parse::<bool>, &mut config.host_network);
         given.set("drain-delay", duration::parse, drain_delay);
         given.set("min-drain-duration", duration::parse, min_drain_duration);
@@ -358,7 +358,11 @@ fn joined(items: &[impl fmt::Display]) -> String {
     shown.join(",")
 }
 
-fn port(text: &str) -> Result<NonZeroU16, InvalidValue> {
+/// Reads a port.
+///
+/// # Errors
+/// For zero, and for anything that is no port.
+pub fn parse_port(text: &str) -> Result<NonZeroU16, InvalidValue> {
     text.parse()
         .map_err(|_| invalid("port", text, "a number from 1 to 65535"))
 }
@@ -439,7 +443,7 @@ impl FromStr for ListenerSelector {
             return Err(invalid("listener", text, "a name or a port"));
         }
         if text.bytes().all(|b| b.is_ascii_digit()) {
-            return port(text).map(Self::Port);
+            return parse_port(text).map(Self::Port);
         }
         Ok(Self::Name(text.to_owned()))
     }

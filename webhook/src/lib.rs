@@ -1,1 +1,9 @@
 //! The admission webhook of envoy-drainer and its command line.
+
+pub mod admission;
+pub mod args;
+pub mod certificates;
+pub mod commands;
+pub mod report;
+pub mod server;
+pub mod signals;

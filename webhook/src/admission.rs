@@ -1,0 +1,46 @@
+//! Admission: what a pod becomes. Pure: bytes in, bytes out, no client, clock or log.
+//!
+//! ```text
+//! AdmissionReview bytes
+//!   └ review ──► PodView, borrowed from the bytes; Facts
+//!       └ mutate ─► eligibility ──► Verdict::Skip: allowed, a warning with its code, annotation `status`
+//!                ├► Settings      the annotations over the Defaults; every bad value at once
+//!                ├► DrainPlan     Envoy's container, its admin, timings, grace, the drainer's container
+//!                └► edit          DrainPlan ─► json_patch::Patch
+//!                     └ answer ─► AdmissionReview bytes: the same uid, the patch in base64
+//! ```
+//!
+//! [`mutate`] serves manifests as well: of a pod's template it asks no more than of a pod.
+
+mod admin;
+pub mod annotations;
+pub mod codes;
+mod container;
+mod defaults;
+mod edit;
+mod eligibility;
+mod envoy;
+mod mutate;
+mod plan;
+mod probes;
+mod quantity;
+mod resources;
+mod review;
+mod settings;
+mod socket;
+mod status;
+mod token;
+mod view;
+
+pub use admin::{Admin, AdminFoundBy};
+pub use codes::{Code, Effect, Notice};
+pub use container::NAME as CONTAINER_NAME;
+pub use defaults::{Defaults, OnInvalid, Resources};
+pub use envoy::{Envoy, FoundBy, List, Place};
+pub use mutate::{Facts, Verdict, mutate};
+pub use plan::{DrainPlan, Grace, Sidecar};
+pub use quantity::{InvalidQuantity, Quantity};
+pub use review::{About, Answer, NotAReview, Outcome, answer};
+pub use settings::{ExistingHook, NativeSidecar, Setting, Settings, Share, Source};
+pub use token::token;
+pub use view::PodView;

@@ -1,0 +1,232 @@
+//! Every reason why a pod is skipped or refused, and every warning, each with a stable code.
+
+use std::fmt;
+use std::fmt::Write as _;
+
+/// What a code means for the pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// The pod is admitted without a drainer.
+    Skip,
+    /// The pod is refused: it asks for what it cannot have.
+    Refusal,
+    /// The pod gets its drainer, and its author should know something.
+    Warning,
+    /// The pod is admitted without a drainer, and that is the webhook's own fault.
+    Fault,
+}
+
+/// One occurrence of a code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// What it is.
+    pub code: Code,
+    /// What it is about: names, values, and what would be right.
+    pub detail: String,
+}
+
+macro_rules! codes {
+    ($($variant:ident = $number:literal, $effect:ident, $sentence:literal, $remedy:literal;)*) => {
+        /// A stable code: `DRN` and its number. Numbers are never used again for something else.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code {
+            $(#[doc = $sentence] $variant = $number,)*
+        }
+
+        impl Code {
+            /// All codes, in the order of their numbers.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The code in one word, as metrics and Events name it.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => stringify!($variant),)* }
+            }
+
+            /// What the code means for the pod.
+            #[must_use]
+            pub fn effect(self) -> Effect {
+                match self { $(Self::$variant => Effect::$effect,)* }
+            }
+
+            /// The code in a sentence.
+            #[must_use]
+            pub fn sentence(self) -> &'static str {
+                match self { $(Self::$variant => $sentence,)* }
+            }
+
+            /// What to do about it, in the imperative.
+            #[must_use]
+            pub fn remedy(self) -> &'static str {
+                match self { $(Self::$variant => $remedy,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    AlreadyInjected = 1, Skip,
+        "The pod has a drainer already.",
+        "nothing is to be done";
+    SystemNamespace = 2, Skip,
+        "Pods in `kube-system` are never changed.",
+        "run this Envoy in a namespace of its own";
+    ReleaseNamespace = 3, Skip,
+        "Pods in the namespace of envoy-drainer itself are never changed.",
+        "run this Envoy in another namespace";
+    WindowsPod = 4, Skip,
+        "The pod runs on Windows, for which there is no drainer.",
+        "remove the annotation `inject`";
+    MirrorPod = 5, Skip,
+        "The pod mirrors a static pod, which only its node's kubelet can change.",
+        "run `envoy-drainer inject` on the static pod's manifest";
+    EnvoyGatewayPod = 6, Skip,
+        "The pod is Envoy Gateway's, which has a drainer of its own.",
+        "set `shutdown` in the EnvoyProxy resource instead";
+    ContourPod = 7, Skip,
+        "The pod is Contour's, which has a drainer of its own.",
+        "set the flags of Contour's `shutdown-manager` instead";
+    ExistingHook = 8, Skip,
+        "Envoy's container has a preStop hook already.",
+        "remove that hook, or annotate `existing-hook: replace`";
+    NoEnvoy = 9, Skip,
+        "No container of the pod is known to be an Envoy.",
+        "annotate `envoy-container` with the name of Envoy's container";
+    PlainSidecarInJob = 10, Skip,
+        "This cluster's drainers are plain containers, and one would keep a Job from completing.",
+        "annotate `native-sidecar: \"true\"` if the nodes know native sidecars";
+
+    BadValue = 20, Refusal,
+        "An annotation has a value that it cannot have.",
+        "write what the message says would be right";
+    SeveralEnvoys = 21, Refusal,
+        "More than one container may be the Envoy.",
+        "annotate `envoy-container` with one of their names";
+    NoSuchContainer = 22, Refusal,
+        "The annotation `envoy-container` names no container of the pod, or none that stays.",
+        "name a container, or an init container with `restartPolicy: Always`";
+    SocketNotMounted = 23, Refusal,
+        "The admin's Unix socket is not in a volume that the drainer could mount too.",
+        "mount an emptyDir in Envoy's container at the socket's directory, without `subPathExpr`";
+    PortTaken = 24, Refusal,
+        "The drainer's port belongs to another container of the pod.",
+        "annotate `port` with a free one";
+    NameTaken = 25, Refusal,
+        "A name or a path that the drainer needs is taken in the pod.",
+        "rename what has it";
+    PlainSidecarInJobAsked = 26, Refusal,
+        "A plain drainer container would keep a Job from completing.",
+        "remove the annotation `native-sidecar: \"false\"`";
+
+    UnknownKey = 50, Warning,
+        "An annotation under the prefix is unknown and has no effect.",
+        "correct its name or remove it";
+    NotSupportedYet = 51, Warning,
+        "An annotation is not supported by this version and has no effect.",
+        "remove it, or wait for a version that supports it";
+    DefaultUsed = 52, Warning,
+        "An annotation has a value that it cannot have; its default is used.",
+        "write what the message says would be right";
+    LongGrace = 53, Warning,
+        "The pod may take longer to end than the cluster autoscaler waits (600 s by default).",
+        "shorten `drain-timeout` or `drain-delay`, or raise the autoscaler's limit";
+    AdminNotRead = 54, Warning,
+        "The admin address in `--config-yaml` cannot be read; the default address is used.",
+        "annotate `admin-address`";
+    SocketUserUnknown = 55, Warning,
+        "Envoy's user is unknown or root, so the drainer may not be allowed to use the admin's socket.",
+        "set `runAsUser` for Envoy, or `mode: 0666` on the admin's pipe";
+    ResourcesIgnored = 56, Warning,
+        "The pod has resources of its own (`spec.resources`), so the drainer's are left out.",
+        "remove the annotations for the drainer's resources";
+
+    PodNotRead = 80, Fault,
+        "The webhook could not read the pod.",
+        "report it with the pod's manifest";
+    InternalError = 81, Fault,
+        "The webhook failed.",
+        "report it with the webhook's log";
+}
+
+/// Describes all codes as the page `docs/codes.md`.
+#[must_use]
+pub fn to_markdown() -> String {
+    let mut page = String::from(
+        "# Codes\n\n\
+         <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test codes`; edit `webhook/src/admission/codes.rs`. -->\n\n\
+         Every reason why a pod is skipped or refused has a code, and so has every warning.\n\
+         Annotations are named without their prefix `envoy-drainer.dev/`.\n",
+    );
+    for (effect, title) in [
+        (Effect::Skip, "Skipped: admitted without a drainer"),
+        (
+            Effect::Refusal,
+            "Refused (with `onInvalid: warn`: a default is used, or the pod is skipped)",
+        ),
+        (Effect::Warning, "Warnings: the pod gets its drainer"),
+        (
+            Effect::Fault,
+            "Faults of the webhook: admitted without a drainer",
+        ),
+    ] {
+        let _ = write!(
+            page,
+            "\n## {title}\n\n| code | name | what it means | what to do |\n| --- | --- | --- | --- |\n"
+        );
+        for code in Code::ALL.iter().filter(|code| code.effect() == effect) {
+            let _ = writeln!(
+                page,
+                "| {code} | {} | {} | {} |",
+                code.name(),
+                code.sentence(),
+                code.remedy()
+            );
+        }
+    }
+    page
+}
+
+// === impl Code ===
+
+impl Code {
+    /// An occurrence of this code.
+    #[must_use]
+    pub fn about(self, detail: impl Into<String>) -> Notice {
+        Notice {
+            code: self,
+            detail: detail.into(),
+        }
+    }
+
+    /// True if the pod is to tell this skip in its annotation `status`: not where nothing of a pod
+    /// may be changed, nor where another status is right.
+    pub(super) fn leaves_status(self) -> bool {
+        !matches!(
+            self,
+            Self::AlreadyInjected
+                | Self::SystemNamespace
+                | Self::ReleaseNamespace
+                | Self::WindowsPod
+                | Self::MirrorPod
+        )
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DRN{:03}", *self as u8)
+    }
+}
+
+// === impl Notice ===
+
+/// Shows code and detail; `{:#}` adds the remedy.
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.detail)?;
+        if f.alternate() {
+            write!(f, "; {}", self.code.remedy())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! Amounts of CPU and memory as Kubernetes writes them: `25m`, `16Mi`, `1e3`.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+/// An amount, as it was written and as it compares: `1` equals `1000m`.
+/// <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>
+#[derive(Debug, Clone)]
+pub struct Quantity {
+    text: String,
+    nanos: i128,
+}
+
+/// Why a text is not an amount.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid quantity `{0}`: write it like 100m, 0.5, 64Mi or 1G")]
+pub struct InvalidQuantity(String);
+
+/// Kubernetes' suffixes, as factors of a billionth.
+const SUFFIXES: [(&str, i128); 16] = [
+    ("n", 1),
+    ("u", 1_000),
+    ("m", 1_000_000),
+    ("", NANOS),
+    ("k", NANOS * 1_000),
+    ("M", NANOS * 1_000_000),
+    ("G", NANOS * 1_000_000_000),
+    ("T", NANOS * 1_000_000_000_000),
+    ("P", NANOS * 1_000_000_000_000_000),
+    ("E", NANOS * 1_000_000_000_000_000_000),
+    ("Ki", NANOS << 10),
+    ("Mi", NANOS << 20),
+    ("Gi", NANOS << 30),
+    ("Ti", NANOS << 40),
+    ("Pi", NANOS << 50),
+    ("Ei", NANOS << 60),
+];
+
+const NANOS: i128 = 1_000_000_000;
+
+/// The largest amount that Kubernetes keeps exact; more is cut to it there, and refused here.
+const MAX: i128 = i64::MAX as i128 * NANOS;
+
+// === impl Quantity ===
+
+impl Quantity {
+    /// True for an amount above zero.
+    #[must_use]
+    pub fn is_positive(&self) -> bool {
+        self.nanos > 0
+    }
+
+    /// True for `units` (cores, bytes) and more.
+    #[must_use]
+    pub fn is_at_least(&self, units: u64) -> bool {
+        self.nanos >= i128::from(units) * NANOS
+    }
+}
+
+impl FromStr for Quantity {
+    type Err = InvalidQuantity;
+
+    fn from_str(text: &str) -> Result<Self, InvalidQuantity> {
+        match nanos(text) {
+            Some(nanos) => Ok(Self {
+                text: text.to_owned(),
+                nanos,
+            }),
+            None => Err(InvalidQuantity(text.to_owned())),
+        }
+    }
+}
+
+/// The amount in billionths, of which a rest counts as a whole one, as in Kubernetes.
+fn nanos(text: &str) -> Option<i128> {
+    let (sign, unsigned) = match text.as_bytes().first()? {
+        b'-' => (-1, &text[1..]),
+        b'+' => (1, &text[1..]),
+        _ => (1, text),
+    };
+    let end = unsigned
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return None;
+    }
+    let suffixed = SUFFIXES.iter().find(|(name, _)| *name == suffix);
+    let (scale, tens) = match suffixed {
+        Some((_, scale)) => (*scale, 0),
+        None => (NANOS, exponent(suffix)?),
+    };
+    // digits × scale × 10^(tens − places)
+    let digits: i128 = [whole, fraction].concat().parse().ok()?;
+    let power = tens - i32::try_from(fraction.len()).ok()?;
+    let scaled = digits.checked_mul(scale)?;
+    let magnitude = match (10_i128.checked_pow(power.unsigned_abs()), power >= 0) {
+        (Some(factor), true) => scaled.checked_mul(factor)?,
+        (Some(divisor), false) => scaled / divisor + i128::from(scaled % divisor != 0),
+        (None, _) if scaled == 0 => 0,
+        (None, true) => return None,
+        (None, false) => 1,
+    };
+    (magnitude <= MAX).then_some(sign * magnitude)
+}
+
+/// The exponent of `e3`, `E-3`.
+fn exponent(suffix: &str) -> Option<i32> {
+    let digits = suffix.strip_prefix(['e', 'E'])?;
+    digits
+        .parse()
+        .ok()
+        .filter(|exponent: &i32| exponent.abs() <= 1_000)
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_notation_of_kubernetes_is_read() {
+        let table: [(&str, i128); 19] = [
+            ("0", 0),
+            ("1", NANOS),
+            ("+1", NANOS),
+            ("-1", -NANOS),
+            ("25m", 25_000_000),
+            ("0.5", 500_000_000),
+            (".5", 500_000_000),
+            ("5.", 5 * NANOS),
+            ("1.5Gi", NANOS * 1_610_612_736),
+            ("16Mi", NANOS * 16_777_216),
+            ("1k", NANOS * 1_000),
+            ("1E", NANOS * 1_000_000_000_000_000_000),
+            ("1e3", NANOS * 1_000),
+            ("1E3", NANOS * 1_000),
+            ("12e-1", 1_200_000_000),
+            ("100n", 100),
+            ("0.1n", 1),
+            ("1e-1000", 1),
+            ("9223372036854775807", MAX),
+        ];
+        for (text, nanos) in table {
+            assert_eq!(
+                text.parse::<Quantity>().map(|q| q.nanos),
+                Ok(nanos),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_kubernetes_cannot_keep_is_refused() {
+        for text in [
+            "",
+            "-",
+            "+",
+            ".",
+            "m",
+            "1x",
+            "1 Mi",
+            "1MI",
+            "1KB",
+            "1mi",
+            "1..2",
+            "1.2.3",
+            "1e",
+            "1e+",
+            "0x1",
+            "١",
+            "9223372036854775808",
+            "10E",
+            "1e1000",
+            "1e99999999999",
+            "100000000000000000000000000000000000000000",
+        ] {
+            assert_eq!(
+                text.parse::<Quantity>(),
+                Err(InvalidQuantity(text.into())),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn amounts_compare_by_value() {
+        let quantity = |text: &str| text.parse::<Quantity>().unwrap();
+        assert_eq!(quantity("1"), quantity("1000m"));
+        assert_eq!(quantity("1Gi"), quantity("1024Mi"));
+        assert!(quantity("64Mi") < quantity("64.1Mi"));
+        assert!(quantity("1G") < quantity("1Gi"));
+        assert!(!quantity("-1m").is_positive() && !quantity("0").is_positive());
+    }
+}

@@ -1,0 +1,51 @@
+//! The annotation `status`: what was done to a pod, for people and for the next admission.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::codes::Code;
+use super::plan::{DrainPlan, Grace, Sidecar};
+
+/// The status of a pod that has a drainer.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Injected<'a> {
+    version: &'a str,
+    sidecar: Sidecar,
+    container: &'a str,
+    grace: Grace,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced_hook: Option<&'a RawValue>,
+}
+
+/// The status of a pod that asked and was skipped.
+#[derive(Serialize, Deserialize)]
+struct Skipped {
+    skipped: String,
+}
+
+/// Writes the status of a pod that gets a drainer.
+pub(super) fn injected(plan: &DrainPlan) -> String {
+    let status = Injected {
+        version: env!("CARGO_PKG_VERSION"),
+        sidecar: plan.sidecar,
+        container: &plan.envoy.name,
+        grace: plan.grace,
+        replaced_hook: plan.replaced_hook.as_deref(),
+    };
+    serde_json::to_string(&status).expect("strings and numbers always serialise")
+}
+
+/// Writes the status of a pod that is skipped.
+pub(super) fn skipped(code: Code) -> String {
+    serde_json::to_string(&Skipped {
+        skipped: code.to_string(),
+    })
+    .expect("a string always serialises")
+}
+
+/// True unless the status is a skip's: that one is decided anew, since another webhook may have
+/// brought the Envoy that was missing.
+pub(super) fn tells_of_injection(status: &str) -> bool {
+    serde_json::from_str::<Skipped>(status).is_err()
+}

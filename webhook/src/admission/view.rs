@@ -1,0 +1,398 @@
+//! A pod's fields that decide, borrowed from the bytes of its manifest.
+//!
+//! Whatever is not listed here is skipped unread and therefore never lost. `null` and missing are
+//! alike, as they are to the API server.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::annotations;
+use super::envoy::{List, Place};
+
+/// A pod, or the template of one.
+#[derive(Debug, Default, Deserialize)]
+pub struct PodView<'a> {
+    #[serde(borrow)]
+    pub(super) metadata: Option<Metadata<'a>>,
+    #[serde(borrow, default, deserialize_with = "or_default")]
+    pub(super) spec: Spec<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Metadata<'a> {
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub generate_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub namespace: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub annotations: Option<Entries<'a>>,
+    #[serde(borrow)]
+    pub labels: Option<Entries<'a>>,
+    #[serde(borrow)]
+    pub owner_references: Option<Vec<OwnerReference<'a>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OwnerReference<'a> {
+    #[serde(borrow)]
+    pub api_version: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub kind: Option<Text<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Spec<'a> {
+    #[serde(borrow)]
+    pub containers: Option<Vec<Container<'a>>>,
+    #[serde(borrow)]
+    pub init_containers: Option<Vec<Container<'a>>>,
+    #[serde(borrow)]
+    pub volumes: Option<Vec<Named<'a>>>,
+    pub termination_grace_period_seconds: Option<i64>,
+    pub host_network: Option<bool>,
+    #[serde(borrow)]
+    pub node_selector: Option<Entries<'a>>,
+    #[serde(borrow)]
+    pub os: Option<Named<'a>>,
+    pub security_context: Option<SecurityContext>,
+    #[serde(borrow)]
+    pub resources: Option<Resources<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Container<'a> {
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub image: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub command: Option<Vec<Text<'a>>>,
+    #[serde(borrow)]
+    pub args: Option<Vec<Text<'a>>>,
+    #[serde(borrow)]
+    pub ports: Option<Vec<Port<'a>>>,
+    #[serde(borrow)]
+    pub restart_policy: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub lifecycle: Option<Lifecycle<'a>>,
+    #[serde(borrow)]
+    pub readiness_probe: Option<Probe<'a>>,
+    #[serde(borrow)]
+    pub volume_mounts: Option<Vec<VolumeMount<'a>>>,
+    pub security_context: Option<SecurityContext>,
+    #[serde(borrow)]
+    pub resources: Option<Resources<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Named<'a> {
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Port<'a> {
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+    pub container_port: Option<u16>,
+    #[serde(borrow)]
+    pub protocol: Option<Text<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Lifecycle<'a> {
+    #[serde(borrow)]
+    pub pre_stop: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Probe<'a> {
+    #[serde(borrow)]
+    pub http_get: Option<ProbeAction<'a>>,
+    #[serde(borrow)]
+    pub tcp_socket: Option<ProbeAction<'a>>,
+    #[serde(borrow)]
+    pub grpc: Option<ProbeAction<'a>>,
+    pub period_seconds: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ProbeAction<'a> {
+    #[serde(borrow)]
+    pub port: Option<Scalar<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VolumeMount<'a> {
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub mount_path: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub sub_path: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub sub_path_expr: Option<Text<'a>>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SecurityContext {
+    pub run_as_user: Option<i64>,
+    pub run_as_group: Option<i64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Resources<'a> {
+    #[serde(borrow)]
+    pub requests: Option<Amounts<'a>>,
+    #[serde(borrow)]
+    pub limits: Option<Amounts<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Amounts<'a> {
+    #[serde(borrow)]
+    pub cpu: Option<Scalar<'a>>,
+    #[serde(borrow)]
+    pub memory: Option<Scalar<'a>>,
+    #[serde(borrow, rename = "ephemeral-storage")]
+    pub ephemeral_storage: Option<Scalar<'a>>,
+}
+
+/// A text, borrowed where it holds no escapes.
+///
+/// A plain `Option<Cow<str>>` would always be copied: serde borrows into a bare `Cow` alone.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// A number or a text, such as a port or an amount.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Scalar<'a>(#[serde(borrow)] &'a RawValue);
+
+/// The entries of a map of texts that decide; that there is a map decides too.
+#[derive(Debug, Default)]
+pub(super) struct Entries<'a>(Vec<(Text<'a>, Text<'a>)>);
+
+/// Reads `null` like a missing field.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+// === impl PodView ===
+
+impl<'a> PodView<'a> {
+    /// Reads a pod, or the template of one, from JSON.
+    ///
+    /// # Errors
+    /// If a field that decides is not of its type.
+    pub fn decode(json: &'a str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
+    /// The value of one of the annotations that decide.
+    pub(super) fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.as_ref()?.annotations.as_ref()?.get(key)
+    }
+
+    /// The annotations that decide.
+    pub(super) fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        let annotations = self.metadata.iter().filter_map(|m| m.annotations.as_ref());
+        annotations.flat_map(Entries::iter)
+    }
+
+    /// The value of one of the labels that decide.
+    pub(super) fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.as_ref()?.labels.as_ref()?.get(key)
+    }
+
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.metadata.as_ref()?.namespace.as_deref()
+    }
+
+    /// The pod's name, or what the API server will begin it with.
+    pub(super) fn name(&self) -> Option<&str> {
+        let metadata = self.metadata.as_ref()?;
+        let name = metadata.name.as_deref().filter(|name| !name.is_empty());
+        name.or(metadata.generate_name.as_deref())
+    }
+
+    pub(super) fn is_of_a_job(&self) -> bool {
+        let mut owners = self
+            .metadata
+            .iter()
+            .flat_map(|m| &m.owner_references)
+            .flatten();
+        owners.any(|owner| {
+            let group = owner.api_version.as_deref().unwrap_or_default();
+            owner.kind.as_deref() == Some("Job") && group.starts_with("batch/")
+        })
+    }
+
+    pub(super) fn is_for_windows(&self) -> bool {
+        let named = self.spec.os.as_ref().and_then(|os| os.name.as_deref());
+        let selected = self
+            .spec
+            .node_selector
+            .as_ref()
+            .and_then(|selector| selector.get(annotations::OS));
+        [named, selected].contains(&Some("windows"))
+    }
+
+    /// The container at a place that [`Self::staying`] gave.
+    pub(super) fn container(&self, place: Place) -> Option<&Container<'a>> {
+        self.list(place.list).get(place.index)
+    }
+
+    /// Every container of the pod, those that only run before the others among them.
+    pub(super) fn all_containers(&self) -> impl Iterator<Item = &Container<'a>> {
+        [List::InitContainers, List::Containers]
+            .into_iter()
+            .flat_map(|list| self.list(list))
+    }
+
+    /// The containers that live as long as the pod, with their places.
+    pub(super) fn staying(&self) -> impl Iterator<Item = (Place, &Container<'a>)> {
+        [List::Containers, List::InitContainers]
+            .into_iter()
+            .flat_map(|list| {
+                let placed = self.list(list).iter().enumerate();
+                placed
+                    .filter(move |(_, c)| {
+                        list == List::Containers || c.restart_policy.as_deref() == Some("Always")
+                    })
+                    .map(move |(index, c)| (Place { list, index }, c))
+            })
+    }
+
+    fn list(&self, list: List) -> &[Container<'a>] {
+        let containers = match list {
+            List::Containers => &self.spec.containers,
+            List::InitContainers => &self.spec.init_containers,
+        };
+        containers.as_deref().unwrap_or_default()
+    }
+}
+
+// === impl Container ===
+
+impl Container<'_> {
+    pub(super) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// The number of a port that the container declares by name.
+    pub(super) fn port_named(&self, name: &str) -> Option<u16> {
+        let mut ports = self.ports.iter().flatten();
+        ports
+            .find(|port| port.name.as_deref() == Some(name))?
+            .container_port
+    }
+
+    pub(super) fn pre_stop(&self) -> Option<&RawValue> {
+        self.lifecycle.as_ref()?.pre_stop
+    }
+}
+
+// === impl Text ===
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+// === impl Scalar ===
+
+impl<'a> Scalar<'a> {
+    /// The text, or the number's digits.
+    pub(super) fn text(self) -> Cow<'a, str> {
+        let raw = self.0.get();
+        match serde_json::from_str(raw) {
+            Ok(Text(text)) => text,
+            Err(_) => Cow::Borrowed(raw),
+        }
+    }
+}
+
+// === impl Entries ===
+
+impl Entries<'_> {
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        self.iter()
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EntriesVisitor;
+
+        impl<'de> Visitor<'de> for EntriesVisitor {
+            type Value = Entries<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of strings")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(key) = map.next_key::<Text<'de>>()? {
+                    if annotations::decides(&key) {
+                        // `null` is the empty string, as in Go.
+                        let value: Option<Text<'de>> = map.next_value()?;
+                        entries.push((key, value.unwrap_or(Text(Cow::Borrowed("")))));
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(Entries(entries))
+            }
+        }
+
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+// === impl VolumeMount ===
+
+impl VolumeMount<'_> {
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.mount_path.as_deref().map(Path::new)
+    }
+}
+
+// === impl Resources ===
+
+impl Resources<'_> {
+    /// True if anything that decides is requested or limited.
+    pub(super) fn is_set(&self) -> bool {
+        self.requests.is_some() || self.limits.is_some()
+    }
+}

@@ -1,0 +1,238 @@
+//! What the installation decides, for every pod alike.
+
+use anyhow::anyhow;
+use clap::ValueEnum;
+use clap::builder::ArgAction;
+use drainer::{AdminAddress, Durations, Timing};
+use tracing::Level;
+
+use super::written::{IdleExit, Span};
+use crate::admission::{Defaults, OnInvalid, Quantity, Resources};
+
+/// What annotations can set, and what only the installation can.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Defaults for pods")]
+pub struct DefaultsArgs {
+    /// The drainer's image, best with a digest.
+    #[arg(long, value_name = "IMAGE", env = "ENVOY_DRAINER_IMAGE")]
+    image: String,
+    /// The namespace of envoy-drainer itself, whose pods are never changed.
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        env = "ENVOY_DRAINER_RELEASE_NAMESPACE",
+        default_value = "envoy-drainer"
+    )]
+    release_namespace: String,
+    /// What becomes of a pod that asks for what it cannot have.
+    #[arg(
+        long,
+        value_name = "WHAT",
+        env = "ENVOY_DRAINER_ON_INVALID",
+        value_enum,
+        default_value_t
+    )]
+    on_invalid: Invalid,
+    /// Where Envoy's admin interface is, if its pod does not tell.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "ENVOY_DRAINER_ADMIN_ADDRESS",
+        default_value_t = product().admin_address
+    )]
+    admin_address: AdminAddress,
+    /// Whether drainers are native sidecars, where a pod does not tell.
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = "ENVOY_DRAINER_NATIVE_SIDECAR",
+        action = ArgAction::Set,
+        default_value_t = product().native_sidecar
+    )]
+    native_sidecar: bool,
+    /// Leave the drainers' user to OpenShift's security constraints.
+    #[arg(long, env = "ENVOY_DRAINER_OPENSHIFT")]
+    openshift: bool,
+    /// How long Envoy serves on, healthy, before a drain starts.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "ENVOY_DRAINER_DRAIN_DELAY",
+        default_value_t = Span(product().timing.drain_delay)
+    )]
+    drain_delay: Span,
+    /// A drain never ends sooner.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "ENVOY_DRAINER_MIN_DRAIN_DURATION",
+        default_value_t = Span(product().timing.min_drain_duration)
+    )]
+    min_drain_duration: Span,
+    /// A drain ends by then, whatever is left.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "ENVOY_DRAINER_DRAIN_TIMEOUT",
+        default_value_t = Span(product().timing.drain_timeout)
+    )]
+    drain_timeout: Span,
+    /// A drain ends when only idle HTTP connections were left for so long; off waits for them.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "ENVOY_DRAINER_IDLE_EXIT",
+        default_value_t = IdleExit(product().timing.idle_exit)
+    )]
+    idle_exit: IdleExit,
+    /// A drain ends only when no new connection came for so long.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "ENVOY_DRAINER_QUIET_PERIOD",
+        default_value_t = Span(product().timing.quiet_period)
+    )]
+    quiet_period: Span,
+    /// The pause between two looks of a drainer at its Envoy.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "ENVOY_DRAINER_POLL_INTERVAL",
+        default_value_t = Span(product().timing.poll_interval)
+    )]
+    poll_interval: Span,
+    /// What a pod's grace period has beyond its drain, for Envoy's own end.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "ENVOY_DRAINER_GRACE_MARGIN",
+        default_value_t = Span(product().grace_margin)
+    )]
+    grace_margin: Span,
+    /// The CPU that a drainer requests.
+    #[arg(
+        long,
+        value_name = "QUANTITY",
+        env = "ENVOY_DRAINER_CPU_REQUEST",
+        default_value_t = product().resources.cpu_request
+    )]
+    cpu_request: Quantity,
+    /// The memory that a drainer requests.
+    #[arg(
+        long,
+        value_name = "QUANTITY",
+        env = "ENVOY_DRAINER_MEMORY_REQUEST",
+        default_value_t = product().resources.memory_request
+    )]
+    memory_request: Quantity,
+    /// The most CPU that a drainer gets.
+    #[arg(
+        long,
+        value_name = "QUANTITY",
+        env = "ENVOY_DRAINER_CPU_LIMIT",
+        default_value_t = product().resources.cpu_limit
+    )]
+    cpu_limit: Quantity,
+    /// The most memory that a drainer gets.
+    #[arg(
+        long,
+        value_name = "QUANTITY",
+        env = "ENVOY_DRAINER_MEMORY_LIMIT",
+        default_value_t = product().resources.memory_limit
+    )]
+    memory_limit: Quantity,
+    /// What drainers log: error, warn, info, debug or trace.
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "ENVOY_DRAINER_DRAINER_LOG_LEVEL",
+        default_value = "info"
+    )]
+    drainer_log_level: Level,
+}
+
+/// [`OnInvalid`] as the flag writes it.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum Invalid {
+    /// It is refused.
+    #[default]
+    Deny,
+    /// The setting's default is used with a warning.
+    Warn,
+}
+
+/// The product's own defaults; image and namespace are not among them.
+fn product() -> Defaults {
+    Defaults::new("", "")
+}
+
+// === impl DefaultsArgs ===
+
+impl DefaultsArgs {
+    /// The defaults that the flags give.
+    ///
+    /// # Errors
+    /// When timings do not fit together: all reasons.
+    pub fn into_defaults(self) -> anyhow::Result<Defaults> {
+        let Self {
+            image,
+            release_namespace,
+            on_invalid,
+            admin_address,
+            native_sidecar,
+            openshift,
+            drain_delay: Span(drain_delay),
+            min_drain_duration: Span(min_drain_duration),
+            drain_timeout: Span(drain_timeout),
+            idle_exit: IdleExit(idle_exit),
+            quiet_period: Span(quiet_period),
+            poll_interval: Span(poll_interval),
+            grace_margin: Span(grace_margin),
+            cpu_request,
+            memory_request,
+            cpu_limit,
+            memory_limit,
+            drainer_log_level,
+        } = self;
+        let timing = Timing::try_new(Durations {
+            drain_delay,
+            min_drain_duration,
+            drain_timeout,
+            idle_exit,
+            quiet_period,
+            poll_interval,
+        })
+        .map_err(|reasons| {
+            let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
+            anyhow!("{}", reasons.join("; "))
+        })?;
+        Ok(Defaults {
+            image,
+            admin_address,
+            native_sidecar,
+            open_shift: openshift,
+            timing,
+            grace_margin,
+            log_level: drainer_log_level,
+            on_invalid: on_invalid.into(),
+            release_namespace,
+            resources: Resources {
+                cpu_request,
+                memory_request,
+                cpu_limit,
+                memory_limit,
+            },
+        })
+    }
+}
+
+// === impl Invalid ===
+
+impl From<Invalid> for OnInvalid {
+    fn from(invalid: Invalid) -> Self {
+        match invalid {
+            Invalid::Deny => Self::Deny,
+            Invalid::Warn => Self::Warn,
+        }
+    }
+}

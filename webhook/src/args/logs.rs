@@ -1,0 +1,64 @@
+//! How the program logs.
+
+use std::io;
+use std::panic;
+
+use clap::ValueEnum;
+use tracing::{Level, error};
+
+/// What is logged, and how. Logs go to stderr.
+#[derive(Debug, clap::Args)]
+pub struct LogArgs {
+    /// What is logged: error, warn, info, debug or trace.
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "ENVOY_DRAINER_LOG_LEVEL",
+        default_value = "info"
+    )]
+    log_level: Level,
+    /// How it is written.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "ENVOY_DRAINER_LOG_FORMAT",
+        value_enum,
+        default_value_t
+    )]
+    log_format: LogFormat,
+}
+
+/// How a log line is written.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum LogFormat {
+    /// A JSON object a line.
+    #[default]
+    Json,
+    /// Words, for a person.
+    Text,
+}
+
+// === impl LogArgs ===
+
+impl LogArgs {
+    /// Starts logging. To be called once.
+    pub fn start(self) {
+        let Self {
+            log_level,
+            log_format,
+        } = self;
+        let log = tracing_subscriber::fmt()
+            .with_max_level(log_level)
+            .with_writer(io::stderr)
+            .with_target(false);
+        match log_format {
+            LogFormat::Json => log.json().flatten_event(true).init(),
+            LogFormat::Text => log.init(),
+        }
+        // Without the panic's message, which may quote what was being read: a pod has secrets.
+        panic::set_hook(Box::new(|panic| {
+            let at = panic.location().map(ToString::to_string);
+            error!(at, "Panicked");
+        }));
+    }
+}

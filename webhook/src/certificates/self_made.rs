@@ -1,0 +1,74 @@
+//! Certificates from an authority in this process's memory: for a machine without a cluster.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::time::sleep;
+
+use super::ca::Ca;
+use super::leaf::{self, NoLeaf};
+use super::{Identity, wall_clock};
+
+/// The authority lives in this process only, so no process may outlive it.
+const CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+const LEAF_LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// The pause between two looks at the wall clock. One long sleep would miss the hours in which the
+/// machine was suspended.
+const TICK: Duration = Duration::from_secs(30);
+
+/// An authority and the names it signs leaves for.
+#[derive(Debug)]
+pub struct SelfMade {
+    ca: Ca,
+    names: Vec<String>,
+    renew_at: SystemTime,
+}
+
+// === impl SelfMade ===
+
+impl SelfMade {
+    /// Makes an authority, and its first leaf for `names`.
+    ///
+    /// # Errors
+    /// As [`leaf::issue`].
+    pub fn try_new(names: Vec<String>, now: SystemTime) -> Result<(Self, Identity), NoLeaf> {
+        let ca = Ca::try_new(now, CA_LIFETIME).map_err(|source| NoLeaf::Issue {
+            names: names.clone(),
+            source,
+        })?;
+        let mut this = Self {
+            ca,
+            names,
+            renew_at: now,
+        };
+        let first = this.renew(now)?;
+        Ok((this, first))
+    }
+
+    /// The certificate that clients must trust, PEM.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        self.ca.pem()
+    }
+
+    /// Waits until the leaf is due, and issues the next.
+    ///
+    /// # Errors
+    /// As [`leaf::issue`]; the next call tries again.
+    pub async fn next(&mut self) -> Result<Identity, NoLeaf> {
+        loop {
+            sleep(TICK).await;
+            let now = wall_clock();
+            if now >= self.renew_at {
+                return self.renew(now);
+            }
+        }
+    }
+
+    fn renew(&mut self, now: SystemTime) -> Result<Identity, NoLeaf> {
+        let identity = leaf::issue(&self.ca, &self.names, now, LEAF_LIFETIME)?;
+        self.renew_at = leaf::renew_at(now, identity.not_after());
+        Ok(identity)
+    }
+}

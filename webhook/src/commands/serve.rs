@@ -1,0 +1,138 @@
+//! `envoy-drainer serve`: the admission webhook.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use tokio::net::TcpListener;
+use tokio::runtime;
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use crate::admission;
+use crate::args::defaults::DefaultsArgs;
+use crate::args::logs::LogArgs;
+use crate::args::tls::TlsArgs;
+use crate::args::written::Span;
+use crate::certificates::{self, Serving};
+use crate::report::Report;
+use crate::server::{self, Limits, Listeners, Server};
+use crate::signals::Signals;
+
+/// The flags of `serve`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where to listen for the API server: POST /inject over TLS.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "ENVOY_DRAINER_LISTEN",
+        default_value = "[::]:10250"
+    )]
+    listen: SocketAddr,
+    /// Where to listen for /healthz, /readyz and /metrics over plain HTTP.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "ENVOY_DRAINER_HEALTH_LISTEN",
+        default_value = "[::]:8080"
+    )]
+    health_listen: SocketAddr,
+    /// How long to serve on after SIGTERM, until the API server knows that this replica is gone.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "ENVOY_DRAINER_SHUTDOWN_DELAY",
+        default_value_t = Span(Limits::default().shutdown_delay)
+    )]
+    shutdown_delay: Span,
+    #[command(flatten)]
+    tls: TlsArgs,
+    #[command(flatten)]
+    logs: LogArgs,
+    #[command(flatten)]
+    defaults: DefaultsArgs,
+}
+
+/// Serves until SIGTERM or SIGINT, and ends gracefully; at once with a second signal.
+///
+/// # Errors
+/// When it cannot start, or was ended by a second signal.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    // One thread: an admission is microseconds of work, and one core answers some ten thousand a
+    // second, more than an API server can ask. More threads would cost memory on every node size.
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?
+        .block_on(serve(args))
+}
+
+async fn serve(args: Args) -> anyhow::Result<()> {
+    let Args {
+        listen,
+        health_listen,
+        shutdown_delay: Span(shutdown_delay),
+        tls,
+        logs,
+        defaults,
+    } = args;
+    let mut signals = Signals::install().context("cannot handle signals")?;
+    logs.start();
+    let defaults = defaults.into_defaults()?;
+    let (source, first, tls_min_version) = tls.open()?;
+    let report = Arc::new(Report::new());
+    report.certificate_ends(first.not_after());
+    let serving = Arc::new(Serving::new(first));
+    let listeners = Listeners {
+        tls: bind(listen).await?,
+        plain: bind(health_listen).await?,
+    };
+    info!(
+        listen = %listeners.tls.local_addr()?,
+        health_listen = %listeners.plain.local_addr()?,
+        "Serving"
+    );
+    let server = Server {
+        admit: Box::new(move |body| admission::answer(body, &defaults)),
+        serving: Arc::clone(&serving),
+        tls_min_version,
+        limits: Limits {
+            shutdown_delay,
+            ..Limits::default()
+        },
+        report: Arc::clone(&report),
+    };
+    let (stop, stopped) = oneshot::channel();
+    let stopped = async {
+        // Dropped or sent, it is time to go.
+        let _ = stopped.await;
+    };
+    let twice = async {
+        signals.next().await;
+        let _ = stop.send(());
+        signals.next().await;
+    };
+    tokio::select! {
+        () = server::run(listeners, server, stopped) => Ok(()),
+        never = certificates::follow(source, &serving, &report) => match never {},
+        () = twice => bail!("ended at once by a second signal"),
+    }
+}
+
+/// Binds an address; a wildcard is that of IPv4 on a machine without IPv6.
+async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let without_ipv6 = |error: &io::Error| {
+        address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+            && error.kind() != io::ErrorKind::AddrInUse
+    };
+    match TcpListener::bind(address).await {
+        Err(error) if without_ipv6(&error) => {
+            warn!(%error, "Listening on IPv4 only");
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    }
+    .with_context(|| format!("cannot listen on {address}"))
+}

@@ -1,0 +1,108 @@
+//! The admission server: TLS and plain HTTP, their limits, and a graceful end.
+
+mod accept;
+mod body;
+mod connection;
+mod health;
+mod inject;
+mod limits;
+mod phase;
+mod tls;
+
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::{debug, info};
+
+use crate::certificates::Serving;
+use crate::report::Report;
+
+pub use inject::Admit;
+pub use limits::Limits;
+pub use tls::MinVersion;
+
+use accept::accept;
+use connection::Http;
+use phase::Phase;
+
+/// The two ports, bound.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For the API server: `POST /inject` over TLS.
+    pub tls: TcpListener,
+    /// For the kubelet and Prometheus: `/healthz`, `/readyz` and `/metrics` over plain HTTP.
+    pub plain: TcpListener,
+}
+
+/// What the server serves with.
+pub struct Server {
+    /// The admission.
+    pub admit: Box<Admit>,
+    /// The certificate it shows.
+    pub serving: Arc<Serving>,
+    /// The oldest TLS it speaks.
+    pub tls_min_version: MinVersion,
+    /// Its bounds.
+    pub limits: Limits,
+    /// Where it counts.
+    pub report: Arc<Report>,
+}
+
+/// Serves until `shutdown`, and then ends gracefully: not ready at once, serving on for
+/// [`Limits::shutdown_delay`], then finishing what is in flight for [`Limits::finish`] at most.
+/// Dropped, it ends at once.
+pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Output = ()>) {
+    let Server {
+        admit,
+        serving,
+        tls_min_version,
+        limits,
+        report,
+    } = server;
+    let limits = Arc::new(limits);
+    let (announce, phase) = watch::channel(Phase::Serving);
+    let acceptor = tls::acceptor(serving, tls_min_version);
+
+    let health = health::router(phase.clone(), Arc::clone(&report));
+    let health = Http::new(health, &limits, &phase);
+    let plain = accept(
+        listeners.plain,
+        limits.plain_connections,
+        limits.finish,
+        phase.clone(),
+        |stream| health.clone().serve(stream),
+    );
+
+    let injection = inject::router(admit, &limits, Arc::clone(&report));
+    let injection = Http::new(injection, &limits, &phase);
+    let tls = accept(
+        listeners.tls,
+        limits.connections,
+        limits.finish,
+        phase.clone(),
+        |stream| {
+            let (acceptor, report) = (acceptor.clone(), Arc::clone(&report));
+            let (http, limit) = (injection.clone(), limits.handshake);
+            async move {
+                match tls::handshake(&acceptor, stream, limit).await {
+                    Ok(stream) => http.serve(stream).await,
+                    Err(error) => {
+                        report.handshake_failed();
+                        debug!(%error, "TLS handshake failed");
+                    }
+                }
+            }
+        },
+    );
+
+    let end = async {
+        shutdown.await;
+        info!("Shutting down");
+        announce.send_replace(Phase::Leaving);
+        sleep(limits.shutdown_delay).await;
+        announce.send_replace(Phase::Ending);
+    };
+    tokio::join!(end, tls, plain);
+}

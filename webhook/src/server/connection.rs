@@ -1,0 +1,112 @@
+//! Serves HTTP/1.1 on one connection, with its deadlines.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Request};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tracing::debug;
+
+use super::limits::Limits;
+use super::phase::{Phase, ending};
+
+/// What is buffered of a connection, and so the size of a request's head. Bodies are read through
+/// it.
+const BUFFER: usize = 64 << 10;
+
+/// What all connections of a port have in common.
+#[derive(Clone)]
+pub(super) struct Http {
+    router: Router,
+    limits: Arc<Limits>,
+    phase: watch::Receiver<Phase>,
+    made: Arc<AtomicU32>,
+}
+
+// === impl Http ===
+
+impl Http {
+    pub(super) fn new(
+        router: Router,
+        limits: &Arc<Limits>,
+        phase: &watch::Receiver<Phase>,
+    ) -> Self {
+        Self {
+            router,
+            limits: Arc::clone(limits),
+            phase: phase.clone(),
+            made: Arc::default(),
+        }
+    }
+
+    /// Serves requests until the client goes, a deadline passes or the server ends.
+    ///
+    /// An old connection, or one of a server that leaves, is closed by a response that says so and
+    /// never while it is idle: the client might be sending.
+    pub(super) async fn serve(self, io: impl AsyncRead + AsyncWrite + Unpin) {
+        let Self {
+            router,
+            limits,
+            mut phase,
+            made,
+        } = self;
+        let retire_at = Instant::now() + age(limits.age, made.fetch_add(1, Ordering::Relaxed));
+        let router = TowerToHyperService::new(router);
+        let announced = phase.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let response = router.call(request);
+            let leaving = *announced.borrow() > Phase::Serving;
+            async move {
+                let mut response = response.await?;
+                if leaving || Instant::now() >= retire_at {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(CONNECTION, close);
+                }
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let mut connection = pin!(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(limits.head)
+                .max_buf_size(BUFFER)
+                .serve_connection(TokioIo::new(io), service)
+        );
+        let served = async {
+            tokio::select! {
+                served = connection.as_mut() => served,
+                () = ending(&mut phase) => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
+        };
+        // The last resort, against a client that does not read its answer.
+        let cut_at = retire_at + limits.head + limits.body + limits.finish;
+        match timeout_at(cut_at, served).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => debug!(%error, "Connection ended"),
+            Err(_) => debug!("Connection cut"),
+        }
+    }
+}
+
+/// How old the `n`th connection may grow: between four and five fifths of `age`, spread evenly by
+/// the golden ratio, so that connections made together do not end together.
+fn age(age: Duration, n: u32) -> Duration {
+    const GOLDEN: u32 = 0x9E37_79B9;
+    let spread = f64::from(n.wrapping_mul(GOLDEN)) / f64::from(u32::MAX);
+    age.mul_f64(1.0 - spread / 5.0)
+}

@@ -1,0 +1,36 @@
+//! The plain HTTP port: `/healthz`, `/readyz` and `/metrics`.
+
+use std::future;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use tokio::sync::watch;
+
+use super::phase::Phase;
+use crate::report::{METRICS_TYPE, Report};
+
+/// The router of the plain port.
+pub(super) fn router(phase: watch::Receiver<Phase>, report: Arc<Report>) -> Router {
+    Router::new()
+        .route("/healthz", get("ok\n"))
+        .route(
+            "/readyz",
+            get(move || future::ready(ready(*phase.borrow()))),
+        )
+        .route("/metrics", get(move || future::ready(metrics(&report))))
+}
+
+fn ready(phase: Phase) -> impl IntoResponse {
+    match phase {
+        Phase::Serving => (StatusCode::OK, "ok\n"),
+        Phase::Leaving | Phase::Ending => (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n"),
+    }
+}
+
+fn metrics(report: &Report) -> impl IntoResponse + use<> {
+    ([(CONTENT_TYPE, METRICS_TYPE)], report.text())
+}

@@ -1,0 +1,116 @@
+//! `POST /inject`: an AdmissionReview in, its answer out.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use tokio::time::Instant;
+
+use super::body::{Bodies, NoBody};
+use super::limits::Limits;
+use crate::admission::{Answer, NotAReview};
+use crate::report::Report;
+
+/// Answers the bytes of an AdmissionReview with the bytes of its response.
+pub type Admit = dyn Fn(&[u8]) -> Result<Answer, NotAReview> + Send + Sync;
+
+struct Injection {
+    admit: Box<Admit>,
+    bodies: Bodies,
+    report: Arc<Report>,
+}
+
+/// A request that gets no answer from admission. The API server then does what its failurePolicy
+/// says, and puts the sentence into its log.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("the Content-Type must be application/json")]
+    ContentType,
+    #[error(transparent)]
+    Body(#[from] NoBody),
+    #[error(transparent)]
+    Review(#[from] NotAReview),
+    #[error("the webhook failed")]
+    Panic,
+}
+
+/// The router of the TLS port.
+pub(super) fn router(admit: Box<Admit>, limits: &Limits, report: Arc<Report>) -> Router {
+    Router::new()
+        .route("/inject", post(inject))
+        .with_state(Arc::new(Injection {
+            admit,
+            bodies: Bodies::new(limits),
+            report,
+        }))
+}
+
+async fn inject(State(injection): State<Arc<Injection>>, request: Request) -> Response {
+    match injection.answer(request).await {
+        Ok(review) => ([(CONTENT_TYPE, "application/json")], review).into_response(),
+        Err(refused) => {
+            injection.report.refused(refused.status().as_u16());
+            refused.into_response()
+        }
+    }
+}
+
+// === impl Injection ===
+
+impl Injection {
+    async fn answer(&self, request: Request) -> Result<Vec<u8>, Refused> {
+        if !is_json(request.headers()) {
+            return Err(Refused::ContentType);
+        }
+        let _in_flight = self.report.in_flight();
+        let body = self.bodies.receive(request.into_body()).await?;
+        let started = Instant::now();
+        // The admission owns nothing that could be left half changed.
+        let answer = catch_unwind(AssertUnwindSafe(|| (self.admit)(&body.bytes)))
+            .map_err(|_| Refused::Panic)??;
+        self.report.admitted(&answer, started.elapsed());
+        Ok(answer.body)
+    }
+}
+
+/// Parameters are of no matter: JSON has none that change it.
+fn is_json(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split(';').next())
+        .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json"))
+}
+
+// === impl Refused ===
+
+impl Refused {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Body(NoBody::TooLarge(_)) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Body(NoBody::TooSlow(_)) => StatusCode::REQUEST_TIMEOUT,
+            Self::Body(NoBody::Busy) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Body(NoBody::Broken) | Self::Review(_) => StatusCode::BAD_REQUEST,
+            Self::Panic => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let mut response = (self.status(), format!("{self}\n")).into_response();
+        if matches!(self, Self::Body(NoBody::Busy)) {
+            // The API server's client tries again by itself, within its time-out, if it is told when.
+            // <https://github.com/kubernetes/client-go/blob/master/rest/with_retry.go>
+            let soon = HeaderValue::from_static("1");
+            response.headers_mut().insert(RETRY_AFTER, soon);
+        }
+        response
+    }
+}

@@ -1,0 +1,20 @@
+//! The three phases of the server's life.
+
+use tokio::sync::watch;
+
+/// How far the server is on its way to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// Ready.
+    Serving,
+    /// Told to end: it serves on, says that it is not ready, and closes connections with their next
+    /// response.
+    Leaving,
+    /// It accepts no connection, closes the idle ones and finishes what is in flight.
+    Ending,
+}
+
+/// Waits for [`Phase::Ending`], or for the end of whoever would announce it.
+pub(super) async fn ending(phase: &mut watch::Receiver<Phase>) {
+    let _ = phase.wait_for(|phase| *phase == Phase::Ending).await;
+}
