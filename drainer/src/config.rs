@@ -1,6 +1,5 @@
 //! The drainer's settings: what the webhook writes as flags and the sidecar reads back.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZeroU16;
@@ -12,7 +11,11 @@ use tracing::Level;
 
 use crate::address::AdminAddress;
 use crate::duration::{self, display};
+use crate::flags::{Given, HOST_NETWORK};
+pub use crate::flags::{InvalidArgs, flags_help};
+pub use crate::quiet::ReadinessProbe;
 use crate::timing::{Durations, Timing};
+pub use crate::token::Token;
 
 /// The port on which the drainer listens where nothing else is asked.
 pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(9902).expect("9902 is not zero");
@@ -51,10 +54,6 @@ pub struct Config {
     pub log_level: Level,
 }
 
-/// 64 bits that only the pod's manifest and its drainer know, as 16 hexadecimal digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Token(u64);
-
 /// A listener as a person names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenerSelector {
@@ -64,15 +63,6 @@ pub enum ListenerSelector {
     Name(String),
 }
 
-/// One readiness probe: where it connects, and how often. Written `8080/2s`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadinessProbe {
-    /// The container port.
-    pub port: NonZeroU16,
-    /// `periodSeconds`; never zero.
-    pub period: Duration,
-}
-
 /// A text that is not what a setting wants: the value, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {what} `{value}`: {wanted}")]
@@ -80,107 +70,6 @@ pub struct InvalidValue {
     what: &'static str,
     value: String,
     wanted: &'static str,
-}
-
-/// Everything that is wrong with a command line, a line each.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.join("\n"))]
-pub struct InvalidArgs(Vec<String>);
-
-/// One flag of `drainer serve`. Its variable is `DRAINER_` and the name in capitals.
-struct Flag {
-    name: &'static str,
-    value: &'static str,
-    help: &'static str,
-}
-
-const HOST_NETWORK: &str = "host-network";
-
-const FLAGS: [Flag; 17] = [
-    flag(
-        "admin-address",
-        "ADDRESS",
-        "Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path, unix:@name",
-    ),
-    flag(
-        "token",
-        "HEX",
-        "the secret in the path of the hooks, 16 hexadecimal digits",
-    ),
-    flag("port", "PORT", "where to listen for Envoy's hook [9902]"),
-    flag(HOST_NETWORK, "", "listen on 127.0.0.1 only"),
-    flag(
-        "drain-delay",
-        "DURATION",
-        "serve on, healthy, before the drain starts [0s]",
-    ),
-    flag(
-        "min-drain-duration",
-        "DURATION",
-        "the drain never ends sooner [10s]",
-    ),
-    flag(
-        "drain-timeout",
-        "DURATION",
-        "the drain ends by then, whatever is left [1m0s]",
-    ),
-    flag(
-        "idle-exit",
-        "DURATION",
-        "end when only idle HTTP connections were left for so long; off waits for them [7s]",
-    ),
-    flag(
-        "quiet-period",
-        "DURATION",
-        "end only when no new connection came for so long [3s]",
-    ),
-    flag(
-        "exit-at-connections",
-        "N",
-        "so many connections may remain [0]",
-    ),
-    flag(
-        "ignore-listeners",
-        "LIST",
-        "names or ports of listeners not to count, by commas",
-    ),
-    flag(
-        "readiness-probes",
-        "LIST",
-        "port/period of the pod's readiness probes, by commas, like 8080/2s",
-    ),
-    flag(
-        "poll-interval",
-        "DURATION",
-        "the pause between two looks at Envoy [250ms]",
-    ),
-    flag(
-        "run-dir",
-        "DIR",
-        "the directory of the socket and the marker [/run/envoy-drainer]",
-    ),
-    flag(
-        "termination-log",
-        "FILE",
-        "the file for the last words [/dev/termination-log]",
-    ),
-    flag(
-        "log-level",
-        "LEVEL",
-        "error, warn, info, debug or trace [info]",
-    ),
-    flag("help", "", "print this"),
-];
-
-const fn flag(name: &'static str, value: &'static str, help: &'static str) -> Flag {
-    Flag { name, value, help }
-}
-
-/// Describes the flags of `drainer serve`, a line each.
-#[must_use]
-pub fn flags_help() -> String {
-    let line = |f: &Flag| format!("  --{:<32}{}\n", format!("{} {}", f.name, f.value), f.help);
-    FLAGS.iter().map(line).collect()
 }
 
 // === impl Config ===
@@ -285,7 +174,7 @@ impl Config {
             // Read on with stand-ins, to tell the other errors too; `finish` refuses the result.
             (address, token) => (
                 address.unwrap_or(AdminAddress::Abstract(String::new())),
-                token.unwrap_or(Token(0)),
+                token.unwrap_or(Token::new(0)),
             ),
         };
         let mut config = Self::new(admin_address, token);
@@ -364,7 +253,7 @@ fn joined(items: &[impl fmt::Display]) -> String {
 /// For zero, and for anything that is no port.
 pub fn parse_port(text: &str) -> Result<NonZeroU16, InvalidValue> {
     text.parse()
-        .map_err(|_| invalid("port", text, "a number from 1 to 65535"))
+        .map_err(|_| InvalidValue::new("port", text, "a number from 1 to 65535"))
 }
 
 /// Reads `idle-exit`: a duration, or `off`.
@@ -374,9 +263,9 @@ pub fn parse_port(text: &str) -> Result<NonZeroU16, InvalidValue> {
 pub fn parse_idle_exit(text: &str) -> Result<Option<Duration>, InvalidValue> {
     match text {
         "off" => Ok(None),
-        text => duration::parse(text)
-            .map(Some)
-            .map_err(|_| invalid("duration", text, "write it like 7s, 1m30s or 400ms, or off")),
+        text => duration::parse(text).map(Some).map_err(|_| {
+            InvalidValue::new("duration", text, "write it like 7s, 1m30s or 400ms, or off")
+        }),
     }
 }
 
@@ -395,41 +284,15 @@ fn list<T: FromStr>(text: &str) -> Result<Vec<T>, T::Err> {
     text.split(',').map(|item| item.trim().parse()).collect()
 }
 
-fn invalid(what: &'static str, value: &str, wanted: &'static str) -> InvalidValue {
-    let value = value.to_owned();
-    InvalidValue {
-        what,
-        value,
-        wanted,
-    }
-}
+// === impl InvalidValue ===
 
-// === impl Token ===
-
-impl Token {
-    /// The token of these 64 bits.
-    #[must_use]
-    pub fn new(bits: u64) -> Self {
-        Self(bits)
-    }
-}
-
-impl FromStr for Token {
-    type Err = InvalidValue;
-
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        Some(text)
-            .filter(|text| text.len() == 16 && text.bytes().all(hex))
-            .and_then(|text| u64::from_str_radix(text, 16).ok())
-            .map(Self)
-            .ok_or_else(|| invalid("token", text, "16 digits of 0-9 and a-f"))
-    }
-}
-
-impl fmt::Display for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
+impl InvalidValue {
+    pub(crate) fn new(what: &'static str, value: &str, wanted: &'static str) -> Self {
+        Self {
+            what,
+            value: value.to_owned(),
+            wanted,
+        }
     }
 }
 
@@ -440,7 +303,7 @@ impl FromStr for ListenerSelector {
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
         if text.is_empty() || text.contains(',') {
-            return Err(invalid("listener", text, "a name or a port"));
+            return Err(InvalidValue::new("listener", text, "a name or a port"));
         }
         if text.bytes().all(|b| b.is_ascii_digit()) {
             return parse_port(text).map(Self::Port);
@@ -456,127 +319,6 @@ impl fmt::Display for ListenerSelector {
             Self::Name(name) => name.fmt(f),
         }
     }
-}
-
-// === impl ReadinessProbe ===
-
-impl FromStr for ReadinessProbe {
-    type Err = InvalidValue;
-
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        text.split_once('/')
-            .and_then(|(port, period)| {
-                let port = port.parse().ok()?;
-                let period = duration::parse(period).ok().filter(|p| !p.is_zero())?;
-                Some(Self { port, period })
-            })
-            .ok_or_else(|| invalid("readiness probe", text, "a port and a period like 8080/2s"))
-    }
-}
-
-impl fmt::Display for ReadinessProbe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.port, display(self.period))
-    }
-}
-
-/// The values given for flags, and what was found wrong so far.
-struct Given {
-    values: BTreeMap<&'static str, String>,
-    errors: Vec<String>,
-}
-
-// === impl Given ===
-
-impl Given {
-    fn read(
-        args: impl IntoIterator<Item = OsString>,
-        env: impl Fn(&str) -> Option<OsString>,
-    ) -> Self {
-        let mut given = Self {
-            values: BTreeMap::new(),
-            errors: Vec::new(),
-        };
-        for flag in &FLAGS {
-            if let Some(value) = env(&variable(flag.name)) {
-                given.insert(flag.name, value);
-            }
-        }
-        let mut parser = lexopt::Parser::from_args(args);
-        loop {
-            let step = match parser.next() {
-                Ok(None) => return given,
-                Ok(Some(lexopt::Arg::Long(name))) => {
-                    match FLAGS.iter().find(|flag| flag.name == name) {
-                        Some(flag) if flag.value.is_empty() => {
-                            let value = parser.optional_value().unwrap_or_else(|| "true".into());
-                            Ok((flag.name, value))
-                        }
-                        Some(flag) => parser.value().map(|value| (flag.name, value)),
-                        None => Err(format!("unknown flag `--{name}`").into()),
-                    }
-                }
-                Ok(Some(other)) => Err(other.unexpected()),
-                Err(error) => Err(error),
-            };
-            match step {
-                Ok((name, value)) => given.insert(name, value),
-                Err(error) => {
-                    given.errors.push(error.to_string());
-                    // Else its value would be taken for an argument of its own.
-                    let _ = parser.optional_value();
-                }
-            }
-        }
-    }
-
-    fn insert(&mut self, name: &'static str, value: OsString) {
-        match value.into_string() {
-            Ok(value) => drop(self.values.insert(name, value)),
-            Err(value) => self.errors.push(format!("--{name} {value:?} is not UTF-8")),
-        }
-    }
-
-    fn set<T, E: fmt::Display>(
-        &mut self,
-        name: &str,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-        into: &mut T,
-    ) {
-        let Some(value) = self.values.get(name) else {
-            return;
-        };
-        match parse(value) {
-            Ok(value) => *into = value,
-            Err(error) => self.errors.push(format!("--{name} `{value}`: {error}")),
-        }
-    }
-
-    fn required<T, E: fmt::Display>(
-        &mut self,
-        name: &str,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Option<T> {
-        if !self.values.contains_key(name) {
-            self.errors.push(format!("--{name} is missing"));
-        }
-        let mut value = None;
-        self.set(name, |text| parse(text).map(Some), &mut value);
-        value
-    }
-
-    fn finish(self, config: Config) -> Result<Config, InvalidArgs> {
-        if self.errors.is_empty() {
-            Ok(config)
-        } else {
-            Err(InvalidArgs(self.errors))
-        }
-    }
-}
-
-/// The environment variable of a flag.
-fn variable(flag: &str) -> String {
-    format!("DRAINER_{}", flag.replace('-', "_").to_ascii_uppercase())
 }
 
 #[cfg(test)]

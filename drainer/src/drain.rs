@@ -19,10 +19,11 @@ use crate::ending::Came;
 use crate::envoy::{CallFailed, Envoy, Seen, Setup};
 use crate::marker::Marker;
 use crate::progress::{Phase, Progress};
+use crate::quiet::Quiet;
 use crate::stats::Count;
 use crate::summary::{Left, Summary};
 use crate::timing::Timing;
-use crate::verdict::{Outcome, Quiet, Record, Rules, Verdict};
+use crate::verdict::{Outcome, Record, Rules, Verdict};
 
 /// Everything that ends in a pod, from the drainer's start to the end of the drain.
 pub struct Drain<E> {

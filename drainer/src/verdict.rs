@@ -1,14 +1,13 @@
 //! When a drain ends: the exit rules, decided on what the looks at Envoy have shown.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::config::ReadinessProbe;
 use crate::envoy::{FlushInterval, Seen};
+use crate::quiet::{Newcomers, Quiet};
 use crate::stats::{Count, Http, Open};
 use crate::timing::Timing;
 
@@ -50,15 +49,6 @@ pub struct Rules {
     pub has_answered: bool,
 }
 
-/// Quiet: no more than so many new connections within a window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quiet {
-    /// The length of the window; zero asks for no quiet.
-    pub window: Duration,
-    /// How many new connections the pod's own readiness probes make in it.
-    pub probes: u64,
-}
-
 /// What the looks at Envoy have shown.
 #[derive(Debug, Default)]
 pub struct Record {
@@ -69,9 +59,7 @@ pub struct Record {
     few_since: Option<Instant>,
     /// Since when every look has shown nothing but idle HTTP connections.
     idle_since: Option<Instant>,
-    /// When each number of connections ever accepted was first seen, of those so near the newest
-    /// that probes alone may have made the difference.
-    accepted: VecDeque<(Instant, u64)>,
+    newcomers: Newcomers,
     /// How many looks in a row were refused.
     refusals: u32,
     /// The most connections seen at once.
@@ -104,31 +92,6 @@ impl fmt::Display for Outcome {
             Self::Deadline => "deadline",
         })
     }
-}
-
-// === impl Quiet ===
-
-impl Quiet {
-    /// The quiet of `period`, in spite of the readiness probes that connect to the drained
-    /// listeners: the kubelet goes on with them while a pod ends. Where one comes so often that the
-    /// period would hardly pass without it, the window is stretched to a multiple of its period,
-    /// and as many new connections are allowed as the probes make in it.
-    #[must_use]
-    pub fn new(period: Duration, probes: impl IntoIterator<Item = ReadinessProbe>) -> Self {
-        let often = |probe: &ReadinessProbe| probe.period < 2 * period;
-        let often: Vec<_> = probes.into_iter().filter(often).collect();
-        let slowest = often.iter().map(|probe| probe.period).max();
-        let window = slowest.map_or(period, |slowest| slowest * ceil_div(period, slowest));
-        let probes = often.iter().map(|probe| ceil_div(window, probe.period));
-        Self {
-            window,
-            probes: probes.map(u64::from).sum(),
-        }
-    }
-}
-
-fn ceil_div(span: Duration, by: Duration) -> u32 {
-    u32::try_from(span.as_nanos().div_ceil(by.as_nanos())).unwrap_or(u32::MAX)
 }
 
 // === impl Record ===
@@ -169,7 +132,7 @@ impl Record {
             Seen::Counted(Count::Listeners(open)) => {
                 self.peak = self.peak.max(open.connections);
                 if let Some(accepted) = open.accepted {
-                    self.accept(at, accepted, rules.quiet.probes);
+                    self.newcomers.add(at, accepted, rules.quiet);
                 }
                 self.last_open = Some(open.clone());
             }
@@ -177,19 +140,6 @@ impl Record {
             Seen::Counted(Count::Hidden) | Seen::Unknown(_) | Seen::Refused => {}
         }
         self.last = Some(seen);
-    }
-
-    fn accept(&mut self, at: Instant, accepted: u64, probes: u64) {
-        // Fewer than before: Envoy was started anew, or a listener was removed.
-        self.accepted
-            .retain(|(_, before)| (accepted.saturating_sub(probes)..=accepted).contains(before));
-        if self
-            .accepted
-            .back()
-            .is_none_or(|(_, before)| *before < accepted)
-        {
-            self.accepted.push_back((at, accepted));
-        }
     }
 
     /// Returns true if the last look has shown that Envoy's health is not failed.
@@ -228,7 +178,7 @@ impl Record {
         if now < earliest {
             return Verdict::LookAt(next.min(earliest));
         }
-        if now < earliest + QUIET_CAP && !self.is_quiet(rules, now) {
+        if now < earliest + QUIET_CAP && !self.newcomers.are_few(rules.quiet, now) {
             return Verdict::LookAt(next);
         }
         if let Some(since) = self.few_since {
@@ -250,13 +200,6 @@ impl Record {
             Some(Seen::Counted(Count::Server { .. })) => rules.flush_interval.0 + FLUSH_MARGIN,
             _ => SECOND_LOOK,
         }
-    }
-
-    /// Returns true if no client is known to have come anew within the window.
-    fn is_quiet(&self, rules: &Rules, now: Instant) -> bool {
-        let window = rules.quiet.window;
-        let since = self.accepted.front().map(|(since, _)| *since);
-        window.is_zero() || since.is_some_and(|since| now >= since + window)
     }
 }
 
@@ -508,28 +451,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_window_is_a_multiple_of_a_frequent_probes_period() {
-        let table: [(&str, &[&str], &str, u64); 7] = [
-            ("3s", &[], "3s", 0),
-            ("3s", &["80/2s"], "4s", 2),
-            ("3s", &["80/1s"], "3s", 3),
-            ("3s", &["80/5s"], "5s", 1),
-            ("3s", &["80/6s", "81/10s"], "3s", 0),
-            ("3s", &["80/2s", "81/5s", "82/10s"], "5s", 4),
-            ("0s", &["80/2s"], "0s", 0),
-        ];
-        for (period, probes, window, count) in table {
-            let period = crate::duration::parse(period).unwrap();
-            let quiet = Quiet::new(period, probes.iter().map(|p| p.parse().unwrap()));
-            let want = Quiet {
-                window: crate::duration::parse(window).unwrap(),
-                probes: count,
-            };
-            assert_eq!(quiet, want, "{probes:?}");
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn where_only_the_servers_total_is_shown_zero_outlasts_a_flush() {
         let server = |until: f64| {
@@ -543,16 +464,5 @@ mod tests {
         assert_eq!(server(0.0).end(), Some((30.0, Outcome::Drained)));
         assert_eq!(server(28.0).end(), Some((34.0, Outcome::Drained)));
         assert_eq!(server(1000.0).end(), None);
-    }
-
-    #[test]
-    fn the_record_of_newcomers_stays_small() {
-        let mut record = Record::default();
-        for n in 0..10_000 {
-            record.accept(Instant::now(), n, 3);
-        }
-        assert_eq!(record.accepted.len(), 4);
-        record.accept(Instant::now(), 7, 3);
-        assert_eq!(record.accepted.len(), 1);
     }
 }

@@ -14,6 +14,7 @@
 
 mod admin;
 pub mod annotations;
+mod clash;
 pub mod codes;
 mod container;
 mod defaults;

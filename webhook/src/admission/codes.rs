@@ -114,9 +114,6 @@ codes! {
     NameTaken = 25, Refusal,
         "A name or a path that the drainer needs is taken in the pod.",
         "rename what has it";
-    PlainSidecarInJobAsked = 26, Refusal,
-        "A plain drainer container would keep a Job from completing.",
-        "remove the annotation `native-sidecar: \"false\"`";
 
     UnknownKey = 50, Warning,
         "An annotation under the prefix is unknown and has no effect.",
@@ -220,11 +217,15 @@ impl fmt::Display for Code {
 
 // === impl Notice ===
 
-/// Shows code and detail; `{:#}` adds the remedy.
+/// Shows code and detail; `{:#}` adds the remedy, unless the detail itself says what would be right.
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.detail)?;
-        if f.alternate() {
+        let says_it = matches!(
+            self.code,
+            Code::BadValue | Code::DefaultUsed | Code::UnknownKey
+        );
+        if f.alternate() && !says_it {
             write!(f, "; {}", self.code.remedy())?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use super::annotations::INJECT;
 use super::codes::{Code, Effect, Notice};
 use super::defaults::{Defaults, OnInvalid};
 use super::plan::DrainPlan;
-use super::settings::Settings;
+use super::settings::Reading;
 use super::view::PodView;
 use super::{edit, eligibility};
 
@@ -57,69 +57,60 @@ pub enum Verdict {
 /// Decides what becomes of a pod.
 #[must_use]
 pub fn mutate(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) -> Verdict {
-    let asks = match pod.annotation(INJECT) {
+    let unclear = match pod.annotation(INJECT) {
         None | Some("false" | "disabled") => return Verdict::NotAsked,
         Some("true" | "enabled") => None,
-        Some(value) => Some(Code::BadValue.about(format!(
-            "`{INJECT}`: invalid value `{value}`: true or false"
-        ))),
+        Some(other) => {
+            let detail = format!("`{INJECT}`: invalid value `{other}`: true or false");
+            Some(Code::BadValue.about(detail))
+        }
     };
     if let Some(reason) = eligibility::skip(pod, facts, defaults) {
-        return skip(pod, reason, Vec::new());
+        return skip(pod, vec![reason], Vec::new());
     }
-    let in_job = facts.in_job || pod.is_of_a_job();
-    let read = Settings::read(pod, in_job, defaults);
-    let mut warnings = read.warnings;
-    let plan = DrainPlan::try_new(
-        pod,
-        read.settings,
-        read.timing,
-        in_job,
-        facts.token,
-        defaults,
-        &mut warnings,
-    );
-    let obstacles = asks
-        .into_iter()
-        .chain(plan.as_ref().err().into_iter().flatten().cloned());
+    let facts = Facts {
+        in_job: facts.in_job || pod.is_of_a_job(),
+        ..*facts
+    };
+    let Reading {
+        settings,
+        bad_values,
+        mut warnings,
+    } = Reading::of(pod, facts.in_job, defaults);
+    let mut obstacles = Vec::from_iter(unclear);
+    let plan = DrainPlan::try_new(pod, settings, &facts, defaults, &mut warnings)
+        .map_err(|found| obstacles.extend(found));
     match defaults.on_invalid {
         OnInvalid::Deny => {
-            let refusals = obstacles
-                .clone()
-                .filter(|o| o.code.effect() == Effect::Refusal);
-            let reasons: Vec<_> = read.bad_values.into_iter().chain(refusals).collect();
+            let refusal = |notice: &&Notice| notice.code.effect() == Effect::Refusal;
+            let refusals = bad_values.iter().chain(&obstacles).filter(refusal);
+            let reasons: Vec<_> = refusals.cloned().collect();
             if !reasons.is_empty() {
                 return Verdict::Deny { reasons, warnings };
             }
         }
         OnInvalid::Warn => {
             let defaulted = |bad: Notice| Code::DefaultUsed.about(bad.detail);
-            warnings.extend(read.bad_values.into_iter().map(defaulted));
+            warnings.extend(bad_values.into_iter().map(defaulted));
         }
     }
-    let mut obstacles: Vec<_> = obstacles.collect();
     match plan {
-        Ok(plan) if obstacles.is_empty() => {
-            let patch = edit::inject(&plan, pod);
-            Verdict::Inject {
-                plan: Box::new(plan),
-                patch,
-                warnings,
-            }
-        }
-        _ => {
-            let reason = obstacles.remove(0);
-            warnings.extend(obstacles);
-            skip(pod, reason, warnings)
-        }
+        Ok(plan) if obstacles.is_empty() => Verdict::Inject {
+            patch: edit::inject(&plan, pod),
+            plan: Box::new(plan),
+            warnings,
+        },
+        _ => skip(pod, obstacles, warnings),
     }
 }
 
-fn skip(pod: &PodView<'_>, reason: Notice, warnings: Vec<Notice>) -> Verdict {
-    let patch = edit::skip(reason.code, pod);
+/// Skips a pod for the first of these reasons; the others are told beside it.
+fn skip(pod: &PodView<'_>, mut reasons: Vec<Notice>, mut warnings: Vec<Notice>) -> Verdict {
+    let reason = reasons.remove(0);
+    warnings.extend(reasons);
     Verdict::Skip {
+        patch: edit::skip(reason.code, pod),
         reason,
-        patch,
         warnings,
     }
 }

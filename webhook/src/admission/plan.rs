@@ -3,19 +3,20 @@
 use std::fmt;
 use std::time::Duration;
 
-use drainer::{Config, Timing, Token};
+use drainer::{Config, Timing};
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Volume};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::admin::{self, Admin};
 use super::codes::{Code, Notice};
-use super::container::{self, NAME};
 use super::defaults::Defaults;
 use super::envoy::{self, Envoy};
+use super::mutate::Facts;
 use super::settings::{ExistingHook, NativeSidecar, Settings};
+use super::socket::Access;
 use super::view::PodView;
-use super::{probes, resources, socket};
+use super::{clash, container, probes, resources};
 
 /// A pod's drain: what is added to the pod, and all that was decided on the way.
 #[derive(Debug, Clone)]
@@ -74,61 +75,55 @@ impl DrainPlan {
     /// Settles everything.
     ///
     /// # Errors
-    /// With everything that stands in the way: skips and refusals.
+    /// With everything that stands in the way, skips and refusals: at least one.
     pub(super) fn try_new(
         pod: &PodView<'_>,
         settings: Settings,
-        timing: Timing,
-        in_job: bool,
-        token: Token,
+        facts: &Facts<'_>,
         defaults: &Defaults,
         warnings: &mut Vec<Notice>,
     ) -> Result<Self, Vec<Notice>> {
-        let mut obstacles = Vec::new();
-        let sidecar = Sidecar::of(settings.native_sidecar.value, in_job, defaults);
-        let sidecar = sidecar.map_err(|obstacle| obstacles.push(obstacle));
-        obstacles.extend(clash(pod, &settings));
         let named = settings.envoy_container.value.as_deref();
-        let (envoy, container) = match envoy::find(pod, named) {
-            Ok(found) => found,
-            Err(obstacle) => {
-                obstacles.push(obstacle);
-                return Err(obstacles);
-            }
+        let sidecar = Sidecar::of(settings.native_sidecar.value, facts.in_job, defaults);
+        let (envoy, container) = match (envoy::find(pod, named), &sidecar) {
+            (Ok(found), _) => found,
+            (Err(obstacle), Ok(_)) => return Err(vec![obstacle]),
+            (Err(obstacle), Err(other)) => return Err(vec![obstacle, other.clone()]),
         };
+        let told = settings.admin_address.value.as_ref();
+        let admin = admin::find(container, told, defaults, warnings);
+        let access = Access::to(&admin.address, container, pod, warnings);
         let replaced_hook = container.pre_stop().map(ToOwned::to_owned);
-        if replaced_hook.is_some() && settings.existing_hook.value == ExistingHook::Keep {
+        let kept = replaced_hook.is_some() && settings.existing_hook.value == ExistingHook::Keep;
+        let mut obstacles = Vec::new();
+        if kept {
             let detail = format!("container `{}` has a preStop hook already", envoy.name);
             obstacles.push(Code::ExistingHook.about(detail));
         }
-        let admin = admin::find(
-            container,
-            settings.admin_address.value.as_ref(),
-            defaults,
-            warnings,
-        );
-        let access = socket::access(&admin.address, container, pod, warnings);
-        let access = access.map_err(|obstacle| obstacles.push(obstacle));
-        let (Ok(sidecar), Ok(access), []) = (sidecar, access, &obstacles[..]) else {
-            return Err(obstacles);
+        obstacles.extend(clash::port(pod, settings.port.value, &admin.address));
+        obstacles.extend(clash::volume(pod));
+        let (sidecar, access) = match (sidecar, access) {
+            (Ok(sidecar), Ok(access)) if obstacles.is_empty() => (sidecar, access),
+            (sidecar, access) => {
+                obstacles.extend(sidecar.err());
+                obstacles.extend(access.err());
+                return Err(obstacles);
+            }
         };
         let drainer = Config {
             port: settings.port.value,
             host_network: pod.spec.host_network == Some(true),
-            timing,
+            timing: settings.timing(),
             exit_at_connections: settings.exit_at_connections.value,
             ignore_listeners: settings.ignore_listeners.value.clone(),
             readiness_probes: probes::readiness(pod),
             log_level: defaults.log_level,
-            ..Config::new(admin.address.clone(), token)
+            ..Config::new(admin.address.clone(), facts.token)
         };
-        let resources = resources::requirements(pod, &settings);
+        let resources = resources::requirements(pod, &settings, warnings);
+        let present = pod.spec.termination_grace_period_seconds;
         Ok(Self {
-            grace: Grace::of(
-                pod.spec.termination_grace_period_seconds,
-                &timing,
-                defaults.grace_margin,
-            ),
+            grace: Grace::of(present, &drainer.timing, defaults.grace_margin, warnings),
             hook: container::hook(&drainer),
             container: container::container(&drainer, sidecar, access, resources, defaults),
             volume: container::volume(),
@@ -142,30 +137,19 @@ impl DrainPlan {
     }
 }
 
-/// What the drainer needs and the pod has given away.
-fn clash(pod: &PodView<'_>, settings: &Settings) -> Option<Notice> {
-    let port = settings.port.value.get();
-    let _ = port;
-    let mut volumes = pod.spec.volumes.iter().flatten();
-    volumes
-        .any(|volume| volume.name.as_deref() == Some(NAME))
-        .then(|| Code::NameTaken.about(format!("the pod has a volume `{NAME}` of its own")))
-}
-
 // === impl Sidecar ===
 
 impl Sidecar {
+    /// The form that was asked for, or else the installation's. A Job's pod cannot ask for the plain
+    /// one, which [`Settings`] has ruled out.
     fn of(asked: NativeSidecar, in_job: bool, defaults: &Defaults) -> Result<Self, Notice> {
         match asked {
             NativeSidecar::True => Ok(Self::Native),
+            NativeSidecar::False => Ok(Self::Plain),
             NativeSidecar::Auto if defaults.native_sidecar => Ok(Self::Native),
-            NativeSidecar::Auto if in_job => Err(Code::PlainSidecarInJob.about(
-                "this cluster's drainers are plain containers, which never let a Job complete",
-            )),
-            NativeSidecar::False if in_job => Err(Code::PlainSidecarInJobAsked.about(
-                "`native-sidecar: false`: a plain container would never let the Job complete",
-            )),
-            NativeSidecar::Auto | NativeSidecar::False => Ok(Self::Plain),
+            NativeSidecar::Auto if in_job => Err(Code::PlainSidecarInJob
+                .about("drainers are plain containers here, and the Job would never complete")),
+            NativeSidecar::Auto => Ok(Self::Plain),
         }
     }
 }
@@ -182,14 +166,25 @@ impl fmt::Display for Sidecar {
 // === impl Grace ===
 
 impl Grace {
-    /// What the pod has, raised to what the drain may take.
-    fn of(present: Option<i64>, timing: &Timing, margin: Duration) -> Self {
-        let from = present.unwrap_or(DEFAULT_GRACE);
+    /// What the pod has, raised to what its end may take, rounded up.
+    fn of(
+        present: Option<i64>,
+        timing: &Timing,
+        margin: Duration,
+        warnings: &mut Vec<Notice>,
+    ) -> Self {
         let needed = timing.deadline().saturating_add(margin);
         let needed = needed.as_secs() + u64::from(needed.subsec_nanos() > 0);
+        let needed = i64::try_from(needed).unwrap_or(i64::MAX);
+        if needed > AUTOSCALER_PATIENCE {
+            warnings.push(Code::LongGrace.about(format!(
+                "the pod may take {needed} s to end, longer than the cluster autoscaler waits by default"
+            )));
+        }
+        let from = present.unwrap_or(DEFAULT_GRACE);
         Self {
             from,
-            to: from.max(i64::try_from(needed).unwrap_or(i64::MAX)),
+            to: from.max(needed),
         }
     }
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
+use super::codes::{Code, Notice};
 use super::quantity::Quantity;
-use super::settings::Settings;
+use super::settings::{Setting, Settings, Source};
 use super::view::{Container, PodView, Resources, Scalar};
 
 /// Ephemeral storage, for a pod that accounts for it: room for the container's rotated logs, which
@@ -15,8 +16,21 @@ const EPHEMERAL_STORAGE: (&str, &str) = ("16Mi", "64Mi");
 
 /// Settles the drainer's resources; none where the pod has a budget as a whole, which they could
 /// burst. <https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#pod-level-resource-specification>
-pub(super) fn requirements(pod: &PodView<'_>, settings: &Settings) -> Option<ResourceRequirements> {
+pub(super) fn requirements(
+    pod: &PodView<'_>,
+    settings: &Settings,
+    warnings: &mut Vec<Notice>,
+) -> Option<ResourceRequirements> {
+    let shares = [("cpu", &settings.cpu), ("memory", &settings.memory)];
     if pod.spec.resources.as_ref().is_some_and(Resources::is_set) {
+        let annotated = |setting: &Setting<Quantity>| setting.source == Source::Annotation;
+        if shares
+            .iter()
+            .any(|(_, share)| annotated(&share.request) || annotated(&share.limit))
+        {
+            let detail = "the pod has `spec.resources`, so the drainer gets none of its own";
+            warnings.push(Code::ResourcesIgnored.about(detail));
+        }
         return None;
     }
     let guaranteed = pod.all_containers().all(is_guaranteed);
@@ -27,7 +41,7 @@ pub(super) fn requirements(pod: &PodView<'_>, settings: &Settings) -> Option<Res
         requests.insert(name.to_owned(), Amount(request.to_owned()));
         limits.insert(name.to_owned(), Amount(limit.to_owned()));
     };
-    for (name, share) in [("cpu", &settings.cpu), ("memory", &settings.memory)] {
+    for (name, share) in shares {
         put(
             name,
             &share.request.value.to_string(),

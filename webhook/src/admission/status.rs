@@ -15,8 +15,18 @@ struct Injected<'a> {
     container: &'a str,
     grace: Grace,
     #[serde(skip_serializing_if = "Option::is_none")]
-    replaced_hook: Option<&'a RawValue>,
+    replaced_hook: Option<ReplacedHook<'a>>,
 }
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ReplacedHook<'a> {
+    Whole(&'a RawValue),
+    TooLong(&'static str),
+}
+
+/// In bytes. A pod's annotations may have 256 KiB in all, and nobody reads more of a hook.
+const LONGEST_HOOK: usize = 4096;
 
 /// The status of a pod that asked and was skipped.
 #[derive(Serialize, Deserialize)]
@@ -31,9 +41,15 @@ pub(super) fn injected(plan: &DrainPlan) -> String {
         sidecar: plan.sidecar,
         container: &plan.envoy.name,
         grace: plan.grace,
-        replaced_hook: plan.replaced_hook.as_deref(),
+        replaced_hook: plan
+            .replaced_hook
+            .as_deref()
+            .map(|hook| match hook.get().len() {
+                ..=LONGEST_HOOK => ReplacedHook::Whole(hook),
+                _ => ReplacedHook::TooLong("too long to repeat"),
+            }),
     };
-    serde_json::to_string(&status).expect("strings and numbers always serialise")
+    serde_json::to_string(&status).expect("strings, numbers and JSON always serialise")
 }
 
 /// Writes the status of a pod that is skipped.

@@ -308,6 +308,12 @@ impl Container<'_> {
             .container_port
     }
 
+    pub(super) fn declares_tcp(&self, number: u16) -> bool {
+        let is_tcp = |port: &Port<'_>| matches!(port.protocol.as_deref(), None | Some("" | "TCP"));
+        let mut ports = self.ports.iter().flatten();
+        ports.any(|port| port.container_port == Some(number) && is_tcp(port))
+    }
+
     pub(super) fn pre_stop(&self) -> Option<&RawValue> {
         self.lifecycle.as_ref()?.pre_stop
     }
@@ -383,16 +389,19 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
 // === impl VolumeMount ===
 
 impl VolumeMount<'_> {
+    /// Where the volume is mounted.
     pub(super) fn path(&self) -> Option<&Path> {
-        self.mount_path.as_deref().map(Path::new)
+        let path = self.mount_path.as_deref().filter(|path| !path.is_empty());
+        path.map(Path::new)
     }
 }
 
 // === impl Resources ===
 
 impl Resources<'_> {
-    /// True if anything that decides is requested or limited.
+    /// True if CPU or memory is requested or limited.
     pub(super) fn is_set(&self) -> bool {
-        self.requests.is_some() || self.limits.is_some()
+        let mut lists = [&self.requests, &self.limits].into_iter().flatten();
+        lists.any(|amounts| amounts.cpu.is_some() || amounts.memory.is_some())
     }
 }

@@ -1,0 +1,39 @@
+//! The secret in the path of the hooks.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::config::InvalidValue;
+
+/// 64 bits that only the pod's manifest and its drainer know, as 16 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token(u64);
+
+// === impl Token ===
+
+impl Token {
+    /// The token of these 64 bits.
+    #[must_use]
+    pub fn new(bits: u64) -> Self {
+        Self(bits)
+    }
+}
+
+impl FromStr for Token {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        Some(text)
+            .filter(|text| text.len() == 16 && text.bytes().all(hex))
+            .and_then(|text| u64::from_str_radix(text, 16).ok())
+            .map(Self)
+            .ok_or_else(|| InvalidValue::new("token", text, "16 digits of 0-9 and a-f"))
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}

@@ -1,0 +1,149 @@
+//! Whole pods: a manifest, and what it becomes. `UPDATE_GOLDEN=1` rewrites what they become.
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+use tests::golden;
+use tests::review::{Review, Told, defaults};
+use webhook::admission::{Code, Defaults, Outcome};
+
+fn pod(name: &str) -> Value {
+    serde_saphyr::from_str(&golden::read(&format!("{name}.yaml"))).expect("the golden pod is YAML")
+}
+
+/// Admits `golden/NAME.yaml` and compares the pod it becomes with `NAME.patched.yaml`, or the answer
+/// with `NAME.verdict` where the pod stays as it is.
+fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> Told {
+    let mut defaults = defaults();
+    set(&mut defaults);
+    let told = Review::of(&pod(name)).told(&defaults);
+    let mut text: String = told
+        .warnings
+        .iter()
+        .map(|warning| format!("# warning: {warning}\n"))
+        .collect();
+    if told.patch.0.is_empty() {
+        text += &format!(
+            "{}\n{}\n",
+            if told.allowed { "allowed" } else { "denied" },
+            told.message
+        );
+        golden::check(&format!("{name}.verdict"), &text);
+    } else {
+        text += &serde_saphyr::to_string(&told.pod).expect("a pod is YAML");
+        golden::check(&format!("{name}.patched.yaml"), &text);
+        let decoded: Result<Pod, _> = serde_json::from_value(told.pod.clone());
+        assert!(decoded.is_ok(), "{decoded:?}");
+        let again = Review::of(&told.pod).told(&defaults);
+        assert_eq!(
+            again.patch.0,
+            [],
+            "the second admission changes the pod again"
+        );
+        assert!(again.allowed);
+    }
+    told
+}
+
+fn injects(name: &str) {
+    assert_eq!(admit(name, |_| {}).outcome, Outcome::Injected);
+}
+
+fn skips(name: &str, code: Code) {
+    assert_eq!(admit(name, |_| {}).outcome, Outcome::Skipped(code));
+}
+
+#[test]
+fn envoy_as_a_main_container() {
+    injects("envoy-main");
+}
+
+#[test]
+fn envoy_as_a_native_sidecar() {
+    injects("envoy-native-sidecar");
+}
+
+#[test]
+fn the_drainer_as_a_plain_container() {
+    injects("plain-sidecar");
+}
+
+#[test]
+fn host_network() {
+    injects("host-network");
+}
+
+#[test]
+fn pod_level_resources() {
+    injects("pod-level-resources");
+}
+
+#[test]
+fn a_guaranteed_pod_stays_guaranteed() {
+    injects("guaranteed");
+}
+
+#[test]
+fn a_hook_that_is_there_is_kept() {
+    skips("existing-hook-kept", Code::ExistingHook);
+}
+
+#[test]
+fn a_hook_that_is_there_is_replaced() {
+    injects("existing-hook-replaced");
+}
+
+#[test]
+fn a_bigger_grace_is_kept() {
+    injects("grace-bigger");
+}
+
+#[test]
+fn a_smaller_grace_is_raised() {
+    injects("grace-smaller");
+}
+
+#[test]
+fn many_containers() {
+    injects("many-containers");
+}
+
+#[test]
+fn two_candidates() {
+    assert_eq!(admit("two-candidates", |_| {}).outcome, Outcome::Denied);
+}
+
+#[test]
+fn on_openshift_no_user_is_set() {
+    let told = admit("openshift", |defaults| defaults.open_shift = true);
+    assert_eq!(told.outcome, Outcome::Injected);
+}
+
+#[test]
+fn a_jobs_pod_does_not_wait() {
+    injects("job");
+}
+
+#[test]
+fn an_istio_injected_pod() {
+    injects("istio-injected");
+}
+
+#[test]
+fn an_envoy_gateway_pod_drains_itself() {
+    skips("envoy-gateway", Code::EnvoyGatewayPod);
+}
+
+#[test]
+fn a_contour_pod_drains_itself() {
+    skips("contour", Code::ContourPod);
+}
+
+#[test]
+fn an_admin_on_a_unix_socket() {
+    injects("admin-unix-socket");
+}
+
+#[test]
+fn a_pod_without_anything_optional() {
+    injects("bare");
+}
