@@ -3,8 +3,10 @@
 pub mod admin;
 pub mod bootstrap;
 pub mod built;
+pub mod drainer;
 pub mod envoy;
 pub mod golden;
+pub mod held;
 pub mod http;
 pub mod installed;
 pub mod kubelet;
@@ -14,4 +16,5 @@ pub mod port;
 pub mod process;
 pub mod review;
 pub mod service;
+pub mod until;
 pub mod upstream;
