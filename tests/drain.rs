@@ -13,12 +13,14 @@ use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
+use tests::at_once::on_each_envoy;
 use tests::bootstrap::{Bootstrap, HEALTH_PATH};
 use tests::drainer::drainer;
+use tests::due::{LATE, SECOND, assert_due};
 use tests::envoy::{Envoy, envoy};
 use tests::held::Held;
 use tests::http::Client;
-use tests::installed::{self, Installed};
+use tests::installed::Installed;
 use tests::listener::{DIRECT_PATH, http, tcp};
 use tests::load::load;
 use tests::process::Signal;
@@ -28,38 +30,6 @@ use tests::upstream::Upstream;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, interval, sleep, sleep_until};
-
-const SECOND: Duration = Duration::from_secs(1);
-
-/// How much later than due something may come on a machine that compiles meanwhile. Nothing may
-/// come early.
-const LATE: Duration = Duration::from_millis(1500);
-
-/// Plays a case on each Envoy, on all at once: it is time that they take.
-async fn on_each<F>(case: fn(Installed) -> F) -> Result<()>
-where
-    F: Future<Output = Result<()>> + Send + 'static,
-{
-    let mut cases = JoinSet::new();
-    for binary in installed::all()? {
-        let name = binary.to_string();
-        cases.spawn(async move { case(binary).await.context(name) });
-    }
-    cases.join_all().await.into_iter().collect()
-}
-
-/// Asserts that something came when it was due.
-#[track_caller]
-fn assert_due(took: Duration, due: Duration) {
-    assert!(
-        took >= due && took < due + LATE,
-        "{took:?} rather than {due:?}"
-    );
-}
-
-fn seconds(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds)
-}
 
 /// A request that takes so long, and when it was answered or cut.
 fn slow(client: Client, takes: Duration) -> JoinHandle<(Instant, Result<()>)> {
@@ -95,7 +65,7 @@ fn listener_stat(address: SocketAddr) -> String {
 
 #[tokio::test]
 async fn answers_of_three_seconds_that_are_under_way_survive() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.on(&binary).upstream(&upstream);
         let envoy = envoy.listener(http("web")?).start().await?;
@@ -126,7 +96,7 @@ async fn answers_of_three_seconds_that_are_under_way_survive() -> Result<()> {
 
 #[tokio::test]
 async fn a_request_that_outlasts_the_timeout_is_cut_then_and_not_before() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let timeout = 5 * SECOND;
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.on(&binary).upstream(&upstream);
@@ -159,7 +129,7 @@ async fn a_request_that_outlasts_the_timeout_is_cut_then_and_not_before() -> Res
 #[tokio::test]
 async fn an_idle_connection_holds_the_pod_for_the_minimum_and_no_longer_at_defaults() -> Result<()>
 {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let envoy = envoy()?.on(&binary).listener(http("web")?).start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
         let _idle = Held::idle(envoy.address("web")).await?;
@@ -180,7 +150,7 @@ async fn an_idle_connection_holds_the_pod_for_the_minimum_and_no_longer_at_defau
 
 #[tokio::test]
 async fn idle_connections_are_given_idle_exit_after_the_last_request_or_for_ever() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.on(&binary).upstream(&upstream);
         let envoy = envoy.listener(http("web")?).start().await?;
@@ -214,7 +184,7 @@ async fn idle_connections_are_given_idle_exit_after_the_last_request_or_for_ever
 #[tokio::test]
 async fn an_open_tcp_stream_holds_the_pod_to_its_deadline_and_is_named_in_the_last_words()
 -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?
             .on(&binary)
@@ -256,7 +226,7 @@ async fn an_open_tcp_stream_holds_the_pod_to_its_deadline_and_is_named_in_the_la
 
 #[tokio::test]
 async fn an_upgraded_connection_is_no_idle_one() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.on(&binary).upstream(&upstream);
         let envoy = envoy.listener(http("web")?).start().await?;
@@ -283,7 +253,7 @@ async fn an_upgraded_connection_is_no_idle_one() -> Result<()> {
 
 #[tokio::test]
 async fn an_http2_client_is_told_to_go_and_loses_no_stream() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.on(&binary).upstream(&upstream);
         let envoy = envoy.listener(http("web")?).start().await?;
@@ -313,7 +283,7 @@ async fn an_http2_client_is_told_to_go_and_loses_no_stream() -> Result<()> {
 
 #[tokio::test]
 async fn sparse_connections_that_come_15_s_late_all_find_an_envoy() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let service = Arc::new(Service::new(15 * SECOND));
         let start = async |name: &str| -> Result<Envoy> {
@@ -380,7 +350,7 @@ async fn readiness_probes_that_were_told_do_not_keep_quiet_away() -> Result<()> 
         });
         Ok((envoy, probing))
     }
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let (envoy, _probing) = probed(&binary).await?;
         let (other, _probing_too) = probed(&binary).await?;
         let probe = ReadinessProbe {
@@ -406,7 +376,7 @@ async fn readiness_probes_that_were_told_do_not_keep_quiet_away() -> Result<()> 
 
 #[tokio::test]
 async fn during_the_drain_delay_envoy_is_a_healthy_endpoint() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?
             .on(&binary)
@@ -428,7 +398,7 @@ async fn during_the_drain_delay_envoy_is_a_healthy_endpoint() -> Result<()> {
         let end = drainer.pod_ends()?;
         drainer.reaches(Phase::Delaying).await?;
         let mut client = Held::idle(envoy.address("web")).await?;
-        while end.called().elapsed() < seconds(2.7) {
+        while end.called().elapsed() < Duration::from_millis(2700) {
             let head = client.get(HEALTH_PATH).await?;
             assert!(head.starts_with("http/1.1 200 "), "{head}");
             let head = client.get(DIRECT_PATH).await?;
@@ -454,7 +424,7 @@ async fn during_the_drain_delay_envoy_is_a_healthy_endpoint() -> Result<()> {
 
 #[tokio::test]
 async fn so_many_connections_may_remain() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.on(&binary).upstream(&upstream);
         let envoy = envoy.listener(tcp("stream")?).start().await?;
@@ -483,7 +453,7 @@ async fn so_many_connections_may_remain() -> Result<()> {
 
 #[tokio::test]
 async fn ignored_listeners_and_the_pods_own_way_out_are_not_waited_for() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?
             .on(&binary)
@@ -530,7 +500,7 @@ async fn ignored_listeners_and_the_pods_own_way_out_are_not_waited_for() -> Resu
 
 #[tokio::test]
 async fn a_listener_that_ignores_failed_health_is_drained_too() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let modify_only = || -> Result<Bootstrap> {
             Ok(envoy()?.on(&binary).listener(http("modify")?.modify_only()))
         };
@@ -567,7 +537,7 @@ async fn a_listener_that_ignores_failed_health_is_drained_too() -> Result<()> {
 
 #[tokio::test]
 async fn listeners_that_are_called_as_the_admins_or_a_workers_count() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let prefixes = ["admin", "worker_0", "edge.worker_1", "my.admin.web"];
         let mut envoy = envoy()?.on(&binary).upstream(&upstream);
@@ -606,7 +576,7 @@ async fn listeners_that_are_called_as_the_admins_or_a_workers_count() -> Result<
 
 #[tokio::test]
 async fn requests_under_the_admins_name_are_no_idle_connections() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?
             .on(&binary)
@@ -635,7 +605,7 @@ async fn requests_under_the_admins_name_are_no_idle_connections() -> Result<()> 
 #[tokio::test]
 async fn where_listeners_are_hidden_the_servers_total_is_believed_only_after_a_flush() -> Result<()>
 {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?
             .on(&binary)
@@ -670,7 +640,7 @@ async fn where_listeners_are_hidden_the_servers_total_is_believed_only_after_a_f
 
 #[tokio::test]
 async fn where_all_is_hidden_nothing_passes_for_zero() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let envoy = envoy()?
             .on(&binary)
             .listener(http("web")?)
@@ -699,7 +669,7 @@ async fn where_all_is_hidden_nothing_passes_for_zero() -> Result<()> {
 
 #[tokio::test]
 async fn where_http_is_hidden_no_connection_passes_for_idle() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let envoy = envoy()?
             .on(&binary)
             .listener(http("web")?)
@@ -727,7 +697,7 @@ async fn where_http_is_hidden_no_connection_passes_for_idle() -> Result<()> {
 
 #[tokio::test]
 async fn an_envoy_whose_xds_never_answers_ends_as_any_other() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let envoy = envoy()?.on(&binary).silent_xds().start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
         drainer.logs("Envoy answers", 10 * SECOND).await?;
@@ -740,7 +710,7 @@ async fn an_envoy_whose_xds_never_answers_ends_as_any_other() -> Result<()> {
 
 #[tokio::test]
 async fn the_admin_is_reached_wherever_it_is() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let places = [
             Bootstrap::admin_ipv6,
@@ -766,7 +736,7 @@ async fn the_admin_is_reached_wherever_it_is() -> Result<()> {
 
 #[tokio::test]
 async fn an_envoy_that_ends_by_itself_is_not_waited_for() -> Result<()> {
-    on_each(|binary| async move {
+    on_each_envoy(|binary| async move {
         let places = [|envoy: Bootstrap| envoy, Bootstrap::admin_unix];
         for place in places {
             let envoy = place(envoy()?.on(&binary))

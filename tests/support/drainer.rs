@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
 use crate::built;
@@ -136,7 +136,8 @@ impl Sidecar {
     /// # Errors
     /// When it does not build or does not start.
     pub async fn start(self) -> Result<Drainer> {
-        let program = built::drainer()?;
+        // Building it may take a while, which no other case's clock is to feel.
+        let program = spawn_blocking(built::drainer).await??;
         let process = self.spawn(&program, "drainer", &self.serve())?;
         let drainer = Drainer {
             sidecar: self,
@@ -335,6 +336,12 @@ impl Hook {
             returned,
             _call: call,
         }
+    }
+
+    /// When it was called.
+    #[must_use]
+    pub fn called(&self) -> Instant {
+        self.called
     }
 
     /// Whether it has not returned yet.

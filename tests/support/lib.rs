@@ -1,9 +1,11 @@
 //! What the tests, the demo and the benchmarks share.
 
 pub mod admin;
+pub mod at_once;
 pub mod bootstrap;
 pub mod built;
 pub mod drainer;
+pub mod due;
 pub mod envoy;
 pub mod golden;
 pub mod held;
