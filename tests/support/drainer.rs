@@ -1,8 +1,8 @@
 //! A real drainer, and those who come to it when something ends.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -43,7 +43,6 @@ pub struct Sidecar {
 pub struct Drainer {
     /// Before the folder of its log: it prints its end when it is dropped in a failing test.
     process: Process,
-    program: PathBuf,
     sidecar: Sidecar,
 }
 
@@ -118,10 +117,10 @@ impl Sidecar {
         self
     }
 
-    /// Where it keeps its socket and its marker.
+    /// All that it is told.
     #[must_use]
-    pub fn run_dir(&self) -> &Path {
-        &self.config.run_dir
+    pub fn settings(&self) -> &Config {
+        &self.config
     }
 
     /// The command line of `drainer serve`, as the webhook writes it.
@@ -137,20 +136,23 @@ impl Sidecar {
     /// When it does not build or does not start.
     pub async fn start(self) -> Result<Drainer> {
         // Building it may take a while, which no other case's clock is to feel.
-        let program = spawn_blocking(built::drainer).await??;
-        let process = self.spawn(&program, "drainer", &self.serve())?;
+        spawn_blocking(built::drainer).await??;
         let drainer = Drainer {
+            process: self.run("drainer", &self.serve())?,
             sidecar: self,
-            program,
-            process,
         };
         drainer.serves().await?;
         Ok(drainer)
     }
 
-    fn spawn(&self, program: &Path, name: &str, args: &[String]) -> Result<Process> {
-        let mut command = Command::new(program);
+    /// Runs the drainer's program once, called `name` here, in the place of its container.
+    ///
+    /// # Errors
+    /// When it does not build or cannot be started.
+    pub fn run(&self, name: &str, args: &[impl AsRef<OsStr>]) -> Result<Process> {
+        let mut command = Command::new(built::drainer()?);
         command.args(args).env_clear();
+        command.env("DRAINER_RUN_DIR", &self.config.run_dir);
         Process::start(name, command, &self.dir.path().join("log"))
     }
 }
@@ -175,9 +177,7 @@ impl Drainer {
     /// # Errors
     /// When the process cannot be started.
     pub fn own_hook(&self) -> Result<Hook> {
-        let run_dir = self.sidecar.run_dir().to_string_lossy().into_owned();
-        let args = ["drain".to_owned(), "--run-dir".to_owned(), run_dir];
-        let process = self.sidecar.spawn(&self.program, "drain", &args)?;
+        let process = self.sidecar.run("drain", &["drain"])?;
         Ok(Hook::call(async move {
             let status = process.exited().await;
             ensure!(status.success(), "the drainer's hook: {status}");
@@ -205,6 +205,12 @@ impl Drainer {
         self.process.signal(signal);
     }
 
+    /// What it was told.
+    #[must_use]
+    pub fn sidecar(&self) -> &Sidecar {
+        &self.sidecar
+    }
+
     /// The process of `drainer serve`.
     #[must_use]
     pub fn process(&self) -> &Process {
@@ -218,8 +224,7 @@ impl Drainer {
     /// When it still runs after a while, or does not start.
     pub async fn start_again(&mut self) -> Result<()> {
         self.process.exited_within(LIMIT).await?;
-        let args = self.sidecar.serve();
-        self.process = self.sidecar.spawn(&self.program, "drainer", &args)?;
+        self.process = self.sidecar.run("drainer", &self.sidecar.serve())?;
         self.serves().await
     }
 
@@ -227,12 +232,6 @@ impl Drainer {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.sidecar.config.port.get()).into()
-    }
-
-    /// The path of Envoy's hook.
-    #[must_use]
-    pub fn hook_path(&self) -> String {
-        self.sidecar.config.hook_path()
     }
 
     /// What it says of itself.
@@ -295,7 +294,7 @@ impl Drainer {
     /// Whether it has left the marker that says it made Envoy fail.
     #[must_use]
     pub fn has_marked(&self) -> bool {
-        Marker::new(self.sidecar.run_dir()).is_present()
+        Marker::new(&self.sidecar.config.run_dir).is_present()
     }
 
     fn get(&self, path: String) -> Hook {

@@ -7,6 +7,7 @@ pub mod built;
 pub mod drainer;
 pub mod due;
 pub mod envoy;
+pub mod fake_admin;
 pub mod golden;
 pub mod held;
 pub mod http;
