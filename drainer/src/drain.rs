@@ -12,10 +12,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, error, info, warn};
 
-use self::end::End;
 use crate::config::{Config, ReadinessProbe};
 use crate::delay::drain_delay;
-use crate::ending::Came;
+use crate::ending::{Came, End};
 use crate::envoy::{CallFailed, Envoy, Seen, Setup};
 use crate::marker::Marker;
 use crate::progress::{Phase, Progress};

@@ -21,66 +21,98 @@ pub struct Came {
     pub sigterm: Option<Instant>,
 }
 
+/// Whether Envoy has answered since the first of them came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Answer {
+    /// It was asked, and there is no answer yet.
+    #[default]
+    Awaited,
+    /// It answered.
+    Heard,
+    /// It cannot be reached, or answers nonsense.
+    None,
+}
+
 /// What that means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Nothing ends.
-    None,
-    /// Envoy's hook is alone so far: wait for another until then.
-    PerhapsEnvoy {
-        /// When its hook came.
-        since: Instant,
-        /// When it is no longer just the other hook that is late.
+    /// Nobody came.
+    Nothing,
+    /// Somebody else may be late: decide again then, or when somebody comes.
+    Unclear {
+        /// When it is no longer just that.
         until: Instant,
     },
-    /// The drainer's hook or SIGTERM is alone so far: wait for Envoy's hook until then.
-    PerhapsDrainer {
-        /// When it is no longer just Envoy's hook that is late.
-        until: Instant,
-    },
-    /// Envoy is restarted alone.
-    Envoy {
-        /// When its hook came.
-        since: Instant,
-    },
-    /// The drainer ends alone, or Envoy is not running.
-    Drainer,
-    /// The pod ends.
+    /// Something ends.
+    Clear(End),
+}
+
+/// What ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The pod.
     Pod {
         /// When the first sign of it came.
         since: Instant,
     },
+    /// Envoy, which is restarted alone.
+    Envoy {
+        /// When its hook came.
+        since: Instant,
+        /// Whether it answers, so that its health can be failed.
+        answers: bool,
+    },
+    /// The drainer, which is restarted alone; or the pod of an Envoy that does not run.
+    Drainer,
 }
 
 /// How much later than Envoy's hook the drainer's may come: an exec on a busy node takes a second.
 pub const LONE_ENVOY: Duration = Duration::from_secs(3);
 
+/// The same while Envoy does not answer. A little less, so that a hung Envoy's hook returns within
+/// three seconds, and the kubelet can restart it.
+pub const LONE_SILENT_ENVOY: Duration = Duration::from_millis(2500);
+
 /// How much later than the drainer's hook Envoy's may come. Longer, since waiting costs nothing.
 pub const LONE_DRAINER: Duration = Duration::from_secs(10);
+
+/// The same after SIGTERM, while Envoy does not answer, or when its hook was waited for already.
+pub const LONE_SIGTERM: Duration = Duration::from_secs(1);
 
 // === impl Came ===
 
 impl Came {
-    /// Tells what ends, as far as it can be known at `now`.
+    /// Tells what ends, as far as it can be known at `now`, with Envoy's `answer`.
+    ///
+    /// `waited` says that the drainer's own hook has just returned, Envoy's not having come.
     #[must_use]
-    pub fn ending(&self, now: Instant) -> Ending {
+    pub fn ending(&self, now: Instant, answer: Answer, waited: bool) -> Ending {
+        let unless = |until: Instant, end: End| match now < until {
+            true => Ending::Unclear { until },
+            false => Ending::Clear(end),
+        };
         let drainer = [self.drainer_hook, self.sigterm]
             .into_iter()
             .flatten()
             .min();
-        match (self.envoy_hook, drainer) {
-            (None, None) => Ending::None,
-            (Some(envoy), Some(drainer)) => Ending::Pod {
+        match (self.envoy_hook, drainer, self.sigterm) {
+            (None, None, _) => Ending::Nothing,
+            (Some(envoy), Some(drainer), _) => Ending::Clear(End::Pod {
                 since: envoy.min(drainer),
-            },
-            (Some(since), None) => match since + LONE_ENVOY {
-                until if now < until => Ending::PerhapsEnvoy { since, until },
-                _ => Ending::Envoy { since },
-            },
-            (None, Some(drainer)) => match drainer + LONE_DRAINER {
-                until if now < until => Ending::PerhapsDrainer { until },
-                _ => Ending::Drainer,
-            },
+            }),
+            (Some(since), None, _) => {
+                let answers = answer == Answer::Heard;
+                let patience = if answers {
+                    LONE_ENVOY
+                } else {
+                    LONE_SILENT_ENVOY
+                };
+                unless(since + patience, End::Envoy { since, answers })
+            }
+            (None, Some(_), Some(sigterm)) if waited || answer == Answer::None => {
+                unless(sigterm + LONE_SIGTERM, End::Drainer)
+            }
+            (None, Some(drainer), _) => unless(drainer + LONE_DRAINER, End::Drainer),
         }
     }
 }
@@ -91,41 +123,66 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_row_of_who_came_tells_what_ends() {
+        use Answer::{Awaited, Heard, None as No};
+
         let t0 = Instant::now();
         let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
-        let pod = |seconds| Ending::Pod { since: at(seconds) };
-        let envoy = |seconds| Ending::Envoy { since: at(seconds) };
-        let perhaps_envoy = |since, until| Ending::PerhapsEnvoy {
-            since: at(since),
-            until: at(until),
+        let pod = |seconds| Ending::Clear(End::Pod { since: at(seconds) });
+        let envoy = |seconds, answers| {
+            Ending::Clear(End::Envoy {
+                since: at(seconds),
+                answers,
+            })
         };
-        let perhaps_drainer = |seconds| Ending::PerhapsDrainer { until: at(seconds) };
-        // Envoy's hook, the drainer's hook, SIGTERM, now
+        let until = |seconds| Ending::Unclear { until: at(seconds) };
+        let drainer = Ending::Clear(End::Drainer);
+        // Envoy's hook, the drainer's hook, SIGTERM, now, Envoy's answer, waited
         let table = [
-            (None, None, None, 99.0, Ending::None),
-            (Some(0.0), Some(0.0), None, 0.0, pod(0.0)),
-            (Some(0.0), Some(2.0), None, 2.0, pod(0.0)),
-            (Some(2.0), Some(0.0), None, 2.0, pod(0.0)),
-            (Some(0.0), Some(8.0), None, 8.0, pod(0.0)),
-            (Some(5.0), None, Some(4.0), 5.0, pod(4.0)),
-            (Some(5.0), None, Some(5.5), 5.5, pod(5.0)),
-            (Some(3.0), Some(2.0), Some(1.0), 3.0, pod(1.0)),
-            (Some(1.0), None, None, 1.0, perhaps_envoy(1.0, 4.0)),
-            (Some(1.0), None, None, 3.999, perhaps_envoy(1.0, 4.0)),
-            (Some(1.0), None, None, 4.0, envoy(1.0)),
-            (None, Some(1.0), None, 1.0, perhaps_drainer(11.0)),
-            (None, Some(1.0), None, 11.0, Ending::Drainer),
-            (None, None, Some(1.0), 10.9, perhaps_drainer(11.0)),
-            (None, None, Some(1.0), 11.0, Ending::Drainer),
-            (None, Some(1.0), Some(11.0), 11.0, Ending::Drainer),
+            (None, None, None, 99.0, Heard, false, Ending::Nothing),
+            // Both hooks, or Envoy's and SIGTERM, in every order.
+            (Some(0.0), Some(0.0), None, 0.0, Awaited, false, pod(0.0)),
+            (Some(0.0), Some(2.0), None, 2.0, Heard, false, pod(0.0)),
+            (Some(2.0), Some(0.0), None, 2.0, No, false, pod(0.0)),
+            (Some(0.0), Some(8.0), None, 8.0, Heard, false, pod(0.0)),
+            (Some(5.0), None, Some(4.0), 5.0, Heard, false, pod(4.0)),
+            (Some(5.0), None, Some(5.5), 5.5, Heard, true, pod(5.0)),
+            (Some(3.0), Some(2.0), Some(1.0), 3.0, Heard, false, pod(1.0)),
+            // Envoy's hook alone.
+            (Some(1.0), None, None, 1.0, Awaited, false, until(3.5)),
+            (Some(1.0), None, None, 1.0, Heard, false, until(4.0)),
+            (Some(1.0), None, None, 3.499, No, false, until(3.5)),
+            (
+                Some(1.0),
+                None,
+                None,
+                3.5,
+                Awaited,
+                false,
+                envoy(1.0, false),
+            ),
+            (Some(1.0), None, None, 3.999, Heard, false, until(4.0)),
+            (Some(1.0), None, None, 4.0, Heard, false, envoy(1.0, true)),
+            // The drainer's hook alone.
+            (None, Some(1.0), None, 1.0, Heard, false, until(11.0)),
+            (None, Some(1.0), None, 10.9, No, true, until(11.0)),
+            (None, Some(1.0), None, 11.0, Heard, false, drainer),
+            // SIGTERM without Envoy's hook.
+            (None, None, Some(1.0), 10.9, Heard, false, until(11.0)),
+            (None, None, Some(1.0), 11.0, Heard, false, drainer),
+            (None, None, Some(1.0), 1.5, No, false, until(2.0)),
+            (None, None, Some(1.0), 2.0, No, false, drainer),
+            (None, None, Some(1.0), 2.0, Awaited, false, until(11.0)),
+            (None, None, Some(1.0), 2.0, Heard, true, drainer),
+            (None, Some(1.0), Some(11.0), 11.0, Heard, false, drainer),
         ];
-        for (envoy_hook, drainer_hook, sigterm, now, want) in table {
+        for (envoy_hook, drainer_hook, sigterm, now, answer, waited, want) in table {
             let came = Came {
                 envoy_hook: envoy_hook.map(at),
                 drainer_hook: drainer_hook.map(at),
                 sigterm: sigterm.map(at),
             };
-            assert_eq!(came.ending(at(now)), want, "{came:?} at {now}");
+            let got = came.ending(at(now), answer, waited);
+            assert_eq!(got, want, "{came:?} at {now}, {answer:?}, {waited}");
         }
     }
 }

@@ -100,17 +100,23 @@ impl From<SocketAddr> for Client {
 /// When the connection or the exchange fails.
 pub async fn exchange(address: &AdminAddress, request: Request<Full<Bytes>>) -> Result<Answer> {
     match address {
-        AdminAddress::Tcp(address) => on(TcpStream::connect(address).await?, request).await,
-        AdminAddress::Path(path) => on(UnixStream::connect(path).await?, request).await,
+        AdminAddress::Tcp(address) => {
+            exchange_on(TcpStream::connect(address).await?, request).await
+        }
+        AdminAddress::Path(path) => exchange_on(UnixStream::connect(path).await?, request).await,
         // A leading zero is how a path names a socket of the abstract namespace.
         AdminAddress::Abstract(name) => {
             let path = format!("\0{name}");
-            on(UnixStream::connect(Path::new(&path)).await?, request).await
+            exchange_on(UnixStream::connect(Path::new(&path)).await?, request).await
         }
     }
 }
 
-async fn on<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Answer>
+/// Sends a request on this connection and reads the whole answer. It has no time limit.
+///
+/// # Errors
+/// When the exchange fails.
+pub async fn exchange_on<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Answer>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod at_once;
+pub mod authority;
 pub mod bootstrap;
 pub mod built;
 pub mod drainer;
@@ -11,6 +12,7 @@ pub mod fake_admin;
 pub mod golden;
 pub mod held;
 pub mod http;
+pub mod https;
 pub mod installed;
 pub mod kubelet;
 pub mod listener;
@@ -21,3 +23,4 @@ pub mod review;
 pub mod service;
 pub mod until;
 pub mod upstream;
+pub mod webhook;

@@ -24,3 +24,29 @@ pub enum Command {
     /// Serves the admission webhook.
     Serve(Box<serve::Args>),
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_flag_has_its_own_variable_and_its_help() {
+        let mut command = Args::command();
+        command.build();
+        for subcommand in command.get_subcommands() {
+            for flag in subcommand
+                .get_arguments()
+                .filter(|arg| !arg.is_positional())
+            {
+                let Some(name) = flag.get_long().filter(|name| *name != "help") else {
+                    continue;
+                };
+                let variable = format!("ENVOY_DRAINER_{}", name.replace('-', "_").to_uppercase());
+                assert_eq!(flag.get_env(), Some(variable.as_ref()), "--{name}");
+                assert!(flag.get_help().is_some(), "--{name}");
+            }
+        }
+    }
+}

@@ -376,7 +376,7 @@ async fn the_drainer_alone_touches_nothing() {
             &[(1.0, Drainer), (11.1, Sigterm)],
             &["11 Drainer returns", "12.1 end"],
         ),
-        (|_| Mood::Hung, &[(1.0, Sigterm)], &["3.5 end"]),
+        (|_| Mood::Hung, &[(1.0, Sigterm)], &["3.25 end"]),
     ];
     for (mood, came, want) in table {
         let scene = Scene::new(mood, came);

@@ -82,7 +82,7 @@ pub enum NotAReview {
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// The API server cuts a warning there.
+/// In bytes. The API server cuts longer warnings.
 /// <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response>
 const LONGEST_WARNING: usize = 256;
 
@@ -363,15 +363,10 @@ fn warnings(notices: &[Notice]) -> Vec<String> {
 }
 
 fn shortened(text: &str) -> String {
-    let clean = text.replace(char::is_control, " ");
-    match clean.char_indices().nth(LONGEST_WARNING) {
-        Some(_) => {
-            let cut = clean
-                .char_indices()
-                .nth(LONGEST_WARNING - 1)
-                .map_or(clean.len(), |(at, _)| at);
-            format!("{}…", &clean[..cut])
-        }
-        None => clean,
+    let mut text = text.replace(char::is_control, " ");
+    if text.len() > LONGEST_WARNING {
+        text.truncate(text.floor_char_boundary(LONGEST_WARNING - '…'.len_utf8()));
+        text.push('…');
     }
+    text
 }

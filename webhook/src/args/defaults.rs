@@ -236,3 +236,108 @@ impl From<Invalid> for OnInvalid {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        defaults: DefaultsArgs,
+    }
+
+    fn read(flags: &[&str]) -> anyhow::Result<Defaults> {
+        let flags = ["test", "--image", "drainer:1"].iter().chain(flags);
+        Command::try_parse_from(flags)?.defaults.into_defaults()
+    }
+
+    #[test]
+    fn without_flags_they_are_the_products() {
+        let wanted = Defaults::new("drainer:1", "envoy-drainer");
+        assert_eq!(read(&[]).unwrap(), wanted);
+    }
+
+    #[test]
+    fn every_flag_changes_its_own_default() {
+        fn quantity(text: &str) -> Quantity {
+            text.parse().unwrap()
+        }
+        fn timing(defaults: &mut Defaults, change: impl FnOnce(&mut Durations)) {
+            let mut durations = *defaults.timing;
+            change(&mut durations);
+            defaults.timing = Timing::try_new(durations).unwrap();
+        }
+        const HALF: Duration = Duration::from_secs(30);
+        let table: [(&str, fn(&mut Defaults)); 17] = [
+            ("--release-namespace=infra", |d| {
+                d.release_namespace = "infra".into()
+            }),
+            ("--on-invalid=warn", |d| d.on_invalid = OnInvalid::Warn),
+            ("--admin-address=unix:@admin", |d| {
+                d.admin_address = AdminAddress::Abstract("admin".into())
+            }),
+            ("--native-sidecar=false", |d| d.native_sidecar = false),
+            ("--openshift", |d| d.open_shift = true),
+            ("--drain-delay=30s", |d| timing(d, |t| t.drain_delay = HALF)),
+            ("--min-drain-duration=30s", |d| {
+                timing(d, |t| t.min_drain_duration = HALF)
+            }),
+            ("--drain-timeout=30s", |d| {
+                timing(d, |t| t.drain_timeout = HALF)
+            }),
+            ("--idle-exit=off", |d| timing(d, |t| t.idle_exit = None)),
+            ("--quiet-period=30s", |d| {
+                timing(d, |t| t.quiet_period = HALF)
+            }),
+            ("--poll-interval=30s", |d| {
+                timing(d, |t| t.poll_interval = HALF)
+            }),
+            ("--grace-margin=30s", |d| d.grace_margin = HALF),
+            ("--cpu-request=7m", |d| {
+                d.resources.cpu_request = quantity("7m")
+            }),
+            ("--memory-request=7Mi", |d| {
+                d.resources.memory_request = quantity("7Mi")
+            }),
+            ("--cpu-limit=7", |d| d.resources.cpu_limit = quantity("7")),
+            ("--memory-limit=7Gi", |d| {
+                d.resources.memory_limit = quantity("7Gi")
+            }),
+            ("--drainer-log-level=debug", |d| d.log_level = Level::DEBUG),
+        ];
+        for (flag, change) in table {
+            let mut wanted = Defaults::new("drainer:1", "envoy-drainer");
+            change(&mut wanted);
+            assert_eq!(read(&[flag]).unwrap(), wanted, "{flag}");
+        }
+    }
+
+    #[test]
+    fn values_and_timings_that_cannot_be_are_told() {
+        for (flags, wanted) in [
+            (
+                ["--drain-timeout=5s"].as_slice(),
+                "drain-timeout 5s is less than min-drain-duration 10s",
+            ),
+            (
+                &["--poll-interval=0s"],
+                "poll-interval 0s: give at least 1ms",
+            ),
+            (&["--idle-exit=never"], "7s, 1m30s or 400ms, or off"),
+            (&["--drain-delay=5"], "invalid duration `5`"),
+            (&["--memory-limit=64MB"], "invalid quantity `64MB`"),
+            (
+                &["--admin-address=localhost:9901"],
+                "invalid admin address `localhost:9901`",
+            ),
+        ] {
+            let told = format!("{:#}", read(flags).unwrap_err());
+            assert!(told.contains(wanted), "{flags:?}: {told}");
+        }
+    }
+}

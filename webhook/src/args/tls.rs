@@ -70,7 +70,7 @@ impl TlsArgs {
                 (Source::SelfMade(Box::new(self_made)), first)
             }
             _ => bail!(
-                "no one source of a certificate: give --tls-cert with --tls-key, \
+                "give one source of a certificate: --tls-cert with --tls-key, \
                  or --tls-name, perhaps with --tls-ca-out"
             ),
         };

@@ -146,3 +146,145 @@ fn read(path: &Path) -> Result<Vec<u8>, Unreadable> {
         kind: error.kind(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use rcgen::generate_simple_self_signed;
+    use tempfile::TempDir;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Longer than a change takes to be seen.
+    const A_WHILE: Duration = Duration::from_secs(60);
+
+    /// A Secret as the kubelet mounts it: `tls.crt` → `..data/tls.crt`, `..data` → a directory.
+    struct Mount {
+        dir: TempDir,
+        writes: u32,
+    }
+
+    struct Pem {
+        chain: String,
+        key: String,
+    }
+
+    impl Mount {
+        fn new(pem: &Pem) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            for name in ["tls.crt", "tls.key"] {
+                symlink(format!("..data/{name}"), dir.path().join(name)).unwrap();
+            }
+            let mut mount = Self { dir, writes: 0 };
+            mount.write(&pem.chain, &pem.key);
+            mount
+        }
+
+        fn write(&mut self, chain: &str, key: &str) {
+            self.writes += 1;
+            let [data, target, link] = [
+                "..data".into(),
+                format!("..{}", self.writes),
+                "..tmp".into(),
+            ]
+            .map(|name| self.dir.path().join(name));
+            fs::create_dir(&target).unwrap();
+            fs::write(target.join("tls.crt"), chain).unwrap();
+            fs::write(target.join("tls.key"), key).unwrap();
+            symlink(&target, &link).unwrap();
+            fs::rename(link, data).unwrap();
+        }
+
+        fn open(&self) -> Result<(Files, Identity), BadFiles> {
+            let path = |name| self.dir.path().join(name);
+            Files::open(path("tls.crt"), path("tls.key"))
+        }
+    }
+
+    fn pem() -> Pem {
+        let made = generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+        Pem {
+            chain: made.cert.pem(),
+            key: made.signing_key.serialize_pem(),
+        }
+    }
+
+    fn is_of(identity: &Identity, pem: &Pem) -> bool {
+        let wanted = Identity::from_pem(pem.chain.as_bytes(), pem.key.as_bytes()).unwrap();
+        identity.certified.cert == wanted.certified.cert
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pair_that_was_swapped_by_its_symlink_is_read() {
+        let (old, new) = (pem(), pem());
+        let mut mount = Mount::new(&old);
+        let (mut files, first) = mount.open().unwrap();
+        assert!(is_of(&first, &old));
+        assert!(timeout(A_WHILE, files.next()).await.is_err(), "no change");
+        mount.write(&new.chain, &new.key);
+        let next = timeout(A_WHILE, files.next()).await.unwrap().unwrap();
+        assert!(is_of(&next, &new));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_is_half_done_is_waited_for() {
+        let (old, new) = (pem(), pem());
+        let mut mount = Mount::new(&old);
+        let (mut files, _) = mount.open().unwrap();
+        mount.write(&new.chain, &old.key);
+        let half = timeout(POLL + POLL / 2, files.next()).await;
+        assert!(half.is_err(), "one look is not enough");
+        mount.write(&new.chain, &new.key);
+        let next = timeout(A_WHILE, files.next()).await.unwrap().unwrap();
+        assert!(is_of(&next, &new));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bad_change_is_told_once_and_a_good_one_after_it_is_read() {
+        let (old, new) = (pem(), pem());
+        let bad = [
+            (new.chain.as_str(), old.key.as_str(), "does not belong"),
+            ("", &new.key, "has no certificate"),
+            (&new.chain, "no key", "no valid PEM key"),
+            (
+                "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+                &new.key,
+                "no X.509",
+            ),
+        ];
+        for (chain, key, wanted) in bad {
+            let mut mount = Mount::new(&old);
+            let (mut files, _) = mount.open().unwrap();
+            mount.write(chain, key);
+            let error = timeout(A_WHILE, files.next()).await.unwrap().unwrap_err();
+            let told = format!("{:#}", anyhow::Error::from(error));
+            assert!(told.contains("tls.crt with key "), "{told}");
+            assert!(told.contains(wanted), "{told}: {wanted}");
+            assert!(timeout(A_WHILE, files.next()).await.is_err(), "told twice");
+            mount.write(&new.chain, &new.key);
+            assert!(timeout(A_WHILE, files.next()).await.unwrap().is_ok());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn files_that_vanish_are_told_and_found_again() {
+        let (old, new) = (pem(), pem());
+        let mut mount = Mount::new(&old);
+        let (mut files, _) = mount.open().unwrap();
+        fs::remove_file(mount.dir.path().join("..data")).unwrap();
+        let error = timeout(A_WHILE, files.next()).await.unwrap().unwrap_err();
+        assert!(error.to_string().ends_with("tls.crt"), "{error}");
+        mount.write(&new.chain, &new.key);
+        assert!(timeout(A_WHILE, files.next()).await.unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_bad_start_names_the_file() {
+        let missing = Files::open("/nowhere/tls.crt".into(), "/nowhere/tls.key".into());
+        let told = format!("{:#}", anyhow::Error::from(missing.unwrap_err()));
+        assert_eq!(told, "cannot read /nowhere/tls.crt: entity not found");
+    }
+}

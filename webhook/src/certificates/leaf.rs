@@ -65,3 +65,102 @@ pub fn renew_at(issued: SystemTime, not_after: SystemTime) -> SystemTime {
     let life = not_after.duration_since(issued).unwrap_or_default();
     issued + life * 2 / 3
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustls::client::WebPkiServerVerifier;
+    use rustls::client::danger::ServerCertVerifier;
+    use rustls::crypto::ring;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+    use rustls::{CertificateError, Error, RootCertStore};
+
+    use super::*;
+    use crate::certificates::wall_clock;
+
+    const HOUR: Duration = Duration::from_secs(60 * 60);
+
+    fn verify(ca: &Ca, leaf: &Identity, name: &str, at: SystemTime) -> Result<(), Error> {
+        let mut roots = RootCertStore::empty();
+        let root = CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap();
+        roots.add(root).unwrap();
+        let provider = Arc::new(ring::default_provider());
+        let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .unwrap()
+            .verify_server_cert(
+                &leaf.certified.cert[0],
+                &[],
+                &ServerName::try_from(name).unwrap(),
+                &[],
+                UnixTime::since_unix_epoch(at),
+            )
+            .map(drop)
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().copied().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_leaf_is_trusted_by_its_names_in_its_time_and_by_nobody_elses_clients() {
+        let now = wall_clock();
+        let ca = Ca::try_new(now, 100 * HOUR).unwrap();
+        let other = Ca::try_new(now, 100 * HOUR).unwrap();
+        let leaf = issue(&ca, &names(&["a.ns.svc", "127.0.0.1"]), now, 10 * HOUR).unwrap();
+        let expired = |error: &Error| {
+            matches!(
+                error,
+                Error::InvalidCertificate(CertificateError::ExpiredContext { .. })
+            )
+        };
+        let early = |error: &Error| {
+            matches!(
+                error,
+                Error::InvalidCertificate(CertificateError::NotValidYetContext { .. })
+            )
+        };
+        for name in ["a.ns.svc", "127.0.0.1"] {
+            for at in [now - HOUR, now, now + 9 * HOUR] {
+                assert_eq!(verify(&ca, &leaf, name, at), Ok(()), "{name}");
+            }
+        }
+        let late = verify(&ca, &leaf, "a.ns.svc", now + 10 * HOUR + HOUR / 60).unwrap_err();
+        assert!(expired(&late), "{late}");
+        let too_early = verify(&ca, &leaf, "a.ns.svc", now - 2 * HOUR).unwrap_err();
+        assert!(early(&too_early), "{too_early}");
+        assert!(verify(&ca, &leaf, "b.ns.svc", now).is_err());
+        assert!(verify(&other, &leaf, "a.ns.svc", now).is_err());
+    }
+
+    #[test]
+    fn its_end_is_read_from_the_certificate_in_either_form_of_time() {
+        let now = wall_clock();
+        // From 2050 on certificates write years with four digits.
+        for lifetime in [HOUR, 30 * 365 * 24 * HOUR] {
+            let ca = Ca::try_new(now, lifetime).unwrap();
+            let leaf = issue(&ca, &names(&["a"]), now, lifetime).unwrap();
+            let off = (now + lifetime).duration_since(leaf.not_after()).unwrap();
+            assert!(off < Duration::from_secs(1), "{off:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_no_certificate_can_have_is_told() {
+        let now = wall_clock();
+        let ca = Ca::try_new(now, HOUR).unwrap();
+        let error = issue(&ca, &names(&["a", "ü"]), now, HOUR).unwrap_err();
+        assert_eq!(error.to_string(), "no certificate can be issued for a, ü");
+    }
+
+    #[test]
+    fn a_leaf_is_due_when_a_third_of_its_life_is_left() {
+        let now = wall_clock();
+        assert_eq!(renew_at(now, now + 3 * HOUR), now + 2 * HOUR);
+        assert_eq!(renew_at(now, now), now);
+        assert_eq!(renew_at(now, now - HOUR), now);
+    }
+}

@@ -72,3 +72,32 @@ impl SelfMade {
         Ok(identity)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_leaf_is_due_before_it_ends_and_the_next_outlives_it() {
+        let now = wall_clock();
+        let (mut self_made, first) = SelfMade::try_new(vec!["localhost".into()], now).unwrap();
+        let due = self_made.renew_at;
+        assert!(now < due && due < first.not_after());
+        let second = self_made.renew(due).unwrap();
+        assert!(second.not_after() > first.not_after());
+        assert!(self_made.renew_at > first.not_after());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leaf_that_is_due_is_renewed_within_a_tick() {
+        let now = wall_clock();
+        let (mut self_made, _) = SelfMade::try_new(vec!["localhost".into()], now).unwrap();
+        self_made.renew_at = now;
+        tokio::time::timeout(TICK * 2, self_made.next())
+            .await
+            .unwrap()
+            .unwrap();
+        let early = tokio::time::timeout(TICK * 10, self_made.next()).await;
+        assert!(early.is_err(), "renewed again at once");
+    }
+}

@@ -108,3 +108,38 @@ async fn discard(mut body: Body, limit: usize) {
         seen += frame.data_ref().map_or(0, |data| data.len());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(4);
+
+    fn bodies(body_size: usize, bodies_size: usize) -> Bodies {
+        Bodies::new(&Limits {
+            body: DEADLINE,
+            body_size,
+            bodies_size,
+            ..Limits::default()
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_waits_for_its_share_and_is_told_when_it_gets_none() {
+        let bodies = bodies(4 * UNIT, 6 * UNIT);
+        let first = bodies.receive(vec![b'a'; 4 * UNIT].into()).await.unwrap();
+        assert_eq!(first.bytes.len(), 4 * UNIT);
+        let small = bodies.receive(vec![b'b'; 2 * UNIT].into()).await.unwrap();
+        let started = Instant::now();
+        let refused = bodies.receive(vec![b'c'; UNIT].into()).await.unwrap_err();
+        assert_eq!((refused, started.elapsed()), (NoBody::Busy, DEADLINE));
+        let mut waiting = pin!(bodies.receive(vec![b'd'; UNIT].into()));
+        assert!(timeout(DEADLINE / 2, &mut waiting).await.is_err());
+        drop(small);
+        assert_eq!(waiting.await.unwrap().bytes, vec![b'd'; UNIT]);
+    }
+}

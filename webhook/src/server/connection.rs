@@ -103,10 +103,25 @@ impl Http {
     }
 }
 
-/// How old the `n`th connection may grow: between four and five fifths of `age`, spread evenly by
+/// How old the `n`th connection may grow: between four fifths of `age` and the whole, spread evenly by
 /// the golden ratio, so that connections made together do not end together.
 fn age(age: Duration, n: u32) -> Duration {
     const GOLDEN: u32 = 0x9E37_79B9;
     let spread = f64::from(n.wrapping_mul(GOLDEN)) / f64::from(u32::MAX);
     age.mul_f64(1.0 - spread / 5.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_end_spread_over_the_last_fifth() {
+        let full = Duration::from_secs(300);
+        let mut ages: Vec<_> = (0..100).map(|n| age(full, n)).collect();
+        ages.sort();
+        assert!(ages[0] >= full * 4 / 5 && ages[99] <= full, "{ages:?}");
+        let widest = ages.windows(2).map(|pair| pair[1] - pair[0]).max();
+        assert!(widest < Some(Duration::from_secs(2)), "{widest:?}");
+    }
 }

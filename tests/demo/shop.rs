@@ -1,0 +1,209 @@
+//! Two Envoys behind one Service, and clients that use it while one of the two ends.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use tests::bootstrap::Bootstrap;
+use tests::envoy::{Envoy, envoy};
+use tests::installed::{self, Installed};
+use tests::kubelet::{Kubelet, Program, RunningPod};
+use tests::listener::{http, tcp};
+use tests::load::{Load, Report, load};
+use tests::port::Port;
+use tests::service::{Endpoint, Probe, Service};
+use tests::upstream::Upstream;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::screen::Screen;
+use crate::timeline::Watch;
+
+/// What the API server sent for one pod of a Deployment.
+const REVIEW: &str = include_str!("review.json");
+
+/// The container's name in the review.
+pub const ENVOY: &str = "envoy";
+
+/// The container that is injected.
+pub const DRAINER: &str = "envoy-drainer";
+
+/// The pod that is deleted, and the one that stays.
+const DELETED: &str = "edge-1";
+const STAYS: &str = "edge-2";
+
+/// How long the Service goes on sending connections to a pod that is deleted, as kube-proxy does on
+/// a busy cluster.
+const LAG: Duration = Duration::from_secs(1);
+
+/// How long the load runs before the pod is deleted, and after it is gone.
+const BEFORE: Duration = Duration::from_secs(4);
+const AFTER: Duration = Duration::from_secs(3);
+
+/// The pause between two looks at what happens.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a pod may take until it is ready.
+const READY: Duration = Duration::from_secs(30);
+
+/// The place: what stays the same while the pod comes and goes.
+pub struct Shop {
+    envoy: Installed,
+    drainer: Program,
+    deleted: Bootstrap,
+    drainer_port: Port,
+    stays: Envoy,
+    _upstream: Upstream,
+}
+
+/// A pod's end, as its clients saw it.
+pub struct Ending {
+    /// What became of their requests.
+    pub report: Report,
+    /// From the deletion to the end of the pod's last process.
+    pub took: Duration,
+    /// Connections that clients held to Envoy when it got SIGTERM.
+    pub left: usize,
+}
+
+/// The clients, who never stop. Requests a second, and how long a TCP stream lasts.
+fn clients() -> Load {
+    load()
+        .idle()
+        .keep_alive(120.0)
+        .connection_each(80.0)
+        .slow(20.0, Duration::from_secs(2))
+        .http2(100.0)
+        .stream(20.0, Duration::from_secs(4))
+}
+
+// === impl Shop ===
+
+impl Shop {
+    /// Opens the shop with the Envoy that stays.
+    pub async fn open() -> Result<Self> {
+        let binary = installed::newest()?;
+        let upstream = Upstream::start().await?;
+        let deleted = envoy()?
+            .admin_port(Port::prefer(9901)?)
+            .listener(http("http")?.port(Port::prefer(8080)?))
+            .listener(tcp("tcp")?.port(Port::prefer(9000)?))
+            .upstream(&upstream);
+        let stays = envoy()?
+            .on(&binary)
+            .listener(http("http")?)
+            .listener(tcp("tcp")?)
+            .upstream(&upstream)
+            .start()
+            .await?;
+        Ok(Self {
+            envoy: binary,
+            drainer: Program::drainer()?,
+            deleted,
+            drainer_port: Port::prefer(9902)?,
+            stays,
+            _upstream: upstream,
+        })
+    }
+
+    /// The review of the pod that will be deleted. Where this machine uses one of its ports for
+    /// something else, it says another.
+    pub fn review(&self) -> Result<Value> {
+        let mut review: Value = serde_json::from_str(REVIEW)?;
+        let pod = &mut review["request"]["object"];
+        let annotations = &mut pod["metadata"]["annotations"];
+        let admin = self.deleted.admin_address().to_string();
+        if admin != "127.0.0.1:9901" {
+            annotations["envoy-drainer.dev/admin-address"] = json!(admin);
+        }
+        if self.drainer_port.number() != 9902 {
+            annotations["envoy-drainer.dev/port"] = json!(self.drainer_port.number().to_string());
+        }
+        let container = &mut pod["spec"]["containers"][0];
+        let (http, tcp) = (self.deleted.address("http"), self.deleted.address("tcp"));
+        container["ports"][0]["containerPort"] = json!(http.port());
+        container["ports"][1]["containerPort"] = json!(tcp.port());
+        container["readinessProbe"]["httpGet"]["port"] = json!(http.port());
+        Ok(review)
+    }
+
+    /// Runs the pod and deletes it under load, which then goes on until it has lasted `length`, or
+    /// for a while.
+    pub async fn end(&self, pod: Pod, length: Option<Duration>, screen: &Screen) -> Result<Ending> {
+        let probe = readiness(&pod)?;
+        let pod = self.run(pod)?;
+        let service = Arc::new(Service::new(LAG));
+        service.add(
+            endpoint(DELETED, |port| self.deleted.address(port)),
+            probe.clone(),
+        );
+        service.add(endpoint(STAYS, |port| self.stays.address(port)), probe);
+        service.ready(2, READY).await?;
+
+        let clients = clients().start(&service);
+        let start = Instant::now();
+        let mut tick = interval(LOOK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while start.elapsed() < BEFORE {
+            tick.tick().await;
+            screen.live(start.elapsed(), &format!("{}", clients.report().sent()));
+        }
+
+        service.terminating(DELETED);
+        let mut watch = Watch::new(&pod, &service, DELETED, &clients, screen);
+        watch.look();
+        let mut ending = pin!(pod.end());
+        let end = loop {
+            tokio::select! {
+                biased;
+                end = &mut ending => break end,
+                _ = tick.tick() => watch.look(),
+            }
+        };
+        let until = length.map_or_else(|| Instant::now() + AFTER, |length| start + length);
+        while Instant::now() < until {
+            tick.tick().await;
+            watch.look();
+        }
+        let left = watch.close();
+        Ok(Ending {
+            report: clients.stop().await,
+            took: end.took,
+            left,
+        })
+    }
+
+    /// Starts the pod: its images are this machine's programs, and its ConfigMap is made here.
+    fn run(&self, pod: Pod) -> Result<RunningPod> {
+        Kubelet::new(pod)?
+            .program(ENVOY, Program::envoy(&self.envoy))
+            .program(DRAINER, self.drainer.clone())
+            .file("config", "envoy.yaml", &self.deleted.json().to_string())?
+            .start()
+    }
+}
+
+fn endpoint(name: &str, address: impl Fn(&str) -> std::net::SocketAddr) -> Endpoint {
+    Endpoint {
+        name: name.to_owned(),
+        http: address("http"),
+        tcp: Some(address("tcp")),
+    }
+}
+
+fn readiness(pod: &Pod) -> Result<Probe> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut probes = containers.filter_map(Probe::of);
+    probes.next().context("the pod has no readiness probe")
+}
+
+// === impl Ending ===
+
+impl Ending {
+    /// How long the load lasted.
+    pub fn length(&self) -> Duration {
+        self.report.elapsed
+    }
+}

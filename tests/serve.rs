@@ -1,0 +1,259 @@
+//! `envoy-drainer serve` as a program: its flags, its signals and its log.
+
+use std::fs;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tests::authority::{Authority, Mount};
+use tests::built;
+use tests::http::Client;
+use tests::https::{Https, inject};
+use tests::port::Port;
+use tests::process::{Process, Signal};
+use tests::review::Review;
+use tests::webhook::{PATIENCE, assert_injected, review, told};
+use tokio::process::Command;
+use tokio::time::{Instant, sleep, timeout};
+
+/// A running `envoy-drainer serve`.
+struct Program {
+    process: Process,
+    https: Https,
+    plain: Client,
+    _ports: [Port; 2],
+    _dir: TempDir,
+}
+
+fn serve(flags: &[&str]) -> Command {
+    let mut command = Command::new(built::envoy_drainer().unwrap());
+    command.args(["serve", "--image=drainer:test"]).args(flags);
+    command
+}
+
+impl Program {
+    /// Starts it with a certificate of its own, and waits until it is ready.
+    async fn start(flags: &[&str]) -> Self {
+        let ports = [Port::free().unwrap(), Port::free().unwrap()];
+        let [tls, plain] = ports
+            .each_ref()
+            .map(|port| format!("127.0.0.1:{}", port.number()));
+        let dir = tempfile::tempdir().unwrap();
+        let authority = dir.path().join("ca.crt");
+        let mut command = serve(flags);
+        command
+            .args([
+                "--listen",
+                &tls,
+                "--health-listen",
+                &plain,
+                "--tls-name=localhost",
+            ])
+            .arg("--tls-ca-out")
+            .arg(&authority);
+        let log = dir.path().join("log");
+        let process = Process::start("envoy-drainer", command, &log).unwrap();
+        let plain = Client::from(plain.parse::<std::net::SocketAddr>().unwrap());
+        let ready = async {
+            while !plain
+                .get("/readyz")
+                .await
+                .is_ok_and(|ready| ready.status == StatusCode::OK)
+            {
+                assert!(process.is_running(), "it ended");
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, ready).await.expect("it is ready");
+        let authority = fs::read_to_string(authority).unwrap();
+        Self {
+            process,
+            https: Https::new(tls.parse().unwrap(), &authority).unwrap(),
+            plain,
+            _ports: ports,
+            _dir: dir,
+        }
+    }
+
+    async fn assert_admits(&self) {
+        let response = self.https.send(inject(review("fine").bytes())).await;
+        assert_injected(&response.unwrap(), "fine");
+    }
+}
+
+#[tokio::test]
+async fn either_signal_ends_it_after_the_delay_in_which_it_serves_on() {
+    let delay = Duration::from_secs(2);
+    for signal in [Signal::TERM, Signal::INT] {
+        let program = Program::start(&["--shutdown-delay=2s"]).await;
+        program.assert_admits().await;
+        let started = Instant::now();
+        program.process.signal(signal);
+        program.assert_admits().await;
+        let told =
+            async { while program.plain.get("/readyz").await.unwrap().status == StatusCode::OK {} };
+        timeout(PATIENCE, told).await.expect("it is not ready");
+        let status = program.process.exited_within(PATIENCE).await.unwrap();
+        assert_eq!(status.code(), Some(0));
+        assert!(started.elapsed() >= delay);
+    }
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let program = Program::start(&["--shutdown-delay=10m"]).await;
+    program.process.signal(Signal::TERM);
+    let told =
+        async { while program.plain.get("/readyz").await.unwrap().status == StatusCode::OK {} };
+    timeout(PATIENCE, told).await.expect("it is not ready");
+    program.process.signal(Signal::TERM);
+    let status = program.process.exited_within(PATIENCE).await.unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(program.process.log().contains("second signal"));
+}
+
+#[tokio::test]
+async fn its_log_has_a_line_for_each_pod_that_asked_and_nothing_that_is_in_one() {
+    let program = Program::start(&["--log-format=json"]).await;
+    let secretive = |annotations: Value| {
+        let container = json!({
+            "name": "envoy",
+            "image": "envoy",
+            "env": [{ "name": "PASSWORD", "value": "hunter2" }],
+            "lifecycle": { "preStop": { "sleep": { "seconds": 5 } } },
+        });
+        Review::of(&json!({
+            "metadata": { "generateName": "edge-", "annotations": annotations },
+            "spec": { "containers": [container] },
+        }))
+    };
+    let prefix = |key: &str| format!("envoy-drainer.dev/{key}");
+    let asked = |key: &str, value: &str| json!({ prefix("inject"): "true", prefix(key): value });
+    for (uid, annotations, allowed) in [
+        ("injected", asked("existing-hook", "replace"), true),
+        ("skipped", asked("existing-hook", "keep"), true),
+        ("denied", asked("port", "0"), false),
+        ("silent", json!({}), true),
+    ] {
+        let review = secretive(annotations).with("/request/uid", uid);
+        let response = program.https.send(inject(review.bytes())).await.unwrap();
+        assert_eq!(told(&response)["allowed"], allowed, "{uid}");
+    }
+    let log = program.process.log();
+    assert!(!log.contains("hunter2"), "{log}");
+    let lines: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|line: &Value| !line["uid"].is_null())
+        .collect();
+    let facts = |line: &Value| {
+        ["uid", "outcome", "code", "namespace", "pod", "level"]
+            .map(|key| line[key].as_str().unwrap_or("").to_owned())
+    };
+    let facts: Vec<_> = lines.iter().map(facts).collect();
+    let wanted = [
+        ["injected", "injected", "", "shop", "edge-", "INFO"],
+        ["skipped", "skipped", "DRN008", "shop", "edge-", "INFO"],
+        ["denied", "denied", "DRN020", "shop", "edge-", "INFO"],
+    ];
+    assert_eq!(facts, wanted.map(|line| line.map(str::to_owned)));
+}
+
+#[tokio::test]
+async fn what_it_cannot_serve_with_is_told_at_once() {
+    let authority = Authority::new().unwrap();
+    let (mount, other) = (
+        Mount::new(&authority.leaf().unwrap()).unwrap(),
+        Mount::new(&authority.leaf().unwrap()).unwrap(),
+    );
+    let cert = format!("--tls-cert={}", mount.certificate().display());
+    let key = format!("--tls-key={}", mount.key().display());
+    let other_key = format!("--tls-key={}", other.key().display());
+    let key_name = other.key().display().to_string();
+    for (flags, wanted) in [
+        (vec![], "give one source of a certificate"),
+        (vec![cert.as_str()], "give one source of a certificate"),
+        (
+            vec![&key, "--tls-name=a"],
+            "give one source of a certificate",
+        ),
+        (
+            vec![&cert, &key, "--tls-name=a"],
+            "give one source of a certificate",
+        ),
+        (
+            vec![&cert, &key, "--tls-ca-out=x"],
+            "give one source of a certificate",
+        ),
+        (vec![&cert, &other_key], &key_name),
+        (
+            vec![&cert, &other_key],
+            "does not belong to the certificate",
+        ),
+        (
+            vec!["--tls-cert=/nowhere/x", &key],
+            "cannot read /nowhere/x",
+        ),
+        (
+            vec!["--tls-name=a", "--tls-ca-out=/nowhere/x"],
+            "cannot write /nowhere/x",
+        ),
+        (
+            vec!["--tls-name=a", "--listen=192.0.2.1:1"],
+            "cannot listen on 192.0.2.1:1",
+        ),
+        (
+            vec!["--tls-name=a", "--drain-timeout=1s"],
+            "less than min-drain-duration",
+        ),
+        (
+            vec!["--tls-name=a", "--shutdown-delay=5"],
+            "invalid duration `5`",
+        ),
+    ] {
+        let output = timeout(PATIENCE, serve(&flags).kill_on_drop(true).output()).await;
+        let output = output.expect("it ends").unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{flags:?}");
+        assert!(told.contains(wanted), "{flags:?}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn its_settings_may_come_from_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let ports = [Port::free().unwrap(), Port::free().unwrap()];
+    let [tls, plain] = ports
+        .each_ref()
+        .map(|port| format!("127.0.0.1:{}", port.number()));
+    let authority = Authority::new().unwrap();
+    let mount = Mount::new(&authority.leaf().unwrap()).unwrap();
+    let mut command = Command::new(built::envoy_drainer().unwrap());
+    command
+        .arg("serve")
+        .env("ENVOY_DRAINER_IMAGE", "drainer:from-the-environment")
+        .env("ENVOY_DRAINER_LISTEN", &tls)
+        .env("ENVOY_DRAINER_HEALTH_LISTEN", &plain)
+        .env("ENVOY_DRAINER_TLS_CERT", mount.certificate())
+        .env("ENVOY_DRAINER_TLS_KEY", mount.key());
+    let process = Process::start("envoy-drainer", command, &dir.path().join("log")).unwrap();
+    let https = Https::new(tls.parse().unwrap(), authority.pem()).unwrap();
+    let response = async {
+        loop {
+            assert!(process.is_running(), "it ended");
+            match https.send(inject(review("fine").bytes())).await {
+                Ok(response) => break response,
+                Err(_) => sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let response = timeout(PATIENCE, response).await.expect("it serves");
+    let patch = told(&response)["patch"]
+        .as_str()
+        .map(|patch| STANDARD.decode(patch));
+    let patch = String::from_utf8(patch.unwrap().unwrap()).unwrap();
+    assert!(patch.contains("drainer:from-the-environment"), "{patch}");
+}

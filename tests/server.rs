@@ -1,0 +1,503 @@
+//! The admission server over real sockets and real TLS: what it answers to whom, and that it goes on.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use drainer::AdminAddress;
+use http_body_util::Full;
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::{Value, json};
+use tests::https::inject;
+use tests::webhook::{PATIENCE, Webhook, admit, assert_injected, review, server, told};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::client::TlsStream;
+use webhook::admission::{Answer, NotAReview};
+use webhook::server::{Limits, Server};
+
+/// A time-out that is waited for.
+const SHORT: Duration = Duration::from_secs(1);
+
+const MIB: usize = 1 << 20;
+
+fn closes(response: &Response<Bytes>) -> bool {
+    response
+        .headers()
+        .get("connection")
+        .is_some_and(|value| value == "close")
+}
+
+/// One sentence, as it is read in the API server's log.
+fn assert_sentence(response: &Response<Bytes>) {
+    let text = std::str::from_utf8(response.body()).unwrap();
+    assert!(
+        text.ends_with('\n') && text.lines().count() == 1,
+        "{text:?}"
+    );
+}
+
+/// Sends bytes and returns what comes back until the other side closes.
+async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, bytes: &[u8]) -> String {
+    let asked = async {
+        // The server may have closed before it has read all.
+        let _ = stream.write_all(bytes).await;
+        let _ = stream.flush().await;
+        heard(&mut stream).await
+    };
+    timeout(PATIENCE, asked).await.expect("the server closes")
+}
+
+/// What comes until the other side closes, in whatever way.
+async fn heard(stream: &mut (impl AsyncRead + Unpin)) -> String {
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The head of a request whose body is still to come.
+fn head(more: &str) -> String {
+    format!(
+        "POST /inject HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{more}\r\n\r\n"
+    )
+}
+
+#[tokio::test]
+async fn a_pod_gets_its_drainer_over_verified_tls_and_the_connection_lives_on() {
+    let server = Webhook::start(Limits::default()).await;
+    let mut connection = server.https.connect().await.unwrap();
+    for uid in ["first", "second", "third"] {
+        let response = connection.send(inject(review(uid).bytes())).await.unwrap();
+        assert_injected(&response, uid);
+        assert!(!closes(&response));
+    }
+    let injected = "envoy_drainer_admissions_total{outcome=\"injected\",code=\"\"}";
+    assert_eq!(server.metric(injected).await, Some(3.0));
+    assert_eq!(
+        server.metric("envoy_drainer_requests_in_flight").await,
+        Some(0.0)
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_review_is_a_bad_request_with_a_sentence() {
+    let server = Webhook::start(Limits::default()).await;
+    let mut connection = server.https.connect().await.unwrap();
+    let changed = |pointer, value: Value| review("x").with(pointer, value).bytes();
+    let table: [(&str, Vec<u8>); 10] = [
+        ("nothing", Vec::new()),
+        ("no JSON", b"{".to_vec()),
+        ("no text", vec![0, 159, 146, 150]),
+        ("half a review", review("x").bytes()[..200].to_vec()),
+        ("a list", b"[]".to_vec()),
+        ("wrong kind", changed("/kind", json!("Pod"))),
+        (
+            "wrong version",
+            changed("/apiVersion", json!("admission.k8s.io/v1beta1")),
+        ),
+        ("no request", changed("/request", Value::Null)),
+        ("empty uid", changed("/request/uid", json!(""))),
+        ("no uid", changed("/request/uid", Value::Null)),
+    ];
+    for (what, body) in table {
+        let response = connection.send(inject(body)).await.unwrap();
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{what}");
+        assert_sentence(&response);
+        let fine = connection
+            .send(inject(review("fine").bytes()))
+            .await
+            .unwrap();
+        assert_injected(&fine, "fine");
+    }
+    let refused = "envoy_drainer_requests_refused_total{status=\"400\"}";
+    assert_eq!(server.metric(refused).await, Some(10.0));
+}
+
+#[tokio::test]
+async fn what_is_not_the_creation_of_a_pod_is_allowed_untouched() {
+    let server = Webhook::start(Limits::default()).await;
+    let mut connection = server.https.connect().await.unwrap();
+    for (pointer, value) in [
+        ("/request/operation", json!("PATCH")),
+        ("/request/operation", json!("")),
+        ("/request/operation", json!("DELETE")),
+        ("/request/operation", Value::Null),
+        ("/request/kind/kind", json!("Service")),
+        ("/request/subResource", json!("binding")),
+        ("/request/object", Value::Null),
+    ] {
+        let request = inject(review("x").with(pointer, value).bytes());
+        let response = connection.send(request).await.unwrap();
+        assert_eq!(
+            told(&response),
+            json!({ "uid": "x", "allowed": true }),
+            "{pointer}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn other_paths_methods_and_content_types_are_refused() {
+    let server = Webhook::start(Limits::default()).await;
+    let mut connection = server.https.connect().await.unwrap();
+    let request = |method, path, content_type: Option<&str>| {
+        let builder = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost");
+        let builder = content_type
+            .into_iter()
+            .fold(builder, |b, t| b.header("content-type", t));
+        builder.body(Full::from(review("x").bytes())).unwrap()
+    };
+    let json = Some("application/json");
+    for (method, path, content_type, wanted) in [
+        (Method::POST, "/", json, StatusCode::NOT_FOUND),
+        (Method::POST, "/inject/", json, StatusCode::NOT_FOUND),
+        (Method::GET, "/readyz", json, StatusCode::NOT_FOUND),
+        (Method::GET, "/metrics", json, StatusCode::NOT_FOUND),
+        (Method::GET, "/inject", json, StatusCode::METHOD_NOT_ALLOWED),
+        (Method::PUT, "/inject", json, StatusCode::METHOD_NOT_ALLOWED),
+        (
+            Method::POST,
+            "/inject",
+            None,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ),
+        (
+            Method::POST,
+            "/inject",
+            Some("text/plain"),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ),
+        (
+            Method::POST,
+            "/inject",
+            Some("application/yaml"),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ),
+        (
+            Method::POST,
+            "/inject",
+            Some("application/json; charset=utf-8"),
+            StatusCode::OK,
+        ),
+        (
+            Method::POST,
+            "/inject",
+            Some("Application/JSON"),
+            StatusCode::OK,
+        ),
+        (Method::POST, "/inject?timeout=5s", json, StatusCode::OK),
+    ] {
+        let what = format!("{method} {path} {content_type:?}");
+        let response = connection.send(request(method, path, content_type)).await;
+        assert_eq!(response.unwrap().status(), wanted, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_may_have_seven_mebibytes_and_no_byte_more() {
+    let server = Webhook::start(Limits::default()).await;
+    let padded = |size: usize| {
+        let mut body = review("padded").bytes();
+        body.resize(size, b' ');
+        body
+    };
+    let response = server.https.send(inject(padded(7 * MIB))).await.unwrap();
+    assert_injected(&response, "padded");
+    for size in [7 * MIB + 1, 8 * MIB] {
+        let response = server.https.send(inject(padded(size))).await.unwrap();
+        assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE, "{size}");
+        assert_sentence(&response);
+        server.assert_admits().await;
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_say_its_size_is_bounded_too() {
+    let server = Webhook::start(Limits::default()).await;
+    for (mebibytes, wanted) in [(6, "200 OK"), (8, "413 Payload Too Large")] {
+        let mut request = head("transfer-encoding: chunked\r\nconnection: close").into_bytes();
+        let review = review("chunked").bytes();
+        request.extend(format!("{:x}\r\n", review.len()).bytes());
+        request.extend(review);
+        request.extend(b"\r\n");
+        for _ in 0..mebibytes {
+            request.extend(format!("{MIB:x}\r\n").bytes());
+            request.resize(request.len() + MIB, b' ');
+            request.extend(b"\r\n");
+        }
+        request.extend(b"0\r\n\r\n");
+        let answer = ask(server.https.open().await.unwrap(), &request).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {wanted}\r\n")),
+            "{mebibytes}: {answer}"
+        );
+        server.assert_admits().await;
+    }
+}
+
+#[tokio::test]
+async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
+    let server = Webhook::start(Limits {
+        head: SHORT,
+        body: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let head = head("content-length: 5000").into_bytes();
+    let half_a_body = [head.as_slice(), &review("slow").bytes()].concat();
+    for (sent, wanted) in [
+        (&head[..40], ""),
+        (&head, "HTTP/1.1 408 "),
+        (&half_a_body, "HTTP/1.1 408 "),
+    ] {
+        let started = Instant::now();
+        let mut slow = server.https.open().await.unwrap();
+        slow.write_all(sent).await.unwrap();
+        let both = async { tokio::join!(heard(&mut slow), server.assert_admits()).0 };
+        let answer = timeout(PATIENCE, both).await.expect("the server closes");
+        assert!(answer.starts_with(wanted), "{answer}");
+        assert_eq!(answer.is_empty(), wanted.is_empty(), "{answer}");
+        assert!(started.elapsed() >= SHORT);
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_is_refused() {
+    let server = Webhook::start(Limits::default()).await;
+    let endless = head(&format!("x-long: {}", "x".repeat(MIB)));
+    let answer = ask(server.https.open().await.unwrap(), endless.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    server.assert_admits().await;
+}
+
+#[tokio::test]
+async fn who_speaks_no_tls_is_told_or_dropped() {
+    let server = Webhook::start(Limits {
+        handshake: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let connect = || async { TcpStream::connect(server.address).await.unwrap() };
+
+    let answer = ask(connect().await, head("content-length: 0").as_bytes()).await;
+    assert!(
+        answer.starts_with("HTTP/1.0 400 Bad Request\r\n"),
+        "{answer}"
+    );
+    assert!(answer.ends_with("HTTPS server.\n"), "{answer}");
+    server.assert_admits().await;
+
+    // A TLS record with no handshake in it, a record cut short, and bytes that are nothing.
+    let garbage: [&[u8]; 3] = [
+        b"\x16\x03\x01\x00\x04\xff\xff\xff\xff",
+        b"\x16\x03\x01\x40\x00\x01",
+        &[0; 64],
+    ];
+    for garbage in garbage {
+        let answer = ask(connect().await, garbage).await;
+        assert!(!answer.contains("HTTP"), "{answer}");
+        server.assert_admits().await;
+    }
+
+    let started = Instant::now();
+    let mut silent = connect().await;
+    let heard = timeout(PATIENCE, async {
+        tokio::join!(heard(&mut silent), server.assert_admits()).0
+    });
+    assert_eq!(heard.await.expect("the server closes"), "");
+    assert!(started.elapsed() >= SHORT);
+    assert_eq!(
+        server
+            .metric("envoy_drainer_tls_handshakes_failed_total")
+            .await,
+        Some(5.0)
+    );
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait_for_a_place() {
+    let server = Webhook::start(Limits {
+        connections: 2,
+        ..Limits::default()
+    })
+    .await;
+    let mut first = server.https.connect().await.unwrap();
+    let mut second = server.https.connect().await.unwrap();
+    let https = server.https.clone();
+    let mut third = tokio::spawn(async move { https.send(inject(review("third").bytes())).await });
+    let waited = timeout(SHORT, &mut third).await;
+    assert!(waited.is_err(), "no place yet");
+    for connection in [&mut first, &mut second] {
+        assert_injected(
+            &connection.send(inject(review("x").bytes())).await.unwrap(),
+            "x",
+        );
+    }
+    drop(first);
+    let response = timeout(PATIENCE, third).await.unwrap().unwrap().unwrap();
+    assert_injected(&response, "third");
+    server.plain.get("/healthz").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_old_connection_is_closed_by_its_next_answer_and_never_while_it_is_idle() {
+    let server = Webhook::start(Limits {
+        age: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let mut connection = server.https.connect().await.unwrap();
+    let mut ask = async || connection.send(inject(review("x").bytes())).await.unwrap();
+    assert!(!closes(&ask().await));
+    sleep(SHORT * 3 / 2).await;
+    let last = ask().await;
+    assert_injected(&last, "x");
+    assert!(closes(&last));
+    timeout(PATIENCE, connection.closed()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_in_the_end() {
+    let server = Webhook::start(Limits {
+        head: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let mut connection = server.https.connect().await.unwrap();
+    connection.send(inject(review("x").bytes())).await.unwrap();
+    let started = Instant::now();
+    timeout(PATIENCE, connection.closed()).await.unwrap();
+    assert!(started.elapsed() >= SHORT / 2);
+}
+
+#[tokio::test]
+async fn the_plain_port_serves_the_kubelet_and_prometheus() {
+    let server = Webhook::start(Limits {
+        head: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    for (path, wanted) in [
+        ("/healthz", StatusCode::OK),
+        ("/readyz", StatusCode::OK),
+        ("/inject", StatusCode::NOT_FOUND),
+    ] {
+        let answer = server.plain.get(path).await.unwrap();
+        assert_eq!(answer.status, wanted, "{path}");
+    }
+    let metrics = server.plain.get("/metrics").await.unwrap().body;
+    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+    let AdminAddress::Tcp(address) = server.plain.address() else {
+        unreachable!("it is TCP");
+    };
+    let mut slow = TcpStream::connect(address).await.unwrap();
+    slow.write_all(b"GET /heal").await.unwrap();
+    let heard = timeout(PATIENCE, heard(&mut slow)).await;
+    heard.expect("the server closes");
+}
+
+/// A request whose head and half of whose body were sent, and the half that was not.
+async fn half_sent(server: &Webhook) -> (TlsStream<TcpStream>, Vec<u8>) {
+    let review = review("slow").bytes();
+    let (half, rest) = review.split_at(review.len() / 2);
+    let head = head(&format!("content-length: {}", review.len()));
+    let mut stream = server.https.open().await.unwrap();
+    let sent = [head.as_bytes(), half].concat();
+    stream.write_all(&sent).await.unwrap();
+    let in_flight = async {
+        while server.metric("envoy_drainer_requests_in_flight").await != Some(1.0) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let seen = timeout(PATIENCE, in_flight).await;
+    seen.expect("it is in flight");
+    (stream, rest.to_vec())
+}
+
+#[tokio::test]
+async fn the_end_is_told_first_and_then_waits_for_what_is_in_flight() {
+    let mut server = Webhook::start(Limits {
+        shutdown_delay: SHORT * 3,
+        body: PATIENCE,
+        finish: PATIENCE,
+        ..Limits::default()
+    })
+    .await;
+    let mut busy = server.https.connect().await.unwrap();
+    busy.send(inject(review("x").bytes())).await.unwrap();
+    let mut idle = server.https.connect().await.unwrap();
+    let (mut slow, rest) = half_sent(&server).await;
+
+    // Told to end, it says so and serves on.
+    server.stop();
+    let told =
+        async { while server.plain.get("/readyz").await.unwrap().status == StatusCode::OK {} };
+    timeout(PATIENCE, told).await.expect("it is not ready");
+    assert!(!idle.is_closed());
+    let response = busy.send(inject(review("x").bytes())).await.unwrap();
+    assert_injected(&response, "x");
+    assert!(closes(&response));
+    let late = server.https.send(inject(review("late").bytes())).await;
+    let response = late.unwrap();
+    assert_injected(&response, "late");
+    assert!(closes(&response));
+
+    // After the delay idle connections are closed and new ones refused.
+    timeout(PATIENCE, idle.closed()).await.unwrap();
+    let refused = async { while server.https.open().await.is_ok() {} };
+    timeout(PATIENCE, refused).await.expect("no new connection");
+
+    // What is in flight is answered, and only then does the server end.
+    assert!(!server.ended.is_finished());
+    slow.write_all(&rest).await.unwrap();
+    let answer = timeout(PATIENCE, heard(&mut slow)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let ended = timeout(PATIENCE, &mut server.ended).await;
+    ended.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_end_does_not_wait_for_ever() {
+    let mut server = Webhook::start(Limits {
+        shutdown_delay: Duration::ZERO,
+        body: PATIENCE * 2,
+        finish: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let (mut slow, _) = half_sent(&server).await;
+    let started = Instant::now();
+    server.stop();
+    let ended = timeout(PATIENCE, &mut server.ended).await;
+    ended.unwrap().unwrap();
+    assert!(started.elapsed() >= SHORT);
+    assert_eq!(timeout(PATIENCE, heard(&mut slow)).await.unwrap(), "");
+}
+
+#[tokio::test]
+async fn a_panic_costs_one_answer_and_nothing_else() {
+    fn panics(body: &[u8]) -> Result<Answer, NotAReview> {
+        assert!(!body.starts_with(b"panic"));
+        admit(body)
+    }
+    let (server, authority) = server(Limits::default());
+    let panicking = Server {
+        admit: Box::new(panics),
+        ..server
+    };
+    let server = Webhook::run(panicking, authority).await;
+    let mut connection = server.https.connect().await.unwrap();
+    for _ in 0..3 {
+        let response = connection.send(inject("panic")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_sentence(&response);
+        let fine = connection
+            .send(inject(review("fine").bytes()))
+            .await
+            .unwrap();
+        assert_injected(&fine, "fine");
+    }
+}

@@ -1,0 +1,166 @@
+//! An HTTPS client that verifies the server, as the API server does.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// A client of one server, which it knows as `localhost`.
+#[derive(Debug, Clone)]
+pub struct Https {
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+}
+
+/// One connection, kept alive from request to request and closed when dropped.
+#[derive(Debug)]
+pub struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    driver: JoinHandle<hyper::Result<()>>,
+    certificate: Vec<u8>,
+}
+
+/// `POST /inject` with this body, as the API server sends it.
+#[must_use]
+pub fn inject(body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    Request::post("/inject")
+        .header("host", "localhost")
+        .header("content-type", "application/json")
+        .body(Full::new(body.into()))
+        .expect("constants make a request")
+}
+
+// === impl Https ===
+
+impl Https {
+    /// A client that trusts this authority alone and offers HTTP/1.1 over any TLS.
+    ///
+    /// # Errors
+    /// When the PEM is no certificate.
+    pub fn new(address: SocketAddr, authority: &str) -> Result<Self> {
+        Self::offering(address, authority, rustls::ALL_VERSIONS, &["http/1.1"])
+    }
+
+    /// The same, with these versions of TLS and these protocols.
+    ///
+    /// # Errors
+    /// When the PEM is no certificate, or there is no version.
+    pub fn offering(
+        address: SocketAddr,
+        authority: &str,
+        versions: &[&'static SupportedProtocolVersion],
+        protocols: &[&str],
+    ) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add(
+            CertificateDer::from_pem_slice(authority.as_bytes())
+                .map_err(|error| anyhow!("{error:?}"))?,
+        )?;
+        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(versions)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
+        Ok(Self {
+            address,
+            config: Arc::new(config),
+        })
+    }
+
+    /// Connects and shakes hands; what is sent then is the caller's.
+    ///
+    /// # Errors
+    /// When either fails.
+    pub async fn open(&self) -> io::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
+        TlsConnector::from(Arc::clone(&self.config))
+            .connect(name, stream)
+            .await
+    }
+
+    /// Connects for HTTP.
+    ///
+    /// # Errors
+    /// When the connection or the handshake fails.
+    pub async fn connect(&self) -> Result<Connection> {
+        let stream = self.open().await?;
+        let shown = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .and_then(<[_]>::first);
+        let certificate = shown.context("the server showed no certificate")?.to_vec();
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        Ok(Connection {
+            sender,
+            driver: tokio::spawn(connection),
+            certificate,
+        })
+    }
+
+    /// Sends one request on a connection of its own.
+    ///
+    /// # Errors
+    /// When there is no whole answer; any status is one.
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>> {
+        self.connect().await?.send(request).await
+    }
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// Sends a request and reads the whole answer.
+    ///
+    /// # Errors
+    /// When there is no whole answer; any status is one.
+    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>> {
+        self.sender.ready().await?;
+        let (head, body) = self.sender.send_request(request).await?.into_parts();
+        let body = body.collect().await?.to_bytes();
+        Ok(Response::from_parts(head, body))
+    }
+
+    /// The certificate that the server showed, DER.
+    #[must_use]
+    pub fn certificate(&self) -> &[u8] {
+        &self.certificate
+    }
+
+    /// Whether the server has closed it.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.driver.is_finished()
+    }
+
+    /// Waits until the server has closed it.
+    pub async fn closed(&mut self) {
+        // However it ended.
+        let _ = (&mut self.driver).await;
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}

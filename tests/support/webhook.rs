@@ -1,0 +1,180 @@
+//! An admission server in the test's own process.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::{Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use webhook::admission::{Answer, NotAReview, answer};
+use webhook::certificates::self_made::SelfMade;
+use webhook::certificates::{Serving, wall_clock};
+use webhook::report::Report;
+use webhook::server::{self, Limits, Listeners, MinVersion, Server};
+
+use crate::http::Client;
+use crate::https::{Https, inject};
+use crate::review::{Review, defaults};
+
+/// More than anything takes that a test waits for, on a busy machine too.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running server, which ends when this is dropped.
+#[derive(Debug)]
+pub struct Webhook {
+    /// A client of the TLS port.
+    pub https: Https,
+    /// The TLS port.
+    pub address: SocketAddr,
+    /// A client of the plain port.
+    pub plain: Client,
+    /// The authority of the server's certificate, PEM.
+    pub authority: String,
+    /// Told, the server ends gracefully.
+    pub stop: Option<oneshot::Sender<()>>,
+    /// The server's own task.
+    pub ended: JoinHandle<()>,
+}
+
+/// What a test's server serves with, but for what the test says otherwise.
+///
+/// # Panics
+/// When no certificate can be made.
+#[must_use]
+pub fn server(limits: Limits) -> (Server, String) {
+    let names = vec!["localhost".to_owned()];
+    let (self_made, first) = SelfMade::try_new(names, wall_clock()).expect("localhost is a name");
+    let server = Server {
+        admit: Box::new(admit),
+        serving: Arc::new(Serving::new(first)),
+        tls_min_version: MinVersion::Tls13,
+        limits,
+        report: Arc::new(Report::new()),
+    };
+    (server, self_made.ca_pem().to_owned())
+}
+
+/// The product's admission with the tests' defaults.
+///
+/// # Errors
+/// As [`answer`].
+pub fn admit(body: &[u8]) -> Result<Answer, NotAReview> {
+    answer(body, &defaults())
+}
+
+/// The review of a pod that asks for a drainer and gets one.
+#[must_use]
+pub fn review(uid: &str) -> Review {
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "edge-",
+            "annotations": { "envoy-drainer.dev/inject": "true" },
+        },
+        "spec": {
+            "terminationGracePeriodSeconds": 30,
+            "containers": [{ "name": "envoy", "image": "envoyproxy/envoy:v1.36.2" }],
+        },
+    });
+    Review::of(&pod).with("/request/uid", uid)
+}
+
+/// Reads the `response` of an admission's answer.
+///
+/// # Panics
+/// When it is none.
+#[must_use]
+pub fn told(response: &Response<Bytes>) -> Value {
+    assert_eq!(response.status(), StatusCode::OK, "{:?}", response.body());
+    assert_eq!(response.headers()["content-type"], "application/json");
+    let mut review: Value = serde_json::from_slice(response.body()).expect("JSON");
+    review["response"].take()
+}
+
+/// Asserts that this is the answer to [`review`].
+///
+/// # Panics
+/// When it is not.
+pub fn assert_injected(response: &Response<Bytes>, uid: &str) {
+    let told = told(response);
+    assert_eq!(told["uid"], uid);
+    assert_eq!(told["allowed"], true);
+    assert_eq!(told["patchType"], "JSONPatch");
+}
+
+// === impl Webhook ===
+
+impl Webhook {
+    /// Starts a server with these limits.
+    ///
+    /// # Panics
+    /// When it cannot start.
+    pub async fn start(limits: Limits) -> Self {
+        let (server, authority) = server(limits);
+        Self::run(server, authority).await
+    }
+
+    /// Starts this server, whose certificate is of this authority.
+    ///
+    /// # Panics
+    /// When it cannot start.
+    pub async fn run(server: Server, authority: String) -> Self {
+        let bind = async || TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let (tls, plain) = (bind().await, bind().await);
+        let address = |listener: &TcpListener| listener.local_addr().expect("it is bound");
+        let (tls_address, plain_address) = (address(&tls), address(&plain));
+        let (stop, stopped) = oneshot::channel();
+        let ended = tokio::spawn(server::run(Listeners { tls, plain }, server, async {
+            // A test that is over drops the sender.
+            let _ = stopped.await;
+        }));
+        Self {
+            https: Https::new(tls_address, &authority).expect("the authority is PEM"),
+            address: tls_address,
+            plain: plain_address.into(),
+            authority,
+            stop: Some(stop),
+            ended,
+        }
+    }
+
+    /// Tells the server to end.
+    pub fn stop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+    }
+
+    /// Asserts that the server goes on: it admits a pod on a new connection.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub async fn assert_admits(&self) {
+        let response = timeout(PATIENCE, self.https.send(inject(review("fine").bytes())));
+        let response = response.await.expect("in time").expect("an answer");
+        assert_injected(&response, "fine");
+    }
+
+    /// Reads the metric with this name and labels; `None` where there is none.
+    ///
+    /// # Panics
+    /// When there are no metrics.
+    pub async fn metric(&self, name: &str) -> Option<f64> {
+        let metrics = self.plain.get("/metrics").await.expect("metrics").body;
+        metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+    }
+}
+
+impl Drop for Webhook {
+    fn drop(&mut self) {
+        self.ended.abort();
+    }
+}
