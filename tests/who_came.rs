@@ -318,7 +318,7 @@ async fn sigterm_alone_ends_a_drainer_after_ten_seconds_or_when_envoy_is_silent(
     let table = [
         ("alive", None, 10 * SECOND),
         ("dead", Some(Signal::KILL), SECOND),
-        ("hung", Some(Signal::STOP), 5 * SECOND / 2),
+        ("hung", Some(Signal::STOP), 2 * SECOND),
     ];
     let cases = table.map(|(name, signal, due)| {
         let case = async move {

@@ -15,7 +15,7 @@ use crate::warnings::warnings;
 /// An Envoy that has not answered for so long after the drainer's start is not just starting.
 const START_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often it is then said again.
+/// How often it is then said again, and how often Envoy is asked again for what it refused.
 const REMINDER: Duration = Duration::from_secs(60);
 
 // === impl Drain ===
@@ -33,6 +33,11 @@ impl<E: Envoy> Drain<E> {
         }
         if self.setup.is_none() {
             self.await_setup().await;
+        }
+        // Who refused may have been another than Envoy, which answers by now.
+        while self.marker.is_present() {
+            self.restore_health().await;
+            sleep(REMINDER).await;
         }
         pending().await
     }
