@@ -199,11 +199,7 @@ impl Kind {
                 let request = || http2::request(Arc::clone(&service), Arc::clone(&slots));
                 open_loop(clients, request).await;
             }
-            Self::Stream { session, .. } => {
-                let slots = Arc::new(Slots::new(1));
-                let request = || stream::message(Arc::clone(&service), Arc::clone(&slots), session);
-                open_loop(clients, request).await;
-            }
+            Self::Stream { session, .. } => stream::talk(&service, clients, session).await,
             Self::Idle => http1::idle(&service, clients).await,
         }
     }

@@ -136,14 +136,6 @@ impl Service {
         lock(&self.rotation).terminating(name, Instant::now());
     }
 
-    /// Forgets a pod that has gone, once the lag is over.
-    pub async fn gone(&self, name: &str) {
-        self.terminating(name);
-        let lag = lock(&self.rotation).lag();
-        sleep(lag).await;
-        lock(&self.rotation).remove(name);
-    }
-
     /// Waits until so many pods get connections.
     ///
     /// # Errors
@@ -184,7 +176,7 @@ impl Service {
     /// # Errors
     /// With what the pod answered, and as a refusal when there is no pod.
     pub async fn connect(&self, protocol: Protocol) -> io::Result<Connection> {
-        let next = lock(&self.rotation).next(Instant::now());
+        let next = lock(&self.rotation).next(protocol, Instant::now());
         let refused = |why| io::Error::new(io::ErrorKind::ConnectionRefused, why);
         let (endpoint, counted) = next.ok_or_else(|| refused("no pod is ready"))?;
         let address = match protocol {
