@@ -161,7 +161,8 @@ impl Shop {
         service.add(deleted, probe.clone());
         let stays = endpoint(STAYS, |listener| self.stays.address(listener));
         service.add(stays, probe);
-        service.ready(2, READY).await?;
+        let ready = service.ready(2, READY).await;
+        ready.with_context(|| pod.log(ENVOY).unwrap_or_default())?;
 
         let start = Instant::now();
         let clients = clients().start(&service);
