@@ -1,1 +1,473 @@
+//! Every annotation: what good values do, what is said of bad ones, and of unknown keys.
 
+use serde_json::{Value, json};
+use tests::review::{Review, Told, defaults};
+use webhook::admission::annotations::PREFIX;
+use webhook::admission::{Code, Defaults, OnInvalid, Outcome};
+
+/// A pod that asks for a drainer and has these annotations beside.
+fn pod(annotations: &[(&str, &str)]) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "edge", "annotations": {"envoy-drainer.dev/inject": "true"}},
+        "spec": {
+            "containers": [
+                {
+                    "name": "proxy",
+                    "image": "envoyproxy/envoy:v1.40.0",
+                    "volumeMounts": [{"name": "run", "mountPath": "/run/envoy"}],
+                },
+                {"name": "app", "image": "app"},
+            ],
+            "volumes": [{"name": "run", "emptyDir": {}}],
+        },
+    });
+    for (key, value) in annotations {
+        pod["metadata"]["annotations"][format!("{PREFIX}{key}")] = json!(value);
+    }
+    pod
+}
+
+fn admit(annotations: &[(&str, &str)]) -> Told {
+    Review::of(&pod(annotations)).told(&defaults())
+}
+
+fn warning_defaults() -> Defaults {
+    Defaults {
+        on_invalid: OnInvalid::Warn,
+        ..defaults()
+    }
+}
+
+/// The drainer's container in a patched pod.
+fn drainer(pod: &Value) -> &Value {
+    let lists = ["initContainers", "containers"].map(|list| pod["spec"][list].as_array());
+    let mut containers = lists.into_iter().flatten().flatten();
+    let drainer = containers.find(|container| container["name"] == "envoy-drainer");
+    drainer.expect("the pod has a drainer")
+}
+
+#[test]
+fn a_good_value_reaches_the_drainer() {
+    let table = [
+        ("admin-address", "[::1]:9901", "--admin-address=[::1]:9901"),
+        ("admin-address", "0.0.0.0:1", "--admin-address=127.0.0.1:1"),
+        (
+            "admin-address",
+            "unix:@admin",
+            "--admin-address=unix:@admin",
+        ),
+        (
+            "admin-address",
+            "unix:/run/envoy/a.sock",
+            "--admin-address=unix:/run/envoy/a.sock",
+        ),
+        ("port", "1", "--port=1"),
+        ("port", "65535", "--port=65535"),
+        ("drain-delay", "1m30s", "--drain-delay=1m30s"),
+        ("min-drain-duration", "0", "--min-drain-duration=0s"),
+        ("min-drain-duration", "60s", "--min-drain-duration=1m0s"),
+        ("drain-timeout", "10s", "--drain-timeout=10s"),
+        ("idle-exit", "400ms", "--idle-exit=400ms"),
+        ("idle-exit", "off", "--idle-exit=off"),
+        ("quiet-period", "0s", "--quiet-period=0s"),
+        ("exit-at-connections", "12", "--exit-at-connections=12"),
+        (
+            "ignore-listeners",
+            "probes, 8081",
+            "--ignore-listeners=probes,8081",
+        ),
+    ];
+    for (key, value, arg) in table {
+        let told = admit(&[(key, value)]);
+        assert_eq!(
+            (told.outcome, &told.warnings.len()),
+            (
+                Outcome::Injected,
+                &usize::from(key == "admin-address" && value.contains("unix:/"))
+            ),
+            "{key}: {value}"
+        );
+        let args = drainer(&told.pod)["args"].as_array().unwrap();
+        assert!(args.contains(&json!(arg)), "{key}: {value}: {args:?}");
+    }
+}
+
+#[test]
+fn a_good_value_reaches_the_container() {
+    let table = [
+        (
+            "cpu-request",
+            "0.05",
+            "/resources/requests/cpu",
+            json!("0.05"),
+        ),
+        ("cpu-limit", "1", "/resources/limits/cpu", json!("1")),
+        (
+            "memory-request",
+            "64Mi",
+            "/resources/requests/memory",
+            json!("64Mi"),
+        ),
+        (
+            "memory-limit",
+            "24Mi",
+            "/resources/limits/memory",
+            json!("24Mi"),
+        ),
+        ("native-sidecar", "true", "/restartPolicy", json!("Always")),
+        ("native-sidecar", "auto", "/restartPolicy", json!("Always")),
+    ];
+    for (key, value, pointer, want) in table {
+        let told = admit(&[(key, value)]);
+        assert_eq!(
+            drainer(&told.pod).pointer(pointer),
+            Some(&want),
+            "{key}: {value}"
+        );
+    }
+    let plain = admit(&[("native-sidecar", "false")]);
+    assert_eq!(plain.pod["spec"]["containers"][2], *drainer(&plain.pod));
+    assert_eq!(drainer(&plain.pod).get("restartPolicy"), None);
+}
+
+#[test]
+fn the_named_container_gets_the_hook() {
+    let told = admit(&[("envoy-container", "app"), ("existing-hook", "keep")]);
+    let containers = &told.pod["spec"]["containers"];
+    assert_eq!(containers[0].get("lifecycle"), None);
+    assert_eq!(
+        containers[1]["lifecycle"]["preStop"]["httpGet"]["port"],
+        9902
+    );
+}
+
+const BAD: [(&str, &str, &str); 30] = [
+    (
+        "envoy-container",
+        "",
+        "invalid name ``: the name of a container",
+    ),
+    (
+        "admin-address",
+        "localhost:9901",
+        "invalid admin address `localhost:9901`: write it like 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name",
+    ),
+    ("port", "0", "invalid port `0`: a number from 1 to 65535"),
+    (
+        "port",
+        "http",
+        "invalid port `http`: a number from 1 to 65535",
+    ),
+    (
+        "drain-delay",
+        "5",
+        "invalid duration `5`: write it like 90s, 1m30s or 400ms",
+    ),
+    (
+        "drain-delay",
+        "",
+        "invalid duration ``: write it like 90s, 1m30s or 400ms",
+    ),
+    (
+        "min-drain-duration",
+        "-1s",
+        "invalid duration `-1s`: write it like 90s, 1m30s or 400ms",
+    ),
+    (
+        "drain-timeout",
+        "1 min",
+        "invalid duration `1 min`: write it like 90s, 1m30s or 400ms",
+    ),
+    (
+        "idle-exit",
+        "never",
+        "invalid duration `never`: write it like 7s, 1m30s or 400ms, or off",
+    ),
+    (
+        "quiet-period",
+        "3S",
+        "invalid duration `3S`: write it like 90s, 1m30s or 400ms",
+    ),
+    (
+        "exit-at-connections",
+        "-1",
+        "invalid number `-1`: 0 or more",
+    ),
+    (
+        "exit-at-connections",
+        "1.5",
+        "invalid number `1.5`: 0 or more",
+    ),
+    (
+        "ignore-listeners",
+        "web,,probes",
+        "invalid listener ``: a name or a port",
+    ),
+    (
+        "ignore-listeners",
+        "0",
+        "invalid port `0`: a number from 1 to 65535",
+    ),
+    (
+        "native-sidecar",
+        "yes",
+        "invalid value `yes`: auto, true or false",
+    ),
+    (
+        "native-sidecar",
+        "True",
+        "invalid value `True`: auto, true or false",
+    ),
+    (
+        "existing-hook",
+        "chain",
+        "invalid value `chain`: keep or replace",
+    ),
+    (
+        "cpu-request",
+        "25 m",
+        "invalid quantity `25 m`: write it like 100m, 0.5, 64Mi or 1G",
+    ),
+    ("cpu-request", "0", "invalid quantity `0`: more than 0"),
+    ("cpu-limit", "-1", "invalid quantity `-1`: more than 0"),
+    (
+        "memory-request",
+        "16mb",
+        "invalid quantity `16mb`: write it like 100m, 0.5, 64Mi or 1G",
+    ),
+    (
+        "memory-limit",
+        "lots",
+        "invalid quantity `lots`: write it like 100m, 0.5, 64Mi or 1G",
+    ),
+    (
+        "memory-limit",
+        "23.9Mi",
+        "invalid limit `23.9Mi`: at least 24Mi, which the container runtime itself needs",
+    ),
+    (
+        "memory-limit",
+        "64m",
+        "invalid limit `64m`: at least 24Mi, which the container runtime itself needs",
+    ),
+    (
+        "drain-timeout",
+        "5s",
+        "drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other",
+    ),
+    (
+        "min-drain-duration",
+        "61s",
+        "drain-timeout 1m0s is less than min-drain-duration 1m1s: raise the one or lower the other",
+    ),
+    (
+        "cpu-request",
+        "200m",
+        "cpu-request 200m is more than cpu-limit 100m: lower the one or raise the other",
+    ),
+    (
+        "cpu-limit",
+        "10m",
+        "cpu-request 25m is more than cpu-limit 10m: lower the one or raise the other",
+    ),
+    (
+        "memory-request",
+        "1Gi",
+        "memory-request 1Gi is more than memory-limit 64Mi: lower the one or raise the other",
+    ),
+    (
+        "drain-delay",
+        "\u{7}\n",
+        "invalid duration `\u{7}\n`: write it like 90s, 1m30s or 400ms",
+    ),
+];
+
+#[test]
+fn a_bad_value_is_refused_with_what_would_be_right() {
+    for (key, value, message) in BAD {
+        let told = admit(&[(key, value)]);
+        assert_eq!(
+            (told.allowed, told.outcome),
+            (false, Outcome::Denied),
+            "{key}: {value}"
+        );
+        assert!(told.message.starts_with("DRN020: "), "{}", told.message);
+        assert!(
+            told.message.ends_with(message),
+            "{key}: {value}: {}",
+            told.message
+        );
+        // A value is named with its annotation, values that do not fit together with both of theirs.
+        assert!(told.message.contains(key), "{}", told.message);
+    }
+}
+
+#[test]
+fn with_on_invalid_warn_a_bad_value_is_as_good_as_none() {
+    let without = Review::of(&pod(&[])).told(&warning_defaults());
+    for (key, value, message) in BAD {
+        let mut told = Review::of(&pod(&[(key, value)])).told(&warning_defaults());
+        assert_eq!(
+            (told.allowed, told.outcome),
+            (true, Outcome::Injected),
+            "{key}: {value}"
+        );
+        let [warning] = &told.warnings[..] else {
+            panic!("{:?}", told.warnings)
+        };
+        let message = message.replace(char::is_control, " ");
+        assert!(
+            warning.starts_with("DRN052: ") && warning.ends_with(&message),
+            "{warning}"
+        );
+        let annotations = told.pod["metadata"]["annotations"].as_object_mut().unwrap();
+        annotations.shift_remove(&format!("{PREFIX}{key}"));
+        assert_eq!(told.pod, without.pod, "{key}: {value}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let told = admit(&[
+        ("port", "none"),
+        ("drain-timeout", "1x"),
+        ("memory-limit", "1Mi"),
+        ("envoy-container", "edge"),
+    ]);
+    assert_eq!(
+        told.message.lines().collect::<Vec<_>>(),
+        [
+            "DRN020: `envoy-drainer.dev/port`: invalid port `none`: a number from 1 to 65535",
+            "DRN020: `envoy-drainer.dev/drain-timeout`: invalid duration `1x`: write it like 90s, 1m30s or 400ms",
+            "DRN020: `envoy-drainer.dev/memory-limit`: invalid limit `1Mi`: at least 24Mi, which the container runtime itself needs",
+            "DRN022: `envoy-container: edge` is not among the pod's containers `proxy`, `app`; name a container, or an init container with `restartPolicy: Always`",
+        ]
+    );
+}
+
+#[test]
+fn what_cannot_be_had_and_has_no_default_is_skipped_with_on_invalid_warn() {
+    let table: [(&str, &str, Code); 3] = [
+        ("envoy-container", "edge", Code::NoSuchContainer),
+        (
+            "admin-address",
+            "unix:/tmp/admin.sock",
+            Code::SocketNotMounted,
+        ),
+        ("port", "9901", Code::PortTaken),
+    ];
+    for (key, value, code) in table {
+        let denied = admit(&[(key, value)]);
+        assert_eq!(denied.outcome, Outcome::Denied, "{key}: {value}");
+        assert!(
+            denied.message.starts_with(&code.to_string()),
+            "{}",
+            denied.message
+        );
+        let skipped = Review::of(&pod(&[(key, value)])).told(&warning_defaults());
+        assert_eq!(skipped.outcome, Outcome::Skipped(code), "{key}: {value}");
+        let status = &skipped.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
+        assert_eq!(*status, json!(format!(r#"{{"skipped":"{code}"}}"#)));
+    }
+}
+
+#[test]
+fn a_plain_sidecar_is_refused_in_a_job() {
+    let mut pod = pod(&[("native-sidecar", "false")]);
+    pod["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}]);
+    let told = Review::of(&pod).told(&defaults());
+    assert_eq!(
+        told.message,
+        "DRN020: `envoy-drainer.dev/native-sidecar`: `false` in a Job, which would never complete: auto or true"
+    );
+    let warned = Review::of(&pod).told(&warning_defaults());
+    assert_eq!(drainer(&warned.pod)["restartPolicy"], "Always");
+}
+
+#[test]
+fn an_unknown_key_warns_with_the_nearest_and_never_refuses() {
+    let table = [
+        ("drain-timout", "did you mean `drain-timeout`?"),
+        ("idle_exit", "did you mean `idle-exit`?"),
+        ("ports", "did you mean `port`?"),
+        ("Inject", "did you mean `inject`?"),
+        ("mem-limit", "did you mean `memory-limit`?"),
+        ("envoy-containers", "did you mean `envoy-container`?"),
+        (
+            "wait-for-replacements",
+            "did you mean `wait-for-replacement`?",
+        ),
+        ("image", "unknown annotation `envoy-drainer.dev/image`"),
+        ("", "unknown annotation `envoy-drainer.dev/`"),
+        ("drain-timeout/x", "did you mean `drain-timeout`?"),
+    ];
+    for (key, ending) in table {
+        let told = admit(&[(key, "whatever")]);
+        assert_eq!(told.outcome, Outcome::Injected, "{key}");
+        let [warning] = &told.warnings[..] else {
+            panic!("{key}: {:?}", told.warnings)
+        };
+        assert!(
+            warning.starts_with("DRN050: ") && warning.ends_with(ending),
+            "{key}: {warning}"
+        );
+    }
+}
+
+#[test]
+fn a_key_of_a_later_version_is_told_as_such() {
+    for key in [
+        "extra-lifecycle-hooks",
+        "wait-for-replacement",
+        "envoy-native-sidecar",
+    ] {
+        let told = admit(&[(key, "true")]);
+        assert_eq!(told.outcome, Outcome::Injected, "{key}");
+        let want = format!("DRN051: this version does not support `envoy-drainer.dev/{key}`");
+        assert!(told.warnings[0].starts_with(&want), "{:?}", told.warnings);
+    }
+}
+
+#[test]
+fn only_true_asks() {
+    let asked = |value: &str| {
+        let mut pod = pod(&[]);
+        pod["metadata"]["annotations"]["envoy-drainer.dev/inject"] = json!(value);
+        Review::of(&pod).told(&defaults()).outcome
+    };
+    let table = [
+        ("true", Outcome::Injected),
+        ("enabled", Outcome::Injected),
+        ("false", Outcome::NotAsked),
+        ("disabled", Outcome::NotAsked),
+        ("yes", Outcome::Denied),
+        ("True", Outcome::Denied),
+        ("", Outcome::Denied),
+    ];
+    for (value, outcome) in table {
+        assert_eq!(asked(value), outcome, "{value}");
+    }
+}
+
+#[test]
+fn a_value_too_long_to_repeat_is_not_repeated() {
+    let told = admit(&[("drain-timeout", &"9".repeat(100_000))]);
+    assert_eq!(
+        told.message,
+        "DRN020: `envoy-drainer.dev/drain-timeout`: a value of 100000 bytes: at most 1024"
+    );
+}
+
+#[test]
+fn warnings_are_short_and_not_too_many() {
+    let long = "x".repeat(400);
+    let keys: Vec<String> = (0..40).map(|n| format!("{long}{n}")).collect();
+    let annotations: Vec<_> = keys.iter().map(|key| (key.as_str(), "")).collect();
+    let told = admit(&annotations);
+    assert_eq!(told.warnings.len(), 16);
+    assert!(told.warnings.iter().all(|warning| warning.len() <= 256));
+    assert_eq!(told.warnings[15], "25 more warnings");
+}

@@ -51,6 +51,9 @@ const NOT_YET: [&str; 3] = [
     "envoy-native-sidecar",
 ];
 
+/// A slip of the pen is more like the key than this, of 1; another word less.
+const LIKE: f64 = 0.85;
+
 /// True for the keys of annotations, labels and node selectors that decide something.
 pub(super) fn decides(key: &str) -> bool {
     key.starts_with(PREFIX) || [MIRROR, MANAGED_BY, OS].contains(&key)
@@ -67,10 +70,9 @@ pub(super) fn warning(key: &str) -> Option<Notice> {
     }
     let known = SETTINGS.into_iter().chain(NOT_YET).chain(["inject"]);
     let nearest = known
-        .map(|name| (strsim::osa_distance(key, name), name))
-        // Farther than that it is another word rather than a slip.
-        .filter(|(distance, name)| *distance <= name.len() / 3)
-        .min();
+        .map(|name| (strsim::jaro_winkler(key, name), name))
+        .filter(|(likeness, _)| *likeness > LIKE)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other));
     Some(Code::UnknownKey.about(match nearest {
         Some((_, name)) => format!("unknown annotation `{PREFIX}{key}`: did you mean `{name}`?"),
         None => format!("unknown annotation `{PREFIX}{key}`"),

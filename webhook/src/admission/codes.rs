@@ -217,17 +217,57 @@ impl fmt::Display for Code {
 
 // === impl Notice ===
 
-/// Shows code and detail; `{:#}` adds the remedy, unless the detail itself says what would be right.
+impl Notice {
+    /// What to do about it, unless the detail itself says what would be right.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self.code {
+            Code::BadValue | Code::DefaultUsed | Code::UnknownKey => None,
+            code => Some(code.remedy()),
+        }
+    }
+}
+
+/// Shows code and detail; `{:#}` adds the remedy.
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.detail)?;
-        let says_it = matches!(
-            self.code,
-            Code::BadValue | Code::DefaultUsed | Code::UnknownKey
-        );
-        if f.alternate() && !says_it {
-            write!(f, "; {}", self.code.remedy())?;
+        match self.remedy() {
+            Some(remedy) if f.alternate() => write!(f, "; {remedy}"),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_in_order_and_so_different() {
+        assert!(Code::ALL.is_sorted_by(|one, next| one.to_string() < next.to_string()));
+        assert_eq!(Code::AlreadyInjected.to_string(), "DRN001");
+    }
+
+    #[test]
+    fn every_code_says_what_it_means_and_what_to_do() {
+        for code in Code::ALL {
+            assert!(code.sentence().ends_with('.'), "{code}");
+            assert!(
+                code.remedy().starts_with(char::is_lowercase) && !code.remedy().ends_with('.'),
+                "{code}"
+            );
+            assert!(to_markdown().contains(&format!("| {code} | {} |", code.name())));
+        }
+    }
+
+    #[test]
+    fn a_notice_shows_its_remedy_when_asked() {
+        let notice = Code::ExistingHook.about("container `envoy` has a hook");
+        assert_eq!(notice.to_string(), "DRN008: container `envoy` has a hook");
+        assert_eq!(
+            format!("{notice:#}"),
+            "DRN008: container `envoy` has a hook; remove that hook, or annotate `existing-hook: replace`"
+        );
     }
 }
