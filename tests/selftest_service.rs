@@ -7,7 +7,8 @@ use tests::bootstrap::HEALTH_PATH;
 use tests::envoy::{Envoy, envoy};
 use tests::listener::{Protocol, http};
 use tests::service::{Endpoint, Probe, Service};
-use tokio::time::{Instant, sleep, timeout};
+use tests::until::until;
+use tokio::time::{Instant, sleep};
 
 const LAG: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(200);
@@ -33,14 +34,14 @@ async fn before(envoy: &Envoy) -> Result<Service> {
 }
 
 /// How long it takes until the Service sends, or no longer sends, connections to the pod.
-async fn until(service: &Service, serves: bool) -> Result<Duration> {
+async fn serves(service: &Service, serves: bool) -> Result<Duration> {
     let start = Instant::now();
-    let waiting = async {
-        while service.serves("envoy") != serves {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(Duration::from_secs(10), waiting).await?;
+    until(
+        "a change of the rotation",
+        Duration::from_secs(10),
+        || async { Ok(service.serves("envoy") == serves) },
+    )
+    .await?;
     Ok(start.elapsed())
 }
 
@@ -50,7 +51,7 @@ async fn a_pod_that_is_unready_is_left_after_its_probes_and_the_lag() -> Result<
     let service = before(&envoy).await?;
     let kept = service.connect(Protocol::Http).await?;
     envoy.admin().command("/healthcheck/fail").await?;
-    let took = until(&service, false).await?;
+    let took = serves(&service, false).await?;
     let least = LAG + PERIOD * (FAILURES - 1);
     assert!(took >= least && took < least + LAG, "{took:?}");
 
@@ -63,7 +64,7 @@ async fn a_pod_that_is_unready_is_left_after_its_probes_and_the_lag() -> Result<
     assert_eq!(service.open("envoy"), 0);
 
     envoy.admin().command("/healthcheck/ok").await?;
-    assert!(until(&service, true).await? < PERIOD + LAG / 2);
+    assert!(serves(&service, true).await? < PERIOD + LAG / 2);
     Ok(())
 }
 
@@ -72,7 +73,7 @@ async fn a_hanging_pod_is_unready() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
     let service = before(&envoy).await?;
     envoy.signal(tests::process::Signal::STOP);
-    until(&service, false).await?;
+    serves(&service, false).await?;
     Ok(())
 }
 
@@ -97,7 +98,7 @@ async fn a_deleted_pod_is_left_after_the_lag_where_there_is_another() -> Result<
         failures: FAILURES,
     };
     service.add(other, probe);
-    until(&service, false).await?;
+    serves(&service, false).await?;
     assert_eq!(service.serving(), 1);
     Ok(())
 }

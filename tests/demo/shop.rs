@@ -140,9 +140,11 @@ impl Shop {
     /// Tells who is there, for a person.
     pub(crate) fn traffic(&self) -> String {
         format!(
-            "   Two pods with {} are one Service, which learns a second late that one goes. 340 POSTs a
+            "   Two pods with {} are one Service, which learns {} s late that one goes. {} POSTs a
    second, none sent twice: keep-alive, a connection each, 2 s answers, HTTP/2, a TCP stream, one idle.",
-            self.envoy
+            self.envoy,
+            LAG.as_secs(),
+            clients().rate(),
         )
     }
 

@@ -15,8 +15,9 @@ use tests::http::Client;
 use tests::https::{Https, inject};
 use tests::port::Port;
 use tests::process::Process;
+use tests::until::until;
 use tokio::process::Command;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// The drainer's image, which its program stands in for.
 const IMAGE: &str = "ghcr.io/envoy-drainer/drainer:0.1.0";
@@ -53,17 +54,13 @@ impl Webhook {
             .arg(format!("--image={IMAGE}"));
         let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
         let health = Client::from(health);
-        let ready = async {
-            while process.is_running() {
-                match health.get("/readyz").await {
-                    Ok(answer) if answer.status == 200 => return true,
-                    _ => sleep(Duration::from_millis(20)).await,
-                }
-            }
-            false
-        };
-        let is_ready = timeout(PATIENCE, ready).await.unwrap_or(false);
-        ensure!(is_ready, "the webhook is not ready:\n{}", process.log());
+        until("the webhook is ready", PATIENCE, || async {
+            ensure!(process.is_running(), "it ended as it started");
+            let answer = health.get("/readyz").await;
+            Ok(answer.is_ok_and(|answer| answer.status == 200))
+        })
+        .await
+        .with_context(|| process.log())?;
         Ok(Self {
             https: Https::new(listen, &fs::read_to_string(authority)?)?,
             _process: process,

@@ -120,6 +120,12 @@ impl Load {
         self
     }
 
+    /// All requests a second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.kinds.iter().map(|kind| kind.rate()).sum()
+    }
+
     /// Starts all clients at once.
     #[must_use]
     pub fn start(self, service: &Arc<Service>) -> Running {

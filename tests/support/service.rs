@@ -12,14 +12,15 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use k8s_openapi::api::core::v1 as k8s;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::http::Client;
 use crate::listener::Protocol;
+use crate::until::until;
 use rotation::Rotation;
 
 /// How long a client waits for a connection.
@@ -141,14 +142,10 @@ impl Service {
     /// # Errors
     /// When they do not within `limit`.
     pub async fn ready(&self, pods: usize, limit: Duration) -> Result<()> {
-        let ready = async {
-            while self.serving() < pods {
-                sleep(Duration::from_millis(10)).await;
-            }
-        };
-        timeout(limit, ready)
-            .await
-            .map_err(|_| anyhow!("{} of {pods} pods are ready", self.serving()))
+        until(&format!("{pods} pods are ready"), limit, || async {
+            Ok(self.serving() >= pods)
+        })
+        .await
     }
 
     /// How many pods get connections now.
