@@ -289,11 +289,6 @@ async fn a_marker_stays_through_every_fault_until_envoy_has_heard() -> Result<()
             sleep(2 * SECOND).await;
             assert!(drainer.has_marked());
             fake.set(Mood::Well).await?;
-<<<<<<< HEAD
-=======
-            sleep(6 * SECOND).await;
-            assert!(fake.is_live(), "{:?}", fake.calls("/").len());
->>>>>>> harness
             until("health is restored", 6 * SECOND, || async {
                 Ok(fake.is_live())
             })
