@@ -14,6 +14,7 @@
 
 mod admin;
 pub mod annotations;
+mod answer;
 mod clash;
 pub mod codes;
 mod container;
@@ -34,6 +35,7 @@ mod token;
 mod view;
 
 pub use admin::{Admin, AdminFoundBy};
+pub use answer::{About, Answer, Outcome, answer};
 pub use codes::{Code, Effect, Notice};
 pub use container::NAME as CONTAINER_NAME;
 pub use defaults::{Defaults, OnInvalid, Resources};
@@ -41,7 +43,7 @@ pub use envoy::{Envoy, FoundBy, List, Place};
 pub use mutate::{Facts, Verdict, mutate};
 pub use plan::{DrainPlan, Grace, Sidecar};
 pub use quantity::{InvalidQuantity, Quantity};
-pub use review::{About, Answer, NotAReview, Outcome, answer};
+pub use review::NotAReview;
 pub use settings::{ExistingHook, NativeSidecar, Setting, Settings, Share, Source};
 pub use token::token;
 pub use view::PodView;

@@ -6,7 +6,7 @@ use super::container;
 use super::defaults::Defaults;
 use super::mutate::Facts;
 use super::status;
-use super::view::PodView;
+use super::view::{Container, PodView};
 
 /// The container by which Envoy Gateway and Contour drain their Envoys.
 const SHUTDOWN_MANAGER: &str = "shutdown-manager";
@@ -14,11 +14,7 @@ const SHUTDOWN_MANAGER: &str = "shutdown-manager";
 /// Tells why a pod that asks is left alone, if it is.
 pub(super) fn skip(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) -> Option<Notice> {
     let namespace = facts.namespace.or_else(|| pod.namespace());
-    let has_status = || {
-        pod.annotation(STATUS)
-            .is_some_and(status::tells_of_injection)
-    };
-    if pod.all_containers().any(|c| c.name() == container::NAME) || has_status() {
+    if pod.all_containers().any(|c| c.name() == container::NAME) {
         return Some(Code::AlreadyInjected.about("the pod has a drainer already"));
     }
     if namespace == Some("kube-system") {
@@ -37,21 +33,120 @@ pub(super) fn skip(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) ->
     if pod.annotation(MIRROR).is_some() {
         return Some(Code::MirrorPod.about("the pod mirrors a static pod"));
     }
+    let status = pod.annotation(STATUS);
+    if status.is_some_and(status::tells_of_injection) {
+        let detail = format!("`{STATUS}` says that the pod has a drainer, but it has none");
+        return Some(Code::StatusAlone.about(detail));
+    }
     own_drainer(pod)
 }
 
 /// A drainer that came with the pod. Both products call it the same; the label tells them apart.
 fn own_drainer(pod: &PodView<'_>) -> Option<Notice> {
-    let (_, _) = pod.staying().find(|(_, c)| c.name() == SHUTDOWN_MANAGER)?;
+    let is_manager = |container: &Container<'_>| container.name() == SHUTDOWN_MANAGER;
+    pod.staying().find(|(_, container)| is_manager(container))?;
     if pod.label(MANAGED_BY) == Some("envoy-gateway") {
-        return Some(
-            Code::EnvoyGatewayPod
-                .about("Envoy Gateway's pods have a drainer of their own, `shutdown-manager`"),
-        );
+        let detail = "Envoy Gateway's pods have a drainer of their own, `shutdown-manager`";
+        return Some(Code::EnvoyGatewayPod.about(detail));
     }
-    let hooked =
-        |name, c: &super::view::Container<'_>| name != SHUTDOWN_MANAGER && c.pre_stop().is_some();
-    pod.staying().any(|(_, c)| hooked(c.name(), c)).then(|| {
-        Code::ContourPod.about("Contour's pods have a drainer of their own, `shutdown-manager`")
-    })
+    let mut others = pod
+        .staying()
+        .filter(|(_, container)| !is_manager(container));
+    others.find(|(_, container)| container.pre_stop().is_some())?;
+    let detail = "Contour's pods have a drainer of their own, `shutdown-manager`";
+    Some(Code::ContourPod.about(detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::admission::token;
+
+    fn skipped(pod: &Value, namespace: Option<&str>) -> Option<Code> {
+        let pod = pod.to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        let facts = Facts {
+            namespace,
+            in_job: false,
+            token: token(b""),
+        };
+        skip(&pod, &facts, &Defaults::new("", "drainers")).map(|notice| notice.code)
+    }
+
+    #[test]
+    fn a_pod_is_left_alone_for_what_it_is() {
+        let status = |status: &str| json!({"metadata": {"annotations": {STATUS: status}}});
+        let hooked = json!({"name": "envoy", "lifecycle": {"preStop": {}}});
+        let manager = json!({"name": "shutdown-manager", "lifecycle": {"preStop": {}}});
+        let table = [
+            (json!({}), None),
+            (
+                json!({"spec": {"containers": [{"name": "envoy-drainer"}]}}),
+                Some(Code::AlreadyInjected),
+            ),
+            (
+                json!({"spec": {"initContainers": [{"name": "envoy-drainer"}]}}),
+                Some(Code::AlreadyInjected),
+            ),
+            (
+                status(r#"{"version":"0.1.0","sidecar":"native"}"#),
+                Some(Code::StatusAlone),
+            ),
+            (status("by hand"), Some(Code::StatusAlone)),
+            (status(r#"{"skipped":"DRN009"}"#), None),
+            (
+                json!({"spec": {"os": {"name": "windows"}}}),
+                Some(Code::WindowsPod),
+            ),
+            (
+                json!({"spec": {"nodeSelector": {"kubernetes.io/os": "windows"}}}),
+                Some(Code::WindowsPod),
+            ),
+            (
+                json!({"spec": {"os": {"name": "linux"}, "nodeSelector": {"kubernetes.io/os": "linux"}}}),
+                None,
+            ),
+            (
+                json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": ""}}}),
+                Some(Code::MirrorPod),
+            ),
+            (
+                json!({"metadata": {"labels": {MANAGED_BY: "envoy-gateway"}}, "spec": {"containers": [manager]}}),
+                Some(Code::EnvoyGatewayPod),
+            ),
+            (
+                json!({"metadata": {"labels": {MANAGED_BY: "envoy-gateway"}}, "spec": {"containers": [hooked]}}),
+                None,
+            ),
+            (
+                json!({"spec": {"containers": [manager, hooked]}}),
+                Some(Code::ContourPod),
+            ),
+            (
+                json!({"spec": {"containers": [manager, {"name": "envoy"}]}}),
+                None,
+            ),
+            (json!({"spec": {"containers": [hooked]}}), None),
+        ];
+        for (pod, code) in table {
+            assert_eq!(skipped(&pod, Some("shop")), code, "{pod}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_left_alone_for_where_it_is() {
+        let table = [
+            (Some("kube-system"), None, Some(Code::SystemNamespace)),
+            (Some("drainers"), None, Some(Code::ReleaseNamespace)),
+            (None, Some("drainers"), Some(Code::ReleaseNamespace)),
+            (Some("shop"), Some("kube-system"), None),
+            (None, None, None),
+        ];
+        for (known, in_manifest, code) in table {
+            let pod = json!({"metadata": {"namespace": in_manifest}});
+            assert_eq!(skipped(&pod, known), code, "{known:?} {in_manifest:?}");
+        }
+    }
 }

@@ -70,7 +70,7 @@ pub(super) fn find<'p, 'a>(
             .ok_or_else(|| {
                 let there = listed(pod.staying().map(|(_, container)| container.name()));
                 Code::NoSuchContainer.about(format!(
-                    "`envoy-container: {name}` is not among the pod's containers {there}"
+                    "`envoy-container: {name}` is not among the pod's containers: {there}"
                 ))
             });
     }
@@ -91,7 +91,7 @@ pub(super) fn find<'p, 'a>(
         ([], _) => {
             let there = listed(candidates.iter().map(|(_, container)| container.name()));
             Err(Code::NoEnvoy.about(format!(
-                "none of the containers {there} is known as an Envoy"
+                "no Envoy is known among the pod's containers: {there}"
             )))
         }
         (several, _) => {
@@ -112,7 +112,10 @@ fn has_envoy_image(container: &Container<'_>) -> bool {
 
 fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
     let quoted: Vec<_> = names.map(|name| format!("`{name}`")).collect();
-    quoted.join(", ")
+    match &quoted[..] {
+        [] => "none".to_owned(),
+        quoted => quoted.join(", "),
+    }
 }
 
 // === impl List ===
@@ -138,5 +141,141 @@ impl fmt::Display for FoundBy {
             Self::Image => "the only one whose image is called `envoy…`",
             Self::OnlyContainer => "the only container",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn found(spec: &Value, named: Option<&str>) -> Result<(String, FoundBy), Notice> {
+        let pod = json!({ "spec": spec }).to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        find(&pod, named).map(|(envoy, container)| {
+            assert_eq!(container.name(), envoy.name);
+            assert_eq!(pod.container(envoy.place).unwrap().name(), envoy.name);
+            (envoy.name, envoy.found)
+        })
+    }
+
+    /// Containers as `name=image`; those with `+` before the name are native sidecars, those with
+    /// `-` init containers.
+    fn spec(containers: &str) -> Value {
+        let mut spec = json!({"containers": [], "initContainers": []});
+        for container in containers.split_whitespace() {
+            let (name, image) = container
+                .split_once('=')
+                .unwrap_or((container, "example/x"));
+            let (list, policy) = match &name[..1] {
+                "+" => ("initContainers", json!("Always")),
+                "-" => ("initContainers", json!(null)),
+                _ => ("containers", json!(null)),
+            };
+            let name = name.trim_start_matches(['+', '-']);
+            let container = json!({"name": name, "image": image, "restartPolicy": policy});
+            spec[list].as_array_mut().unwrap().push(container);
+        }
+        spec
+    }
+
+    #[test]
+    fn the_more_a_container_says_the_sooner_it_is_taken() {
+        let table = [
+            ("app envoy", None, "envoy", FoundBy::Name),
+            ("app +envoy", None, "envoy", FoundBy::Name),
+            ("proxy=envoy:v1 envoy=x", None, "envoy", FoundBy::Name),
+            (
+                "app proxy=envoyproxy/envoy:v1.36",
+                None,
+                "proxy",
+                FoundBy::Image,
+            ),
+            ("app +proxy=envoy", None, "proxy", FoundBy::Image),
+            (
+                "app p=r.example:5000/a/envoy-distroless@sha256:0",
+                None,
+                "p",
+                FoundBy::Image,
+            ),
+            ("app -init=envoy p=envoy", None, "p", FoundBy::Image),
+            ("proxy", None, "proxy", FoundBy::OnlyContainer),
+            ("-init proxy", None, "proxy", FoundBy::OnlyContainer),
+            (
+                "app +istio-proxy=istio/proxyv2",
+                None,
+                "app",
+                FoundBy::OnlyContainer,
+            ),
+            ("app istio-proxy=envoy p=envoy", None, "p", FoundBy::Image),
+            ("app envoy", Some("app"), "app", FoundBy::Annotation),
+            (
+                "app +istio-proxy",
+                Some("istio-proxy"),
+                "istio-proxy",
+                FoundBy::Annotation,
+            ),
+        ];
+        for (containers, named, name, by) in table {
+            let want = Ok((name.to_owned(), by));
+            assert_eq!(
+                found(&spec(containers), named),
+                want,
+                "{containers} {named:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn who_cannot_be_told_apart_is_named() {
+        let table = [
+            (
+                "",
+                None,
+                Code::NoEnvoy,
+                "no Envoy is known among the pod's containers: none",
+            ),
+            (
+                "a b",
+                None,
+                Code::NoEnvoy,
+                "no Envoy is known among the pod's containers: `a`, `b`",
+            ),
+            (
+                "a +b",
+                None,
+                Code::NoEnvoy,
+                "no Envoy is known among the pod's containers: `a`, `b`",
+            ),
+            (
+                "a -envoy b=my-envoy",
+                None,
+                Code::NoEnvoy,
+                "no Envoy is known among the pod's containers: `a`, `b`",
+            ),
+            (
+                "a=envoy +b=x/envoy:1 c",
+                None,
+                Code::SeveralEnvoys,
+                "the containers `a`, `b` may each be the Envoy",
+            ),
+            (
+                "a -b",
+                Some("b"),
+                Code::NoSuchContainer,
+                "`envoy-container: b` is not among the pod's containers: `a`",
+            ),
+        ];
+        for (containers, named, code, detail) in table {
+            assert_eq!(
+                found(&spec(containers), named),
+                Err(code.about(detail)),
+                "{containers}"
+            );
+        }
+        let nothing =
+            Err(Code::NoEnvoy.about("no Envoy is known among the pod's containers: none"));
+        assert_eq!(found(&Value::Null, None), nothing);
     }
 }

@@ -83,32 +83,27 @@ impl DrainPlan {
         defaults: &Defaults,
         warnings: &mut Vec<Notice>,
     ) -> Result<Self, Vec<Notice>> {
-        let named = settings.envoy_container.value.as_deref();
-        let sidecar = Sidecar::of(settings.native_sidecar.value, facts.in_job, defaults);
-        let (envoy, container) = match (envoy::find(pod, named), &sidecar) {
-            (Ok(found), _) => found,
-            (Err(obstacle), Ok(_)) => return Err(vec![obstacle]),
-            (Err(obstacle), Err(other)) => return Err(vec![obstacle, other.clone()]),
-        };
-        let told = settings.admin_address.value.as_ref();
-        let admin = admin::find(container, told, defaults, warnings);
-        let access = Access::to(&admin.address, container, pod, warnings);
-        let replaced_hook = container.pre_stop().map(ToOwned::to_owned);
-        let kept = replaced_hook.is_some() && settings.existing_hook.value == ExistingHook::Keep;
         let mut obstacles = Vec::new();
-        if kept {
+        let named = settings.envoy_container.value.as_deref();
+        let found = envoy::find(pod, named).map_err(|obstacle| obstacles.push(obstacle));
+        let form = Sidecar::of(settings.native_sidecar.value, facts.in_job, defaults);
+        let sidecar = form.map_err(|obstacle| obstacles.push(obstacle));
+        obstacles.extend(clash::volume(pod));
+        let Ok((envoy, container)) = found else {
+            return Err(obstacles);
+        };
+        let replaced_hook = container.pre_stop().map(ToOwned::to_owned);
+        if replaced_hook.is_some() && settings.existing_hook.value == ExistingHook::Keep {
             let detail = format!("container `{}` has a preStop hook already", envoy.name);
             obstacles.push(Code::ExistingHook.about(detail));
         }
+        let told = settings.admin_address.value.as_ref();
+        let admin = admin::find(container, told, defaults, warnings);
+        let access = Access::to(&admin.address, container, pod, warnings)
+            .map_err(|obstacle| obstacles.push(obstacle));
         obstacles.extend(clash::port(pod, settings.port.value, &admin.address));
-        obstacles.extend(clash::volume(pod));
-        let (sidecar, access) = match (sidecar, access) {
-            (Ok(sidecar), Ok(access)) if obstacles.is_empty() => (sidecar, access),
-            (sidecar, access) => {
-                obstacles.extend(sidecar.err());
-                obstacles.extend(access.err());
-                return Err(obstacles);
-            }
+        let (Ok(sidecar), Ok(access), true) = (sidecar, access, obstacles.is_empty()) else {
+            return Err(obstacles);
         };
         let drainer = Config {
             port: settings.port.value,
@@ -174,7 +169,7 @@ impl Grace {
         warnings: &mut Vec<Notice>,
     ) -> Self {
         let needed = timing.deadline().saturating_add(margin);
-        let needed = needed.as_secs() + u64::from(needed.subsec_nanos() > 0);
+        let needed = needed.as_nanos().div_ceil(1_000_000_000);
         let needed = i64::try_from(needed).unwrap_or(i64::MAX);
         if needed > AUTOSCALER_PATIENCE {
             warnings.push(Code::LongGrace.about(format!(
@@ -185,6 +180,95 @@ impl Grace {
         Self {
             from,
             to: from.max(needed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use drainer::Durations;
+
+    use super::*;
+
+    #[test]
+    fn the_grace_is_raised_to_what_the_end_may_take_and_never_lowered() {
+        let table = [
+            (None, 0, 60_000, 30, 75),
+            (Some(0), 0, 60_000, 0, 75),
+            (Some(75), 0, 60_000, 75, 75),
+            (Some(76), 0, 60_000, 76, 76),
+            (Some(30), 1, 60_000, 30, 76),
+            (Some(30), 5_000, 10_000, 30, 30),
+            (Some(-1), 0, 10_000, -1, 25),
+            (Some(i64::MAX), 0, 60_000, i64::MAX, i64::MAX),
+        ];
+        for (present, delay, timeout, from, to) in table {
+            let timing = Timing::try_new(Durations {
+                drain_delay: Duration::from_millis(delay),
+                drain_timeout: Duration::from_millis(timeout),
+                ..Durations::default()
+            });
+            let mut warnings = Vec::new();
+            let grace = Grace::of(
+                present,
+                &timing.unwrap(),
+                Duration::from_secs(15),
+                &mut warnings,
+            );
+            assert_eq!(
+                (grace, warnings),
+                (Grace { from, to }, vec![]),
+                "{present:?} {delay} {timeout}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_grace_that_we_make_longer_than_the_autoscaler_waits_is_a_warning() {
+        for (timeout, warned) in [(585, false), (586, true), (u64::MAX, true)] {
+            let timing = Timing::try_new(Durations {
+                drain_timeout: Duration::from_secs(timeout),
+                ..Durations::default()
+            });
+            let mut warnings = Vec::new();
+            let margin = Duration::from_secs(15);
+            let grace = Grace::of(None, &timing.unwrap(), margin, &mut warnings);
+            assert!(grace.to >= 600);
+            assert_eq!(
+                warnings.len(),
+                usize::from(warned),
+                "{timeout}: {warnings:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_form_is_what_was_asked_for_or_else_the_installations() {
+        let table = [
+            (NativeSidecar::True, true, true, Ok(Sidecar::Native)),
+            (NativeSidecar::True, false, true, Ok(Sidecar::Native)),
+            (NativeSidecar::False, true, false, Ok(Sidecar::Plain)),
+            (NativeSidecar::Auto, true, true, Ok(Sidecar::Native)),
+            (NativeSidecar::Auto, true, false, Ok(Sidecar::Native)),
+            (NativeSidecar::Auto, false, false, Ok(Sidecar::Plain)),
+            (
+                NativeSidecar::Auto,
+                false,
+                true,
+                Err(Code::PlainSidecarInJob),
+            ),
+        ];
+        for (asked, native_sidecar, in_job, want) in table {
+            let defaults = Defaults {
+                native_sidecar,
+                ..Defaults::new("", "")
+            };
+            let sidecar = Sidecar::of(asked, in_job, &defaults);
+            assert_eq!(
+                sidecar.map_err(|notice| notice.code),
+                want,
+                "{asked:?} {native_sidecar} {in_job}"
+            );
         }
     }
 }

@@ -1,70 +1,21 @@
-//! The AdmissionReview: read from the request's bytes, and answered.
+//! The AdmissionReview that the API server sends, read from the request's bytes.
+//! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>
 
-use std::panic::{self, AssertUnwindSafe};
-
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use json_patch::Patch;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 
-use super::codes::{Code, Notice};
-use super::defaults::Defaults;
-use super::mutate::{Facts, Verdict, mutate};
+use super::mutate::Facts;
 use super::token::token;
 use super::view::{PodView, Text};
 
-/// The answer to one AdmissionReview.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// The AdmissionReview to send back, as JSON.
-    pub body: Vec<u8>,
-    /// What the request was about.
-    pub about: About,
-    /// What became of it.
-    pub outcome: Outcome,
-    /// Every reason and every warning in the answer.
-    pub notices: Vec<Notice>,
-}
-
-/// What a request was about, for logs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
-    /// The request's uid.
-    pub uid: String,
-    /// The namespace; empty for what has none.
-    pub namespace: String,
-    /// The pod's name, or its `generateName` while it has none.
-    pub pod: String,
-    /// Nothing will be stored, so nothing may be reported as if it had been.
-    pub dry_run: bool,
-}
-
-/// What became of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The pod gets a drainer.
-    Injected,
-    /// The pod asked and gets none.
-    Skipped(Code),
-    /// The pod is refused; the notices say why.
-    Denied,
-    /// The pod does not ask for a drainer.
-    NotAsked,
-    /// This is not the creation of a pod.
-    NotOurs,
-    /// We could not do our work; the pod is admitted as it is.
-    Failed(Code),
-}
-
 /// Why bytes are not a request that can be answered.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAReview {
     /// The bytes are no JSON, or not of an AdmissionReview's shape.
     #[error("the body is not an AdmissionReview: {0}")]
     Garbage(String),
     /// The JSON is something else.
-    #[error("the body is a `{kind}` of `{api_version}`: want an AdmissionReview of {API_VERSION}")]
+    #[error("the body is a `{kind}` of `{api_version}`: want an `{KIND}` of `{API_VERSION}`")]
     OtherKind {
         /// Its `apiVersion`.
         api_version: String,
@@ -74,33 +25,34 @@ pub enum NotAReview {
     /// There is no request in the review.
     #[error("the AdmissionReview has no request")]
     NoRequest,
-    /// The API server takes an answer without its uid for a failure.
+    /// The request has no uid, without which the API server takes an answer for a failure.
     #[error("the request has no uid")]
     NoUid,
 }
 
-const API_VERSION: &str = "admission.k8s.io/v1";
-const KIND: &str = "AdmissionReview";
+pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
+pub(super) const KIND: &str = "AdmissionReview";
 
-/// In bytes. The API server cuts longer warnings.
-/// <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response>
-const LONGEST_WARNING: usize = 256;
-
-/// More than a person reads, and than the API server passes on in all.
-const MOST_WARNINGS: usize = 16;
-
-/// A review, read as far as the object could be.
-struct Review<'a> {
-    uid: Text<'a>,
-    namespace: Option<Text<'a>>,
-    name: Option<Text<'a>>,
-    dry_run: bool,
-    object: Object<'a>,
+/// A review, read as far as its object could be.
+pub(super) struct Review<'a> {
+    pub uid: Text<'a>,
+    pub namespace: Option<Text<'a>>,
+    pub name: Option<Text<'a>>,
+    pub dry_run: bool,
+    pub object: Object<'a>,
 }
 
-enum Object<'a> {
+/// What a review is about.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and it is hardly moved"
+)]
+pub(super) enum Object<'a> {
+    /// A pod that is to be created.
     NewPod(PodView<'a>),
+    /// A pod that is to be created and is not as we know pods.
     UnreadPod(serde_json::Error),
+    /// Anything else.
     Other,
 }
 
@@ -144,76 +96,22 @@ struct GroupVersionKind<'a> {
     kind: Option<Text<'a>>,
 }
 
-/// Our own, since kube's writes the patch as an array of numbers.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ReviewAnswer<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    response: Response<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Response<'a> {
-    uid: &'a str,
-    allowed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch_type: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct Status {
-    code: u16,
-    reason: &'static str,
-    message: String,
-}
-
-/// Answers an AdmissionReview. Whatever goes wrong on our side, the pod is admitted as it is.
-///
-/// # Errors
-/// If the bytes hold no request to answer, which is the caller's mistake.
-pub fn answer(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
-    let review = Review::decode(body)?;
-    Ok(match &review.object {
-        Object::Other => review.allow(Outcome::NotOurs, None, Vec::new()),
-        Object::UnreadPod(error) => {
-            let notice = Code::PodNotRead.about(format!(
-                "the pod could not be read, so it gets no drainer: {error}"
-            ));
-            review.allow(Outcome::Failed(Code::PodNotRead), None, vec![notice])
-        }
-        Object::NewPod(pod) => match guarded(|| mutate(pod, &review.facts(), defaults)) {
-            Ok(verdict) => review.tell(verdict),
-            Err(notice) => review.allow(Outcome::Failed(notice.code), None, vec![notice]),
-        },
-    })
-}
-
-/// Turns a bug of ours into a notice; the panic's hook has told where it was.
-fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Notice> {
-    panic::catch_unwind(AssertUnwindSafe(work))
-        .map_err(|_| Code::InternalError.about("the webhook failed, so the pod gets no drainer"))
-}
-
 // === impl Review ===
 
 impl<'a> Review<'a> {
-    fn decode(body: &'a [u8]) -> Result<Self, NotAReview> {
-        let body =
-            std::str::from_utf8(body).map_err(|error| NotAReview::Garbage(error.to_string()))?;
+    /// Reads a review.
+    ///
+    /// # Errors
+    /// If the bytes hold none that could be answered.
+    pub(super) fn decode(body: &'a [u8]) -> Result<Self, NotAReview> {
+        let garbage = |error: &dyn ToString| NotAReview::Garbage(error.to_string());
+        let body = std::str::from_utf8(body).map_err(|error| garbage(&error))?;
         match serde_json::from_str::<Envelope<'_, PodView<'_>>>(body) {
             Ok(envelope) => Self::of(envelope, |pod| pod.map_or(Object::Other, Object::NewPod)),
-            // Read once more without the object: if that goes well, only the object was to blame.
+            // Once more without the object: if that goes well, it alone was to blame.
             Err(unread) => match serde_json::from_str::<Envelope<'_, IgnoredAny>>(body) {
                 Ok(envelope) => Self::of(envelope, |_| Object::UnreadPod(unread)),
-                Err(error) => Err(NotAReview::Garbage(error.to_string())),
+                Err(error) => Err(garbage(&error)),
             },
         }
     }
@@ -222,30 +120,31 @@ impl<'a> Review<'a> {
         envelope: Envelope<'a, O>,
         object: impl FnOnce(Option<O>) -> Object<'a>,
     ) -> Result<Self, NotAReview> {
-        let text = |text: &Option<Text<'_>>| text.as_deref().unwrap_or_default().to_owned();
-        let (api_version, kind) = (text(&envelope.api_version), text(&envelope.kind));
-        if api_version != API_VERSION || kind != KIND {
-            return Err(NotAReview::OtherKind { api_version, kind });
+        let [api_version, kind] =
+            [&envelope.api_version, &envelope.kind].map(|text| text.as_deref().unwrap_or_default());
+        if (api_version, kind) != (API_VERSION, KIND) {
+            return Err(NotAReview::OtherKind {
+                api_version: api_version.to_owned(),
+                kind: kind.to_owned(),
+            });
         }
         let request = envelope.request.ok_or(NotAReview::NoRequest)?;
-        let object = if request.creates_a_pod() {
-            object(request.object)
-        } else {
-            Object::Other
+        let object = match request.creates_a_pod() {
+            true => object(request.object),
+            false => Object::Other,
         };
+        let uid = request.uid.filter(|uid| !uid.is_empty());
         Ok(Self {
-            uid: request
-                .uid
-                .filter(|uid| !uid.is_empty())
-                .ok_or(NotAReview::NoUid)?,
+            uid: uid.ok_or(NotAReview::NoUid)?,
             namespace: request.namespace,
             name: request.name,
-            dry_run: request.dry_run.unwrap_or(false),
+            dry_run: request.dry_run == Some(true),
             object,
         })
     }
 
-    fn facts(&self) -> Facts<'_> {
+    /// What the review tells of the pod beside its manifest.
+    pub(super) fn facts(&self) -> Facts<'_> {
         Facts {
             namespace: self.namespace.as_deref(),
             in_job: false,
@@ -253,82 +152,14 @@ impl<'a> Review<'a> {
         }
     }
 
-    fn tell(&self, verdict: Verdict) -> Answer {
-        match verdict {
-            Verdict::NotAsked => self.allow(Outcome::NotAsked, None, Vec::new()),
-            Verdict::Inject {
-                patch, warnings, ..
-            } => self.allow(Outcome::Injected, Some(patch), warnings),
-            Verdict::Skip {
-                reason,
-                patch,
-                mut warnings,
-            } => {
-                let outcome = Outcome::Skipped(reason.code);
-                warnings.insert(0, reason);
-                self.allow(outcome, Some(patch), warnings)
-            }
-            Verdict::Deny { reasons, warnings } => self.deny(reasons, warnings),
-        }
-    }
-
-    fn allow(&self, outcome: Outcome, patch: Option<Patch>, notices: Vec<Notice>) -> Answer {
-        let patch = patch.filter(|patch| !patch.0.is_empty()).map(|patch| {
-            let json = serde_json::to_vec(&patch).expect("a patch holds nothing but JSON");
-            STANDARD.encode(json)
-        });
-        let response = Response {
-            uid: &self.uid,
-            allowed: true,
-            status: None,
-            patch_type: patch.is_some().then_some("JSONPatch"),
-            patch,
-            warnings: warnings(&notices),
-        };
-        self.answer(response, outcome, notices)
-    }
-
-    fn deny(&self, reasons: Vec<Notice>, mut notices: Vec<Notice>) -> Answer {
-        let lines: Vec<_> = reasons.iter().map(|reason| format!("{reason:#}")).collect();
-        let response = Response {
-            uid: &self.uid,
-            allowed: false,
-            status: Some(Status {
-                code: 422,
-                reason: "Invalid",
-                message: lines.join("\n"),
-            }),
-            patch_type: None,
-            patch: None,
-            warnings: warnings(&notices),
-        };
-        notices.splice(0..0, reasons);
-        self.answer(response, Outcome::Denied, notices)
-    }
-
-    fn answer(&self, response: Response<'_>, outcome: Outcome, notices: Vec<Notice>) -> Answer {
-        let review = ReviewAnswer {
-            api_version: API_VERSION,
-            kind: KIND,
-            response,
-        };
+    /// The pod's name, or what the API server will begin it with; empty for anything else.
+    pub(super) fn pod_name(&self) -> &str {
         let pod = match &self.object {
             Object::NewPod(pod) => pod.name(),
             Object::UnreadPod(_) | Object::Other => None,
         };
         let name = self.name.as_deref().filter(|name| !name.is_empty());
-        Answer {
-            body: serde_json::to_vec(&review)
-                .expect("strings, numbers and booleans always serialise"),
-            about: About {
-                uid: self.uid.to_string(),
-                namespace: self.namespace.as_deref().unwrap_or_default().to_owned(),
-                pod: name.or(pod).unwrap_or_default().to_owned(),
-                dry_run: self.dry_run,
-            },
-            outcome,
-            notices,
-        }
+        name.or(pod).unwrap_or_default()
     }
 }
 
@@ -336,37 +167,148 @@ impl<'a> Review<'a> {
 
 impl<O> Request<'_, O> {
     fn creates_a_pod(&self) -> bool {
-        let is =
-            |text: &Option<Text<'_>>, wanted: &str| text.as_deref().unwrap_or_default() == wanted;
-        let is_pod = |gvk: &GroupVersionKind<'_>| {
-            is(&gvk.group, "") && is(&gvk.version, "v1") && is(&gvk.kind, "Pod")
+        let kind = self.kind.as_ref();
+        let told = [
+            kind.and_then(|kind| kind.group.as_deref()),
+            kind.and_then(|kind| kind.version.as_deref()),
+            kind.and_then(|kind| kind.kind.as_deref()),
+            self.sub_resource.as_deref(),
+            self.operation.as_deref(),
+        ];
+        told.map(Option::unwrap_or_default) == ["", "v1", "Pod", "", "CREATE"]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn review() -> Value {
+        json!({
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "request": {
+                "uid": "u",
+                "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "operation": "CREATE",
+                "object": {"metadata": {"generateName": "edge-"}},
+            },
+        })
+    }
+
+    /// What is read of the review with something else at a JSON pointer.
+    fn with<T>(
+        pointer: &str,
+        value: Value,
+        read: impl FnOnce(Result<Review<'_>, NotAReview>) -> T,
+    ) -> T {
+        let mut review = review();
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        review.pointer_mut(parent).unwrap()[key] = value;
+        read(Review::decode(review.to_string().as_bytes()))
+    }
+
+    #[test]
+    fn what_cannot_be_answered_is_no_review() {
+        let other = |api_version: &str, kind: &str| NotAReview::OtherKind {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
         };
-        self.kind.as_ref().is_some_and(is_pod)
-            && is(&self.sub_resource, "")
-            && is(&self.operation, "CREATE")
+        let table = [
+            (
+                "/apiVersion",
+                json!("admission.k8s.io/v1beta1"),
+                other("admission.k8s.io/v1beta1", KIND),
+            ),
+            ("/apiVersion", Value::Null, other("", KIND)),
+            ("/kind", json!("Pod"), other(API_VERSION, "Pod")),
+            ("/request", Value::Null, NotAReview::NoRequest),
+            ("/request/uid", Value::Null, NotAReview::NoUid),
+            ("/request/uid", json!(""), NotAReview::NoUid),
+        ];
+        for (pointer, value, want) in table {
+            with(pointer, value.clone(), |read| {
+                assert_eq!(read.err(), Some(want), "{pointer}: {value}");
+            });
+        }
+        for garbage in [
+            &b""[..],
+            b"null ",
+            b"[]",
+            b"{",
+            b"{}}",
+            b"\xff",
+            b"{\"kind\": 1}",
+            b"{\"request\": []}",
+        ] {
+            let read = Review::decode(garbage).err();
+            assert!(
+                matches!(&read, Some(NotAReview::Garbage(_))),
+                "{garbage:?}: {read:?}"
+            );
+        }
     }
-}
 
-/// The notices as the API server passes them on: short, without control characters, not too many.
-fn warnings(notices: &[Notice]) -> Vec<String> {
-    let mut warnings: Vec<_> = notices
-        .iter()
-        .filter(|notice| notice.code != Code::AlreadyInjected)
-        .map(|notice| shortened(&format!("{notice:#}")))
-        .collect();
-    let left_out = warnings.len().saturating_sub(MOST_WARNINGS);
-    if left_out > 0 {
-        warnings.truncate(MOST_WARNINGS - 1);
-        warnings.push(format!("{} more warnings", left_out + 1));
+    #[test]
+    fn only_the_creation_of_a_pod_is_ours() {
+        for (pointer, value) in [
+            ("/request/operation", json!("UPDATE")),
+            ("/request/operation", json!("DELETE")),
+            ("/request/operation", json!("PAINT")),
+            ("/request/operation", Value::Null),
+            ("/request/subResource", json!("ephemeralcontainers")),
+            ("/request/kind", Value::Null),
+            ("/request/kind/group", json!("example.com")),
+            ("/request/kind/version", json!("v2")),
+            ("/request/kind/kind", json!("Deployment")),
+            ("/request/object", Value::Null),
+        ] {
+            with(pointer, value.clone(), |read| {
+                let object = read.unwrap().object;
+                assert!(matches!(object, Object::Other), "{pointer}: {value}");
+            });
+        }
     }
-    warnings
-}
 
-fn shortened(text: &str) -> String {
-    let mut text = text.replace(char::is_control, " ");
-    if text.len() > LONGEST_WARNING {
-        text.truncate(text.floor_char_boundary(LONGEST_WARNING - '…'.len_utf8()));
-        text.push('…');
+    #[test]
+    fn a_pod_that_is_none_spoils_only_itself() {
+        for object in [json!([]), json!("pod"), json!({"spec": {"containers": {}}})] {
+            with("/request/object", object.clone(), |read| {
+                let review = read.unwrap();
+                assert_eq!(&*review.uid, "u");
+                assert!(matches!(review.object, Object::UnreadPod(_)), "{object}");
+            });
+        }
+        // Whatever another kind looks like, it is not our business.
+        with(
+            "/request",
+            json!({"uid": "u", "object": {"spec": 1}}),
+            |read| {
+                assert!(matches!(read.unwrap().object, Object::Other));
+            },
+        );
     }
-    text
+
+    #[test]
+    fn a_pod_without_a_name_goes_by_what_its_name_begins_with() {
+        for (pointer, value, name) in [
+            ("/request/dryRun", json!(true), "edge-"),
+            ("/request/name", json!(""), "edge-"),
+            ("/request/name", json!("edge-1"), "edge-1"),
+            (
+                "/request/object/metadata",
+                json!({"name": "n", "generateName": "g-"}),
+                "n",
+            ),
+            ("/request/object/metadata", Value::Null, ""),
+        ] {
+            with(pointer, value.clone(), |read| {
+                let review = read.unwrap();
+                assert_eq!(review.pod_name(), name, "{pointer}: {value}");
+                assert_eq!(review.dry_run, pointer == "/request/dryRun");
+            });
+        }
+    }
 }

@@ -90,3 +90,138 @@ fn filled(text: &Option<Text<'_>>) -> Option<String> {
     let text = text.as_deref().filter(|text| !text.is_empty());
     text.map(str::to_owned)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn access(admin: &str, envoy: &Value, pod: &Value) -> (Result<Access, Notice>, Vec<Notice>) {
+        let (envoy, pod) = (envoy.to_string(), json!({ "spec": pod }).to_string());
+        let envoy = serde_json::from_str(&envoy).unwrap();
+        let pod = PodView::decode(&pod).unwrap();
+        let mut warnings = Vec::new();
+        let access = Access::to(&admin.parse().unwrap(), &envoy, &pod, &mut warnings);
+        (access, warnings)
+    }
+
+    fn mounted(socket: &str, mounts: &Value) -> Result<Value, Notice> {
+        let envoy = json!({"name": "envoy", "volumeMounts": mounts});
+        let (access, _) = access(&format!("unix:{socket}"), &envoy, &Value::Null);
+        access.map(|access| serde_json::to_value(access.mount).unwrap())
+    }
+
+    #[test]
+    fn the_mount_with_the_longest_path_holds_the_socket() {
+        let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
+        let mounts = json!([
+            mount("a", "/run"),
+            {"name": "b", "mountPath": "/run/envoy/", "subPath": "x", "readOnly": true},
+            mount("c", "/run/env"),
+            {"name": "d", "mountPath": "/tmp", "subPath": "", "subPathExpr": ""},
+            {"name": "e", "mountPath": ""},
+            {"name": "f", "mountPath": null},
+        ]);
+        let table = [
+            (
+                "/run/envoy/admin.sock",
+                json!({"name": "b", "mountPath": "/run/envoy/", "subPath": "x"}),
+            ),
+            ("/run/envoy.sock", mount("a", "/run")),
+            ("/run/env/a/b", mount("c", "/run/env")),
+            ("/tmp/a", mount("d", "/tmp")),
+        ];
+        for (socket, want) in table {
+            assert_eq!(mounted(socket, &mounts), Ok(want), "{socket}");
+        }
+        let refused = mounted("/var/admin.sock", &mounts).unwrap_err();
+        assert_eq!(refused.code, Code::SocketNotMounted);
+        assert_eq!(
+            refused.detail,
+            "no volume of container `envoy` holds the admin's socket /var/admin.sock"
+        );
+    }
+
+    #[test]
+    fn a_mount_that_the_drainer_cannot_have_is_refused() {
+        let expr = json!([
+            {"name": "a", "mountPath": "/run"},
+            {"name": "b", "mountPath": "/run/envoy", "subPathExpr": "$(POD_NAME)"},
+        ]);
+        let table = [
+            ("/run/envoy/a", expr, Code::SocketNotMounted),
+            ("/a", Value::Null, Code::SocketNotMounted),
+            (
+                "/run/envoy-drainer/a",
+                json!([{"name": "a", "mountPath": "/run/envoy-drainer"}]),
+                Code::NameTaken,
+            ),
+            (
+                "/run/envoy-drainer/b/a",
+                json!([{"name": "a", "mountPath": "/run/envoy-drainer/"}]),
+                Code::NameTaken,
+            ),
+        ];
+        for (socket, mounts, code) in table {
+            assert_eq!(
+                mounted(socket, &mounts).map_err(|refused| refused.code),
+                Err(code),
+                "{socket}"
+            );
+        }
+    }
+
+    #[test]
+    fn envoys_user_is_taken_unless_it_is_root() {
+        let table = [
+            (json!({}), json!({}), None, None),
+            (json!({"runAsUser": 101}), json!({}), Some(101), None),
+            (
+                json!({}),
+                json!({"runAsUser": 101, "runAsGroup": 102}),
+                Some(101),
+                Some(102),
+            ),
+            (
+                json!({"runAsUser": 1}),
+                json!({"runAsUser": 101, "runAsGroup": 0}),
+                Some(1),
+                None,
+            ),
+            (
+                json!({"runAsUser": 0}),
+                json!({"runAsUser": 101, "runAsGroup": 5}),
+                None,
+                Some(5),
+            ),
+        ];
+        for (own, pods, user, group) in table {
+            let envoy = json!({"name": "envoy", "securityContext": own, "volumeMounts": [{"name": "a", "mountPath": "/run"}]});
+            let (access, warnings) =
+                access("unix:/run/a", &envoy, &json!({"securityContext": pods}));
+            let access = access.unwrap();
+            assert_eq!((access.user, access.group), (user, group), "{own} {pods}");
+            let codes: Vec<_> = warnings.iter().map(|warning| warning.code).collect();
+            let want = if user.is_none() {
+                vec![Code::SocketUserUnknown]
+            } else {
+                vec![]
+            };
+            assert_eq!(codes, want, "{own} {pods}");
+        }
+    }
+
+    #[test]
+    fn no_other_admin_needs_anything() {
+        for admin in ["127.0.0.1:9901", "unix:@admin"] {
+            let (access, warnings) = access(admin, &json!({}), &Value::Null);
+            let access = access.unwrap();
+            assert_eq!(
+                (access.mount, access.user, access.group, warnings),
+                (None, None, None, vec![]),
+                "{admin}"
+            );
+        }
+    }
+}

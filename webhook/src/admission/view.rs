@@ -405,3 +405,95 @@ impl Resources<'_> {
         lists.any(|amounts| amounts.cpu.is_some() || amounts.memory.is_some())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_borrowed_unless_they_hold_escapes() {
+        let pod = PodView::decode(
+            r#"{"metadata": {"name": "plain", "namespace": "with \"quotes\"",
+                "annotations": {"envoy-drainer.dev/inject": "true", "envoy-drainer.dev/port": null, "other": 7}},
+                "spec": {"containers": [{"args": ["plain"]}]}}"#,
+        )
+        .unwrap();
+        let metadata = pod.metadata.as_ref().unwrap();
+        let is_borrowed = |text: &Text<'_>| matches!(text.0, Cow::Borrowed(_));
+        assert!(metadata.name.as_ref().is_some_and(is_borrowed));
+        assert!(!metadata.namespace.as_ref().is_some_and(is_borrowed));
+        assert_eq!(pod.namespace(), Some("with \"quotes\""));
+        let entries = &metadata.annotations.as_ref().unwrap().0;
+        assert!(
+            entries
+                .iter()
+                .all(|(key, value)| is_borrowed(key) && is_borrowed(value))
+        );
+        assert_eq!(
+            pod.annotations().collect::<Vec<_>>(),
+            [
+                ("envoy-drainer.dev/inject", "true"),
+                ("envoy-drainer.dev/port", "")
+            ]
+        );
+        let args = pod.spec.containers.as_ref().unwrap()[0]
+            .args
+            .as_ref()
+            .unwrap();
+        assert!(args.iter().all(is_borrowed));
+    }
+
+    #[test]
+    fn null_is_as_good_as_missing() {
+        let text = r#"{"metadata": null, "spec": null}"#;
+        for text in [
+            "{}",
+            text,
+            r#"{"metadata": {"annotations": null, "ownerReferences": null}}"#,
+        ] {
+            let pod = PodView::decode(text).unwrap();
+            assert_eq!(
+                (pod.name(), pod.annotation("a"), pod.is_of_a_job()),
+                (None, None, false),
+                "{text}"
+            );
+            assert_eq!(pod.all_containers().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_scalar_is_read_as_text_or_number() {
+        for (json, text) in [
+            ("8080", "8080"),
+            (r#""http""#, "http"),
+            (r#""\u0031m""#, "1m"),
+            ("1e400", "1e400"),
+        ] {
+            let scalar: Scalar<'_> = serde_json::from_str(json).unwrap();
+            assert_eq!(scalar.text(), text);
+        }
+    }
+
+    #[test]
+    fn a_job_is_known_by_kind_and_group() {
+        for (owners, of_a_job) in [
+            (r#"[{"apiVersion": "batch/v1", "kind": "Job"}]"#, true),
+            (
+                r#"[{"apiVersion": "apps/v1", "kind": "ReplicaSet"}, {"apiVersion": "batch/v1", "kind": "Job"}]"#,
+                true,
+            ),
+            (
+                r#"[{"apiVersion": "example.com/v1", "kind": "Job"}]"#,
+                false,
+            ),
+            ("[{}]", false),
+        ] {
+            let pod = format!(r#"{{"metadata": {{"ownerReferences": {owners}}}}}"#);
+            assert_eq!(
+                PodView::decode(&pod).unwrap().is_of_a_job(),
+                of_a_job,
+                "{owners}"
+            );
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The answer to an AdmissionReview.
+//! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response>
+
+use std::panic::{self, AssertUnwindSafe};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use json_patch::Patch;
+use serde::Serialize;
+
+use super::codes::{Code, Notice};
+use super::defaults::Defaults;
+use super::mutate::{Verdict, mutate};
+use super::review::{API_VERSION, KIND, NotAReview, Object, Review};
+
+/// The answer to one AdmissionReview.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The AdmissionReview to send back, as JSON.
+    pub body: Vec<u8>,
+    /// What the request was about.
+    pub about: About,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Every reason and every warning of the verdict.
+    pub notices: Vec<Notice>,
+}
+
+/// What a request was about, for logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// The request's uid.
+    pub uid: String,
+    /// The namespace; empty for what has none.
+    pub namespace: String,
+    /// The pod's name, or its `generateName` while it has none; empty for anything else.
+    pub pod: String,
+    /// Nothing will be stored, so nothing may be reported as if it had been.
+    pub dry_run: bool,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The pod gets a drainer.
+    Injected,
+    /// The pod asked and gets none.
+    Skipped(Code),
+    /// The pod is refused; the notices say why.
+    Denied,
+    /// The pod does not ask for a drainer.
+    NotAsked,
+    /// This is not the creation of a pod.
+    NotOurs,
+    /// The webhook could not do its work; the pod is admitted as it is.
+    Failed(Code),
+}
+
+/// In bytes. The API server cuts longer warnings.
+const LONGEST_WARNING: usize = 256;
+
+/// More than a person reads, and about what the API server passes on in all.
+const MOST_WARNINGS: usize = 16;
+
+/// In bytes: what an injection takes, so that the buffer need not grow.
+const USUAL_SIZE: usize = 4096;
+
+/// Our own, since kube's writes the patch as an array of numbers.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReviewAnswer<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Status {
+    code: u16,
+    reason: &'static str,
+    message: String,
+}
+
+/// Answers an AdmissionReview. Whatever goes wrong on our side, the pod is admitted as it is.
+///
+/// # Errors
+/// If the bytes hold no request that could be answered, which is the caller's mistake.
+pub fn answer(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
+    let review = Review::decode(body)?;
+    let verdict = match &review.object {
+        Object::NewPod(pod) => guarded(|| mutate(pod, &review.facts(), defaults)),
+        Object::UnreadPod(error) => Err(Code::PodNotRead.about(format!(
+            "the pod could not be read, so it gets no drainer: {error}"
+        ))),
+        Object::Other => return Ok(allow(&review, Outcome::NotOurs, None, Vec::new())),
+    };
+    Ok(match verdict {
+        Ok(Verdict::NotAsked) => allow(&review, Outcome::NotAsked, None, Vec::new()),
+        Ok(Verdict::Inject {
+            patch, warnings, ..
+        }) => allow(&review, Outcome::Injected, Some(&patch), warnings),
+        Ok(Verdict::Skip {
+            reason,
+            patch,
+            mut warnings,
+        }) => {
+            let outcome = Outcome::Skipped(reason.code);
+            warnings.insert(0, reason);
+            allow(&review, outcome, Some(&patch), warnings)
+        }
+        Ok(Verdict::Deny { reasons, warnings }) => deny(&review, reasons, warnings),
+        Err(fault) => allow(&review, Outcome::Failed(fault.code), None, vec![fault]),
+    })
+}
+
+/// Turns a bug of ours into a notice; the panic's hook has told where it was.
+fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Notice> {
+    panic::catch_unwind(AssertUnwindSafe(work))
+        .map_err(|_| Code::InternalError.about("the webhook failed, so the pod gets no drainer"))
+}
+
+fn allow(
+    review: &Review<'_>,
+    outcome: Outcome,
+    patch: Option<&Patch>,
+    notices: Vec<Notice>,
+) -> Answer {
+    let patch = patch.filter(|patch| !patch.0.is_empty());
+    let response = Response {
+        uid: &review.uid,
+        allowed: true,
+        status: None,
+        patch_type: patch.map(|_| "JSONPatch"),
+        patch: patch.map(|patch| STANDARD.encode(json(patch))),
+        warnings: warnings(&notices),
+    };
+    finish(review, response, outcome, notices)
+}
+
+fn deny(review: &Review<'_>, reasons: Vec<Notice>, mut notices: Vec<Notice>) -> Answer {
+    let lines: Vec<_> = reasons.iter().map(|reason| format!("{reason:#}")).collect();
+    let response = Response {
+        uid: &review.uid,
+        allowed: false,
+        status: Some(Status {
+            code: 422,
+            reason: "Invalid",
+            message: lines.join("\n"),
+        }),
+        patch_type: None,
+        patch: None,
+        warnings: warnings(&notices),
+    };
+    notices.splice(0..0, reasons);
+    finish(review, response, Outcome::Denied, notices)
+}
+
+fn finish(
+    review: &Review<'_>,
+    response: Response<'_>,
+    outcome: Outcome,
+    notices: Vec<Notice>,
+) -> Answer {
+    Answer {
+        body: json(&ReviewAnswer {
+            api_version: API_VERSION,
+            kind: KIND,
+            response,
+        }),
+        about: About {
+            uid: review.uid.to_string(),
+            namespace: review.namespace.as_deref().unwrap_or_default().to_owned(),
+            pod: review.pod_name().to_owned(),
+            dry_run: review.dry_run,
+        },
+        outcome,
+        notices,
+    }
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    let mut json = Vec::with_capacity(USUAL_SIZE);
+    serde_json::to_writer(&mut json, value)
+        .expect("memory takes all bytes, and our own types have string keys");
+    json
+}
+
+/// The notices as the API server passes them on: short, without control characters, not too many.
+fn warnings(notices: &[Notice]) -> Vec<String> {
+    let mut warnings: Vec<_> = notices
+        .iter()
+        .filter(|notice| notice.code != Code::AlreadyInjected)
+        .map(|notice| shortened(&format!("{notice:#}")))
+        .collect();
+    if warnings.len() > MOST_WARNINGS {
+        let rest = warnings.split_off(MOST_WARNINGS - 1);
+        warnings.push(format!("{} more warnings", rest.len()));
+    }
+    warnings
+}
+
+fn shortened(text: &str) -> String {
+    let mut text = text.replace(char::is_control, " ");
+    if text.len() > LONGEST_WARNING {
+        text.truncate(text.floor_char_boundary(LONGEST_WARNING - '…'.len_utf8()));
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn answered(object: &Value) -> (Answer, Value) {
+        let review = json!({
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "request": {
+                "uid": "a/\"b\"",
+                "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "namespace": "shop",
+                "operation": "CREATE",
+                "object": object,
+            },
+        });
+        let answer = answer(
+            review.to_string().as_bytes(),
+            &Defaults::new("image", "own"),
+        )
+        .unwrap();
+        let body = serde_json::from_slice(&answer.body).unwrap();
+        (answer, body)
+    }
+
+    #[test]
+    fn no_change_is_no_patch() {
+        let (answer, body) = answered(&json!({"metadata": {"name": "n"}}));
+        assert_eq!(answer.outcome, Outcome::NotAsked);
+        let want = json!({
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "response": {"uid": "a/\"b\"", "allowed": true},
+        });
+        assert_eq!(body, want);
+    }
+
+    #[test]
+    fn a_pod_that_cannot_be_read_is_admitted_with_a_warning() {
+        let (answer, body) = answered(&json!({"spec": {"containers": 7}}));
+        assert_eq!(answer.outcome, Outcome::Failed(Code::PodNotRead));
+        assert_eq!(body["response"]["allowed"], true);
+        assert_eq!(body["response"].get("patch"), None);
+        let warning = body["response"]["warnings"][0].as_str().unwrap();
+        assert!(
+            warning.starts_with("DRN080: the pod could not be read"),
+            "{warning}"
+        );
+    }
+
+    #[test]
+    fn a_refusal_has_every_reason_in_its_status() {
+        let (answer, body) = answered(&json!({
+            "metadata": {"annotations": {"envoy-drainer.dev/inject": "maybe", "envoy-drainer.dev/port": "x"}},
+            "spec": {"containers": [{"name": "a", "image": "envoy"}, {"name": "b", "image": "envoy"}]},
+        }));
+        assert_eq!(answer.outcome, Outcome::Denied);
+        assert_eq!(answer.notices.len(), 3);
+        let response = &body["response"];
+        assert_eq!(
+            (&response["allowed"], &response["status"]["code"]),
+            (&json!(false), &json!(422))
+        );
+        assert_eq!(
+            response["status"]["message"]
+                .as_str()
+                .unwrap()
+                .lines()
+                .count(),
+            3
+        );
+    }
+
+    #[test]
+    fn a_bug_of_ours_is_a_notice() {
+        assert_eq!(guarded(|| 1), Ok(1));
+        let fault = guarded(|| panic!("a bug, on purpose")).unwrap_err();
+        assert_eq!(fault.code, Code::InternalError);
+    }
+
+    #[test]
+    fn a_long_warning_is_cut_between_characters() {
+        assert_eq!(shortened("a\tb\r\n"), "a b  ");
+        let cut = shortened(&"é".repeat(200));
+        assert!(cut.len() <= LONGEST_WARNING && cut.ends_with("é…"), "{cut}");
+        assert_eq!(shortened(&"x".repeat(256)), "x".repeat(256));
+    }
+}
