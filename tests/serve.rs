@@ -1,5 +1,7 @@
 //! `envoy-drainer serve` as a program: its flags, its signals and its log.
 
+#![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
+
 use std::fs;
 use std::time::Duration;
 

@@ -72,7 +72,7 @@ pub struct Record {
 const SECOND_LOOK: Duration = Duration::from_millis(50);
 
 /// Endpoints that are still used so long after the minimum will not become quiet.
-const QUIET_CAP: Duration = Duration::from_secs(20);
+pub const QUIET_CAP: Duration = Duration::from_secs(20);
 
 /// Refused so often, in looks so far apart, is gone: three times within a second.
 const REFUSALS: u32 = 3;

@@ -1,13 +1,15 @@
 //! The command line: a subcommand a file in `commands`, and the groups of flags they share.
 
+pub mod color;
 pub mod defaults;
+pub mod files;
 pub mod logs;
 pub mod tls;
 pub(crate) mod written;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::serve;
+use crate::commands::{explain, inject, serve};
 
 /// Gives any Envoy pod a graceful end.
 #[derive(Debug, Parser)]
@@ -23,6 +25,10 @@ pub struct Args {
 pub enum Command {
     /// Serves the admission webhook.
     Serve(Box<serve::Args>),
+    /// Gives the pods in manifests their drainers, offline.
+    Inject(Box<inject::Args>),
+    /// Tells what would become of the pods in manifests, and why.
+    Explain(Box<explain::Args>),
 }
 
 #[cfg(test)]

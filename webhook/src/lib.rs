@@ -4,6 +4,8 @@ pub mod admission;
 pub mod args;
 pub mod certificates;
 pub mod commands;
+pub mod manifest;
+pub mod offline;
 pub mod report;
 pub mod server;
 pub mod signals;

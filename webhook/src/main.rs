@@ -4,14 +4,16 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use webhook::args::{Args, Command};
-use webhook::commands::serve;
+use webhook::commands::{explain, inject, serve};
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
-        Command::Serve(args) => serve::run(*args),
+        Command::Serve(args) => serve::run(*args).map(|()| ExitCode::SUCCESS),
+        Command::Inject(args) => inject::run(*args),
+        Command::Explain(args) => explain::run(*args),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE

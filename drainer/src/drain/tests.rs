@@ -22,6 +22,8 @@ enum Mood {
     Hung,
     /// Answers 500.
     Failing,
+    /// Answers 404.
+    Declining,
     /// Refuses connections.
     Gone,
 }
@@ -66,6 +68,7 @@ impl Fake {
             Mood::Busy(requests) => Ok(requests),
             Mood::Hung => pending().await,
             Mood::Failing => Err(CallFailed::Unanswered("500".into())),
+            Mood::Declining => Err(CallFailed::Declined("404".into())),
             Mood::Gone => Err(CallFailed::Refused),
         }
     }
@@ -394,6 +397,14 @@ async fn what_an_earlier_life_did_is_undone_until_envoy_hears_it() {
     let deaf = Scene::new(|_| Mood::Failing, &[]).marked();
     assert!(deaf.play().await.is_empty());
     assert!(deaf.is_marked());
+    // Who declined may have been another than Envoy.
+    let mood = |s| match s {
+        20.0.. => Mood::Busy(1),
+        _ => Mood::Declining,
+    };
+    let scene = Scene::new(mood, &[]).marked();
+    assert_eq!(story(&scene.play().await), ["20 ok"]);
+    assert!(!scene.is_marked());
     let unmarked = Scene::new(|_| Mood::Busy(1), &[]);
     assert!(
         unmarked.play().await.is_empty(),

@@ -221,18 +221,25 @@ impl fmt::Display for Code {
 
 // === impl Notice ===
 
-/// Shows code and detail; `{:#}` adds the remedy, unless the detail itself says what would be right.
+impl Notice {
+    /// What to do about it, unless the detail itself says what would be right.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self.code {
+            Code::BadValue | Code::DefaultUsed | Code::UnknownKey => None,
+            code => Some(code.remedy()),
+        }
+    }
+}
+
+/// Shows code and detail; `{:#}` adds the remedy.
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.detail)?;
-        let says_it = matches!(
-            self.code,
-            Code::BadValue | Code::DefaultUsed | Code::UnknownKey
-        );
-        if f.alternate() && !says_it {
-            write!(f, "; {}", self.code.remedy())?;
+        match self.remedy() {
+            Some(remedy) if f.alternate() => write!(f, "; {remedy}"),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -273,7 +273,8 @@ mod tests {
             defaults.timing = Timing::try_new(durations).unwrap();
         }
         const HALF: Duration = Duration::from_secs(30);
-        let table: [(&str, fn(&mut Defaults)); 17] = [
+        type Change = fn(&mut Defaults);
+        let table: [(&str, Change); 17] = [
             ("--release-namespace=infra", |d| {
                 d.release_namespace = "infra".into()
             }),

@@ -150,7 +150,6 @@ fn read(path: &Path) -> Result<Vec<u8>, Unreadable> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
 
     use rcgen::generate_simple_self_signed;
     use tempfile::TempDir;
@@ -161,11 +160,7 @@ mod tests {
     /// Longer than a change takes to be seen.
     const A_WHILE: Duration = Duration::from_secs(60);
 
-    /// A Secret as the kubelet mounts it: `tls.crt` → `..data/tls.crt`, `..data` → a directory.
-    struct Mount {
-        dir: TempDir,
-        writes: u32,
-    }
+    struct Mount(TempDir);
 
     struct Pem {
         chain: String,
@@ -174,33 +169,22 @@ mod tests {
 
     impl Mount {
         fn new(pem: &Pem) -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            for name in ["tls.crt", "tls.key"] {
-                symlink(format!("..data/{name}"), dir.path().join(name)).unwrap();
-            }
-            let mut mount = Self { dir, writes: 0 };
+            let mount = Self(tempfile::tempdir().unwrap());
             mount.write(&pem.chain, &pem.key);
             mount
         }
 
-        fn write(&mut self, chain: &str, key: &str) {
-            self.writes += 1;
-            let [data, target, link] = [
-                "..data".into(),
-                format!("..{}", self.writes),
-                "..tmp".into(),
-            ]
-            .map(|name| self.dir.path().join(name));
-            fs::create_dir(&target).unwrap();
-            fs::write(target.join("tls.crt"), chain).unwrap();
-            fs::write(target.join("tls.key"), key).unwrap();
-            symlink(&target, &link).unwrap();
-            fs::rename(link, data).unwrap();
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn write(&self, chain: &str, key: &str) {
+            fs::write(self.path("tls.crt"), chain).unwrap();
+            fs::write(self.path("tls.key"), key).unwrap();
         }
 
         fn open(&self) -> Result<(Files, Identity), BadFiles> {
-            let path = |name| self.dir.path().join(name);
-            Files::open(path("tls.crt"), path("tls.key"))
+            Files::open(self.path("tls.crt"), self.path("tls.key"))
         }
     }
 
@@ -218,9 +202,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pair_that_was_swapped_by_its_symlink_is_read() {
+    async fn a_pair_that_was_replaced_is_read() {
         let (old, new) = (pem(), pem());
-        let mut mount = Mount::new(&old);
+        let mount = Mount::new(&old);
         let (mut files, first) = mount.open().unwrap();
         assert!(is_of(&first, &old));
         assert!(timeout(A_WHILE, files.next()).await.is_err(), "no change");
@@ -232,7 +216,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_change_that_is_half_done_is_waited_for() {
         let (old, new) = (pem(), pem());
-        let mut mount = Mount::new(&old);
+        let mount = Mount::new(&old);
         let (mut files, _) = mount.open().unwrap();
         mount.write(&new.chain, &old.key);
         let half = timeout(POLL + POLL / 2, files.next()).await;
@@ -256,7 +240,7 @@ mod tests {
             ),
         ];
         for (chain, key, wanted) in bad {
-            let mut mount = Mount::new(&old);
+            let mount = Mount::new(&old);
             let (mut files, _) = mount.open().unwrap();
             mount.write(chain, key);
             let error = timeout(A_WHILE, files.next()).await.unwrap().unwrap_err();
@@ -272,9 +256,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn files_that_vanish_are_told_and_found_again() {
         let (old, new) = (pem(), pem());
-        let mut mount = Mount::new(&old);
+        let mount = Mount::new(&old);
         let (mut files, _) = mount.open().unwrap();
-        fs::remove_file(mount.dir.path().join("..data")).unwrap();
+        fs::remove_file(mount.path("tls.crt")).unwrap();
         let error = timeout(A_WHILE, files.next()).await.unwrap().unwrap_err();
         assert!(error.to_string().ends_with("tls.crt"), "{error}");
         mount.write(&new.chain, &new.key);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -98,14 +98,14 @@ impl Bodies {
     }
 }
 
-/// Reads on for at most `limit` bytes and keeps nothing: a client that is still sending when the
-/// connection closes is reset before it has read why.
+/// Reads on for at most twice `limit` and keeps nothing: to a client that is still sending when the
+/// connection closes the request has failed, whatever it was answered. Go's client is such a one.
 async fn discard(mut body: Body, limit: usize) {
     let mut seen = 0;
-    while seen <= limit
+    while seen <= 2 * limit
         && let Some(Ok(frame)) = body.frame().await
     {
-        seen += frame.data_ref().map_or(0, |data| data.len());
+        seen += frame.data_ref().map_or(0, Bytes::len);
     }
 }
 

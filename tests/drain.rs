@@ -1,0 +1,761 @@
+//! A pod's end on real Envoys, the oldest and the newest: what survives, what is waited for, for how
+//! long, and what is said of it.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use drainer::progress::Phase;
+use drainer::{ListenerSelector, ReadinessProbe};
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
+use tests::at_once::on_each_envoy;
+use tests::bootstrap::{Bootstrap, HEALTH_PATH};
+use tests::drainer::drainer;
+use tests::due::{LATE, SECOND, assert_due};
+use tests::envoy::{Envoy, envoy};
+use tests::held::Held;
+use tests::http::Client;
+use tests::installed::Installed;
+use tests::listener::{DIRECT_PATH, http, tcp};
+use tests::load::load;
+use tests::process::Signal;
+use tests::service::{Endpoint, Probe, Service};
+use tests::until::until;
+use tests::upstream::Upstream;
+use tokio::net::TcpStream;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, interval, sleep, sleep_until};
+
+/// A request that takes so long, and when it was answered or cut.
+fn slow(client: Client, takes: Duration) -> JoinHandle<(Instant, Result<()>)> {
+    tokio::spawn(async move {
+        let path = format!("/slow?ms={}", takes.as_millis());
+        let client = client.limit(takes + 10 * SECOND);
+        let answer = client.post(&path).await.and_then(|answer| {
+            anyhow::ensure!(answer.status == 200, "{answer:?}");
+            Ok(())
+        });
+        (Instant::now(), answer)
+    })
+}
+
+/// Waits until so many requests are under way at the HTTP prefix `web`.
+async fn under_way(envoy: &Envoy, requests: u64) -> Result<()> {
+    let what = format!("{requests} requests under way");
+    until(&what, 5 * SECOND, || async {
+        let active = envoy.admin().stat("http.web.downstream_rq_active").await?;
+        Ok(active == Some(requests))
+    })
+    .await
+}
+
+fn port(address: SocketAddr) -> NonZeroU16 {
+    address.port().try_into().expect("listeners have a port")
+}
+
+/// What the statistics call a listener on all addresses.
+fn listener_stat(address: SocketAddr) -> String {
+    format!("0.0.0.0_{}", address.port())
+}
+
+#[tokio::test]
+async fn answers_of_three_seconds_that_are_under_way_survive() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?.on(&binary).upstream(&upstream);
+        let envoy = envoy.listener(http("web")?).start().await?;
+        let drainer = drainer(envoy.admin_address())?.hasty().start().await?;
+        let requests: Vec<_> = (0..5)
+            .map(|_| slow(envoy.client("web"), 3 * SECOND))
+            .collect();
+        under_way(&envoy, 5).await?;
+
+        let end = drainer.pod_ends()?;
+        end.returned().await?;
+        let returned = Instant::now();
+        envoy.terminate().await?;
+        for request in requests {
+            let (answered, answer) = request.await?;
+            answer?;
+            assert!(returned < answered + LATE);
+        }
+        let words = drainer.last_words()?;
+        assert_eq!(
+            (&words["outcome"], &words["peak"]),
+            (&json!("drained"), &json!(5))
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_request_that_outlasts_the_timeout_is_cut_then_and_not_before() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let timeout = 5 * SECOND;
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?.on(&binary).upstream(&upstream);
+        let envoy = envoy.listener(http("web")?).start().await?;
+        let drainer = drainer(envoy.admin_address())?
+            .hasty()
+            .timing(|t| t.drain_timeout = timeout)
+            .start()
+            .await?;
+        let in_time = slow(envoy.client("web"), timeout - 2 * SECOND);
+        let too_long = slow(envoy.client("web"), timeout + 3 * SECOND);
+        under_way(&envoy, 2).await?;
+
+        let end = drainer.pod_ends()?;
+        assert_due(end.returned().await?, timeout);
+        assert!(!too_long.is_finished(), "it was cut before SIGTERM");
+        envoy.terminate().await?;
+        in_time.await?.1?;
+        let (cut, answer) = too_long.await?;
+        assert!(answer.is_err(), "who would have answered it?");
+        assert_due(cut - end.called(), timeout);
+        let words = drainer.last_words()?;
+        assert_eq!(words["outcome"], "deadline");
+        assert_eq!(words["left"]["requests"], 1);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_idle_connection_holds_the_pod_for_the_minimum_and_no_longer_at_defaults() -> Result<()>
+{
+    on_each_envoy(|binary| async move {
+        let envoy = envoy()?.on(&binary).listener(http("web")?).start().await?;
+        let drainer = drainer(envoy.admin_address())?.start().await?;
+        let _idle = Held::idle(envoy.address("web")).await?;
+        let _never_used = Held::open(envoy.address("web")).await?;
+        let took = drainer.pod_ends()?.returned().await?;
+        // What is promised, above what is due.
+        assert!(took < 14 * SECOND, "{took:?}");
+        assert_due(took, 10 * SECOND);
+        let words = drainer.last_words()?;
+        assert_eq!(
+            (&words["outcome"], &words["left"]["connections"]),
+            (&json!("idle"), &json!(2))
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn idle_connections_are_given_idle_exit_after_the_last_request_or_for_ever() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?.on(&binary).upstream(&upstream);
+        let envoy = envoy.listener(http("web")?).start().await?;
+        let hasty = |idle_exit| -> Result<_> {
+            Ok(drainer(envoy.admin_address())?.hasty().timing(|t| {
+                t.idle_exit = idle_exit;
+                t.drain_timeout = 6 * SECOND;
+            }))
+        };
+        let soon = hasty(Some(2 * SECOND))?.start().await?;
+        let never = hasty(None)?.start().await?;
+        let _idle = Held::idle(envoy.address("web")).await?;
+        let request = slow(envoy.client("web"), SECOND);
+        under_way(&envoy, 1).await?;
+
+        let (soon_end, never_end) = (soon.pod_ends()?, never.pod_ends()?);
+        let (answered, answer) = request.await?;
+        answer?;
+        let answered = answered - soon_end.called();
+        // What a look found, it may have asked a moment before.
+        let took = soon_end.returned().await? + Duration::from_millis(50);
+        assert_due(took, answered + 2 * SECOND);
+        assert_due(never_end.returned().await?, 6 * SECOND);
+        assert_eq!(soon.last_words()?["outcome"], "idle");
+        assert_eq!(never.last_words()?["outcome"], "deadline");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_open_tcp_stream_holds_the_pod_to_its_deadline_and_is_named_in_the_last_words()
+-> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?
+            .on(&binary)
+            .upstream(&upstream)
+            .listener(http("web")?)
+            .listener(tcp("stream")?)
+            .start()
+            .await?;
+        let drainer = drainer(envoy.admin_address())?
+            .hasty()
+            .timing(|t| t.drain_timeout = 4 * SECOND)
+            .start()
+            .await?;
+        let mut stream = Held::stream(envoy.address("stream")).await?;
+        assert_due(drainer.pod_ends()?.returned().await?, 4 * SECOND);
+        stream.ping().await.context("until Envoy itself ends")?;
+
+        let name = listener_stat(envoy.address("stream"));
+        let words = drainer.last_words()?;
+        let left = json!({
+            "connections": 1, "requests": 0, "upgrades": 0, "tcp": 1, "byListener": { &name: 1 },
+        });
+        assert_eq!(
+            (&words["outcome"], &words["left"]),
+            (&json!("deadline"), &left)
+        );
+        let line = drainer
+            .logged("The drain has ended")
+            .context("no last words")?;
+        assert_eq!(
+            (&line["outcome"], &line["tcp"]),
+            (&json!("deadline"), &json!(1))
+        );
+        assert!(line["by_listener"].to_string().contains(&name), "{line}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_is_no_idle_one() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?.on(&binary).upstream(&upstream);
+        let envoy = envoy.listener(http("web")?).start().await?;
+        let drainer = drainer(envoy.admin_address())?
+            .hasty()
+            .timing(|t| {
+                t.idle_exit = Some(SECOND);
+                t.drain_timeout = 3 * SECOND;
+            })
+            .start()
+            .await?;
+        let mut upgraded = Held::upgraded(envoy.address("web")).await?;
+        assert_due(drainer.pod_ends()?.returned().await?, 3 * SECOND);
+        upgraded.ping().await?;
+        let words = drainer.last_words()?;
+        assert_eq!(
+            (&words["outcome"], &words["left"]["upgrades"]),
+            (&json!("deadline"), &json!(1))
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_http2_client_is_told_to_go_and_loses_no_stream() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?.on(&binary).upstream(&upstream);
+        let envoy = envoy.listener(http("web")?).start().await?;
+        let drainer = drainer(envoy.admin_address())?.start().await?;
+        let stream = TcpStream::connect(envoy.address("web")).await?;
+        let handshake =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await?;
+        let connection = tokio::spawn(connection);
+        let request = Request::get("http://shop/slow?ms=3000").body(Empty::<bytes::Bytes>::new())?;
+        let answer = sender.send_request(request);
+        let answer = tokio::spawn(async move { anyhow::Ok(answer.await?.collect().await?) });
+        under_way(&envoy, 1).await?;
+
+        let end = drainer.pod_ends()?;
+        answer.await??;
+        // By GOAWAY alone: this client would keep its connection for ever.
+        connection.await??;
+        assert!(end.is_waiting());
+        drop(sender);
+        assert_due(end.returned().await?, 10 * SECOND);
+        assert_eq!(drainer.last_words()?["outcome"], "drained");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn sparse_connections_that_come_15_s_late_all_find_an_envoy() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let service = Arc::new(Service::new(15 * SECOND));
+        let start = async |name: &str| -> Result<Envoy> {
+            let envoy = envoy()?.on(&binary).upstream(&upstream);
+            let envoy = envoy.listener(http("web")?).start().await?;
+            let endpoint = Endpoint {
+                name: name.to_owned(),
+                http: envoy.address("web"),
+                tcp: None,
+            };
+            // Once: what comes later are clients.
+            let probe = Probe {
+                path: HEALTH_PATH.to_owned(),
+                period: 60 * SECOND,
+                limit: SECOND,
+                failures: 3,
+            };
+            service.add(endpoint, probe);
+            Ok(envoy)
+        };
+        let (ends, _stays) = (start("ends").await?, start("stays").await?);
+        service.ready(2, 10 * SECOND).await?;
+        let drainer = drainer(ends.admin_address())?.start().await?;
+        let load = load().connection_each(2.0).start(&service);
+        sleep(2 * SECOND).await;
+
+        let came = || ends.admin().stat("http.web.downstream_cx_total");
+        service.terminating("ends");
+        let end = drainer.pod_ends()?;
+        sleep_until(end.called() + 10 * SECOND).await;
+        let by_the_minimum = came().await?;
+        let took = end.returned().await?;
+        let late = came()
+            .await?
+            .zip(by_the_minimum)
+            .map(|(all, before)| all - before);
+        ends.terminate().await?;
+        sleep(3 * SECOND).await;
+        let report = load.stop().await;
+        assert_eq!(report.failed(), 0, "{report}");
+        assert!(report.reached() > 0.9, "{report}");
+        assert!(late >= Some(3), "the lag was not felt: {late:?} came late");
+        // The last of them comes in the last second of the lag, and then it is quiet.
+        assert!(took > 15 * SECOND && took < 18 * SECOND + LATE, "{took:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn readiness_probes_that_were_told_do_not_keep_quiet_away() -> Result<()> {
+    /// An Envoy whose readiness is probed on its data port every two seconds.
+    async fn probed(binary: &Installed) -> Result<(Envoy, JoinSet<()>)> {
+        let envoy = envoy()?.on(binary).listener(http("web")?).start().await?;
+        let client = envoy.client("web");
+        let mut probing = JoinSet::new();
+        probing.spawn(async move {
+            let mut tick = interval(2 * SECOND);
+            loop {
+                tick.tick().await;
+                // It fails from the drain's begin on.
+                let _ = client.get(HEALTH_PATH).await;
+            }
+        });
+        Ok((envoy, probing))
+    }
+    on_each_envoy(|binary| async move {
+        let (envoy, _probing) = probed(&binary).await?;
+        let (other, _probing_too) = probed(&binary).await?;
+        let probe = ReadinessProbe {
+            port: port(envoy.address("web")),
+            period: 2 * SECOND,
+        };
+        let told = drainer(envoy.admin_address())?
+            .config(|config| config.readiness_probes = vec![probe])
+            .start()
+            .await?;
+        let untold = drainer(other.admin_address())?.start().await?;
+        sleep(3 * SECOND).await;
+        let (told, untold) = (told.pod_ends()?, untold.pod_ends()?);
+        let took = told.returned().await?;
+        assert!(took >= 10 * SECOND && took < 11 * SECOND + LATE, "{took:?}");
+        // Or this would prove nothing.
+        sleep(3 * SECOND).await;
+        assert!(untold.is_waiting());
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn during_the_drain_delay_envoy_is_a_healthy_endpoint() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?
+            .on(&binary)
+            .upstream(&upstream)
+            .listener(http("web")?)
+            .listener(tcp("stream")?)
+            .start()
+            .await?;
+        let drainer = drainer(envoy.admin_address())?
+            .hasty()
+            .timing(|t| {
+                t.drain_delay = 3 * SECOND;
+                t.drain_timeout = 2 * SECOND;
+            })
+            .start()
+            .await?;
+        // The deadline counts from the delay's end.
+        let _stream = Held::stream(envoy.address("stream")).await?;
+        let end = drainer.pod_ends()?;
+        drainer.reaches(Phase::Delaying).await?;
+        let mut client = Held::idle(envoy.address("web")).await?;
+        while end.called().elapsed() < Duration::from_millis(2700) {
+            let head = client.get(HEALTH_PATH).await?;
+            assert!(head.starts_with("http/1.1 200 "), "{head}");
+            let head = client.get(DIRECT_PATH).await?;
+            assert!(!head.contains("connection: close"), "{head}");
+            assert_eq!(envoy.admin().state().await?, "LIVE");
+            assert!(!drainer.has_marked());
+            sleep(Duration::from_millis(100)).await;
+        }
+        drainer.reaches(Phase::Draining).await?;
+        until("readiness has failed", SECOND, || async {
+            Ok(envoy.admin().state().await? == "DRAINING")
+        })
+        .await?;
+        let began = end.called().elapsed();
+        assert_due(began, 3 * SECOND);
+        let head = client.get(DIRECT_PATH).await?;
+        assert!(head.contains("connection: close"), "{head}");
+        assert_due(end.returned().await?, 5 * SECOND);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn so_many_connections_may_remain() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?.on(&binary).upstream(&upstream);
+        let envoy = envoy.listener(tcp("stream")?).start().await?;
+        let drainer = drainer(envoy.admin_address())?
+            .hasty()
+            .config(|config| config.exit_at_connections = 2)
+            .start()
+            .await?;
+        let address = envoy.address("stream");
+        let _two = (Held::stream(address).await?, Held::stream(address).await?);
+        let third = Held::stream(address).await?;
+        let end = drainer.pod_ends()?;
+        sleep(2 * SECOND).await;
+        assert!(end.is_waiting());
+        drop(third);
+        assert_due(end.returned().await?, 2 * SECOND);
+        let words = drainer.last_words()?;
+        assert_eq!(
+            (&words["outcome"], &words["left"]["connections"]),
+            (&json!("drained"), &json!(2))
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn ignored_listeners_and_the_pods_own_way_out_are_not_waited_for() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?
+            .on(&binary)
+            .upstream(&upstream)
+            .listener(tcp("by-name")?)
+            .listener(tcp("by-port")?)
+            .listener(tcp("by-prefix")?.stat_prefix("metrics"))
+            .listener(tcp("out")?.loopback())
+            .listener(tcp("counts")?)
+            .start()
+            .await?;
+        let ignored = vec![
+            ListenerSelector::Name("by-name".to_owned()),
+            ListenerSelector::Port(port(envoy.address("by-port"))),
+            ListenerSelector::Name("metrics".to_owned()),
+        ];
+        let drainer = drainer(envoy.admin_address())?
+            .hasty()
+            .config(|config| config.ignore_listeners = ignored)
+            .start()
+            .await?;
+        let mut held = Vec::new();
+        for listener in ["by-name", "by-port", "by-prefix", "out"] {
+            held.push(Held::stream(envoy.address(listener)).await?);
+        }
+        let counts = Held::stream(envoy.address("counts")).await?;
+        let end = drainer.pod_ends()?;
+        sleep(2 * SECOND).await;
+        assert!(end.is_waiting());
+        drop(counts);
+        assert_due(end.returned().await?, 2 * SECOND);
+        for stream in &mut held {
+            stream.ping().await?;
+        }
+        let words = drainer.last_words()?;
+        assert_eq!(
+            (&words["outcome"], &words["peak"]),
+            (&json!("drained"), &json!(1))
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_listener_that_ignores_failed_health_is_drained_too() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let modify_only = || -> Result<Bootstrap> {
+            Ok(envoy()?.on(&binary).listener(http("modify")?.modify_only()))
+        };
+        let immediate = modify_only()?
+            .flag("--drain-strategy immediate")
+            .start()
+            .await?;
+        let gradual = modify_only()?.start().await?;
+        let warned = drainer(gradual.admin_address())?.start().await?;
+        let warning = warned.logs("MODIFY_ONLY of modify", 10 * SECOND).await?;
+        assert_eq!(warning["level"], "WARN");
+
+        let drainer = drainer(immediate.admin_address())?.hasty().start().await?;
+        drainer.logs("Envoy answers", 10 * SECOND).await?;
+        assert!(drainer.logged("MODIFY_ONLY").is_none());
+        let mut client = Held::idle(immediate.address("modify")).await?;
+        let end = drainer.pod_ends()?;
+        until("it was told", 5 * SECOND, || async {
+            let told = drainer.logged("Told Envoy");
+            Ok(told.is_some_and(|line| line["call"] == "/drain_listeners"))
+        })
+        .await?;
+        let head = client.get(DIRECT_PATH).await?;
+        assert!(head.contains("connection: close"), "{head}");
+        // It goes on accepting: endpoints are not gone yet.
+        drop(Held::idle(immediate.address("modify")).await?);
+        drop(client);
+        assert!(end.returned().await? < 5 * SECOND);
+        assert_eq!(drainer.last_words()?["outcome"], "drained");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn listeners_that_are_called_as_the_admins_or_a_workers_count() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let prefixes = ["admin", "worker_0", "edge.worker_1", "my.admin.web"];
+        let mut envoy = envoy()?.on(&binary).upstream(&upstream);
+        for prefix in prefixes {
+            envoy = envoy.listener(tcp(prefix)?.stat_prefix(prefix));
+        }
+        let envoy = envoy.start().await?;
+        let drainer = drainer(envoy.admin_address())?.hasty().start().await?;
+        let mut held = Vec::new();
+        for prefix in prefixes {
+            held.push(Held::stream(envoy.address(prefix)).await?);
+        }
+        let end = drainer.pod_ends()?;
+        while let Some(stream) = held.pop() {
+            let left = held.len() as u64;
+            let by_listener = prefixes[..=held.len()].iter();
+            let by_listener = by_listener
+                .map(|prefix| ((*prefix).to_owned(), 1))
+                .collect();
+            until("each is counted", 5 * SECOND, || async {
+                let open = drainer.status().await?.open;
+                Ok(open.is_some_and(|open| {
+                    open.connections == left + 1 && open.by_listener == by_listener
+                }))
+            })
+            .await?;
+            assert!(end.is_waiting());
+            drop(stream);
+        }
+        end.returned().await?;
+        assert_eq!(drainer.last_words()?["outcome"], "drained");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn requests_under_the_admins_name_are_no_idle_connections() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?
+            .on(&binary)
+            .upstream(&upstream)
+            .listener(http("web")?.stat_prefix("admin").http_stat_prefix("admin"))
+            .listener(http("other")?.http_stat_prefix("worker_0"))
+            .start()
+            .await?;
+        let drainer = drainer(envoy.admin_address())?
+            .hasty()
+            .timing(|t| t.idle_exit = Some(SECOND / 2))
+            .start()
+            .await?;
+        let requests = ["web", "other"].map(|listener| slow(envoy.client(listener), 3 * SECOND));
+        sleep(SECOND / 2).await;
+        drainer.pod_ends()?.returned().await?;
+        envoy.terminate().await?;
+        for request in requests {
+            request.await?.1?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn where_listeners_are_hidden_the_servers_total_is_believed_only_after_a_flush() -> Result<()>
+{
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?
+            .on(&binary)
+            .upstream(&upstream)
+            .listener(tcp("stream")?)
+            .only_stats(&["server.", "cluster."])
+            .stats_flush_interval(2 * SECOND)
+            .start()
+            .await?;
+        let drainer = drainer(envoy.admin_address())?.hasty().start().await?;
+        let warning = drainer
+            .logs("hides listener.*: drains rely", 10 * SECOND)
+            .await?;
+        assert_eq!(warning["level"], "WARN");
+        // The total still says zero now.
+        let stream = Held::stream(envoy.address("stream")).await?;
+        let end = drainer.pod_ends()?;
+        sleep(4 * SECOND).await;
+        drop(stream);
+        let took = end.returned().await?;
+        // Zero must outlast a flush and a second; it may be seen a flush late.
+        assert!(took >= 7 * SECOND && took < 9 * SECOND + LATE, "{took:?}");
+        let words = drainer.last_words()?;
+        assert_eq!(
+            (&words["outcome"], &words["peak"]),
+            (&json!("drained"), &json!(1))
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn where_all_is_hidden_nothing_passes_for_zero() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let envoy = envoy()?
+            .on(&binary)
+            .listener(http("web")?)
+            .only_stats(&[])
+            .start()
+            .await?;
+        let drainer = drainer(envoy.admin_address())?
+            .hasty()
+            .timing(|t| t.drain_timeout = 3 * SECOND)
+            .start()
+            .await?;
+        let warning = drainer
+            .logs("each drain lasts to its deadline", 10 * SECOND)
+            .await?;
+        assert_eq!(warning["level"], "WARN");
+        assert_due(drainer.pod_ends()?.returned().await?, 3 * SECOND);
+        let words = drainer.last_words()?;
+        assert_eq!(
+            (&words["outcome"], words.get("left")),
+            (&json!("deadline"), None)
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn where_http_is_hidden_no_connection_passes_for_idle() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let envoy = envoy()?
+            .on(&binary)
+            .listener(http("web")?)
+            .hidden_stats(&["http."])
+            .start()
+            .await?;
+        let drainer = drainer(envoy.admin_address())?
+            .hasty()
+            .timing(|t| t.idle_exit = Some(SECOND / 2))
+            .start()
+            .await?;
+        let warning = drainer.logs("hides http.*", 10 * SECOND).await?;
+        assert_eq!(warning["level"], "WARN");
+        let idle = Held::idle(envoy.address("web")).await?;
+        let end = drainer.pod_ends()?;
+        sleep(3 * SECOND).await;
+        assert!(end.is_waiting());
+        drop(idle);
+        assert_due(end.returned().await?, 3 * SECOND);
+        assert_eq!(drainer.last_words()?["outcome"], "drained");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_envoy_whose_xds_never_answers_ends_as_any_other() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let envoy = envoy()?.on(&binary).silent_xds().start().await?;
+        let drainer = drainer(envoy.admin_address())?.start().await?;
+        drainer.logs("Envoy answers", 10 * SECOND).await?;
+        assert_due(drainer.pod_ends()?.returned().await?, 10 * SECOND);
+        assert_eq!(drainer.last_words()?["outcome"], "drained");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_admin_is_reached_wherever_it_is() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let places = [
+            Bootstrap::admin_ipv6,
+            Bootstrap::admin_unix,
+            Bootstrap::admin_abstract,
+        ];
+        for place in places {
+            let envoy = place(envoy()?.on(&binary).upstream(&upstream));
+            let envoy = envoy.listener(http("web")?).start().await?;
+            let drainer = drainer(envoy.admin_address())?.hasty().start().await?;
+            let request = slow(envoy.client("web"), SECOND);
+            under_way(&envoy, 1).await?;
+            drainer.pod_ends()?.returned().await?;
+            let gone = drainer.last_words()?;
+            envoy.terminate().await?;
+            request.await?.1?;
+            assert_eq!(gone["outcome"], "drained", "{}", envoy.admin_address());
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_envoy_that_ends_by_itself_is_not_waited_for() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let places = [|envoy: Bootstrap| envoy, Bootstrap::admin_unix];
+        for place in places {
+            let envoy = place(envoy()?.on(&binary))
+                .listener(http("web")?)
+                .start()
+                .await?;
+            let drainer = drainer(envoy.admin_address())?.start().await?;
+            let end = drainer.pod_ends()?;
+            drainer.reaches(Phase::Draining).await?;
+            sleep(SECOND).await;
+            assert!(end.is_waiting());
+            envoy.signal(Signal::KILL);
+            let killed = Instant::now();
+            end.returned().await?;
+            let noticed = killed.elapsed();
+            assert!(noticed < SECOND + LATE, "{noticed:?}");
+            assert_eq!(drainer.last_words()?["outcome"], "gone");
+        }
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,301 @@
+//! An admin interface that misbehaves: what is not known is never taken for zero, what failed is
+//! tried again, and a drain ends as soon as the fault is over, or at its deadline.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use drainer::progress::Phase;
+use tests::at_once::at_once;
+use tests::drainer::{Drainer, drainer};
+use tests::due::{LATE, SECOND, assert_due};
+use tests::fake_admin::{FakeAdmin, Mood};
+use tests::until::until;
+use tokio::time::{Instant, sleep};
+
+/// The memory limit below which the webhook refuses to inject.
+const LEAST_MEMORY_LIMIT: u64 = 24 << 10;
+
+/// Long for Envoy, short for a test; longer than the drainer waits for one answer.
+const DEADLINE: Duration = Duration::from_secs(7);
+
+async fn hasty(fake: &FakeAdmin) -> Result<Drainer> {
+    drainer(&fake.address())?
+        .hasty()
+        .timing(|timing| timing.drain_timeout = DEADLINE)
+        .start()
+        .await
+}
+
+/// The most memory that the drainer ever had resident, in KiB.
+fn peak_memory(drainer: &Drainer) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", drainer.process().pid()))?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB"));
+    Ok(peak.context("no VmHWM")?.parse()?)
+}
+
+/// Waits until the drainer drains and has counted what is open.
+async fn has_counted(drainer: &Drainer, connections: u64) -> Result<()> {
+    drainer.reaches(Phase::Draining).await?;
+    until("the first count", 5 * SECOND, || async {
+        let open = drainer.status().await?.open;
+        Ok(open.is_some_and(|open| open.connections == connections))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_a_fault_hides_is_not_zero_and_a_fault_without_end_lasts_to_the_deadline() -> Result<()>
+{
+    let moods = [
+        Mood::Status(500),
+        Mood::Status(503),
+        Mood::Status(404),
+        Mood::Status(403),
+        Mood::Hangs,
+        Mood::Slow(8 * SECOND),
+        Mood::Half,
+        Mood::HalfDocument,
+        Mood::Huge(10 << 20),
+        Mood::Page,
+    ];
+    let cases = moods.map(|mood| {
+        let case = async move {
+            let mut fake = FakeAdmin::start(Mood::Well).await?;
+            fake.open(1);
+            let drainer = hasty(&fake).await?;
+            let end = drainer.pod_ends()?;
+            has_counted(&drainer, 1).await?;
+            fake.set(mood).await?;
+            // In truth nothing is left, but who says so?
+            fake.open(0);
+            sleep(SECOND / 2).await;
+            until("the fault is shown", 6 * SECOND, || async {
+                Ok(drainer.status().await?.unknown.is_some())
+            })
+            .await?;
+            assert_due(end.returned().await?, DEADLINE);
+            let words = drainer.last_words()?;
+            assert_eq!(words["outcome"], "deadline", "{words}");
+            assert_eq!(words["left"]["connections"], 1, "the last that was known");
+            let asked = fake.calls("/").len();
+            assert!(asked < 60, "{asked} questions in {DEADLINE:?}");
+            assert_eq!(fake.most_at_once(), 1);
+            let peak = peak_memory(&drainer)?;
+            assert!(peak < LEAST_MEMORY_LIMIT, "{peak} KiB");
+            Ok(())
+        };
+        (format!("{mood:?}"), case)
+    });
+    at_once(cases).await
+}
+
+#[tokio::test]
+async fn a_drain_that_begins_under_a_fault_ends_when_that_is_over() -> Result<()> {
+    // How long after the fault's end the drainer may still wait for an answer that does not come.
+    let moods = [
+        (Mood::Status(500), Duration::ZERO),
+        (Mood::Hangs, 2 * SECOND),
+        (Mood::Slow(8 * SECOND), 2 * SECOND),
+        (Mood::Half, Duration::ZERO),
+        (Mood::HalfDocument, Duration::ZERO),
+        (Mood::Huge(10 << 20), Duration::ZERO),
+        (Mood::Page, Duration::ZERO),
+        (Mood::Refuses, Duration::ZERO),
+    ];
+    let cases = moods.map(|(mood, wait)| {
+        let case = async move {
+            let mut fake = FakeAdmin::start(mood).await?;
+            let drainer = hasty(&fake).await?;
+            let end = drainer.pod_ends()?;
+            sleep(3 * SECOND).await;
+            assert!(end.is_waiting());
+            fake.set(Mood::Well).await?;
+            let well = end.called().elapsed();
+            let took = end.returned().await?;
+            // And one pause between two looks.
+            assert!(
+                took >= well && took < well + wait + SECOND / 4 + LATE,
+                "{took:?}"
+            );
+            let words = drainer.last_words()?;
+            assert_eq!(words["outcome"], "drained", "{words}");
+            assert!(!fake.is_live(), "it was told in the end");
+            assert!(!fake.calls("/drain_listeners").is_empty());
+            assert!(drainer.has_marked());
+            Ok(())
+        };
+        (format!("{mood:?}"), case)
+    });
+    at_once(cases).await
+}
+
+#[tokio::test]
+async fn a_fault_in_the_middle_of_a_drain_is_survived() -> Result<()> {
+    let moods = [
+        Mood::Status(500),
+        Mood::Half,
+        Mood::HalfDocument,
+        Mood::Huge(10 << 20),
+        Mood::Page,
+        // Three refusals within a second would be an end.
+        Mood::Refuses,
+    ];
+    let cases = moods.map(|mood| {
+        let case = async move {
+            let mut fake = FakeAdmin::start(Mood::Well).await?;
+            fake.open(1);
+            let drainer = hasty(&fake).await?;
+            let end = drainer.pod_ends()?;
+            has_counted(&drainer, 1).await?;
+            fake.set(mood).await?;
+            sleep(SECOND * 3 / 10).await;
+            fake.set(Mood::Well).await?;
+            sleep(2 * SECOND).await;
+            assert!(end.is_waiting());
+            fake.open(0);
+            let closed = end.called().elapsed();
+            let took = end.returned().await?;
+            assert!(took < closed + SECOND / 4 + LATE, "{took:?}");
+            assert_eq!(drainer.last_words()?["outcome"], "drained");
+            Ok(())
+        };
+        (format!("{mood:?}"), case)
+    });
+    at_once(cases).await
+}
+
+#[tokio::test]
+async fn answers_that_are_slow_or_the_last_on_their_connection_are_answers() -> Result<()> {
+    let moods = [Mood::Slow(SECOND / 10), Mood::Closes, Mood::Drops];
+    let cases = moods.map(|mood| {
+        let case = async move {
+            let fake = FakeAdmin::start(mood).await?;
+            fake.open(1);
+            let drainer = hasty(&fake).await?;
+            drainer.logs("Envoy answers", 5 * SECOND).await?;
+            let end = drainer.pod_ends()?;
+            has_counted(&drainer, 1).await?;
+            sleep(2 * SECOND).await;
+            assert!(end.is_waiting());
+            fake.open(0);
+            let closed = end.called().elapsed();
+            let took = end.returned().await?;
+            // After a slow look there is a pause, ten times as long.
+            assert!(took < closed + 3 * SECOND + LATE, "{took:?}");
+            assert_eq!(drainer.last_words()?["outcome"], "drained");
+            assert!(!fake.is_live());
+            Ok(())
+        };
+        (format!("{mood:?}"), case)
+    });
+    at_once(cases).await
+}
+
+#[tokio::test]
+async fn an_admin_that_refuses_for_a_second_after_it_had_answered_is_gone() -> Result<()> {
+    let mut fake = FakeAdmin::start(Mood::Well).await?;
+    fake.open(1);
+    let drainer = hasty(&fake).await?;
+    let end = drainer.pod_ends()?;
+    has_counted(&drainer, 1).await?;
+    fake.set(Mood::Refuses).await?;
+    let refused = Instant::now();
+    end.returned().await?;
+    let took = refused.elapsed();
+    assert!(took >= SECOND * 6 / 10 && took < SECOND + LATE, "{took:?}");
+    assert_eq!(drainer.last_words()?["outcome"], "gone");
+    Ok(())
+}
+
+#[tokio::test]
+async fn statistics_as_big_as_they_may_be_are_counted_within_the_memory_limit() -> Result<()> {
+    // Just below the bound of 4 MiB: some 50,000 statistics.
+    let fake = FakeAdmin::start(Mood::Huge((4 << 20) - 4096)).await?;
+    fake.open(1);
+    let drainer = drainer(&fake.address())?.hasty().start().await?;
+    let end = drainer.pod_ends()?;
+    has_counted(&drainer, 1).await?;
+    fake.open(0);
+    end.returned().await?;
+    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    let peak = peak_memory(&drainer)?;
+    assert!(peak < LEAST_MEMORY_LIMIT, "{peak} KiB");
+    Ok(())
+}
+
+#[tokio::test]
+async fn where_only_statistics_are_allowed_the_drain_does_without_the_rest() -> Result<()> {
+    let fake = FakeAdmin::start(Mood::OnlyStats).await?;
+    fake.open(1);
+    let drainer = hasty(&fake).await?;
+    let end = drainer.pod_ends()?;
+    has_counted(&drainer, 1).await?;
+    sleep(SECOND).await;
+    assert!(end.is_waiting());
+    fake.open(0);
+    let closed = end.called().elapsed();
+    let took = end.returned().await?;
+    assert!(took < closed + LATE, "{took:?}");
+    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    // Said once each, and not asked again.
+    for call in ["/healthcheck/fail", "/drain_listeners"] {
+        assert_eq!(fake.calls(call).len(), 1, "{call}");
+        let told = |line: &serde_json::Value| line["level"] == "ERROR" && line["call"] == call;
+        assert_eq!(drainer.log().into_iter().filter(told).count(), 1, "{call}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_service_at_the_admins_address_is_told_at_start() -> Result<()> {
+    let cases = [Mood::Page, Mood::Status(404)].map(|mood| {
+        let case = async move {
+            let fake = FakeAdmin::start(mood).await?;
+            let drainer = hasty(&fake).await?;
+            let line = drainer
+                .logs("admin interface does not answer", 3 * SECOND)
+                .await?;
+            assert_eq!(line["level"], "ERROR");
+            assert!(fake.calls("/healthcheck").is_empty(), "nothing was touched");
+            assert_due(drainer.pod_ends()?.returned().await?, DEADLINE);
+            assert_eq!(drainer.last_words()?["outcome"], "deadline");
+            Ok(())
+        };
+        (format!("{mood:?}"), case)
+    });
+    at_once(cases).await
+}
+
+#[tokio::test]
+async fn a_marker_stays_through_every_fault_until_envoy_has_heard() -> Result<()> {
+    let moods = [
+        Mood::Status(500),
+        Mood::Status(404),
+        Mood::Hangs,
+        Mood::Half,
+        Mood::Refuses,
+    ];
+    let cases = moods.map(|mood| {
+        let case = async move {
+            let mut fake = FakeAdmin::start(Mood::Well).await?;
+            let mut drainer = hasty(&fake).await?;
+            drainer.pod_ends()?.returned().await?;
+            assert!(drainer.has_marked() && !fake.is_live());
+            drainer.signal(tests::process::Signal::TERM);
+            fake.set(mood).await?;
+            drainer.start_again().await?;
+            sleep(2 * SECOND).await;
+            assert!(drainer.has_marked());
+            fake.set(Mood::Well).await?;
+            until("health is restored", 6 * SECOND, || async {
+                Ok(fake.is_live())
+            })
+            .await?;
+            until("no marker", SECOND, || async { Ok(!drainer.has_marked()) }).await
+        };
+        (format!("{mood:?}"), case)
+    });
+    at_once(cases).await
+}

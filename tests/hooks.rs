@@ -1,0 +1,390 @@
+//! The hooks' waiting room: who waits gets an answer, and who misbehaves disturbs nobody.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use drainer::AdminAddress;
+use drainer::progress::Phase;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+use tests::at_once::at_once;
+use tests::drainer::{Drainer, Hook, Sidecar, drainer};
+use tests::due::{LATE, SECOND, assert_due};
+use tests::envoy::envoy;
+use tests::http::Client;
+use tests::listener::http;
+use tests::port::Port;
+use tests::process::Signal;
+use tests::until::until;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep, timeout};
+
+/// A drainer without an Envoy: its hooks wait for the deadline, which is this far away.
+fn waiting_room(deadline: Duration) -> Result<Sidecar> {
+    let nobody = Port::free()?;
+    let address = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, nobody.number()).into());
+    let drainer = drainer(&address)?.hasty();
+    Ok(drainer.timing(|timing| timing.drain_timeout = deadline))
+}
+
+/// How many files the drainer has open.
+fn open_files(drainer: &Drainer) -> Result<usize> {
+    Ok(fs::read_dir(format!("/proc/{}/fd", drainer.process().pid()))?.count())
+}
+
+/// Says something to the drainer, and returns all that it answers until it closes.
+async fn say(address: SocketAddr, bytes: &[u8]) -> Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(bytes).await?;
+    answer(&mut stream).await
+}
+
+async fn answer(stream: &mut TcpStream) -> Result<String> {
+    let mut answer = Vec::new();
+    match timeout(10 * SECOND, stream.read_to_end(&mut answer)).await? {
+        // What was sent too much is answered with a reset, after the answer or instead of it.
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        other => drop(other?),
+    }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+#[tokio::test]
+async fn a_hook_that_waits_15_s_still_gets_its_200() -> Result<()> {
+    let drainer = waiting_room(15 * SECOND)?.start().await?;
+    assert_due(drainer.pod_ends()?.returned().await?, 15 * SECOND);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_thousand_callers_wait_through_sigterm_and_each_gets_its_200() -> Result<()> {
+    // This process holds the other ends.
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    )?;
+    let drainer = waiting_room(8 * SECOND)?.start().await?;
+    // What a container has where systemd's default was not raised.
+    let few = Rlimit {
+        current: Some(1024),
+        maximum: Some(1024),
+    };
+    prlimit(
+        Pid::from_raw(drainer.process().pid()),
+        Resource::Nofile,
+        few,
+    )?;
+
+    let own = drainer.own_hook()?;
+    let callers: Vec<_> = (0..999).map(|_| drainer.envoy_hook()).collect();
+    until("all are there", 5 * SECOND, || async {
+        Ok(open_files(&drainer)? >= 1000)
+    })
+    .await?;
+    drainer.signal(Signal::TERM);
+    sleep(SECOND).await;
+    // It goes on taking callers.
+    let late = drainer.envoy_hook();
+    assert!(callers.iter().chain([&own, &late]).all(Hook::is_waiting));
+    assert_due(own.returned().await?, 8 * SECOND);
+    for caller in callers.iter().chain([&late]) {
+        caller.returned().await?;
+    }
+    let status = drainer.process().exited_within(2 * SECOND).await?;
+    assert_eq!(status.code(), Some(0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wrong_token_gets_403_and_changes_nothing() -> Result<()> {
+    let envoy = envoy()?.listener(http("web")?).start().await?;
+    let drainer = drainer(envoy.admin_address())?.hasty().start().await?;
+    let client = Client::from(drainer.address());
+    let right = drainer.sidecar().settings().hook_path();
+    let wrong = right.replace("0123", "3210");
+    assert_ne!(right, wrong);
+    let shorter = &right[..right.len() - 1];
+    let longer = format!("{right}0");
+    let upper = right.to_ascii_uppercase().replace("/DRAINED", "/drained");
+    let other_container = format!("{wrong}/app");
+    let table = [
+        (wrong.as_str(), 403),
+        (shorter, 403),
+        (&longer, 403),
+        (&upper, 403),
+        ("/drained/", 403),
+        (&other_container, 403),
+        ("/drained", 404),
+        ("/", 404),
+        // The drainer's own hook, which only its own container reaches.
+        ("/drain", 404),
+    ];
+    for (path, status) in table {
+        assert_eq!(client.get(path).await?.status, status, "{path}");
+    }
+    assert_eq!(client.post(&right).await?.status, 405);
+    // Envoy's hook alone would have failed its health by then.
+    sleep(4 * SECOND).await;
+    assert_eq!(drainer.status().await?.phase, Phase::Idle);
+    assert_eq!(envoy.admin().state().await?, "LIVE");
+    assert!(!drainer.has_marked());
+    Ok(())
+}
+
+#[tokio::test]
+async fn callers_who_hang_up_disturb_nothing_and_leave_nothing() -> Result<()> {
+    let drainer = waiting_room(6 * SECOND)?.start().await?;
+    let before = open_files(&drainer)?;
+    let end = drainer.pod_ends()?;
+    for _ in 0..3 {
+        let callers: Vec<_> = (0..100).map(|_| drainer.envoy_hook()).collect();
+        until("all are there", 5 * SECOND, || async {
+            Ok(open_files(&drainer)? >= before + 100)
+        })
+        .await?;
+        drop(callers);
+        until("all are gone", 5 * SECOND, || async {
+            Ok(open_files(&drainer)? <= before + 3)
+        })
+        .await?;
+    }
+    assert_due(end.returned().await?, 6 * SECOND);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_drain_goes_on_when_all_who_asked_for_it_have_hung_up() -> Result<()> {
+    let envoy = envoy()?.listener(http("web")?).start().await?;
+    let drainer = drainer(envoy.admin_address())?
+        .timing(|timing| timing.min_drain_duration = 3 * SECOND)
+        .start()
+        .await?;
+    let end = drainer.pod_ends()?;
+    drainer.reaches(Phase::Draining).await?;
+    drop(end);
+    // A kubelet that was restarted asks once more.
+    let took = drainer.pod_ends()?.returned().await?;
+    assert!(took < 3 * SECOND + LATE, "{took:?}");
+    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    Ok(())
+}
+
+#[tokio::test]
+async fn garbage_and_slow_heads_get_no_hook_and_hurt_none() -> Result<()> {
+    let drainer = waiting_room(9 * SECOND)?.start().await?;
+    let address = drainer.address();
+    let before = open_files(&drainer)?;
+    let end = drainer.pod_ends()?;
+
+    let long = format!("GET / HTTP/1.1\r\nx: {}\r\n", "y".repeat(4000));
+    let many = format!("GET / HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(40));
+    let garbage: [&[u8]; 5] = [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\0\0\0\0\0\0\0\0\r\n\r\n",
+        long.as_bytes(),
+        many.as_bytes(),
+    ];
+    for bytes in garbage {
+        let answer = say(address, bytes).await?;
+        let shown = bytes[..bytes.len().min(40)].escape_ascii();
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 400 "),
+            "{shown}: {answer}"
+        );
+    }
+    // A drop at a time, and silence: both are shown out after five seconds.
+    let mut silent = TcpStream::connect(address).await?;
+    let mut slow = TcpStream::connect(address).await?;
+    let began = Instant::now();
+    slow.write_all(b"GET /sta").await?;
+    let (mut slow_answer, mut slow_head) = slow.split();
+    let dripping = async {
+        loop {
+            sleep(SECOND / 4).await;
+            if slow_head.write_all(b"x").await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let mut nothing = Vec::new();
+    tokio::select! {
+        () = dripping => {}
+        read = timeout(10 * SECOND, slow_answer.read_to_end(&mut nothing)) => drop(read?),
+    }
+    assert_due(began.elapsed(), 5 * SECOND);
+    assert_eq!(answer(&mut silent).await?, "");
+    until("nobody is left but the hooks", SECOND, || async {
+        Ok(open_files(&drainer)? <= before + 3)
+    })
+    .await?;
+    // A head in pieces is a head.
+    let mut pieces = TcpStream::connect(address).await?;
+    for piece in ["GET /st", "atus HT", "TP/1.1\r\nhost: x", "\r\n", "\r\n"] {
+        pieces.write_all(piece.as_bytes()).await?;
+        sleep(SECOND / 10).await;
+    }
+    let status = answer(&mut pieces).await?;
+    assert!(status.starts_with("HTTP/1.1 200 "), "{status}");
+    assert_due(end.returned().await?, 9 * SECOND);
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_containers_hook_waits_for_the_drain_and_starts_none() -> Result<()> {
+    let envoy = envoy()?.listener(http("web")?).start().await?;
+    let alone = drainer(envoy.admin_address())?.hasty().start().await?;
+    let pod = waiting_room(4 * SECOND)?.start().await?;
+    let begun_late = waiting_room(3 * SECOND)?.start().await?;
+    let cases = [
+        ("alone", alone),
+        ("with the pod", pod),
+        ("before the others", begun_late),
+    ];
+    let cases = cases.map(|(name, drainer)| {
+        let case = async move {
+            let hook = drainer.container_hook("app");
+            match name {
+                "alone" => {
+                    while hook.is_waiting() {
+                        assert_eq!(drainer.status().await?.phase, Phase::Idle);
+                        sleep(SECOND / 4).await;
+                    }
+                    assert_due(hook.returned().await?, 10 * SECOND);
+                    assert!(!drainer.has_marked() && drainer.last_words().is_err());
+                }
+                "with the pod" => {
+                    assert_due(drainer.pod_ends()?.returned().await?, 4 * SECOND);
+                    let took = hook.returned().await?;
+                    assert!(took < 4 * SECOND + LATE, "{took:?}");
+                    // All is over: it need not wait.
+                    assert!(drainer.container_hook("late").returned().await? < LATE);
+                }
+                _ => {
+                    sleep(2 * SECOND).await;
+                    let end = drainer.pod_ends()?;
+                    assert_due(hook.returned().await?, 5 * SECOND);
+                    end.returned().await?;
+                }
+            }
+            Ok(())
+        };
+        (name.to_owned(), case)
+    });
+    at_once(cases).await?;
+    assert_eq!(envoy.admin().state().await?, "LIVE");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_socket_file_that_an_earlier_life_left_is_replaced() -> Result<()> {
+    let mut drainer = waiting_room(SECOND)?.start().await?;
+    let AdminAddress::Path(socket) = drainer.sidecar().settings().socket() else {
+        panic!("it is a file");
+    };
+    drainer.signal(Signal::KILL);
+    drainer.process().exited().await;
+    assert!(socket.exists());
+    let refused = drainer.status().await.unwrap_err();
+    assert!(format!("{refused:#}").contains("refused"), "{refused:#}");
+    drainer.start_again().await?;
+    assert_due(drainer.pod_ends()?.returned().await?, SECOND);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_or_a_folder_that_is_not_there_is_told_at_once() -> Result<()> {
+    for (host_network, address) in [
+        (false, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        (false, (Ipv6Addr::UNSPECIFIED, 0).into()),
+        (true, (Ipv4Addr::UNSPECIFIED, 0).into()),
+    ] {
+        let stranger = TcpListener::bind(address).await?;
+        let port = stranger.local_addr()?.port();
+        let sidecar = waiting_room(SECOND)?.config(|config| {
+            config.port = port.try_into().expect("a bound port is not zero");
+            config.host_network = host_network;
+        });
+        let serve = sidecar.run("drainer", &sidecar.serve())?;
+        let status = serve.exited_within(10 * SECOND).await?;
+        assert_eq!(status.code(), Some(1));
+        let log = serve.log();
+        let told = format!("drainer: cannot listen on port {port}: Address already in use");
+        assert!(log.starts_with(&told), "{log}");
+    }
+    let sidecar = waiting_room(SECOND)?.config(|config| config.run_dir = "/nowhere".into());
+    let serve = sidecar.run("drainer", &sidecar.serve())?;
+    let status = serve.exited_within(10 * SECOND).await?;
+    assert_eq!(status.code(), Some(1));
+    let log = serve.log();
+    assert!(
+        log.starts_with("drainer: cannot listen on /nowhere/"),
+        "{log}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn with_the_nodes_network_only_the_node_itself_reaches_the_port() -> Result<()> {
+    for host_network in [false, true] {
+        let sidecar = waiting_room(SECOND)?.config(|config| config.host_network = host_network);
+        let drainer = sidecar.start().await?;
+        let port = drainer.address().port();
+        // 127.0.0.2 is as foreign to 127.0.0.1 as the node's own address is.
+        let elsewhere = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), port));
+        assert_eq!(TcpStream::connect(elsewhere).await.is_err(), host_network);
+        let status = Client::from(drainer.address()).get("/status").await?;
+        assert_eq!(status.status, 200);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_drainers_hook_waits_a_moment_for_a_drainer_that_is_restarted() -> Result<()> {
+    let sidecar = waiting_room(SECOND)?;
+    let early = sidecar.run("drain", &["drain"])?;
+    let alone = waiting_room(SECOND)?;
+    let without = alone.run("drain", &["drain"])?;
+    let began = Instant::now();
+    sleep(SECOND).await;
+    let drainer = sidecar.start().await?;
+    let _envoy = drainer.envoy_hook();
+    let status = early.exited_within(10 * SECOND).await?;
+    assert!(status.success(), "{status}");
+    // And where there is none, says so, since a hook that fails ends the wait.
+    let status = without.exited_within(10 * SECOND).await?;
+    assert_eq!(status.code(), Some(1));
+    assert!(began.elapsed() >= 3 * SECOND);
+    let log = without.log();
+    assert!(log.starts_with("drainer: no drainer in "), "{log}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_status_is_shown_to_a_person_and_to_a_program() -> Result<()> {
+    let drainer = waiting_room(60 * SECOND)?.start().await?;
+    let _end = drainer.pod_ends()?;
+    drainer.reaches(Phase::Draining).await?;
+    until("a look was refused", 5 * SECOND, || async {
+        Ok(drainer.status().await?.unknown.is_some())
+    })
+    .await?;
+    let shown = drainer.sidecar().run("status", &["status"])?;
+    assert!(shown.exited_within(5 * SECOND).await?.success());
+    let text = "phase        draining\nunknown      connection refused\n";
+    assert!(shown.log().contains(text), "{}", shown.log());
+    let shown = drainer.sidecar().run("status", &["status", "-o", "json"])?;
+    assert!(shown.exited_within(5 * SECOND).await?.success());
+    let log = shown.log();
+    let json = log.lines().find(|line| line.starts_with(r#"{"phase":"#));
+    let json: serde_json::Value = serde_json::from_str(json.context("no status")?)?;
+    assert_eq!(json["phase"]["name"], "draining");
+    Ok(())
+}

@@ -1,0 +1,393 @@
+//! A real drainer, and those who come to it when something ends.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use drainer::marker::Marker;
+use drainer::progress::{Phase, Progress};
+use drainer::{AdminAddress, Config, Durations, Timing, Token};
+use http_body_util::Full;
+use hyper::{Request, StatusCode};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::sync::watch;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{Instant, timeout};
+
+use crate::built;
+use crate::http::{Client, exchange};
+use crate::port::Port;
+use crate::process::{Process, Signal};
+use crate::until::until;
+
+/// A drainer takes milliseconds; on a machine that compiles meanwhile, more.
+const START: Duration = Duration::from_secs(10);
+
+/// Longer than any drain in the tests lasts.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A drainer that is to run: the product's defaults until said otherwise.
+#[derive(Debug)]
+pub struct Sidecar {
+    config: Config,
+    dir: TempDir,
+    _port: Port,
+}
+
+/// A drainer that runs, or has run.
+#[derive(Debug)]
+pub struct Drainer {
+    /// Before the folder of its log: it prints its end when it is dropped in a failing test.
+    process: Process,
+    sidecar: Sidecar,
+}
+
+/// A hook that was called. Dropped, it hangs up.
+#[derive(Debug)]
+pub struct Hook {
+    called: Instant,
+    returned: watch::Receiver<Option<Returned>>,
+    _call: JoinSet<()>,
+}
+
+/// When a hook returned, and how the kubelet sees it.
+type Returned = (Instant, Result<(), String>);
+
+/// Both hooks of a pod's end.
+#[derive(Debug)]
+pub struct PodEnd {
+    called: Instant,
+    envoy: Hook,
+    drainer: Hook,
+}
+
+/// Prepares a drainer of the Envoy whose admin is there.
+///
+/// # Errors
+/// When there is no free port or no room for a folder.
+pub fn drainer(admin: &AdminAddress) -> Result<Sidecar> {
+    let dir = TempDir::with_prefix("drainer-")?;
+    let port = Port::free()?;
+    let config = Config {
+        port: port.number().try_into()?,
+        run_dir: dir.path().join("run"),
+        termination_log: dir.path().join("last-words"),
+        ..Config::new(admin.clone(), Token::new(0x0123_4567_89ab_cdef))
+    };
+    fs::create_dir(&config.run_dir)?;
+    Ok(Sidecar {
+        config,
+        dir,
+        _port: port,
+    })
+}
+
+// === impl Sidecar ===
+
+impl Sidecar {
+    /// Changes timings.
+    ///
+    /// # Panics
+    /// When they do not fit together: a mistake in the test.
+    #[must_use]
+    pub fn timing(mut self, change: impl FnOnce(&mut Durations)) -> Self {
+        let mut durations = *self.config.timing;
+        change(&mut durations);
+        self.config.timing = Timing::try_new(durations).expect("timings of a test fit together");
+        self
+    }
+
+    /// Leaves as soon as nothing is open: no minimum, and no quiet.
+    #[must_use]
+    pub fn hasty(self) -> Self {
+        self.timing(|timing| {
+            timing.min_drain_duration = Duration::ZERO;
+            timing.quiet_period = Duration::ZERO;
+        })
+    }
+
+    /// Changes other settings.
+    #[must_use]
+    pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// All that it is told.
+    #[must_use]
+    pub fn settings(&self) -> &Config {
+        &self.config
+    }
+
+    /// The command line of `drainer serve`, as the webhook writes it.
+    #[must_use]
+    pub fn serve(&self) -> Vec<String> {
+        let args = self.config.args().into_iter();
+        ["serve".to_owned()].into_iter().chain(args).collect()
+    }
+
+    /// Starts it, and waits until it serves.
+    ///
+    /// # Errors
+    /// When it does not build or does not start.
+    pub async fn start(self) -> Result<Drainer> {
+        // Building it may take a while, which no other case's clock is to feel.
+        spawn_blocking(built::drainer).await??;
+        let drainer = Drainer {
+            process: self.run("drainer", &self.serve())?,
+            sidecar: self,
+        };
+        drainer.serves().await?;
+        Ok(drainer)
+    }
+
+    /// Runs the drainer's program once, called `name` here, in the place of its container.
+    ///
+    /// # Errors
+    /// When it does not build or cannot be started.
+    pub fn run(&self, name: &str, args: &[impl AsRef<OsStr>]) -> Result<Process> {
+        let mut command = Command::new(built::drainer()?);
+        command.args(args).env_clear();
+        command.env("DRAINER_RUN_DIR", &self.config.run_dir);
+        Process::start(name, command, &self.dir.path().join("log"))
+    }
+}
+
+// === impl Drainer ===
+
+impl Drainer {
+    /// Calls Envoy's hook, as the kubelet does: without a time limit.
+    #[must_use]
+    pub fn envoy_hook(&self) -> Hook {
+        self.get(self.sidecar.config.hook_path())
+    }
+
+    /// Calls the hook of another container that waits for the drain.
+    #[must_use]
+    pub fn container_hook(&self, container: &str) -> Hook {
+        self.get(format!("{}/{container}", self.sidecar.config.hook_path()))
+    }
+
+    /// Calls the drainer's own hook: a process in its container.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn own_hook(&self) -> Result<Hook> {
+        let process = self.sidecar.run("drain", &["drain"])?;
+        Ok(Hook::call(async move {
+            let status = process.exited().await;
+            ensure!(status.success(), "the drainer's hook: {status}");
+            Ok(())
+        }))
+    }
+
+    /// Calls both hooks, as the kubelet does at a pod's end.
+    ///
+    /// # Errors
+    /// As [`Drainer::own_hook`].
+    pub fn pod_ends(&self) -> Result<PodEnd> {
+        let called = Instant::now();
+        let drainer = self.own_hook()?;
+        let envoy = self.envoy_hook();
+        Ok(PodEnd {
+            called,
+            envoy,
+            drainer,
+        })
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// What it was told.
+    #[must_use]
+    pub fn sidecar(&self) -> &Sidecar {
+        &self.sidecar
+    }
+
+    /// The process of `drainer serve`.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Waits until the process has ended, then starts it anew in the same folder, as the kubelet
+    /// restarts a container.
+    ///
+    /// # Errors
+    /// When it still runs after a while, or does not start.
+    pub async fn start_again(&mut self) -> Result<()> {
+        self.process.exited_within(LIMIT).await?;
+        self.process = self.sidecar.run("drainer", &self.sidecar.serve())?;
+        self.serves().await
+    }
+
+    /// Where it listens for hooks.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.sidecar.config.port.get()).into()
+    }
+
+    /// What it says of itself.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn status(&self) -> Result<Progress> {
+        let client = Client::new(self.sidecar.config.socket());
+        let answer = client.get("/status").await?;
+        ensure!(answer.status == StatusCode::OK, "{answer:?}");
+        Ok(serde_json::from_str(&answer.body)?)
+    }
+
+    /// Waits until it is in this phase.
+    ///
+    /// # Errors
+    /// When it is not after a while, or does not answer.
+    pub async fn reaches(&self, phase: Phase) -> Result<()> {
+        let reached = || async { Ok(self.status().await?.phase == phase) };
+        until(&format!("phase {phase}"), LIMIT, reached).await
+    }
+
+    /// Its lines in the log, over all its lives.
+    #[must_use]
+    pub fn log(&self) -> Vec<Value> {
+        let log = self.process.log();
+        let lines = log.lines().map(serde_json::from_str);
+        lines.filter_map(Result::ok).collect()
+    }
+
+    /// The last line of its log whose message holds this text.
+    #[must_use]
+    pub fn logged(&self, text: &str) -> Option<Value> {
+        let log = self.log().into_iter();
+        let told = |line: &Value| line["message"].as_str().is_some_and(|m| m.contains(text));
+        log.filter(told).last()
+    }
+
+    /// Waits until its log has a line whose message holds this text.
+    ///
+    /// # Errors
+    /// When it has not within `limit`.
+    pub async fn logs(&self, text: &str, limit: Duration) -> Result<Value> {
+        until(&format!("`{text}` in the log"), limit, || async {
+            Ok(self.logged(text).is_some())
+        })
+        .await?;
+        self.logged(text).context("it was there just now")
+    }
+
+    /// Its termination message.
+    ///
+    /// # Errors
+    /// When there is none, or none that is JSON.
+    pub fn last_words(&self) -> Result<Value> {
+        let words = fs::read(&self.sidecar.config.termination_log).context("no last words")?;
+        Ok(serde_json::from_slice(&words)?)
+    }
+
+    /// Whether it has left the marker that says it made Envoy fail.
+    #[must_use]
+    pub fn has_marked(&self) -> bool {
+        Marker::new(&self.sidecar.config.run_dir).is_present()
+    }
+
+    fn get(&self, path: String) -> Hook {
+        let address = AdminAddress::Tcp(self.address());
+        Hook::call(async move {
+            let request = Request::get(&path)
+                .header("host", address.to_string())
+                .body(Full::default())?;
+            let answer = exchange(&address, request).await.context(path)?;
+            ensure!(answer.status == StatusCode::OK, "{answer:?}");
+            Ok(())
+        })
+    }
+
+    async fn serves(&self) -> Result<()> {
+        until("the drainer serves", START, || async {
+            ensure!(self.process.is_running(), "it ended as it started");
+            Ok(self.status().await.is_ok())
+        })
+        .await
+        .with_context(|| format!("the drainer printed:\n{}", self.process.log()))
+    }
+}
+
+// === impl Hook ===
+
+impl Hook {
+    fn call(hook: impl Future<Output = Result<()>> + Send + 'static) -> Self {
+        let called = Instant::now();
+        let (tell, returned) = watch::channel(None);
+        let mut call = JoinSet::new();
+        call.spawn(async move {
+            let result = hook.await.map_err(|error| format!("{error:#}"));
+            tell.send_replace(Some((Instant::now(), result)));
+        });
+        Self {
+            called,
+            returned,
+            _call: call,
+        }
+    }
+
+    /// When it was called.
+    #[must_use]
+    pub fn called(&self) -> Instant {
+        self.called
+    }
+
+    /// Whether it has not returned yet.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.returned.borrow().is_none()
+    }
+
+    /// Waits for its return, and tells how long after the call that was.
+    ///
+    /// # Errors
+    /// When it fails, as the kubelet sees it, or does not return within two minutes.
+    pub async fn returned(&self) -> Result<Duration> {
+        let mut returned = self.returned.clone();
+        let returned = timeout(LIMIT, returned.wait_for(Option::is_some)).await;
+        let returned = returned.context("the hook does not return")??.clone();
+        let (at, result) = returned.context("it was waited for")?;
+        result.map_err(|error| anyhow!(error))?;
+        Ok(at - self.called)
+    }
+}
+
+// === impl PodEnd ===
+
+impl PodEnd {
+    /// When it began.
+    #[must_use]
+    pub fn called(&self) -> Instant {
+        self.called
+    }
+
+    /// Whether neither hook has returned yet.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.envoy.is_waiting() && self.drainer.is_waiting()
+    }
+
+    /// Waits until both hooks have returned, and tells how long after the begin Envoy's did.
+    ///
+    /// # Errors
+    /// When one fails, does not return, or returns long before the other.
+    pub async fn returned(&self) -> Result<Duration> {
+        let envoy = self.envoy.called - self.called + self.envoy.returned().await?;
+        let drainer = self.drainer.called - self.called + self.drainer.returned().await?;
+        // One is a process, which takes a moment to start and to end.
+        let apart = envoy.abs_diff(drainer);
+        ensure!(apart < Duration::from_secs(2), "{envoy:?} and {drainer:?}");
+        Ok(envoy)
+    }
+}

@@ -1,0 +1,29 @@
+//! Waiting for something to become true.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use tokio::time::{sleep, timeout};
+
+/// Between two looks: short against all that tests measure.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Waits until `holds` returns true.
+///
+/// # Errors
+/// When it does not within `limit`, naming `what`, or when `holds` fails.
+pub async fn until<F>(what: &str, limit: Duration, mut holds: impl FnMut() -> F) -> Result<()>
+where
+    F: Future<Output = Result<bool>>,
+{
+    let waiting = async {
+        while !holds().await? {
+            sleep(PAUSE).await;
+        }
+        Ok(())
+    };
+    timeout(limit, waiting)
+        .await
+        .map_err(|_| anyhow!("not within {limit:?}: {what}"))
+        .flatten()
+}

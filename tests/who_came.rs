@@ -1,0 +1,618 @@
+//! Who came tells what ends: the pod, Envoy alone, or the drainer alone. And whatever becomes of the
+//! drainer, an Envoy that lives on is healthy again.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use drainer::AdminAddress;
+use drainer::config::RUN_DIR;
+use drainer::progress::Phase;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+use tests::at_once::at_once;
+use tests::bootstrap::Bootstrap;
+use tests::drainer::{Drainer, Hook, drainer};
+use tests::due::{LATE, SECOND, assert_due};
+use tests::envoy::{Envoy, envoy};
+use tests::held::Held;
+use tests::http::Client;
+use tests::installed;
+use tests::kubelet::{Kubelet, Program, Step};
+use tests::listener::{DIRECT_PATH, http, tcp};
+use tests::port::Port;
+use tests::process::Signal;
+use tests::until::until;
+use tests::upstream::Upstream;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// Who comes to a drainer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Envoy,
+    Drainer,
+    Sigterm,
+}
+
+/// An Envoy with a web listener and one whose streams hold a drain, and what stands behind it.
+struct Scene {
+    envoy: Envoy,
+    _upstream: Upstream,
+}
+
+// === impl Who ===
+
+impl Who {
+    /// Comes; a hook is then under way.
+    fn comes(self, drainer: &Drainer) -> Result<Option<Hook>> {
+        match self {
+            Self::Envoy => Ok(Some(drainer.envoy_hook())),
+            Self::Drainer => drainer.own_hook().map(Some),
+            Self::Sigterm => {
+                drainer.signal(Signal::TERM);
+                Ok(None)
+            }
+        }
+    }
+}
+
+// === impl Scene ===
+
+impl Scene {
+    async fn start() -> Result<Self> {
+        Self::start_as(|envoy| envoy).await
+    }
+
+    async fn start_as(place: impl FnOnce(Bootstrap) -> Bootstrap) -> Result<Self> {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?
+            .upstream(&upstream)
+            .listener(http("web")?)
+            .listener(tcp("stream")?);
+        Ok(Self {
+            envoy: place(envoy).start().await?,
+            _upstream: upstream,
+        })
+    }
+
+    async fn is_live(&self) -> Result<bool> {
+        Ok(self.envoy.admin().state().await? == "LIVE")
+    }
+
+    /// Waits until Envoy is `LIVE` or `DRAINING`.
+    async fn is(&self, state: &str, limit: Duration) -> Result<()> {
+        until(&format!("Envoy is {state}"), limit, || async {
+            Ok(self.envoy.admin().state().await? == state)
+        })
+        .await
+    }
+
+    /// Asserts that Envoy is healthy until then.
+    async fn stays_live_until(&self, then: Instant) -> Result<()> {
+        while Instant::now() < then {
+            assert!(self.is_live().await?, "{:?} early", then - Instant::now());
+            sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    async fn hold(&self) -> Result<Held> {
+        Held::stream(self.envoy.address("stream")).await
+    }
+}
+
+/// Asserts that what the drainer has in hand is the whole drain of a pod.
+fn assert_whole_drain(drainer: &Drainer) {
+    let told = drainer.logged("Told Envoy");
+    let told = told.map(|line| line["call"].clone());
+    assert_eq!(told, Some(json!("/drain_listeners")));
+}
+
+#[tokio::test]
+async fn two_signs_in_whatever_order_end_the_pod_from_the_first_on() -> Result<()> {
+    use Who::{Drainer, Envoy, Sigterm};
+    let table = [
+        ([Envoy, Drainer], 0),
+        ([Drainer, Envoy], 0),
+        ([Envoy, Drainer], 2),
+        ([Drainer, Envoy], 4),
+        ([Envoy, Sigterm], 0),
+        ([Envoy, Sigterm], 2),
+        ([Sigterm, Envoy], 4),
+    ];
+    let cases = table.map(|(who, apart)| {
+        let name = format!("{who:?}, {apart} s apart");
+        let case = async move {
+            let scene = Scene::start().await?;
+            let drainer = drainer(scene.envoy.admin_address())?
+                .hasty()
+                .timing(|t| t.drain_timeout = 6 * SECOND)
+                .start()
+                .await?;
+            let _stream = scene.hold().await?;
+            let mut hooks = Vec::new();
+            let began = Instant::now();
+            hooks.extend(who[0].comes(&drainer)?);
+            scene.stays_live_until(began + apart * SECOND).await?;
+            hooks.extend(who[1].comes(&drainer)?);
+            scene.is("DRAINING", LATE).await?;
+            for hook in &hooks {
+                hook.returned().await?;
+            }
+            assert_due(began.elapsed(), 6 * SECOND);
+            assert_whole_drain(&drainer);
+            assert_eq!(drainer.last_words()?["outcome"], "deadline");
+            if !who.contains(&Sigterm) {
+                ensure!(drainer.process().is_running(), "it ended without SIGTERM");
+                drainer.signal(Signal::TERM);
+            }
+            let status = drainer.process().exited_within(2 * SECOND).await?;
+            assert_eq!(status.code(), Some(0));
+            Ok(())
+        };
+        (name, case)
+    });
+    at_once(cases).await
+}
+
+#[tokio::test]
+async fn envoys_hook_alone_fails_its_health_without_delay_and_returns_and_undoes_it() -> Result<()>
+{
+    let upstream = Upstream::start().await?;
+    let envoy = envoy()?
+        .upstream(&upstream)
+        .listener(http("modify")?.modify_only())
+        .flag("--drain-strategy immediate");
+    let scene = Scene {
+        envoy: envoy.start().await?,
+        _upstream: upstream,
+    };
+    let drainer = drainer(scene.envoy.admin_address())?
+        .timing(|t| t.drain_delay = 30 * SECOND)
+        .start()
+        .await?;
+    let mut client = Held::idle(scene.envoy.address("modify")).await?;
+    let hook = drainer.envoy_hook();
+    scene.stays_live_until(hook.called() + 3 * SECOND).await?;
+    scene.is("DRAINING", LATE).await?;
+    assert!(drainer.has_marked());
+    assert_due(hook.returned().await?, 13 * SECOND);
+    // Nothing that cannot be undone.
+    let head = client.get(DIRECT_PATH).await?;
+    assert!(!head.contains("connection: close"), "{head}");
+    assert_eq!(drainer.status().await?.phase, Phase::Idle);
+    assert!(drainer.last_words().is_err());
+    // The kubelet would restart it now. It lives on, so its health comes back.
+    assert!(
+        !scene.is_live().await?,
+        "an Envoy about to end is not to look healthy"
+    );
+    scene.is("LIVE", 10 * SECOND + LATE).await?;
+    until("no marker", SECOND, || async { Ok(!drainer.has_marked()) }).await
+}
+
+#[tokio::test]
+async fn a_second_sign_that_is_late_brings_the_rest_of_the_drain() -> Result<()> {
+    let cases = [Who::Drainer, Who::Sigterm].map(|late| {
+        let case = async move {
+            let scene = Scene::start().await?;
+            let drainer = drainer(scene.envoy.admin_address())?
+                .hasty()
+                .timing(|t| t.drain_delay = 30 * SECOND)
+                .start()
+                .await?;
+            let hook = drainer.envoy_hook();
+            scene.is("DRAINING", 3 * SECOND + LATE).await?;
+            sleep_until(hook.called() + 6 * SECOND).await;
+            assert!(hook.is_waiting());
+            let own = late.comes(&drainer)?;
+            // Without the delay, which health that has failed cannot have any more.
+            assert_due(hook.returned().await?, 6 * SECOND);
+            if let Some(own) = own {
+                own.returned().await?;
+            }
+            assert_whole_drain(&drainer);
+            assert_eq!(drainer.last_words()?["outcome"], "drained");
+            Ok(())
+        };
+        (format!("{late:?}"), case)
+    });
+    at_once(cases).await
+}
+
+#[tokio::test]
+async fn the_hook_of_an_envoy_that_does_not_answer_returns_within_three_seconds() -> Result<()> {
+    type Place = fn(Bootstrap) -> Bootstrap;
+    let table: [(&str, Place, Signal); 4] = [
+        ("hung", |envoy| envoy, Signal::STOP),
+        (
+            "hung, on a socket file",
+            Bootstrap::admin_unix,
+            Signal::STOP,
+        ),
+        ("dead", |envoy| envoy, Signal::KILL),
+        (
+            "dead, its socket file is left",
+            Bootstrap::admin_unix,
+            Signal::KILL,
+        ),
+    ];
+    let cases = table.map(|(name, place, signal)| {
+        let case = async move {
+            let scene = Scene::start_as(place).await?;
+            let drainer = drainer(scene.envoy.admin_address())?.start().await?;
+            drainer.logs("Envoy answers", 10 * SECOND).await?;
+            scene.envoy.signal(signal);
+            let took = drainer.envoy_hook().returned().await?;
+            assert!(took < 3 * SECOND, "{took:?}");
+            assert!(!drainer.has_marked(), "nothing was done");
+            Ok(())
+        };
+        (name.to_owned(), case)
+    });
+    at_once(cases).await
+}
+
+#[tokio::test]
+async fn the_hook_of_an_envoy_that_hangs_after_its_health_failed_returns_soon() -> Result<()> {
+    let scene = Scene::start().await?;
+    let drainer = drainer(scene.envoy.admin_address())?.start().await?;
+    let hook = drainer.envoy_hook();
+    scene.is("DRAINING", 3 * SECOND + LATE).await?;
+    scene.envoy.signal(Signal::STOP);
+    let hung = Instant::now();
+    hook.returned().await?;
+    let took = hung.elapsed();
+    // A second to the next question, and 2.5 s for its answer.
+    assert!(took < 4 * SECOND + LATE, "{took:?}");
+    // One that goes on after all is healthy again.
+    scene.envoy.signal(Signal::CONT);
+    scene.is("LIVE", 10 * SECOND + LATE).await
+}
+
+#[tokio::test]
+async fn both_hooks_of_a_pod_whose_envoy_hangs_wait_for_it_to_the_deadline() -> Result<()> {
+    let scene = Scene::start().await?;
+    let drainer = drainer(scene.envoy.admin_address())?
+        .hasty()
+        .timing(|t| t.drain_timeout = 7 * SECOND)
+        .start()
+        .await?;
+    let stream = scene.hold().await?;
+    let end = drainer.pod_ends()?;
+    scene.is("DRAINING", LATE).await?;
+    scene.envoy.signal(Signal::STOP);
+    drop(stream);
+    assert_due(end.returned().await?, 7 * SECOND);
+    assert_eq!(drainer.last_words()?["outcome"], "deadline");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_drainers_own_hook_alone_touches_nothing_and_returns_after_ten_seconds() -> Result<()> {
+    let scene = Scene::start().await?;
+    let mut drainer = drainer(scene.envoy.admin_address())?
+        .hasty()
+        .start()
+        .await?;
+    let hook = drainer.own_hook()?;
+    scene.stays_live_until(hook.called() + 10 * SECOND).await?;
+    assert_due(hook.returned().await?, 10 * SECOND);
+    // A new image: SIGTERM after the hook, and another drainer.
+    drainer.signal(Signal::TERM);
+    let signalled = Instant::now();
+    let status = drainer.process().exited_within(5 * SECOND).await?;
+    assert_eq!(status.code(), Some(0));
+    assert_due(signalled.elapsed(), SECOND);
+    assert!(scene.is_live().await? && !drainer.has_marked());
+    drainer.start_again().await?;
+    sleep(SECOND).await;
+    assert!(scene.is_live().await?);
+    drainer.pod_ends()?.returned().await?;
+    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    Ok(())
+}
+
+#[tokio::test]
+async fn sigterm_alone_ends_a_drainer_after_ten_seconds_or_when_envoy_is_silent() -> Result<()> {
+    let table = [
+        ("alive", None, 10 * SECOND),
+        ("dead", Some(Signal::KILL), SECOND),
+        ("hung", Some(Signal::STOP), 2 * SECOND),
+    ];
+    let cases = table.map(|(name, signal, due)| {
+        let case = async move {
+            let scene = Scene::start().await?;
+            let drainer = drainer(scene.envoy.admin_address())?.start().await?;
+            drainer.logs("Envoy answers", 10 * SECOND).await?;
+            if let Some(signal) = signal {
+                scene.envoy.signal(signal);
+            }
+            drainer.signal(Signal::TERM);
+            let began = Instant::now();
+            if signal.is_none() {
+                scene.stays_live_until(began + due).await?;
+            }
+            let status = drainer.process().exited_within(15 * SECOND).await?;
+            let took = began.elapsed();
+            assert_eq!(status.code(), Some(0));
+            // A hung one has a second more: whoever gave no answer in time is asked once.
+            assert!(took >= due && took < due + SECOND + LATE, "{took:?}");
+            assert!(!drainer.has_marked());
+            Ok(())
+        };
+        (name.to_owned(), case)
+    });
+    at_once(cases).await
+}
+
+/// Where a drainer is in its life when it dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    MidLife,
+    /// Envoy's hook alone: health has failed.
+    MidRestart,
+    MidDrain,
+    AfterDrain,
+}
+
+/// How a drainer dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Death {
+    /// A crash, or for want of memory.
+    Sigkill,
+    Sigterm,
+    /// Its hook, then SIGTERM.
+    NewImage,
+}
+
+#[tokio::test]
+async fn whenever_a_drainer_dies_envoy_is_healthy_after_its_restart() -> Result<()> {
+    for death in [Death::Sigkill, Death::Sigterm, Death::NewImage] {
+        let moments = [
+            Moment::MidLife,
+            Moment::MidRestart,
+            Moment::MidDrain,
+            Moment::AfterDrain,
+        ];
+        let cases = moments.map(|moment| {
+            let name = format!("{death:?} {moment:?}");
+            (name, dies_and_is_restarted(moment, death))
+        });
+        at_once(cases).await?;
+    }
+    Ok(())
+}
+
+async fn dies_and_is_restarted(moment: Moment, death: Death) -> Result<()> {
+    let scene = Scene::start().await?;
+    let drainer = drainer(scene.envoy.admin_address())?
+        .hasty()
+        .start()
+        .await?;
+    let stream = scene.hold().await?;
+    let mut hooks = Vec::new();
+    match moment {
+        Moment::MidLife => {}
+        Moment::MidRestart => {
+            hooks.push(drainer.envoy_hook());
+            drainer.reaches(Phase::Restarting).await?;
+            scene.is("DRAINING", LATE).await?;
+        }
+        Moment::MidDrain => {
+            hooks.extend([drainer.envoy_hook(), drainer.own_hook()?]);
+            scene.is("DRAINING", LATE).await?;
+            assert_eq!(drainer.status().await?.phase, Phase::Draining);
+        }
+        Moment::AfterDrain => {
+            drop(scene.hold().await?);
+            let end = drainer.pod_ends()?;
+            scene.is("DRAINING", LATE).await?;
+            drop(stream);
+            end.returned().await?;
+            return restarted(scene, drainer, death).await;
+        }
+    }
+    let dying = Instant::now();
+    match death {
+        Death::Sigkill => {
+            drainer.signal(Signal::KILL);
+            drop(stream);
+            for hook in hooks {
+                assert!(hook.returned().await.is_err(), "who answered?");
+            }
+        }
+        Death::Sigterm | Death::NewImage => {
+            if death == Death::NewImage {
+                hooks.push(drainer.own_hook()?);
+                if moment == Moment::MidLife {
+                    hooks[0].returned().await?;
+                }
+            }
+            drainer.signal(Signal::TERM);
+            if moment == Moment::MidDrain || moment == Moment::MidRestart {
+                // It owes answers, and there is something open.
+                sleep(SECOND).await;
+                assert!(hooks.iter().all(Hook::is_waiting));
+            }
+            drop(stream);
+            for hook in hooks {
+                hook.returned().await?;
+            }
+        }
+    }
+    drainer.process().exited_within(15 * SECOND).await?;
+    if moment != Moment::MidLife {
+        assert!(dying.elapsed() < 3 * SECOND + LATE);
+        assert!(!scene.is_live().await? && drainer.has_marked());
+    }
+    is_healthy_again(scene, drainer).await
+}
+
+/// Restarts a drainer whose drain is over.
+async fn restarted(scene: Scene, drainer: Drainer, death: Death) -> Result<()> {
+    assert!(!scene.is_live().await? && drainer.has_marked());
+    match death {
+        Death::Sigkill => drainer.signal(Signal::KILL),
+        Death::Sigterm => drainer.signal(Signal::TERM),
+        Death::NewImage => {
+            let took = drainer.own_hook()?.returned().await?;
+            assert!(took < LATE, "all is over: {took:?}");
+            drainer.signal(Signal::TERM);
+        }
+    }
+    drainer.process().exited_within(2 * SECOND).await?;
+    is_healthy_again(scene, drainer).await
+}
+
+async fn is_healthy_again(scene: Scene, mut drainer: Drainer) -> Result<()> {
+    drainer.start_again().await?;
+    scene.is("LIVE", 2 * SECOND + LATE).await?;
+    until("no marker", SECOND, || async { Ok(!drainer.has_marked()) }).await?;
+    // And it drains as ever.
+    let end = drainer.pod_ends()?;
+    end.returned().await?;
+    assert!(!scene.is_live().await? && drainer.has_marked());
+    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_marker_stays_until_envoy_has_heard() -> Result<()> {
+    let scene = Scene::start().await?;
+    let mut drainer = drainer(scene.envoy.admin_address())?.start().await?;
+    let _end = drainer.pod_ends()?;
+    scene.is("DRAINING", LATE).await?;
+    drainer.signal(Signal::KILL);
+    scene.envoy.signal(Signal::STOP);
+    for _ in 0..2 {
+        drainer.start_again().await?;
+        sleep(2 * SECOND).await;
+        assert!(drainer.has_marked());
+        drainer.signal(Signal::KILL);
+    }
+    drainer.start_again().await?;
+    scene.envoy.signal(Signal::CONT);
+    // One question may still be waiting for an answer that is lost: five seconds, and one more.
+    scene.is("LIVE", 6 * SECOND + LATE).await?;
+    until("no marker", SECOND, || async { Ok(!drainer.has_marked()) }).await
+}
+
+#[tokio::test]
+async fn health_that_somebody_else_failed_is_not_restored() -> Result<()> {
+    let scene = Scene::start().await?;
+    scene.envoy.admin().command("/healthcheck/fail").await?;
+    let drainer = drainer(scene.envoy.admin_address())?.start().await?;
+    drainer.logs("Envoy answers", 10 * SECOND).await?;
+    sleep(SECOND).await;
+    assert!(!scene.is_live().await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn with_a_wrong_admin_address_the_pod_ends_at_its_deadline_and_the_log_said_so_at_start()
+-> Result<()> {
+    let nobody = Port::free()?;
+    let wrong = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, nobody.number()).into());
+    let nowhere = AdminAddress::Path("/nowhere/admin.sock".into());
+    let cases = [wrong, nowhere].map(|address| {
+        let case = async move {
+            let drainer = drainer(&address)?
+                .hasty()
+                .timing(|t| {
+                    t.drain_delay = SECOND;
+                    t.drain_timeout = 4 * SECOND;
+                })
+                .start()
+                .await?;
+            let line = drainer
+                .logs("admin interface does not answer", 10 * SECOND)
+                .await?;
+            assert_eq!(line["level"], "ERROR");
+            let end = drainer.pod_ends()?;
+            assert_due(end.returned().await?, 5 * SECOND);
+            assert_eq!(drainer.last_words()?["outcome"], "deadline");
+            Ok(())
+        };
+        ("wrong".to_owned(), case)
+    });
+    at_once(cases).await
+}
+
+/// A pod of Envoy and the drainer, as injected, so far as this test goes.
+fn pod(envoy: Vec<String>, drainer: Vec<String>, hook_port: u16, hook_path: &str) -> Result<Pod> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {
+            "terminationGracePeriodSeconds": 90,
+            "volumes": [{ "name": "envoy-drainer", "emptyDir": {} }],
+            "initContainers": [{
+                "name": "envoy-drainer",
+                "restartPolicy": "Always",
+                "args": drainer,
+                "lifecycle": { "preStop": { "exec": { "command": ["/drainer", "drain"] } } },
+                "volumeMounts": [{ "name": "envoy-drainer", "mountPath": RUN_DIR }],
+            }],
+            "containers": [{
+                "name": "envoy",
+                "args": envoy,
+                "lifecycle": { "preStop": { "httpGet": { "port": hook_port, "path": hook_path } } },
+            }],
+        },
+    }))?)
+}
+
+#[tokio::test]
+async fn a_pod_whose_envoy_was_restarted_by_the_kubelet_is_drained_as_ever() -> Result<()> {
+    let bootstrap = envoy()?.listener(http("web")?);
+    let (admin, web) = (bootstrap.admin_address().clone(), bootstrap.address("web"));
+    let folder = tempfile::tempdir()?;
+    let config = folder.path().join("envoy.json");
+    std::fs::write(&config, bootstrap.json().to_string())?;
+    let port = Port::free()?;
+    let settings = drainer::Config {
+        port: port.number().try_into()?,
+        ..drainer::Config::new(admin.clone(), drainer::Token::new(7))
+    };
+    let args = ["serve".to_owned()].into_iter().chain(settings.args());
+    let pod = pod(
+        bootstrap.args(&config.to_string_lossy()),
+        args.collect(),
+        port.number(),
+        &settings.hook_path(),
+    )?;
+    let mut pod = Kubelet::new(pod)?
+        .program("envoy", Program::envoy(&installed::newest()?))
+        .program("envoy-drainer", Program::drainer()?)
+        .start()?;
+    let admin = tests::admin::Admin::new(Client::new(admin));
+    let is = async |state: &str, limit| {
+        until(&format!("Envoy is {state}"), limit, || async {
+            Ok(admin.state().await.is_ok_and(|now| now == state))
+        })
+        .await
+    };
+    is("LIVE", 30 * SECOND).await?;
+
+    pod.restart("envoy").await?;
+    assert_eq!(pod.timeline().count("envoy", Step::HookReturned), 1);
+    is("LIVE", 30 * SECOND).await?;
+    assert_eq!(pod.timeline().count("envoy-drainer", Step::Exited), 0);
+    let _idle = Held::idle(web).await?;
+
+    let end = pod.end().await;
+    let took = end
+        .at("envoy", Step::HookReturned)
+        .context("no hook returned")?;
+    assert_due(took, 10 * SECOND);
+    assert_eq!(end.at("envoy", Step::Sigkill), None, "{}", end.timeline);
+    assert!(end.at("envoy", Step::Exited) <= end.at("envoy-drainer", Step::Sigterm));
+    let words = pod.termination_message("envoy-drainer")?;
+    assert!(words.contains(r#""outcome":"idle""#), "{words}");
+    for container in ["envoy", "envoy-drainer"] {
+        let status = pod.exit(container)?.context("it runs on")?;
+        assert!(status.success(), "{container}: {status}");
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! Whether output is in colours.
+
+use std::env;
+use std::io::IsTerminal;
+
+use clap::ValueEnum;
+
+/// When colours are written.
+#[derive(Debug, clap::Args)]
+pub struct ColorArgs {
+    /// When to write colours; auto is on a terminal, unless NO_COLOR is set.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        env = "ENVOY_DRAINER_COLOR",
+        value_enum,
+        default_value_t
+    )]
+    color: When,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum When {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+// === impl ColorArgs ===
+
+impl ColorArgs {
+    /// True if what goes to `stream` is to have colours.
+    pub fn styles(&self, stream: &impl IsTerminal) -> bool {
+        match self.color {
+            // <https://no-color.org>: any value but the empty one.
+            When::Auto => {
+                stream.is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            }
+            When::Always => true,
+            When::Never => false,
+        }
+    }
+}

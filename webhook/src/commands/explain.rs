@@ -1,0 +1,179 @@
+//! `envoy-drainer explain`: what would become of the pods in manifests, and why.
+
+mod end;
+mod explanation;
+mod page;
+mod sheet;
+
+pub use end::Moment;
+pub use explanation::{
+    Admin, Drainer, Envoy, Explanation, Outcome, Plan, Probe, Reason, Settings, Value,
+};
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::print;
+use crate::admission::Defaults;
+use crate::args::color::ColorArgs;
+use crate::args::defaults::DefaultsArgs;
+use crate::args::files::FilesArgs;
+use crate::manifest;
+use crate::offline::{Input, Review};
+
+/// What `--help` says below the flags.
+const HELP: &str = "\
+Reads what `inject` reads and changes nothing. Whether a namespace has the label
+`envoy-drainer.dev/injection` is not known here and does not matter.
+
+Exit codes: 0 fine; 1 a pod is refused, or a document cannot be read; 2 wrong usage.";
+
+/// The flags of `explain`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+// No explanation depends on the drainer's image.
+#[command(mut_arg("image", |image| image.required(false).default_value("drainer").hide(true)))]
+pub struct Args {
+    #[command(flatten)]
+    files: FilesArgs,
+    /// For whom to write.
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        env = "ENVOY_DRAINER_OUTPUT",
+        value_enum,
+        default_value_t
+    )]
+    output: Format,
+    #[command(flatten)]
+    color: ColorArgs,
+    #[command(flatten)]
+    defaults: DefaultsArgs,
+}
+
+/// For whom explanations are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: an object with the lists `pods` and `unreadable`.
+    Json,
+}
+
+/// All that `explain` has to say.
+#[derive(Debug, Default, Serialize)]
+pub struct Explanations {
+    /// Every pod and pod template, in the order of the files.
+    pub pods: Vec<Explanation>,
+    /// The documents that cannot be read.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A document that cannot be read.
+#[derive(Debug, Serialize)]
+pub struct Unreadable {
+    /// Its file, or `stdin`.
+    pub file: String,
+    /// The line where reading ended.
+    pub line: usize,
+    /// Why.
+    pub message: String,
+}
+
+/// Explains the pods of files or stdin.
+///
+/// # Errors
+/// When flags do not fit together, or something cannot be read or written at all.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Args {
+        files,
+        output,
+        color,
+        defaults,
+    } = args;
+    let defaults = defaults.into_defaults()?;
+    let explanations = Explanations::of(&files.read()?, &defaults);
+    match output {
+        Format::Json => print(explanations.to_json().as_bytes())?,
+        Format::Text => {
+            let styled = color.styles(&io::stdout());
+            print(explanations.to_text(styled).as_bytes())?;
+            for unreadable in &explanations.unreadable {
+                eprintln!("{unreadable}");
+            }
+            if explanations.pods.is_empty() {
+                eprintln!("no pod and no pod template found");
+            }
+        }
+    }
+    Ok(match explanations.are_fine() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+// === impl Explanations ===
+
+impl Explanations {
+    /// Explains every pod and pod template of some streams.
+    #[must_use]
+    pub fn of(inputs: &[Input], defaults: &Defaults) -> Self {
+        let mut explanations = Self::default();
+        for Input { name, bytes } in inputs {
+            for document in manifest::documents(bytes) {
+                match Review::of(&document, defaults) {
+                    Ok(review) => {
+                        let explained = review.cases.iter().map(|case| Explanation::of(name, case));
+                        explanations.pods.extend(explained);
+                    }
+                    Err(error) => explanations.unreadable.push(Unreadable {
+                        file: name.clone(),
+                        line: error.line,
+                        message: error.why,
+                    }),
+                }
+            }
+        }
+        explanations
+    }
+
+    /// True if everything could be read and no pod is refused.
+    #[must_use]
+    pub fn are_fine(&self) -> bool {
+        self.unreadable.is_empty() && self.pods.iter().all(|pod| pod.outcome != Outcome::Refused)
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn to_text(&self, styled: bool) -> String {
+        page::page(&self.pods, styled)
+    }
+
+    /// For programs.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut json = serde_json::to_string_pretty(self)
+            .expect("strings, finite numbers and maps with string keys");
+        json.push('\n');
+        json
+    }
+}
+
+// === impl Unreadable ===
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            file,
+            line,
+            message,
+        } = self;
+        write!(f, "{file}:{line}: error: {message}")
+    }
+}

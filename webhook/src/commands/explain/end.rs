@@ -1,0 +1,90 @@
+//! A pod's end, second by second, as its plan foresees it.
+
+use std::time::Duration;
+
+use drainer::duration::display;
+use drainer::quiet::Quiet;
+use drainer::verdict::QUIET_CAP;
+use serde::Serialize;
+
+use crate::admission::DrainPlan;
+
+/// A moment in a pod's end.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Moment {
+    /// Seconds since the pod was deleted.
+    pub seconds: f64,
+    /// What happens then, in one word: `hooks`, `drain`, `earliest`, `idle`, `quiet`, `deadline`,
+    /// `kill`.
+    pub event: &'static str,
+    /// The same for a person.
+    pub text: String,
+    #[serde(skip)]
+    pub(super) at: Duration,
+}
+
+/// What happens when the pod is deleted, in the order of time.
+pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
+    let timing = plan.drainer.timing;
+    let quiet = Quiet::new(
+        timing.quiet_period,
+        plan.drainer.readiness_probes.iter().copied(),
+    );
+    let drain = timing.drain_delay;
+    let earliest = drain + timing.min_drain_duration;
+    let deadline = timing.deadline();
+    let asked = "readiness fails, and each response tells its client to reconnect";
+    let mut moments = Vec::new();
+    if drain.is_zero() {
+        let text = format!("both preStop hooks start, and with them the drain: {asked}");
+        moments.push(moment(Duration::ZERO, "drain", text));
+    } else {
+        let text = "both preStop hooks start; Envoy serves on, healthy";
+        moments.push(moment(Duration::ZERO, "hooks", text));
+        moments.push(moment(drain, "drain", format!("the drain starts: {asked}")));
+    }
+    let few = match plan.drainer.exit_at_connections {
+        0 => "no connection is left".to_owned(),
+        1 => "no more than 1 connection is left".to_owned(),
+        many => format!("no more than {many} connections are left"),
+    };
+    let no_newcomer = match (quiet.window, quiet.probes) {
+        (Duration::ZERO, _) => String::new(),
+        (window, 0) => format!(", and none has come for {}", display(window)),
+        (window, probes) => format!(
+            ", and none has come for {} but {probes} of the readiness probes",
+            display(window)
+        ),
+    };
+    let text = format!("the earliest end: {few}{no_newcomer}");
+    moments.push(moment(earliest, "earliest", text));
+    if let Some(idle_exit) = timing.idle_exit {
+        let text = format!(
+            "the earliest end with idle HTTP connections left: no request for {}",
+            display(idle_exit)
+        );
+        moments.push(moment(earliest.max(drain + idle_exit), "idle", text));
+    }
+    if !quiet.window.is_zero() {
+        let text = "new connections that come and go hold it no longer";
+        moments.push(moment(earliest + QUIET_CAP, "quiet", text));
+    }
+    // What would come at the deadline or later never happens.
+    moments.retain(|moment| moment.at < deadline || moment.event == "earliest");
+    moments.sort_by_key(|moment| moment.at);
+    let text = "the latest end: what is still open is cut";
+    moments.push(moment(deadline, "deadline", text));
+    let grace = Duration::from_secs(plan.grace.to.try_into().unwrap_or(0));
+    let text = "the grace period is over: SIGKILL, if Envoy itself does not end";
+    moments.push(moment(grace, "kill", text));
+    moments
+}
+
+fn moment(at: Duration, event: &'static str, text: impl Into<String>) -> Moment {
+    Moment {
+        seconds: at.as_secs_f64(),
+        event,
+        text: text.into(),
+        at,
+    }
+}

@@ -1,0 +1,340 @@
+//! What is told of a pod, for people and programs alike. The fields' names and their words are
+//! stable: `explain -o json` writes these types.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use drainer::ReadinessProbe;
+use drainer::duration::display;
+use serde::{Serialize, Serializer};
+
+use super::end::{Moment, moments};
+use crate::admission::{
+    AdminFoundBy, DrainPlan, ExistingHook, FoundBy, Grace, List, NativeSidecar, Notice, Setting,
+    Sidecar, Source, Verdict,
+};
+use crate::offline::Case;
+
+/// A pod, or pod template, and what would become of it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// The file, or `stdin`.
+    pub file: String,
+    /// The line where it asks for a drainer, or where it starts.
+    pub line: usize,
+    /// The kind of the object whose pods these are.
+    pub kind: String,
+    /// The object's namespace, if the document says it.
+    pub namespace: Option<String>,
+    /// The object's name.
+    pub name: String,
+    /// What becomes of it.
+    pub outcome: Outcome,
+    /// Why it is skipped or refused; empty otherwise.
+    pub reasons: Vec<Reason>,
+    /// What its author should know beside.
+    pub warnings: Vec<Reason>,
+    /// What it gets; `null` unless it is injected.
+    pub plan: Option<Plan>,
+}
+
+/// What becomes of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It gets a drainer.
+    Injected,
+    /// It asks, and gets none.
+    Skipped,
+    /// It asks for what it cannot have.
+    Refused,
+    /// It does not ask.
+    NotAsked,
+}
+
+/// Why, and what to do.
+#[derive(Debug, Serialize)]
+pub struct Reason {
+    /// `DRN008`; `null` where the API server itself refuses.
+    pub code: Option<String>,
+    /// What is the case.
+    pub message: String,
+    /// What to do about it, unless the message says it.
+    pub remedy: Option<&'static str>,
+}
+
+/// What a pod gets.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// Envoy's container.
+    pub envoy: Envoy,
+    /// Envoy's admin interface.
+    pub admin: Admin,
+    /// The drainer's container.
+    pub drainer: Drainer,
+    /// The grace period, in seconds.
+    pub grace: Grace,
+    /// Whether Envoy's own preStop hook makes way for ours.
+    pub replaces_hook: bool,
+    /// The pod's readiness probes, which go on while it ends and do not pass for clients.
+    pub readiness_probes: Vec<Probe>,
+    /// Every setting by its annotation's name.
+    pub settings: Settings,
+    /// The pod's end.
+    pub end: Vec<Moment>,
+}
+
+/// Envoy's container.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Envoy {
+    /// Its name.
+    pub container: String,
+    /// `containers` or `initContainers`.
+    pub list: &'static str,
+    /// `annotation`, `name`, `image` or `only-container`.
+    pub found_by: &'static str,
+    #[serde(skip)]
+    pub(super) place: List,
+    #[serde(skip)]
+    pub(super) how: FoundBy,
+}
+
+/// Envoy's admin interface.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Admin {
+    /// Its address.
+    pub address: String,
+    /// `annotation`, `container-port`, `config-yaml` or `default`.
+    pub found_by: &'static str,
+    #[serde(skip)]
+    pub(super) how: AdminFoundBy,
+}
+
+/// The drainer's container.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drainer {
+    /// `native` (an init container with `restartPolicy: Always`) or `plain`.
+    pub form: Sidecar,
+    /// `containers` or `initContainers`.
+    pub list: &'static str,
+    /// The container that it stands directly before; `null` at the list's end.
+    pub before: Option<String>,
+    /// Where it listens.
+    pub port: u16,
+}
+
+/// A readiness probe.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Probe {
+    /// The port that it connects to.
+    pub port: u16,
+    /// How often, in seconds.
+    pub period_seconds: u64,
+}
+
+/// The settings, in the order of the documentation.
+#[derive(Debug)]
+pub struct Settings(pub(super) Vec<(&'static str, Value)>);
+
+/// A setting's value and its source.
+#[derive(Debug, Serialize)]
+pub struct Value {
+    /// As an annotation writes it.
+    pub value: String,
+    /// `default`, `job-default` or `annotation`.
+    pub source: &'static str,
+    #[serde(skip)]
+    pub(super) from: Source,
+}
+
+// === impl Explanation ===
+
+impl Explanation {
+    /// Explains a case of a file.
+    #[must_use]
+    pub fn of(file: &str, case: &Case) -> Self {
+        let reasons_of = |notices: &[Notice]| notices.iter().map(Reason::from).collect();
+        let (outcome, reasons, warnings, plan) = match &case.verdict {
+            Ok(Verdict::NotAsked) => (Outcome::NotAsked, Vec::new(), Vec::new(), None),
+            Ok(Verdict::Inject { plan, warnings, .. }) => {
+                let plan = Plan::from(&**plan);
+                (
+                    Outcome::Injected,
+                    Vec::new(),
+                    reasons_of(warnings),
+                    Some(plan),
+                )
+            }
+            Ok(Verdict::Skip {
+                reason, warnings, ..
+            }) => (
+                Outcome::Skipped,
+                vec![Reason::from(reason)],
+                reasons_of(warnings),
+                None,
+            ),
+            Ok(Verdict::Deny { reasons, warnings }) => (
+                Outcome::Refused,
+                reasons_of(reasons),
+                reasons_of(warnings),
+                None,
+            ),
+            Err(no_pod) => {
+                let reason = Reason {
+                    code: None,
+                    message: no_pod.to_string(),
+                    remedy: None,
+                };
+                (Outcome::Refused, vec![reason], Vec::new(), None)
+            }
+        };
+        Self {
+            file: file.to_owned(),
+            line: case.line,
+            kind: case.object.kind.clone(),
+            namespace: case.object.namespace.clone(),
+            name: case.object.name.clone(),
+            outcome,
+            reasons,
+            warnings,
+            plan,
+        }
+    }
+}
+
+// === impl Reason ===
+
+impl From<&Notice> for Reason {
+    fn from(notice: &Notice) -> Self {
+        Self {
+            code: Some(notice.code.to_string()),
+            message: notice.detail.clone(),
+            remedy: notice.remedy(),
+        }
+    }
+}
+
+// === impl Plan ===
+
+impl From<&DrainPlan> for Plan {
+    fn from(plan: &DrainPlan) -> Self {
+        let envoy = &plan.envoy;
+        let list = match plan.sidecar {
+            Sidecar::Native => List::InitContainers,
+            Sidecar::Plain => List::Containers,
+        };
+        // A native sidecar ends after those that stand behind it.
+        let before = list == List::InitContainers && envoy.place.list == list;
+        let probe = |probe: &ReadinessProbe| Probe {
+            port: probe.port.get(),
+            period_seconds: probe.period.as_secs(),
+        };
+        Self {
+            envoy: Envoy {
+                container: envoy.name.clone(),
+                list: envoy.place.list.key(),
+                found_by: match envoy.found {
+                    FoundBy::Annotation => "annotation",
+                    FoundBy::Name => "name",
+                    FoundBy::Image => "image",
+                    FoundBy::OnlyContainer => "only-container",
+                },
+                place: envoy.place.list,
+                how: envoy.found,
+            },
+            admin: Admin {
+                address: plan.admin.address.to_string(),
+                found_by: match plan.admin.found {
+                    AdminFoundBy::Annotation => "annotation",
+                    AdminFoundBy::ContainerPort => "container-port",
+                    AdminFoundBy::ConfigYaml => "config-yaml",
+                    AdminFoundBy::Default => "default",
+                },
+                how: plan.admin.found,
+            },
+            drainer: Drainer {
+                form: plan.sidecar,
+                list: list.key(),
+                before: before.then(|| envoy.name.clone()),
+                port: plan.drainer.port.get(),
+            },
+            grace: plan.grace,
+            replaces_hook: plan.replaced_hook.is_some(),
+            readiness_probes: plan.drainer.readiness_probes.iter().map(probe).collect(),
+            settings: Settings::from(&plan.settings),
+            end: moments(plan),
+        }
+    }
+}
+
+// === impl Settings ===
+
+impl From<&crate::admission::Settings> for Settings {
+    fn from(settings: &crate::admission::Settings) -> Self {
+        fn of<T>(setting: &Setting<T>, shown: impl FnOnce(&T) -> String) -> Value {
+            Value {
+                value: shown(&setting.value),
+                source: match setting.source {
+                    Source::Default => "default",
+                    Source::JobDefault => "job-default",
+                    Source::Annotation => "annotation",
+                },
+                from: setting.source,
+            }
+        }
+        fn plain<T: Display>(setting: &Setting<T>) -> Value {
+            of(setting, T::to_string)
+        }
+        let duration = |setting: &Setting<Duration>| of(setting, |span| display(*span).to_string());
+        let idle_exit = of(&settings.idle_exit, |span| {
+            span.map_or_else(|| "off".to_owned(), |span| display(span).to_string())
+        });
+        let listeners = of(&settings.ignore_listeners, |listeners| {
+            let listeners: Vec<_> = listeners.iter().map(ToString::to_string).collect();
+            listeners.join(",")
+        });
+        let native_sidecar = of(&settings.native_sidecar, |form| {
+            match form {
+                NativeSidecar::Auto => "auto",
+                NativeSidecar::True => "true",
+                NativeSidecar::False => "false",
+            }
+            .to_owned()
+        });
+        let existing_hook = of(&settings.existing_hook, |choice| {
+            match choice {
+                ExistingHook::Keep => "keep",
+                ExistingHook::Replace => "replace",
+            }
+            .to_owned()
+        });
+        Self(vec![
+            ("drain-delay", duration(&settings.drain_delay)),
+            ("min-drain-duration", duration(&settings.min_drain_duration)),
+            ("drain-timeout", duration(&settings.drain_timeout)),
+            ("idle-exit", idle_exit),
+            ("quiet-period", duration(&settings.quiet_period)),
+            ("exit-at-connections", plain(&settings.exit_at_connections)),
+            ("ignore-listeners", listeners),
+            ("port", plain(&settings.port)),
+            ("native-sidecar", native_sidecar),
+            ("existing-hook", existing_hook),
+            ("cpu-request", plain(&settings.cpu.request)),
+            ("cpu-limit", plain(&settings.cpu.limit)),
+            ("memory-request", plain(&settings.memory.request)),
+            ("memory-limit", plain(&settings.memory.limit)),
+        ])
+    }
+}
+
+impl Serialize for Settings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}

@@ -1,0 +1,313 @@
+//! Manifests: streams of YAML and JSON documents, the pod templates in them, and changes that keep
+//! every byte that they do not concern.
+//!
+//! ```text
+//! bytes ─► stream::documents ─► Manifest::read ─► templates ─► patches ─► Manifest::patched ─► text
+//! ```
+//!
+//! A change is written into the text where it belongs, never by rendering the document again: its
+//! comments, quotes, anchors, key order and number formats are not touched, so that nothing can be
+//! lost. Then the text is read again and must mean exactly what the json-patch crate makes of the
+//! document's value; where it does not, the document is refused and stays as it was.
+//!
+//! What a changed document loses is what the change replaces: the value of a key that gets another
+//! one (comments on its line stay), an empty `{}`, `[]` or null that gets content, and an alias or a
+//! merged key that is to differ from what it stands for, which is written out. A last line without
+//! a line break may get one.
+
+mod diff;
+mod edit;
+mod scalar;
+mod stream;
+mod template;
+mod text;
+mod tree;
+mod write;
+
+pub use diff::unified;
+pub use edit::CannotEdit;
+pub use stream::{Document, documents, is_json, starts_with_separator};
+pub use template::{Template, templates};
+pub use tree::Unreadable;
+
+use json_patch::jsonptr::Pointer;
+use json_patch::{CopyOperation, MoveOperation, Patch, PatchOperation};
+use serde_json::Value;
+
+use tree::Tree;
+
+/// A document that was read.
+#[derive(Debug, Clone)]
+pub struct Manifest<'a> {
+    text: &'a str,
+    tree: Tree,
+    value: Value,
+}
+
+// === impl Manifest ===
+
+impl<'a> Manifest<'a> {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// For what is not UTF-8, not YAML or JSON, more than one document, or has no JSON form.
+    pub fn read(document: &Document<'a>) -> Result<Self, Unreadable> {
+        let Document { bytes, line } = *document;
+        let text = str::from_utf8(bytes).map_err(|error| {
+            let before = &bytes[..error.valid_up_to()];
+            Unreadable {
+                line: line + before.iter().filter(|&&byte| byte == b'\n').count(),
+                why: "not UTF-8".to_owned(),
+            }
+        })?;
+        let tree = Tree::read(without_mark(text), line)?;
+        let value = tree.value();
+        Ok(Self { text, tree, value })
+    }
+
+    /// The document as the API server gets it from `kubectl`.
+    #[must_use]
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// The line of the stream where the node at `path` stands, or the nearest above it.
+    #[must_use]
+    pub fn line(&self, path: &Pointer) -> usize {
+        self.tree.line(path)
+    }
+
+    /// The document's text with the operations written into it.
+    ///
+    /// # Errors
+    /// Where the text cannot take a change without changing something else.
+    pub fn patched(&self, operations: &[PatchOperation]) -> Result<String, CannotEdit> {
+        let Some(first) = operations.first() else {
+            return Ok(self.text.to_owned());
+        };
+        let form = || self.tree.form(first.path());
+        let mut wanted = self.value.clone();
+        json_patch::patch(&mut wanted, operations).map_err(|_| form())?;
+        let mut tree = self.tree.clone();
+        tree.apply(operations)?;
+
+        let text = without_mark(self.text);
+        let mark = &self.text[..self.text.len() - text.len()];
+        let written = tree.write(text).map_err(|_| form())?;
+        match Tree::read(&written, 1) {
+            Ok(read) if read.value() == wanted => Ok(format!("{mark}{written}")),
+            _ => Err(form()),
+        }
+    }
+}
+
+/// The operations of a patch whose paths begin at `base`, from the root.
+#[must_use]
+pub fn rebased(patch: Patch, base: &Pointer) -> Vec<PatchOperation> {
+    let mut operations = patch.0;
+    for operation in &mut operations {
+        match operation {
+            PatchOperation::Add(add) => add.path = base.concat(&add.path),
+            PatchOperation::Replace(replace) => replace.path = base.concat(&replace.path),
+            PatchOperation::Remove(remove) => remove.path = base.concat(&remove.path),
+            PatchOperation::Test(test) => test.path = base.concat(&test.path),
+            PatchOperation::Move(MoveOperation { from, path })
+            | PatchOperation::Copy(CopyOperation { from, path }) => {
+                *from = base.concat(from);
+                *path = base.concat(path);
+            }
+        }
+    }
+    operations
+}
+
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(text: &str) -> Manifest<'_> {
+        let [document] = documents(text.as_bytes())[..] else {
+            panic!("{text} is not one document");
+        };
+        Manifest::read(&document).unwrap()
+    }
+
+    fn operations(operations: Value) -> Vec<PatchOperation> {
+        serde_json::from_value(operations).unwrap()
+    }
+
+    /// One key into `metadata.annotations`, one into the first container, one container before the
+    /// first, one after the last, another grace period.
+    fn changes() -> Vec<PatchOperation> {
+        operations(json!([
+            {"op": "add", "path": "/m/a/x~1y", "value": "{\"a\":1}"},
+            {"op": "add", "path": "/s/c/0/life", "value": {"get": {"port": 1}}},
+            {"op": "add", "path": "/s/c/0", "value": {"args": ["--a=b"], "image": "a:b", "name": "first"}},
+            {"op": "add", "path": "/s/c/-", "value": {"env": [], "name": "last"}},
+            {"op": "replace", "path": "/s/grace", "value": 75},
+        ]))
+    }
+
+    #[test]
+    fn changes_are_written_where_they_belong() {
+        let table = [
+            (
+                "plain",
+                "\
+# head
+m:
+  a: # annotations
+    k: 'v'   # quoted
+    # about k
+  # about m
+s:
+  grace: 0x1E  # half a minute
+  c:
+  # the first
+  - name: one
+    run: |+
+      text
+
+    # in one
+  # the second
+  - name: two
+
+  # in s
+# end
+",
+                "\
+# head
+m:
+  a: # annotations
+    k: 'v'   # quoted
+    # about k
+    x/y: '{\"a\":1}'
+  # about m
+s:
+  grace: 75  # half a minute
+  c:
+  # the first
+  - name: first
+    args:
+    - --a=b
+    image: a:b
+  - name: one
+    run: |+
+      text
+
+    # in one
+    life:
+      get:
+        port: 1
+  # the second
+  - name: two
+  - name: last
+    env: []
+
+  # in s
+# end
+",
+            ),
+            (
+                "lists deeper than their keys, no newline at the end",
+                "m:\n    a: {}\ns:\n    grace: 30\n    c:\n      - name: one\n      -\n        name: two",
+                "m:\n    a:\n      x/y: '{\"a\":1}'\ns:\n    grace: 75\n    c:\n      - name: first\n        args:\n          - --a=b\n        image: a:b\n      - name: one\n        life:\n          get:\n            port: 1\n      -\n        name: two\n      - name: last\n        env: []\n",
+            ),
+            (
+                "carriage returns, an empty mapping",
+                "m:\r\n  a: {} # none\r\ns:\r\n  grace: ~\r\n  c:\r\n  - name: one\r\n",
+                "m:\r\n  a: # none\r\n    x/y: '{\"a\":1}'\r\ns:\r\n  grace: 75\r\n  c:\r\n  - name: first\r\n    args:\r\n    - --a=b\r\n    image: a:b\r\n  - name: one\r\n    life:\r\n      get:\r\n        port: 1\r\n  - name: last\r\n    env: []\r\n",
+            ),
+            (
+                "brackets",
+                "---\nm: {a: {k: v, }} # m\ns: {grace: 30, c: [{name: one}]}\n...\n",
+                "---\nm: {a: {k: v, \"x/y\": \"{\\\"a\\\":1}\", }} # m\ns: {grace: 75, c: [{\"args\":[\"--a=b\"],\"image\":\"a:b\",\"name\":\"first\"}, {name: one, \"life\": {\"get\":{\"port\":1}}}, {\"env\":[],\"name\":\"last\"}]}\n...\n",
+            ),
+            (
+                "JSON",
+                "\u{feff}{\n\t\"m\": {\n\t\t\"a\": {\n\t\t\t\"k\": 1e400\n\t\t}\n\t},\n\t\"s\": {\n\t\t\"grace\": 30,\n\t\t\"c\": [\n\t\t\t{\n\t\t\t\t\"name\": \"\\ud83d\\ude00\\/\"\n\t\t\t}\n\t\t]\n\t}\n}",
+                "\u{feff}{\n\t\"m\": {\n\t\t\"a\": {\n\t\t\t\"k\": 1e400,\n\t\t\t\"x/y\": \"{\\\"a\\\":1}\"\n\t\t}\n\t},\n\t\"s\": {\n\t\t\"grace\": 75,\n\t\t\"c\": [\n\t\t\t{\n\t\t\t\t\"args\": [\n\t\t\t\t\t\"--a=b\"\n\t\t\t\t],\n\t\t\t\t\"image\": \"a:b\",\n\t\t\t\t\"name\": \"first\"\n\t\t\t},\n\t\t\t{\n\t\t\t\t\"name\": \"\\ud83d\\ude00\\/\",\n\t\t\t\t\"life\": {\n\t\t\t\t\t\"get\": {\n\t\t\t\t\t\t\"port\": 1\n\t\t\t\t\t}\n\t\t\t\t}\n\t\t\t},\n\t\t\t{\n\t\t\t\t\"env\": [],\n\t\t\t\t\"name\": \"last\"\n\t\t\t}\n\t\t]\n\t}\n}",
+            ),
+            (
+                "aliases and merges are written out where they are changed",
+                "k: &k\n  v: 08 # a trap\nm:\n  <<: &a {a: *k}\ns:\n  grace: 1\n  c:\n  - *k\nz: *k\n",
+                "k: &k\n  v: 08 # a trap\nm:\n  <<: &a {a: *k}\n  a:\n    v: 8\n    x/y: '{\"a\":1}'\ns:\n  grace: 75\n  c:\n  - name: first\n    args:\n    - --a=b\n    image: a:b\n  - v: 8\n    life:\n      get:\n        port: 1\n  - name: last\n    env: []\nz: *k\n",
+            ),
+        ];
+        for (name, text, want) in table {
+            let written = read(text).patched(&changes());
+            assert_eq!(written.as_deref(), Ok(want), "{name}");
+        }
+    }
+    #[test]
+    fn a_value_takes_the_place_of_another_of_any_form() {
+        let scalar = json!("on");
+        let object = json!({"k": [1, []], "l": {}});
+        let list = json!([{"k": null}]);
+        let olds = [
+            "a:",
+            "a: # c",
+            "a: ~ # c",
+            "a: {b: c,\n d: e} # c",
+            "a: |-\n  b\n\n",
+            "a: b\n  c # d",
+            "a:\n  # c\n  b: c # d\n  # e",
+            "a:\n- b\n- - c",
+            "a: !!map\n  b: c",
+            "? a\n: b",
+            "\"a\" : 'b''c'",
+        ];
+        for old in olds {
+            for new in [&scalar, &object, &list] {
+                let inner = old.replace('\n', "\n  ");
+                for (head, tail) in [("", "\n# end\nz: 1\n"), ("x:\n  ", "")] {
+                    let text = match head {
+                        "" => format!("{old}{tail}"),
+                        _ => format!("{head}{inner}"),
+                    };
+                    let path = if head.is_empty() { "/a" } else { "/x/a" };
+                    let replace = json!([{"op": "replace", "path": path, "value": new}]);
+                    let written = read(&text).patched(&operations(replace));
+                    let written = written.unwrap_or_else(|error| panic!("{text:?} {new}: {error}"));
+                    assert!(written.starts_with(head), "{text:?} {new}: {written:?}");
+                    assert!(written.ends_with(tail), "{text:?} {new}: {written:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused() {
+        let table = [
+            (
+                "a: &x\n  b: c\nz: *x\n",
+                "line 2: an alias on line 3 stands for what is to be changed here: write it out there",
+            ),
+            (
+                "a:\n  b: c\na:\n  b: d\n",
+                "line 4: the key `a` stands here a second time: remove one of the two",
+            ),
+            (
+                // A merge that comes later wins for kubectl.
+                "m: &m {a: {}}\na: {b: c}\n<<: *m\n",
+                "line 2: `/a/n` cannot be written into this text: use plain block style here",
+            ),
+            (
+                "a: 1\n",
+                "line 1: `/a/n` cannot be written into this text: use plain block style here",
+            ),
+        ];
+        let operations = operations(json!([{"op": "add", "path": "/a/n", "value": 1}]));
+        for (text, want) in table {
+            let error = read(text).patched(&operations);
+            let error = error.unwrap_err();
+            assert_eq!(format!("line {}: {error}", error.line()), want, "{text}");
+        }
+    }
+}

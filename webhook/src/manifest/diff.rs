@@ -1,0 +1,45 @@
+//! The difference of two streams, for a person.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use similar::TextDiff;
+
+/// The lines before and after a change that are shown with it.
+const CONTEXT: usize = 3;
+
+/// A unified diff of a stream called `name`; empty if nothing differs. With `styled`, in colours.
+#[must_use]
+pub fn unified(name: &str, before: &[u8], after: &[u8], styled: bool) -> String {
+    let (before, after) = (
+        String::from_utf8_lossy(before),
+        String::from_utf8_lossy(after),
+    );
+    let path = name.trim_start_matches('/');
+    let diff = TextDiff::from_lines(&*before, &*after);
+    let diff = diff
+        .unified_diff()
+        .context_radius(CONTEXT)
+        .header(&format!("a/{path}"), &format!("b/{path}"))
+        .to_string();
+    if !styled {
+        return diff;
+    }
+    let mut coloured = String::with_capacity(diff.len() * 2);
+    for (nth, line) in diff.lines().enumerate() {
+        let style = style(line, nth < 2);
+        let _ = writeln!(coloured, "{style}{line}{style:#}");
+    }
+    coloured
+}
+
+fn style(line: &str, in_header: bool) -> Style {
+    let colour = |colour: AnsiColor| Style::new().fg_color(Some(colour.into()));
+    match line.as_bytes() {
+        _ if in_header => Style::new().bold(),
+        [b'+', ..] => colour(AnsiColor::Green),
+        [b'-', ..] => colour(AnsiColor::Red),
+        [b'@', ..] => colour(AnsiColor::Cyan),
+        _ => Style::new(),
+    }
+}

@@ -1,0 +1,158 @@
+//! What an unquoted scalar means to `kubectl`: YAML 1.1 as go-yaml v2 reads it, then JSON.
+//!
+//! `yes` is a boolean, `0777` and `0x1F` are numbers, a date is text. The tables are those of
+//! <https://github.com/yaml/go-yaml/blob/v2.4.0/resolve.go>, which sigs.k8s.io/yaml carries.
+
+use serde_json::{Number, Value};
+
+/// A plain scalar that JSON cannot hold: `.inf`, `.nan`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NotJson;
+
+/// Reads a plain scalar without a tag.
+///
+/// # Errors
+/// For the numbers that JSON does not have.
+pub(super) fn resolve(text: &str) -> Result<Value, NotJson> {
+    Ok(match text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            Value::Bool(true)
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            Value::Bool(false)
+        }
+        ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF"
+        | "-.inf" | "-.Inf" | "-.INF" => return Err(NotJson),
+        _ => number(text).map_or_else(|| Value::String(text.to_owned()), Value::Number),
+    })
+}
+
+fn number(text: &str) -> Option<Number> {
+    match text.as_bytes()[0] {
+        b'.' => float(text),
+        b'+' | b'-' | b'0'..=b'9' => {
+            let digits = text.replace('_', "");
+            integer(&digits).or_else(|| float(&digits))
+        }
+        _ => None,
+    }
+}
+
+/// An integer as Go's `strconv.ParseInt(text, 0, 64)` or `ParseUint` reads it: the prefix says
+/// the base, a leading `0` alone is octal.
+fn integer(text: &str) -> Option<Number> {
+    let (negative, digits) = match text.as_bytes()[0] {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let (base, digits) = match lower.as_bytes() {
+        [b'0', b'x', ..] => (16, &lower[2..]),
+        [b'0', b'b', ..] => (2, &lower[2..]),
+        [b'0', b'o', ..] => (8, &lower[2..]),
+        [b'0', _, ..] => (8, &lower[1..]),
+        _ => (10, lower.as_str()),
+    };
+    // Rust takes a second sign here; Go does not.
+    if digits.starts_with(['+', '-']) {
+        return None;
+    }
+    let value = i128::from_str_radix(digits, base).ok()?;
+    Number::from_i128(if negative { -value } else { value })
+}
+
+/// A float as go-yaml takes it. A whole one becomes the integer that Go's JSON makes of it.
+fn float(text: &str) -> Option<Number> {
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
+        None => (text, None),
+    };
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let unsigned = |text| str::strip_prefix(text, ['+', '-']).unwrap_or(text);
+    let (whole, fraction) = match unsigned(mantissa).split_once('.') {
+        Some((whole, fraction)) => (whole, fraction),
+        None => (unsigned(mantissa), ""),
+    };
+    let is_float = digits(whole)
+        && digits(fraction)
+        && !(whole.is_empty() && fraction.is_empty())
+        && exponent.is_none_or(|text| !unsigned(text).is_empty() && digits(unsigned(text)));
+    let value: f64 = is_float.then(|| text.parse().ok())??;
+    let exact = value.fract() == 0.0 && value.abs() <= 2_f64.powi(53);
+    if exact {
+        Number::from_i128(value as i128)
+    } else {
+        Number::from_f64(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn plain_scalars_mean_what_kubectl_reads() {
+        // The right side is what `sigs.k8s.io/yaml.YAMLToJSON` makes of the left.
+        let table = [
+            ("", json!(null)),
+            ("~", json!(null)),
+            ("NULL", json!(null)),
+            ("nUll", json!("nUll")),
+            ("yes", json!(true)),
+            ("On", json!(true)),
+            ("oN", json!("oN")),
+            ("y", json!(true)),
+            ("N", json!(false)),
+            ("off", json!(false)),
+            ("8080", json!(8080)),
+            ("+1", json!(1)),
+            ("-0", json!(0)),
+            ("1_000", json!(1000)),
+            ("1__0", json!(10)),
+            ("0777", json!(511)),
+            ("0o17", json!(15)),
+            ("08", json!(8)),
+            ("08.5", json!(8.5)),
+            ("0x1F", json!(31)),
+            ("-0x1F", json!(-31)),
+            ("0b11", json!(3)),
+            ("-0b11", json!(-3)),
+            ("0b", json!("0b")),
+            ("0x", json!("0x")),
+            ("0x+1", json!("0x+1")),
+            ("0", json!(0)),
+            ("1e3", json!(1000)),
+            ("1.", json!(1)),
+            (".5", json!(0.5)),
+            (".5e1", json!(5)),
+            ("1e-2", json!(0.01)),
+            ("1e999", json!("1e999")),
+            (".", json!(".")),
+            ("+", json!("+")),
+            ("-", json!("-")),
+            ("+-1", json!("+-1")),
+            ("1e", json!("1e")),
+            ("1.2.3", json!("1.2.3")),
+            ("18446744073709551615", json!(18446744073709551615_u64)),
+            ("-9223372036854775808", json!(-9223372036854775808_i64)),
+            ("99999999999999999999", json!(1e20)),
+            ("12:30:45", json!("12:30:45")),
+            ("2001-01-01", json!("2001-01-01")),
+            ("1Gi", json!("1Gi")),
+            ("100m", json!("100m")),
+            ("infinity", json!("infinity")),
+            ("NaN", json!("NaN")),
+            ("é", json!("é")),
+        ];
+        for (text, want) in table {
+            assert_eq!(resolve(text), Ok(want), "{text}");
+        }
+        for text in [".inf", "-.Inf", ".NaN"] {
+            assert_eq!(resolve(text), Err(NotJson), "{text}");
+        }
+    }
+}

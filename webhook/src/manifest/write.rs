@@ -1,0 +1,385 @@
+//! Writes what is new in a tree into the document's text, and touches nothing else.
+
+use std::ops::Range;
+
+use serde_json::Value;
+
+use super::text::{Flow, Lines, inline};
+use super::tree::{Content, Entry, Key, Node, Style, Tree};
+
+/// The text has a form into which something new cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NoForm;
+
+struct Writer<'a> {
+    source: Source<'a>,
+    lines: Lines,
+    /// One level of indentation in JSON.
+    unit: &'a str,
+    splices: Vec<Splice>,
+}
+
+/// A piece of text in the place of another.
+struct Splice {
+    at: Range<usize>,
+    with: String,
+    /// Whether `with` is whole lines, which want a line's start before them.
+    is_lines: bool,
+}
+
+/// The document's text, and questions about places in it.
+#[derive(Clone, Copy)]
+struct Source<'a>(&'a str);
+
+impl Tree {
+    /// The text from which this tree was read, with what is new.
+    pub(super) fn write(&self, text: &str) -> Result<String, NoForm> {
+        let source = Source(text);
+        let mut writer = Writer {
+            source,
+            lines: Lines {
+                indents_lists: source.indents_lists(&self.root).unwrap_or(false),
+            },
+            unit: source.unit(&self.root),
+            splices: Vec::new(),
+        };
+        writer.node(&self.root, self.root.at.start)?;
+        writer.finish()
+    }
+}
+
+// === impl Writer ===
+
+impl Writer<'_> {
+    /// Writes what is new in `node`. Nothing but its tag, its anchor and blanks stand between
+    /// `from` and its first byte.
+    fn node(&mut self, node: &Node, from: usize) -> Result<(), NoForm> {
+        if node.new.is_some() {
+            return Err(NoForm);
+        }
+        match &node.content {
+            Content::Scalar(_) | Content::Alias(_) => Ok(()),
+            Content::Mapping(Style::Block, entries) => self.block_mapping(node, entries),
+            Content::Sequence(Style::Block, items) => self.block_sequence(items, from),
+            Content::Mapping(Style::Flow, entries) => self.flow_mapping(node, entries),
+            Content::Sequence(Style::Flow, items) => self.flow_sequence(node, items),
+        }
+    }
+
+    fn block_mapping(&mut self, node: &Node, entries: &[Entry]) -> Result<(), NoForm> {
+        let column = self.source.column(node.at.start);
+        for entry in entries {
+            match (&entry.value.new, &entry.key) {
+                (None, _) => self.node(&entry.value, entry.at.end)?,
+                (Some(new), Key::Name(name)) if entry.value.is_inserted() => {
+                    let at = self.source.after_lines(node, column);
+                    self.insert_lines(at, self.lines.entry(column, name, new));
+                }
+                (Some(new), _) => self.replace_in_block(entry, column, new)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn block_sequence(&mut self, items: &[Node], from: usize) -> Result<(), NoForm> {
+        let first = self.source.dash(from).ok_or(NoForm)?;
+        let column = self.source.column(first);
+        let mut before: Option<&Node> = None;
+        for item in items {
+            let Some(new) = &item.new else {
+                self.node(item, item.at.start)?;
+                before = Some(item);
+                continue;
+            };
+            let lines = self.lines.item(column, new);
+            if !item.is_inserted() {
+                let from = before.map_or(from, |before| self.source.end(before));
+                let dash = self.source.dash(from).ok_or(NoForm)?;
+                let end = self.source.end(item).max(dash + 1);
+                self.replace(dash..end, lines.trim().to_owned());
+                before = Some(item);
+                continue;
+            }
+            let at = match before {
+                // A comment as deep as the dash belongs to the next item.
+                Some(before) => self.source.after_lines(before, column + 1),
+                None if self.source.begins_line(first) => self.source.line_start(first),
+                None => return Err(NoForm),
+            };
+            self.insert_lines(at, lines);
+        }
+        Ok(())
+    }
+
+    /// Puts `new` behind or below the key of `entry`, whichever is its form, in the place of what
+    /// stands there. Comments stay.
+    fn replace_in_block(
+        &mut self,
+        entry: &Entry,
+        column: usize,
+        new: &Value,
+    ) -> Result<(), NoForm> {
+        let Source(text) = self.source;
+        let old = &entry.value;
+        let colon = self.source.skip_blanks(entry.at.end);
+        if !text[colon..].starts_with(':') {
+            return Err(NoForm);
+        }
+        let behind = colon + 1;
+        let start = self.source.skip_blanks(behind);
+        let is_empty = old.at.is_empty();
+        let stands_below = !is_empty && text[behind..start].contains('\n');
+        let below = self.lines.below(column, new);
+        if stands_below {
+            let lines = self.source.line_start(start)..self.source.after_lines(old, column + 1);
+            if below.is_none() {
+                self.replace(behind..behind, format!(" {}", inline(new)));
+            }
+            self.splices.push(Splice {
+                at: lines,
+                with: below.unwrap_or_default(),
+                is_lines: true,
+            });
+            return Ok(());
+        }
+        let end = if is_empty {
+            behind
+        } else {
+            self.source.end(old)
+        };
+        let end = behind + text[behind..end].trim_end().len();
+        match below {
+            None => self.replace(behind..end, format!(" {}", inline(new))),
+            Some(lines) => {
+                self.replace(behind..end, String::new());
+                self.insert_lines(self.source.next_line(end), lines);
+            }
+        }
+        Ok(())
+    }
+
+    fn flow_mapping(&mut self, node: &Node, entries: &[Entry]) -> Result<(), NoForm> {
+        let Some(first) = entries.first() else {
+            return Ok(());
+        };
+        let flow = self.source.flow(node, first.at.start, self.unit);
+        let mut end = None;
+        for entry in entries {
+            let value = &entry.value;
+            match (&value.new, &entry.key) {
+                (None, _) => {
+                    self.node(value, entry.at.end)?;
+                    end = (!value.at.is_empty()).then(|| self.source.end(value));
+                }
+                (Some(new), Key::Name(name)) if value.is_inserted() => {
+                    let at = end.ok_or(NoForm)?;
+                    self.replace(at..at, format!(",{}{}", flow.gap(), flow.entry(name, new)));
+                }
+                (Some(_), _) if value.at.is_empty() => return Err(NoForm),
+                (Some(new), _) => {
+                    end = Some(self.source.end(value));
+                    self.replace(value.at.start..self.source.end(value), flow.value(new));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flow_sequence(&mut self, node: &Node, items: &[Node]) -> Result<(), NoForm> {
+        let Some(first) = items.iter().find(|item| !item.is_inserted()) else {
+            return Ok(());
+        };
+        let flow = self.source.flow(node, first.at.start, self.unit);
+        let mut end = None;
+        for item in items {
+            match (&item.new, end) {
+                (None, _) => self.node(item, item.at.start)?,
+                (Some(new), _) if !item.is_inserted() => {
+                    self.replace(item.at.start..self.source.end(item), flow.value(new));
+                }
+                (Some(new), Some(at)) => {
+                    self.replace(at..at, format!(",{}{}", flow.gap(), flow.value(new)));
+                }
+                (Some(new), None) => {
+                    let at = first.at.start;
+                    self.replace(at..at, format!("{},{}", flow.value(new), flow.gap()));
+                }
+            }
+            if !item.is_inserted() {
+                end = Some(self.source.end(item));
+            }
+        }
+        Ok(())
+    }
+
+    fn insert_lines(&mut self, at: usize, with: String) {
+        self.splices.push(Splice {
+            at: at..at,
+            with,
+            is_lines: true,
+        });
+    }
+
+    fn replace(&mut self, at: Range<usize>, with: String) {
+        self.splices.push(Splice {
+            at,
+            with,
+            is_lines: false,
+        });
+    }
+
+    /// What was written at one place stays in its order: the inner node's first.
+    fn finish(mut self) -> Result<String, NoForm> {
+        let Source(text) = self.source;
+        let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
+        self.splices.sort_by_key(|splice| splice.at.start);
+        let mut written = String::with_capacity(text.len() + 4096);
+        let mut done = 0;
+        for splice in self.splices {
+            written.push_str(text.get(done..splice.at.start).ok_or(NoForm)?);
+            if splice.is_lines && !written.is_empty() && !written.ends_with('\n') {
+                written.push_str(newline);
+            }
+            written.push_str(&splice.with.replace('\n', newline));
+            done = splice.at.end;
+        }
+        written.push_str(&text[done..]);
+        Ok(written)
+    }
+}
+
+// === impl Source ===
+
+impl<'a> Source<'a> {
+    fn line_start(self, at: usize) -> usize {
+        self.0[..at].rfind('\n').map_or(0, |newline| newline + 1)
+    }
+
+    fn begins_line(self, at: usize) -> bool {
+        let before = self.0[..at].trim_end_matches([' ', '\t']);
+        before.is_empty() || before.ends_with('\n')
+    }
+
+    fn column(self, at: usize) -> usize {
+        self.0[self.line_start(at)..at].chars().count()
+    }
+
+    /// The start of the next line, or `at` where a line starts there.
+    fn next_line(self, at: usize) -> usize {
+        match self.0[..at].ends_with('\n') {
+            true => at,
+            false => self.0[at..]
+                .find('\n')
+                .map_or(self.0.len(), |newline| at + newline + 1),
+        }
+    }
+
+    /// The first byte after `at` that is neither white space nor in a comment.
+    fn skip_blanks(self, mut at: usize) -> usize {
+        loop {
+            let rest = self.0[at..].trim_start();
+            at = self.0.len() - rest.len();
+            if !rest.starts_with('#') {
+                return at;
+            }
+            at += rest.find('\n').unwrap_or(rest.len());
+        }
+    }
+
+    /// The first dash of a list whose key ends at `from`, or that starts there.
+    fn dash(self, from: usize) -> Option<usize> {
+        let at = self.skip_blanks(from);
+        match self.0[at..].chars().next()? {
+            '-' => Some(at),
+            ':' => self.dash(at + 1),
+            '&' | '!' => {
+                let property = self.0[at..].find(char::is_whitespace)?;
+                self.dash(at + property)
+            }
+            _ => None,
+        }
+    }
+
+    /// The end of what of `node` is in the text.
+    fn end(self, node: &Node) -> usize {
+        match &node.content {
+            Content::Mapping(Style::Block, entries) => entries
+                .iter()
+                .rfind(|entry| !entry.value.is_inserted())
+                .map_or(node.at.end, |last| self.entry_end(last)),
+            Content::Sequence(Style::Block, items) => items
+                .iter()
+                .rfind(|item| !item.is_inserted())
+                .map_or(node.at.end, |last| self.end(last)),
+            // A block scalar ends where the next token begins, perhaps behind its indentation.
+            Content::Scalar(_) if self.begins_line(node.at.end) => self.line_start(node.at.end),
+            _ => node.at.end,
+        }
+    }
+
+    fn entry_end(self, entry: &Entry) -> usize {
+        let behind_key = self.skip_blanks(entry.at.end);
+        match entry.value.at.is_empty() && self.0[behind_key..].starts_with(':') {
+            true => behind_key + 1,
+            false => self.end(&entry.value).max(entry.at.end),
+        }
+    }
+
+    /// The start of the line after `node` and after the comments that follow it at `column` or
+    /// deeper.
+    fn after_lines(self, node: &Node, column: usize) -> usize {
+        let mut at = self.next_line(self.end(node));
+        while let Some(line) = self.0[at..].split_inclusive('\n').next() {
+            let text = line.trim_start_matches(' ');
+            if !text.starts_with('#') || line.len() - text.len() < column {
+                break;
+            }
+            at += line.len();
+        }
+        at
+    }
+
+    /// How the items of a bracket stand whose first one starts at `first`.
+    fn flow(self, node: &Node, first: usize, unit: &'a str) -> Flow<'a> {
+        let lead = &self.0[node.at.start..first];
+        match lead.contains('\n') && self.begins_line(first) {
+            true => Flow::Pretty {
+                indent: &self.0[self.line_start(first)..first],
+                unit,
+            },
+            false => Flow::Compact,
+        }
+    }
+
+    /// One level of indentation in a JSON document: that of the first thing in it.
+    fn unit(self, root: &Node) -> &'a str {
+        let first = match &root.content {
+            Content::Mapping(Style::Flow, entries) => entries.first().map(|entry| entry.at.start),
+            Content::Sequence(Style::Flow, items) => items.first().map(|item| item.at.start),
+            _ => None,
+        };
+        match first {
+            Some(first) if self.begins_line(first) => &self.0[self.line_start(first)..first],
+            _ => "  ",
+        }
+    }
+
+    /// Whether the first list below a key stands deeper than the key.
+    fn indents_lists(self, node: &Node) -> Option<bool> {
+        match &node.content {
+            Content::Mapping(Style::Block, entries) => {
+                entries.iter().find_map(|entry| match &entry.value.content {
+                    Content::Sequence(Style::Block, _) => {
+                        let dash = self.dash(entry.at.end)?;
+                        Some(self.column(dash) > self.column(entry.at.start))
+                    }
+                    _ => self.indents_lists(&entry.value),
+                })
+            }
+            Content::Sequence(Style::Block, items) => {
+                items.iter().find_map(|item| self.indents_lists(item))
+            }
+            _ => None,
+        }
+    }
+}
