@@ -17,6 +17,7 @@ pub mod installed;
 pub mod kubelet;
 pub mod listener;
 pub mod load;
+pub mod memory;
 pub mod port;
 pub mod process;
 pub mod review;
