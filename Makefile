@@ -15,7 +15,8 @@ help: ## Print this
 
 .PHONY: demo
 demo: envoy ## From a pod's manifest to a drained Envoy, before your eyes
-	@cargo run --locked --quiet --package tests --bin demo
+	@cargo build --locked --bins
+	@cargo run --locked --quiet --bin demo
 
 .PHONY: test
 test: envoy ## Run every test, on the oldest and the newest Envoy

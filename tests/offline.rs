@@ -1,0 +1,320 @@
+//! `inject` and `explain`: what they make of manifests, tell of them, and say by their exit codes.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tests::manifest::{asking, injected, read};
+use tests::review::{IMAGE, defaults};
+use tests::{built, golden};
+use webhook::commands::explain::Explanations;
+use webhook::commands::inject::{self, Injected};
+use webhook::manifest;
+use webhook::offline::{Input, RemarkKind};
+
+fn inject(stream: impl AsRef<[u8]>) -> Injected {
+    inject::inject(stream.as_ref(), &defaults())
+}
+
+fn shop() -> Input {
+    Input {
+        name: "shop.yaml".to_owned(),
+        bytes: golden::read("offline/shop.yaml").into_bytes(),
+    }
+}
+
+#[test]
+fn a_diff_shows_the_changes_alone() {
+    let Input { name, bytes } = shop();
+    let injected = inject(&bytes);
+    let remarks: String = injected
+        .remarks
+        .iter()
+        .map(|remark| format!("{}\n", remark.shown(&name, false)))
+        .collect();
+    golden::check("offline/shop.remarks", &remarks);
+    let diff = manifest::unified(&name, &bytes, &injected.bytes, false);
+    golden::check("offline/shop.diff", &diff);
+    let styled = manifest::unified(&name, &bytes, &injected.bytes, true);
+    assert_eq!(without_styles(&styled), diff);
+    assert!(styled.contains("\u{1b}[32m+"), "{styled}");
+}
+
+#[test]
+fn explanations_are_for_people_and_programs() {
+    let explained = Explanations::of(&[shop()], &defaults());
+    assert!(!explained.are_fine());
+    let text = explained.to_text(false);
+    golden::check("offline/shop.explained.txt", &text);
+    golden::check("offline/shop.explained.json", &explained.to_json());
+    assert_eq!(without_styles(&explained.to_text(true)), text);
+    let widest = text.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(100), "{widest:?}");
+}
+
+#[test]
+fn the_end_of_a_pod_follows_its_timings() {
+    let table: &[(&str, &[(&str, f64)])] = &[
+        (
+            "",
+            &[
+                ("drain", 0.),
+                ("earliest", 10.),
+                ("idle", 10.),
+                ("quiet", 30.),
+                ("deadline", 60.),
+                ("kill", 75.),
+            ],
+        ),
+        (
+            "drain-delay: 20s, idle-exit: 15s",
+            &[
+                ("hooks", 0.),
+                ("drain", 20.),
+                ("earliest", 30.),
+                ("idle", 35.),
+                ("quiet", 50.),
+                ("deadline", 80.),
+                ("kill", 95.),
+            ],
+        ),
+        (
+            "idle-exit: off, quiet-period: 0s, min-drain-duration: 1m",
+            &[
+                ("drain", 0.),
+                ("earliest", 60.),
+                ("deadline", 60.),
+                ("kill", 75.),
+            ],
+        ),
+        (
+            "idle-exit: 90s, min-drain-duration: 45s",
+            &[
+                ("drain", 0.),
+                ("earliest", 45.),
+                ("deadline", 60.),
+                ("kill", 75.),
+            ],
+        ),
+    ];
+    for (settings, want) in table {
+        let annotations: String = settings
+            .split(", ")
+            .filter(|setting| !setting.is_empty())
+            .map(|setting| format!("    envoy-drainer.dev/{}'\n", setting.replace(": ", ": '")))
+            .collect();
+        let pod = asking("v1", "Pod", "").replace("spec:", &format!("{annotations}spec:"));
+        let input = Input {
+            name: String::new(),
+            bytes: pod.into_bytes(),
+        };
+        let explained = Explanations::of(&[input], &defaults());
+        let plan = explained.pods[0].plan.as_ref().unwrap();
+        let end: Vec<_> = plan
+            .end
+            .iter()
+            .map(|moment| (moment.event, moment.seconds))
+            .collect();
+        assert_eq!(end, *want, "{settings}");
+    }
+}
+
+fn without_styles(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("\u{1b}[") {
+        plain.push_str(before);
+        rest = after.split_once('m').unwrap().1;
+    }
+    plain + rest
+}
+
+const KINDS: [(&str, &str, &str); 8] = [
+    ("v1", "Pod", ""),
+    ("v1", "ReplicationController", "/spec/template"),
+    ("apps/v1", "Deployment", "/spec/template"),
+    ("apps/v1", "StatefulSet", "/spec/template"),
+    ("apps/v1", "DaemonSet", "/spec/template"),
+    ("apps/v1", "ReplicaSet", "/spec/template"),
+    ("batch/v1", "Job", "/spec/template"),
+    ("batch/v1", "CronJob", "/spec/jobTemplate/spec/template"),
+];
+
+/// Asserts that the object has its drainer, timed for a Job or not.
+fn assert_drained(object: &Value, path: &str, kind: &str) {
+    let pod = object.pointer(path).unwrap();
+    let drainer = &pod["spec"]["initContainers"][0];
+    assert_eq!(drainer["name"], "envoy-drainer", "{kind}: {pod}");
+    let minimum = match kind {
+        "Job" | "CronJob" => "--min-drain-duration=0s",
+        _ => "--min-drain-duration=10s",
+    };
+    let args = drainer["args"].as_array().unwrap();
+    assert!(args.contains(&minimum.into()), "{kind}: {args:?}");
+    assert!(pod["spec"]["imagePullSecrets"].is_null());
+}
+
+#[test]
+fn every_kind_gets_its_drainer_alone_in_lists_and_in_json() {
+    for (version, kind, path) in KINDS {
+        let yaml = asking(version, kind, path);
+        let [object] = &read::<Value>(injected(&yaml).as_bytes())[..] else {
+            panic!("{kind}");
+        };
+        assert_drained(object, path, kind);
+        let [plain] = &read::<Value>(yaml.as_bytes())[..] else {
+            panic!("{kind}");
+        };
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": [{"kind": "X"}, plain]});
+        for json in [
+            serde_json::to_string(&list).unwrap(),
+            serde_json::to_string_pretty(&list).unwrap(),
+        ] {
+            let object: Value = serde_json::from_str(&injected(&json)).unwrap();
+            assert_drained(&object["items"][1], path, kind);
+            assert_eq!(object["items"][0], json!({"kind": "X"}));
+        }
+        let array = injected(&format!("[{plain}, {plain}]"));
+        let objects: Vec<Value> = serde_json::from_str(&array).unwrap();
+        objects
+            .iter()
+            .for_each(|object| assert_drained(object, path, kind));
+    }
+}
+
+#[test]
+fn a_token_is_the_documents_own_and_the_same_each_time() {
+    let token = |text: &str| {
+        let injected = injected(text);
+        let at = injected.find("--token=").unwrap() + "--token=".len();
+        injected[at..at + 16].to_owned()
+    };
+    let plain = asking("apps/v1", "Deployment", "/spec/template");
+    let same = plain.replace("name: envoy\n", "name: 'envoy' # the same\n");
+    assert_eq!(token(&plain), token(&same));
+    for other in [
+        plain.replace("name: a}", "name: b}"),
+        plain.replace("name: a}", "name: a, namespace: shop}"),
+        plain.replace("Deployment", "DaemonSet"),
+        plain.replace("image: envoy", "image: envoy:2"),
+    ] {
+        assert_ne!(token(&plain), token(&other), "{other}");
+    }
+}
+
+#[test]
+fn offline_and_at_admission_a_pod_becomes_the_same() {
+    for name in [
+        "admin-unix-socket",
+        "envoy-main",
+        "envoy-native-sidecar",
+        "existing-hook-replaced",
+        "grace-bigger",
+        "grace-smaller",
+        "guaranteed",
+        "host-network",
+        "istio-injected",
+        "job",
+        "many-containers",
+        "pod-level-resources",
+    ] {
+        let tokenless = |text: &str| {
+            let at = text.find("--token=").unwrap() + "--token=".len();
+            let token = &text[at..at + 16];
+            read::<Value>(text.replace(token, "0123456789abcdef").as_bytes())
+        };
+        let offline = injected(&golden::read(&format!("{name}.yaml")));
+        let admitted = golden::read(&format!("{name}.patched.yaml"));
+        assert_eq!(tokenless(&offline), tokenless(&admitted), "{name}");
+    }
+}
+
+#[test]
+fn one_refused_pod_keeps_its_list_as_it_is() {
+    let good = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "good", "annotations": {"envoy-drainer.dev/inject": "true"}},
+        "spec": {"containers": [{"name": "envoy"}]},
+    });
+    let mut bad = good.clone();
+    bad["metadata"]["name"] = "bad".into();
+    bad["metadata"]["annotations"]["envoy-drainer.dev/port"] = "0".into();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [good, bad]}).to_string();
+    let injected = inject(format!("{list}\n{good}"));
+    let output = String::from_utf8(injected.bytes).unwrap();
+    assert!(output.starts_with(&format!("{list}\n")), "{output}");
+    assert_eq!((injected.asked, injected.injected), (3, 1));
+    let kinds: Vec<_> = injected.remarks.iter().map(|remark| remark.kind).collect();
+    assert_eq!(kinds, [RemarkKind::Skipped, RemarkKind::Refused]);
+}
+
+#[test]
+fn streams_are_joined_with_the_separators_they_need() {
+    let table: &[(&[&str], &str)] = &[
+        (&["a: 1", "b: 2\n"], "a: 1\n---\nb: 2\n"),
+        (&["a: 1\n", "# c\n---\nb: 2\n"], "a: 1\n# c\n---\nb: 2\n"),
+        (
+            &["{}", "[]\n", "a: 1\n", "{}"],
+            "{}\n[]\n---\na: 1\n---\n{}",
+        ),
+        (&["a: 1\n", "---\n{}\n"], "a: 1\n---\n{}\n"),
+    ];
+    for (streams, want) in table {
+        let joined = inject::joined(streams.iter().map(|stream| stream.as_bytes()));
+        assert_eq!(str::from_utf8(&joined), Ok(*want));
+    }
+}
+
+fn envoy_drainer(args: &[&str], stdin: &[u8]) -> Output {
+    let mut child = Command::new(built::envoy_drainer().unwrap())
+        .args(args)
+        .env("ENVOY_DRAINER_IMAGE", IMAGE)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(stdin).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn exit_codes_tell_what_happened() {
+    let fine = asking("v1", "Pod", "");
+    let Input { bytes: shop, .. } = shop();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, &fine).unwrap();
+    let path = file.path().to_str().unwrap();
+    let table: &[(&[&str], &[u8], i32)] = &[
+        (&["inject"], fine.as_bytes(), 0),
+        (&["inject", "-", path], b"", 0),
+        (&["inject", "--diff", path], b"", 0),
+        (&["inject"], b"a: 1\n", 0),
+        (&["inject"], &shop, 1),
+        (&["inject"], b"a: [\n", 1),
+        (&["inject", "/no/such/file"], b"", 1),
+        (&["inject", "--no-such-flag"], b"", 2),
+        (&["explain"], fine.as_bytes(), 0),
+        (&["explain", "-o", "json", path], b"", 0),
+        (&["explain"], &shop, 1),
+        (&["explain", "-o", "xml"], b"", 2),
+    ];
+    for (args, stdin, code) in table {
+        let output = envoy_drainer(args, stdin);
+        assert_eq!(output.status.code(), Some(*code), "{args:?}: {output:?}");
+    }
+
+    let output = envoy_drainer(&["inject"], &shop);
+    assert_eq!(output.stdout, inject(&shop).bytes);
+    let told = String::from_utf8(output.stderr).unwrap();
+    let told = told.replace("stdin:", "shop.yaml:");
+    let want =
+        golden::read("offline/shop.remarks") + "2 of 5 pods that ask for a drainer get one\n";
+    assert_eq!(told, want);
+
+    // Whoever asks for colours gets them anywhere; else a pipe has none.
+    let output = envoy_drainer(&["explain", "--color", "always"], fine.as_bytes());
+    assert!(output.stdout.contains(&0x1b));
+    let output = envoy_drainer(&["explain"], fine.as_bytes());
+    assert!(!output.stdout.contains(&0x1b));
+}

@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tests::kubelet::{End, Kubelet, Program, RunningPod, Step};
 use tests::port::Port;
+use tests::until::until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 /// Ends at SIGTERM.
 const OBEYS: &str = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done";
@@ -69,13 +70,10 @@ async fn run(sidecars: &[Value], mains: &[Value], grace: u32) -> Result<RunningP
 
 /// Waits until a container has printed just this, over all its lives.
 async fn printed(pod: &RunningPod, container: &str, text: &str) -> Result<()> {
-    let printed = async {
-        while pod.log(container)? != text {
-            sleep(Duration::from_millis(5)).await;
-        }
-        Ok(())
-    };
-    timeout(Duration::from_secs(10), printed).await?
+    until(text, Duration::from_secs(10), || async {
+        Ok(pod.log(container)? == text)
+    })
+    .await
 }
 
 /// Asserts when, in seconds from the end's begin, each container came to a step.

@@ -13,16 +13,22 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
 
 use outcome::Outcome;
 use screen::Screen;
 use shop::Shop;
 use webhook::Webhook;
 
-/// One thread, on which nothing happens between two looks at the same thing.
+/// On one thread, so that nothing happens between two looks at the same thing.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match demonstrate().await {
+    let result = tokio::select! {
+        result = demonstrate() => result,
+        // Dropped, the demonstration leaves no process behind.
+        result = interrupted() => result,
+    };
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -32,34 +38,53 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Shows everything; true if it went as promised.
+/// Shows everything. True if all went as promised.
 async fn demonstrate() -> Result<bool> {
     let screen = Screen::of_stdout();
     let shop = Shop::open().await?;
     screen.introduce();
 
     let review = shop.review()?;
-    let pod = &review["request"]["object"];
-    let webhook = Webhook::start().await?;
-    let admitted = webhook.admit(&review).await?;
-    screen.heading(&format!(
-        "1  The pod carries the annotation. The webhook answers over TLS in {} ms with this change:",
-        admitted.took.as_millis(),
-    ));
-    screen.print(&diff::of(pod, &admitted.pod, &screen));
+    let before = &review["request"]["object"];
+    let after = Webhook::start().await?.admit(&review).await?;
+    screen.heading(
+        "1  The webhook is asked about such a pod, as the API server would ask, and changes it:",
+    );
+    screen.print(&diff::of(before, &after, &screen));
 
-    screen
-        .heading("2  The pod is deleted while clients use it, with the drainer that was injected:");
-    let with = shop.end(typed(&admitted.pod)?, None, &screen).await?;
-    screen.heading("3  The same pod is deleted as it was before:");
-    let without = shop.end(typed(pod)?, Some(with.length()), &screen).await?;
+    screen.heading(
+        "2  This pod is deleted in the midst of traffic, and ended as the kubelet does it:",
+    );
+    screen.note(&shop.traffic());
+    let with = shop.end(typed(&after)?, None, &screen).await?;
+
+    screen.heading("3  The pod as it was, in the same traffic:");
+    let without = shop
+        .end(typed(before)?, Some(with.length()), &screen)
+        .await?;
 
     let outcome = Outcome { with, without };
-    screen.heading("4  What the clients saw:");
-    screen.print(&outcome.to_string());
     let broken = outcome.broken_promises();
-    screen.conclude(&broken);
+    screen.heading(if broken.is_empty() {
+        "4  What the clients saw: with the drainer no request was lost."
+    } else {
+        "4  What the clients saw is not what was promised:"
+    });
+    outcome.show(&screen);
+    for broken in &broken {
+        screen.complain(broken);
+    }
     Ok(broken.is_empty())
+}
+
+async fn interrupted() -> Result<bool> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    anyhow::bail!("interrupted")
 }
 
 fn typed(pod: &Value) -> Result<Pod> {

@@ -1,9 +1,8 @@
 //! The two ends side by side, and what was promised of them.
 
-use std::fmt;
-
 use tests::load::FailureKind;
 
+use crate::screen::{QUIET, STRONG, Screen, thousands};
 use crate::shop::Ending;
 
 /// So many requests each way, or the figures say little.
@@ -16,16 +15,16 @@ const FAILED_WITHOUT: u64 = 20;
 const REACHED: f64 = 0.95;
 
 /// The pod's end with the drainer and without.
-pub struct Outcome {
-    pub with: Ending,
-    pub without: Ending,
+pub(crate) struct Outcome {
+    pub(crate) with: Ending,
+    pub(crate) without: Ending,
 }
 
 // === impl Outcome ===
 
 impl Outcome {
     /// What was promised and did not come true.
-    pub fn broken_promises(&self) -> Vec<String> {
+    pub(crate) fn broken_promises(&self) -> Vec<String> {
         let Self { with, without } = self;
         let mut broken = Vec::new();
         let mut promise = |kept: bool, what: String| {
@@ -64,47 +63,37 @@ impl Outcome {
         }
         broken
     }
-}
 
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Shows both in a table.
+    pub(crate) fn show(&self, screen: &Screen) {
         let Self { with, without } = self;
-        let mut row = |name: &str, of: &dyn Fn(&Ending) -> String| {
-            writeln!(f, "   {name:<34}{:>18}{:>18}", of(with), of(without))
+        let line = |name: &str, with: &str, without: &str| {
+            format!("   {name:<34}{with:>18}{without:>18}\n")
         };
-        row("", &|ending| match std::ptr::eq(ending, with) {
-            true => "with the drainer".to_owned(),
-            false => "without".to_owned(),
-        })?;
-        row("requests", &|ending| thousands(ending.report.sent()))?;
-        row("failed", &|ending| thousands(ending.report.failed()))?;
+        let row = |name: &str, of: &dyn Fn(&Ending) -> String| {
+            screen.print(&line(name, &of(with), &of(without)));
+        };
+        let header = line("", "with the drainer", "without");
+        screen.print(&screen.styled(QUIET, &header));
+        row("requests (rate reached of asked)", &|ending| {
+            let report = &ending.report;
+            let percent = report.reached() * 100.0;
+            format!("{} ({percent:.0} %)", thousands(report.sent()))
+        });
+        let failed = |ending: &Ending| thousands(ending.report.failed());
+        screen.print(&screen.styled(STRONG, &line("failed", &failed(with), &failed(without))));
         for kind in FailureKind::ALL {
             let count = |ending: &Ending| ending.report.failed_by(kind);
+            // The last kinds do not come up unless something is wrong.
             if kind <= FailureKind::CutOnReused || count(with) + count(without) > 0 {
-                row(&format!("  {kind}"), &|ending| thousands(count(ending)))?;
+                row(&format!("  {kind}"), &|ending| thousands(count(ending)));
             }
         }
         row("connections open at SIGTERM", &|ending| {
             ending.left.to_string()
-        })?;
+        });
         row("the pod's end took", &|ending| {
             format!("{:.1} s", ending.took.as_secs_f64())
-        })?;
-        row("rate reached, of the rate asked", &|ending| {
-            format!("{:.1} %", ending.report.reached() * 100.0)
-        })
+        });
     }
-}
-
-/// A number with its thousands apart: `6,460`.
-fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (nth, digit) in digits.chars().enumerate() {
-        if nth > 0 && (digits.len() - nth) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

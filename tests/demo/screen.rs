@@ -1,5 +1,6 @@
-//! Where the demo is told: a terminal, with colours and a live line, or plain lines.
+//! Where the story is told: a terminal, with colours and a live line, or plain lines.
 
+use std::cell::Cell;
 use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -7,24 +8,29 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Color, Style};
 
 /// What was added.
-pub const ADDED: Style = coloured(AnsiColor::Green);
+pub(crate) const ADDED: Style = coloured(AnsiColor::Green);
 /// What was removed, or went wrong.
-pub const REMOVED: Style = coloured(AnsiColor::Red);
+pub(crate) const REMOVED: Style = coloured(AnsiColor::Red);
 /// What is there for orientation.
-pub const QUIET: Style = Style::new().dimmed();
-/// What opens a chapter.
-pub const STRONG: Style = Style::new().bold();
+pub(crate) const QUIET: Style = Style::new().dimmed();
+/// What must not be missed.
+pub(crate) const STRONG: Style = Style::new().bold();
 
 const INTRODUCTION: &str = "\
-Kubernetes ends a pod with SIGTERM, and Envoy answers that by closing every connection at once,
-whatever is in flight, while clients are still being sent to it. envoy-drainer puts a sidecar into
-the pod that lets Envoy finish first. All it takes is an annotation: envoy-drainer.dev/inject.
+Kubernetes ends a pod with SIGTERM; Envoy then cuts all connections at once, while clients are still
+sent to it. envoy-drainer gives the pod a sidecar that lets Envoy finish first, for one annotation.
 ";
 
+/// How often the live line is renewed on a terminal, and how often it is printed elsewhere.
+const LIVE: Duration = Duration::from_millis(100);
+const PLAIN: Duration = Duration::from_secs(6);
+
 /// Standard output.
-pub struct Screen {
+pub(crate) struct Screen {
     is_terminal: bool,
     has_colours: bool,
+    /// When the state is to be shown again.
+    due: Cell<Duration>,
 }
 
 const fn coloured(colour: AnsiColor) -> Style {
@@ -34,71 +40,108 @@ const fn coloured(colour: AnsiColor) -> Style {
 // === impl Screen ===
 
 impl Screen {
-    pub fn of_stdout() -> Self {
+    pub(crate) fn of_stdout() -> Self {
         let is_terminal = io::stdout().is_terminal();
         // <https://no-color.org>
         let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self {
             is_terminal,
             has_colours: is_terminal && !refused,
+            due: Cell::default(),
         }
     }
 
     /// Tells what this is about, to someone who has never heard of it.
-    pub fn introduce(&self) {
+    pub(crate) fn introduce(&self) {
         self.print(INTRODUCTION);
     }
 
     /// Opens a chapter.
-    pub fn heading(&self, text: &str) {
+    pub(crate) fn heading(&self, text: &str) {
+        self.due.set(if self.is_terminal {
+            Duration::ZERO
+        } else {
+            PLAIN
+        });
         self.print(&format!("\n{}\n", self.styled(STRONG, text)));
     }
 
-    /// Adds a line to a timeline.
-    pub fn event(&self, at: Duration, who: &str, what: &str) {
-        self.clear_live_line();
-        let at = format!("{:6.1} s", at.as_secs_f64());
-        self.print(&format!("{}  {who:<13}  {what}\n", self.styled(QUIET, &at)));
+    /// Adds what one should know of a chapter.
+    pub(crate) fn note(&self, text: &str) {
+        self.print(&format!("{}\n", self.styled(QUIET, text)));
     }
 
-    /// Shows how it stands now; on a terminal, until the next line comes.
-    pub fn live(&self, at: Duration, what: &str) {
-        if self.is_terminal {
-            let line = format!("{:6.1} s  {what}", at.as_secs_f64());
+    /// Adds a line to a timeline.
+    pub(crate) fn event(&self, at: Duration, who: &str, what: &str) {
+        self.clear_live();
+        let at = self.styled(QUIET, &seconds(at));
+        self.print(&format!("{at}  {who:<13}  {what}\n"));
+    }
+
+    /// Shows how it stands on a terminal, until the next line comes.
+    pub(crate) fn live(&self, at: Duration, what: &str) {
+        if self.is_terminal && self.is_due(at, LIVE) {
+            let line = format!("{}  {what}", seconds(at));
             self.print(&format!("\r\x1b[K{}", self.styled(QUIET, &line)));
         }
     }
 
-    /// Ends a timeline.
-    pub fn clear_live_line(&self) {
+    /// Says at times how it stands, where there is no terminal.
+    pub(crate) fn sample(&self, at: Duration, what: &str) {
+        if !self.is_terminal && self.is_due(at, PLAIN) {
+            self.print(&format!("{}  {what}\n", seconds(at)));
+        }
+    }
+
+    /// Takes the live line away.
+    pub(crate) fn clear_live(&self) {
         if self.is_terminal {
             self.print("\r\x1b[K");
         }
     }
 
-    /// Tells whether everything went as promised.
-    pub fn conclude(&self, broken: &[String]) {
-        let told = if broken.is_empty() {
-            self.styled(ADDED, "With the drainer nothing was lost.")
-        } else {
-            let broken = broken.join("\n");
-            self.styled(REMOVED, &format!("This is not as promised:\n{broken}"))
-        };
-        self.print(&format!("\n{told}\n"));
+    fn is_due(&self, at: Duration, pause: Duration) -> bool {
+        let is_due = at >= self.due.get();
+        if is_due {
+            self.due.set(at + pause);
+        }
+        is_due
     }
 
-    /// Prints as it is. Nobody may be reading any more, which is no reason to end.
-    pub fn print(&self, text: &str) {
+    /// Tells what did not go as promised.
+    pub(crate) fn complain(&self, what: &str) {
+        self.print(&format!("\n{}\n", self.styled(REMOVED, what)));
+    }
+
+    /// Prints as it is. That nobody reads any more is no reason to end.
+    pub(crate) fn print(&self, text: &str) {
         let mut out = io::stdout().lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 
     /// A text in a style, where there are any.
-    pub fn styled(&self, style: Style, text: &str) -> String {
+    pub(crate) fn styled(&self, style: Style, text: &str) -> String {
         if self.has_colours {
             format!("{style}{text}{style:#}")
         } else {
             text.to_owned()
         }
     }
+}
+
+fn seconds(at: Duration) -> String {
+    format!("{:7.1} s", at.as_secs_f64())
+}
+
+/// A number with its thousands apart: `6,460`.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (nth, digit) in digits.chars().enumerate() {
+        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }

@@ -1,5 +1,6 @@
 //! Two Envoys behind one Service, and clients that use it while one of the two ends.
 
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
+use tests::admin::Admin;
 use tests::bootstrap::Bootstrap;
 use tests::envoy::{Envoy, envoy};
+use tests::http::Client;
 use tests::installed::{self, Installed};
 use tests::kubelet::{Kubelet, Program, RunningPod};
 use tests::listener::{http, tcp};
@@ -16,7 +19,7 @@ use tests::load::{Load, Report, load};
 use tests::port::Port;
 use tests::service::{Endpoint, Probe, Service};
 use tests::upstream::Upstream;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep};
 
 use crate::screen::Screen;
 use crate::timeline::Watch;
@@ -25,13 +28,15 @@ use crate::timeline::Watch;
 const REVIEW: &str = include_str!("review.json");
 
 /// The container's name in the review.
-pub const ENVOY: &str = "envoy";
+pub(crate) const ENVOY: &str = "envoy";
 
 /// The container that is injected.
-pub const DRAINER: &str = "envoy-drainer";
+const DRAINER: &str = "envoy-drainer";
 
-/// The pod that is deleted, and the one that stays.
-const DELETED: &str = "edge-1";
+/// The pod that is deleted.
+pub(crate) const DELETED: &str = "edge-1";
+
+/// The pod that stays.
 const STAYS: &str = "edge-2";
 
 /// How long the Service goes on sending connections to a pod that is deleted, as kube-proxy does on
@@ -45,11 +50,14 @@ const AFTER: Duration = Duration::from_secs(3);
 /// The pause between two looks at what happens.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How long the admin may take to answer a look.
+const ASK: Duration = Duration::from_millis(200);
+
 /// How long a pod may take until it is ready.
 const READY: Duration = Duration::from_secs(30);
 
 /// The place: what stays the same while the pod comes and goes.
-pub struct Shop {
+pub(crate) struct Shop {
     envoy: Installed,
     drainer: Program,
     deleted: Bootstrap,
@@ -59,16 +67,16 @@ pub struct Shop {
 }
 
 /// A pod's end, as its clients saw it.
-pub struct Ending {
+pub(crate) struct Ending {
     /// What became of their requests.
-    pub report: Report,
+    pub(crate) report: Report,
     /// From the deletion to the end of the pod's last process.
-    pub took: Duration,
+    pub(crate) took: Duration,
     /// Connections that clients held to Envoy when it got SIGTERM.
-    pub left: usize,
+    pub(crate) left: usize,
 }
 
-/// The clients, who never stop. Requests a second, and how long a TCP stream lasts.
+/// The clients, with their requests a second.
 fn clients() -> Load {
     load()
         .idle()
@@ -76,14 +84,14 @@ fn clients() -> Load {
         .connection_each(80.0)
         .slow(20.0, Duration::from_secs(2))
         .http2(100.0)
-        .stream(20.0, Duration::from_secs(4))
+        .stream(20.0, Duration::from_secs(8))
 }
 
 // === impl Shop ===
 
 impl Shop {
     /// Opens the shop with the Envoy that stays.
-    pub async fn open() -> Result<Self> {
+    pub(crate) async fn open() -> Result<Self> {
         let binary = installed::newest()?;
         let upstream = Upstream::start().await?;
         let deleted = envoy()?
@@ -110,7 +118,7 @@ impl Shop {
 
     /// The review of the pod that will be deleted. Where this machine uses one of its ports for
     /// something else, it says another.
-    pub fn review(&self) -> Result<Value> {
+    pub(crate) fn review(&self) -> Result<Value> {
         let mut review: Value = serde_json::from_str(REVIEW)?;
         let pod = &mut review["request"]["object"];
         let annotations = &mut pod["metadata"]["annotations"];
@@ -129,43 +137,60 @@ impl Shop {
         Ok(review)
     }
 
-    /// Runs the pod and deletes it under load, which then goes on until it has lasted `length`, or
-    /// for a while.
-    pub async fn end(&self, pod: Pod, length: Option<Duration>, screen: &Screen) -> Result<Ending> {
+    /// Tells who is there, for a person.
+    pub(crate) fn traffic(&self) -> String {
+        format!(
+            "   Two pods with {} are one Service, which learns {} s late that one goes. {} POSTs a
+   second, none sent twice: keep-alive, a connection each, 2 s answers, HTTP/2, a TCP stream, one idle.",
+            self.envoy,
+            LAG.as_secs(),
+            clients().rate(),
+        )
+    }
+
+    /// Runs the pod and deletes it under load. The load lasts for `length`, or for a while longer
+    /// than the pod.
+    pub(crate) async fn end(
+        &self,
+        pod: Pod,
+        length: Option<Duration>,
+        screen: &Screen,
+    ) -> Result<Ending> {
         let probe = readiness(&pod)?;
         let pod = self.run(pod)?;
         let service = Arc::new(Service::new(LAG));
-        service.add(
-            endpoint(DELETED, |port| self.deleted.address(port)),
-            probe.clone(),
-        );
-        service.add(endpoint(STAYS, |port| self.stays.address(port)), probe);
-        service.ready(2, READY).await?;
+        let deleted = endpoint(DELETED, |listener| self.deleted.address(listener));
+        service.add(deleted, probe.clone());
+        let stays = endpoint(STAYS, |listener| self.stays.address(listener));
+        service.add(stays, probe);
+        let ready = service.ready(2, READY).await;
+        ready.with_context(|| pod.log(ENVOY).unwrap_or_default())?;
 
-        let clients = clients().start(&service);
         let start = Instant::now();
-        let mut tick = interval(LOOK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while start.elapsed() < BEFORE {
-            tick.tick().await;
-            screen.live(start.elapsed(), &format!("{}", clients.report().sent()));
-        }
+        let clients = clients().start(&service);
+        screen.live(Duration::ZERO, "the traffic has begun");
+        sleep(BEFORE).await;
 
+        let admin = Client::new(self.deleted.admin_address().clone());
+        let admin = Admin::new(admin.limit(ASK));
+        let mut watch = Watch::new(&pod, &service, &clients, &admin, screen);
         service.terminating(DELETED);
-        let mut watch = Watch::new(&pod, &service, DELETED, &clients, screen);
-        watch.look();
         let mut ending = pin!(pod.end());
         let end = loop {
+            let look = async {
+                watch.look().await;
+                sleep(LOOK).await;
+            };
             tokio::select! {
                 biased;
                 end = &mut ending => break end,
-                _ = tick.tick() => watch.look(),
+                () = look => {}
             }
         };
         let until = length.map_or_else(|| Instant::now() + AFTER, |length| start + length);
         while Instant::now() < until {
-            tick.tick().await;
-            watch.look();
+            watch.look().await;
+            sleep(LOOK).await;
         }
         let left = watch.close();
         Ok(Ending {
@@ -185,7 +210,7 @@ impl Shop {
     }
 }
 
-fn endpoint(name: &str, address: impl Fn(&str) -> std::net::SocketAddr) -> Endpoint {
+fn endpoint(name: &str, address: impl Fn(&str) -> SocketAddr) -> Endpoint {
     Endpoint {
         name: name.to_owned(),
         http: address("http"),
@@ -203,7 +228,7 @@ fn readiness(pod: &Pod) -> Result<Probe> {
 
 impl Ending {
     /// How long the load lasted.
-    pub fn length(&self) -> Duration {
+    pub(crate) fn length(&self) -> Duration {
         self.report.elapsed
     }
 }

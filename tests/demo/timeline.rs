@@ -1,118 +1,174 @@
 //! What happens to the pod, told while it happens.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tests::admin::Admin;
 use tests::kubelet::{Event, RunningPod, Step, Timeline};
 use tests::load::Running;
 use tests::service::Service;
 use tokio::time::Instant;
 
-use crate::screen::Screen;
-use crate::shop::ENVOY;
+use crate::screen::{Screen, thousands};
+use crate::shop::{DELETED, ENVOY};
 
-/// On a terminal the live line is renewed so often.
-const LIVE: Duration = Duration::from_millis(100);
+/// So many clients keep a connection without using it, and never hang up.
+const IDLE: usize = 1;
+
+/// What a container does within so long is one line.
+const TOGETHER: Duration = Duration::from_millis(500);
 
 /// Looks at a pod that ends, and tells what is new.
-pub struct Watch<'a> {
+pub(crate) struct Watch<'a> {
     timeline: Timeline,
     service: &'a Service,
-    pod: &'a str,
     clients: &'a Running,
+    admin: &'a Admin,
     screen: &'a Screen,
     start: Instant,
-    /// How many events were told, or were before the end.
+    /// How many events of the timeline were told, or were before the end.
     told: usize,
-    serves: bool,
-    /// Connections to the pod; the last count before Envoy's SIGTERM is kept.
+    /// What has happened to each container and is not told yet.
+    pending: BTreeMap<String, (Duration, Vec<String>)>,
+    /// Connections to the pod; from Envoy's SIGTERM on, those it had then.
     open: usize,
-    envoy_has_sigterm: bool,
-    live: Instant,
+    drains: bool,
+    is_left: bool,
+    is_alone: bool,
+    has_sigterm: bool,
+    has_ended: bool,
 }
 
 // === impl Watch ===
 
 impl<'a> Watch<'a> {
     /// Begins to watch, at the moment of the deletion.
-    pub fn new(
-        running: &RunningPod,
+    pub(crate) fn new(
+        pod: &RunningPod,
         service: &'a Service,
-        pod: &'a str,
         clients: &'a Running,
+        admin: &'a Admin,
         screen: &'a Screen,
     ) -> Self {
-        let timeline = running.timeline();
-        let now = Instant::now();
+        let timeline = pod.timeline();
         Self {
             told: timeline.events().len(),
             timeline,
+            pending: BTreeMap::new(),
             service,
-            pod,
             clients,
+            admin,
             screen,
-            start: now,
-            serves: true,
-            open: service.open(pod),
-            envoy_has_sigterm: false,
-            live: now,
+            start: Instant::now(),
+            open: service.open(DELETED),
+            drains: false,
+            is_left: false,
+            is_alone: false,
+            has_sigterm: false,
+            has_ended: false,
         }
     }
 
     /// Tells what has happened since the last look.
-    pub fn look(&mut self) {
+    pub(crate) async fn look(&mut self) {
         let events = self.timeline.events();
         for event in &events[self.told..] {
-            self.tell(event);
+            self.take(event);
         }
         self.told = events.len();
-        let open = self.service.open(self.pod);
-        if !self.envoy_has_sigterm {
-            self.open = open;
-        }
-        if self.serves && !self.service.serves(self.pod) {
-            self.serves = false;
+        self.tell(TOGETHER);
+
+        let open = self.service.open(DELETED);
+        let now = self.start.elapsed();
+        if !self.is_left && !self.service.serves(DELETED) {
+            self.is_left = true;
             let what = "sends new connections to the other pod from now on";
-            self.event(self.start.elapsed(), "the Service", what);
+            self.screen.event(now, "the Service", what);
         }
-        if self.live.elapsed() >= LIVE {
-            self.live = Instant::now();
-            let report = self.clients.report();
-            let (sent, failed) = (report.sent(), report.failed());
-            let what = format!("{open} connections open, {sent} requests sent, {failed} failed");
-            self.screen.live(self.start.elapsed(), &what);
+        if !self.has_sigterm {
+            self.open = open;
+            if self.is_left && !self.is_alone && open <= IDLE {
+                self.is_alone = true;
+                let what = "are gone, but for an idle one, which nothing makes hang up";
+                self.screen.event(now, "its clients", what);
+            }
+            if !self.drains
+                && self
+                    .admin
+                    .state()
+                    .await
+                    .is_ok_and(|state| state == "DRAINING")
+            {
+                self.drains = true;
+                let what = "is draining: each answer asks its client to connect anew";
+                self.screen.event(self.start.elapsed(), ENVOY, what);
+            }
+        }
+        let report = self.clients.report();
+        let (sent, failed) = (thousands(report.sent()), thousands(report.failed()));
+        let open = connections(open);
+        let what = format!("the traffic    {sent} requests, {failed} failed; {open} to the pod");
+        self.screen.live(now, &what);
+        if !self.has_ended {
+            self.screen.sample(now, &what);
         }
     }
 
     /// Ends the watch. Returns how many connections clients held when Envoy got SIGTERM.
-    pub fn close(self) -> usize {
-        self.screen.clear_live_line();
+    pub(crate) fn close(mut self) -> usize {
+        self.tell(Duration::ZERO);
+        self.screen.clear_live();
         self.open
     }
 
-    fn tell(&mut self, event: &Event) {
+    fn take(&mut self, event: &Event) {
         let Event {
             at,
             container,
             step,
             detail,
         } = event;
+        let at = at.saturating_duration_since(self.start);
         let what = match step {
             Step::Started => "is started".to_owned(),
-            Step::HookStarted => format!("preStop hook is called: {detail}"),
+            Step::HookStarted => {
+                let what = format!("preStop hook is called: {detail}");
+                return self.screen.event(at, container, &what);
+            }
             Step::HookReturned => "preStop hook returns".to_owned(),
             Step::HookFailed => format!("preStop hook fails: {detail}"),
             Step::Sigterm if container == ENVOY => {
-                self.envoy_has_sigterm = true;
-                format!("SIGTERM, with {} connections open", self.open)
+                self.has_sigterm = true;
+                format!("SIGTERM with {}", connections(self.open))
             }
             Step::Sigterm => "SIGTERM".to_owned(),
             Step::Sigkill => "SIGKILL".to_owned(),
-            Step::Exited => detail.clone(),
+            Step::Exited => {
+                self.has_ended |= container == ENVOY;
+                detail.clone()
+            }
         };
-        self.event(at.saturating_duration_since(self.start), container, &what);
+        let pending = self.pending.entry(container.clone());
+        pending.or_insert((at, Vec::new())).1.push(what);
     }
 
-    fn event(&self, at: Duration, who: &str, what: &str) {
-        self.screen.event(at, who, what);
+    /// Tells what has waited so long for more of its container.
+    fn tell(&mut self, age: Duration) {
+        let now = self.start.elapsed();
+        let screen = self.screen;
+        self.pending.retain(|container, (at, what)| {
+            let waits = now < *at + age;
+            if !waits {
+                screen.event(*at, container, &what.join(", "));
+            }
+            waits
+        });
+    }
+}
+
+fn connections(count: usize) -> String {
+    match count {
+        1 => "1 connection open".to_owned(),
+        count => format!("{count} connections open"),
     }
 }

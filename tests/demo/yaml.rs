@@ -1,17 +1,24 @@
-//! A value as YAML that takes little room: what fits on a line stands on one.
+//! A value as YAML that takes little room: what fits on a few lines stands in brackets.
 
 use serde_json::Value;
 
-/// The width of a line.
-const WIDTH: usize = 100;
+/// Where a line is broken, if it can be.
+const WIDTH: usize = 96;
 
-/// Renders a mapping, a key a line; what does not fit on its line goes on below, deeper.
-pub fn render(value: &Value) -> String {
+/// A line that is longer all the same, for a single long text, and longer than this is no help.
+const LONGEST: usize = 130;
+
+/// How many lines a value in brackets may take.
+const LINES: usize = 3;
+
+/// Renders a mapping, a key a line; what is too much for its line goes on below, deeper.
+pub(crate) fn render(value: &Value) -> String {
     let mut text = String::new();
     block(value, 0, &mut text);
     text
 }
 
+/// Writes a value on lines of its own.
 fn block(value: &Value, indent: usize, text: &mut String) {
     let pad = " ".repeat(indent);
     match value {
@@ -23,46 +30,57 @@ fn block(value: &Value, indent: usize, text: &mut String) {
         }
         Value::Array(items) => {
             for item in items {
-                let mut lines = String::new();
-                block(item, indent + 2, &mut lines);
-                // The dash takes the place of the first line's last two blanks.
-                text.push_str(&format!("{pad}- {}", &lines[indent + 2..]));
+                text.push_str(&format!("{pad}-"));
+                match brackets(item, indent + 2, indent + 4) {
+                    Some(filled) => text.push_str(&format!(" {filled}\n")),
+                    None => {
+                        let mut lines = String::new();
+                        block(item, indent + 2, &mut lines);
+                        // The dash stands in the first line's indentation.
+                        text.push_str(&lines[indent + 1..]);
+                    }
+                }
             }
         }
         scalar => text.push_str(&format!("{pad}{}\n", flow(scalar))),
     }
 }
 
-/// What stands behind a key.
+/// Writes what stands behind a key.
 fn behind(value: &Value, indent: usize, text: &mut String) {
     let column = text.len() - text.rfind('\n').map_or(0, |newline| newline + 1);
-    let line = flow(value);
-    let is_deep = matches!(value, Value::Object(entries) if entries.values().any(Value::is_array));
-    if column + 1 + line.len() <= WIDTH && !is_deep || !is_filled(value) {
-        text.push_str(&format!(" {line}\n"));
-        return;
-    }
-    match value {
-        Value::Array(items) if items.iter().all(|item| !is_filled(item)) => {
-            fill(items, column, indent + 4, text);
-        }
-        _ => {
+    match brackets(value, column + 1, indent + 4) {
+        Some(filled) => text.push_str(&format!(" {filled}\n")),
+        None => {
             text.push('\n');
             block(value, indent + 2, text);
         }
     }
 }
 
-/// A list of scalars in brackets, over as many lines as it takes.
-fn fill(items: &[Value], column: usize, indent: usize, text: &mut String) {
-    text.push_str(" [");
-    let mut column = column + 2;
-    for (nth, item) in items.iter().enumerate() {
-        let item = format!(
-            "{}{}",
-            flow(item),
-            if nth + 1 < items.len() { "," } else { "]" }
-        );
+/// A value in brackets that begins in `column`; `None` for one that is better read line by line.
+fn brackets(value: &Value, column: usize, indent: usize) -> Option<String> {
+    let (open, close, items) = match value {
+        Value::Object(entries) => ('{', '}', entries.iter().map(entry).collect()),
+        Value::Array(items) => ('[', ']', items.iter().map(flow).collect()),
+        scalar => return Some(flow(scalar)),
+    };
+    let filled = fill(open, close, items, column, indent);
+    let fits = filled.lines().count() <= LINES && filled.lines().all(|line| line.len() <= LONGEST);
+    // The arguments of a program are many, but each is short.
+    let is_args = value
+        .as_array()
+        .is_some_and(|list| list.iter().all(Value::is_string));
+    (fits || is_args).then_some(filled)
+}
+
+/// Sets items in brackets, on as few lines as they fit.
+fn fill(open: char, close: char, items: Vec<String>, mut column: usize, indent: usize) -> String {
+    let mut text = String::from(open);
+    column += 1;
+    let last = items.len().saturating_sub(1);
+    for (nth, mut item) in items.into_iter().enumerate() {
+        item.push(if nth == last { close } else { ',' });
         if nth > 0 && column + 1 + item.len() > WIDTH {
             text.push_str(&format!("\n{}", " ".repeat(indent)));
             column = indent;
@@ -73,23 +91,20 @@ fn fill(items: &[Value], column: usize, indent: usize, text: &mut String) {
         column += item.len();
         text.push_str(&item);
     }
-    text.push('\n');
+    if text.len() == 1 {
+        text.push(close);
+    }
+    text
 }
 
-fn is_filled(value: &Value) -> bool {
-    match value {
-        Value::Object(entries) => !entries.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        _ => false,
-    }
+fn entry((key, value): (&String, &Value)) -> String {
+    format!("{}: {}", scalar(key), flow(value))
 }
 
 /// A value on one line.
 fn flow(value: &Value) -> String {
     match value {
         Value::Object(entries) => {
-            let entry =
-                |(key, value): (&String, &Value)| format!("{}: {}", scalar(key), flow(value));
             let entries: Vec<_> = entries.iter().map(entry).collect();
             format!("{{{}}}", entries.join(", "))
         }
@@ -104,16 +119,50 @@ fn flow(value: &Value) -> String {
 
 /// A text, in quotes where YAML would read something else.
 fn scalar(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._/:=@-".contains(c);
-    let starts_as_text = text.starts_with(|c: char| c.is_ascii_alphabetic() || "/-".contains(c));
-    let word = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
-    let is_word = word.contains(&text.to_ascii_lowercase().as_str());
-    let splits = text.ends_with(':') || text == "-" || text.starts_with("--- ");
-    if starts_as_text && text.chars().all(plain) && !is_word && !splits {
+    const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
+    let is_word = WORDS.contains(&text.to_ascii_lowercase().as_str());
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/:=@-".contains(c);
+    // What begins with a digit is a text only with a letter in it, and not as in 1e3 or 0x1f.
+    let is_quantity = text.starts_with(|c: char| ('1'..='9').contains(&c))
+        && text.ends_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric());
+    let begins_as_text = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
+        || text.starts_with("--") && !text.starts_with("---");
+    if (begins_as_text || is_quantity || text == "-c")
+        && text.chars().all(is_plain)
+        && !text.ends_with(':')
+        && !is_word
+    {
         text.to_owned()
-    } else if text.contains('"') && !text.contains(['\'', '\n']) {
+    } else if text.contains('"') && !text.contains('\'') && !text.contains(char::is_control) {
         format!("'{text}'")
     } else {
         Value::from(text).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_rendered_reads_as_the_same_value() {
+        let values = [
+            serde_json::from_str(include_str!("review.json")).unwrap(),
+            json!({
+                "words": ["true", "No", "~", "", "null", "1e3", "0x1f", "1.5", "12:30", "a: b", "a:", "x #y"],
+                "texts": ["100m", "64Mi", "--flag=1s", "-", "---", "- a", "'", "\"'", "a\nb", "{}", "&a", "*a"],
+                "empty": [{}, [], null, { "a": {} }, { "b": [] }],
+                "deep": [[[1, 2], [3]], { "list": vec!["a long text"; 40], "map": { "k": vec!["v"; 90] } }],
+                "numbers": { "a": 1, "b": -2.5, "c": true },
+            }),
+        ];
+        for value in values {
+            let text = render(&value);
+            let read: Value = serde_saphyr::from_str(&text).unwrap();
+            assert_eq!(read, value, "{text}");
+        }
     }
 }

@@ -18,12 +18,6 @@ impl Admin {
         Self(client)
     }
 
-    /// The client, for questions that have no method here.
-    #[must_use]
-    pub fn client(&self) -> &Client {
-        &self.0
-    }
-
     /// `LIVE`, `DRAINING` or `PRE_INITIALIZING`, as `/ready` says it.
     ///
     /// # Errors

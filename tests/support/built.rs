@@ -17,7 +17,7 @@ static WEBHOOK: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 /// # Errors
 /// When it does not build.
 pub fn drainer() -> Result<PathBuf> {
-    program(&DRAINER, "DRAINER", "drainer", "drainer")
+    program(&DRAINER, "DRAINER", "drainer")
 }
 
 /// The webhook and its command line: the binary that `ENVOY_DRAINER` names, else one built now.
@@ -25,29 +25,38 @@ pub fn drainer() -> Result<PathBuf> {
 /// # Errors
 /// When it does not build.
 pub fn envoy_drainer() -> Result<PathBuf> {
-    program(&WEBHOOK, "ENVOY_DRAINER", "webhook", "envoy-drainer")
+    program(&WEBHOOK, "ENVOY_DRAINER", "envoy-drainer")
 }
 
 fn program(
     once: &OnceLock<Result<PathBuf, String>>,
     variable: &str,
-    package: &str,
     binary: &str,
 ) -> Result<PathBuf> {
     once.get_or_init(|| match env::var_os(variable) {
         Some(path) if !path.is_empty() => Ok(path.into()),
-        _ => build(package, binary).map_err(|error| format!("{error:#}")),
+        _ => build(binary).map_err(|error| format!("{error:#}")),
     })
     .clone()
     .map_err(|error| anyhow!(error))
 }
 
-fn build(package: &str, binary: &str) -> Result<PathBuf> {
+fn build(binary: &str) -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+    let mut command = Command::new(cargo);
+    // What the cargo above this process says of the package under test, which would make a build
+    // script that reads it run anew.
+    let above = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(above) {
+            command.env_remove(name);
+        }
+    }
+    let output = command
+        // Where it builds for the whole workspace, as `make` does: what is built already is used.
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .args(["build", "--locked", "--quiet", "--message-format=json"])
-        .args(["--package", package, "--bin", binary])
+        .args(["--bin", binary])
         .stderr(Stdio::inherit())
         .output()
         .context("starting cargo")?;

@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, ensure};
 use drainer::AdminAddress;
 use tokio::process::Command;
-use tokio::time::{sleep, timeout};
 
 use crate::admin::Admin;
 use crate::bootstrap::Bootstrap;
@@ -16,6 +15,7 @@ pub use crate::bootstrap::envoy;
 use crate::http::Client;
 use crate::installed;
 use crate::process::{Process, Signal};
+use crate::until::until;
 
 /// An Envoy takes a third of a second; on a machine that compiles meanwhile, several.
 const START: Duration = Duration::from_secs(30);
@@ -53,28 +53,18 @@ impl Bootstrap {
         } else {
             "LIVE"
         };
-        timeout(START, ready(&process, &admin, want))
-            .await
-            .map_err(|_| anyhow!("not {want} within {START:?}"))
-            .flatten()
-            .with_context(|| format!("{binary} printed:\n{}", process.log()))?;
+        until(want, START, || async {
+            ensure!(process.is_running(), "it ended as it started");
+            Ok(admin.state().await.is_ok_and(|state| state == want))
+        })
+        .await
+        .with_context(|| format!("{binary} printed:\n{}", process.log()))?;
         let bootstrap = self;
         Ok(Envoy {
             process,
             admin,
             bootstrap,
         })
-    }
-}
-
-async fn ready(process: &Process, admin: &Admin, want: &str) -> Result<()> {
-    loop {
-        match admin.state().await {
-            Ok(state) if state == want => return Ok(()),
-            // Not yet there, or not yet ready.
-            Ok(_) | Err(_) if process.is_running() => sleep(Duration::from_millis(20)).await,
-            _ => bail!("ended as it started: {}", process.exited().await),
-        }
     }
 }
 

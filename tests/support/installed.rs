@@ -48,14 +48,6 @@ pub fn newest() -> Result<Installed> {
     all()?.pop().context("`all` is never empty")
 }
 
-/// The oldest of [`all`].
-///
-/// # Errors
-/// As [`all`].
-pub fn oldest() -> Result<Installed> {
-    Ok(all()?.swap_remove(0))
-}
-
 fn installed(version: &str) -> Result<Installed> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let path = root.join(".envoy").join(version).join("envoy");

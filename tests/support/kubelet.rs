@@ -46,7 +46,6 @@ pub struct Program {
 pub struct Kubelet {
     pod: k8s::Pod,
     programs: BTreeMap<String, Program>,
-    volumes: BTreeMap<String, PathBuf>,
     dir: TempDir,
 }
 
@@ -108,7 +107,6 @@ impl Kubelet {
         Ok(Self {
             pod,
             programs: BTreeMap::new(),
-            volumes: BTreeMap::new(),
             dir: TempDir::with_prefix("pod-")?,
         })
     }
@@ -131,13 +129,6 @@ impl Kubelet {
         Ok(self)
     }
 
-    /// Has a volume be this folder.
-    #[must_use]
-    pub fn volume(mut self, volume: &str, folder: impl Into<PathBuf>) -> Self {
-        self.volumes.insert(volume.to_owned(), folder.into());
-        self
-    }
-
     /// Starts the native sidecars in their order, then the containers. Init containers that end are
     /// left out.
     ///
@@ -150,7 +141,7 @@ impl Kubelet {
             let name = &container.name;
             let program = self.programs.get(name);
             let program = program.with_context(|| format!("container `{name}` has no program"))?;
-            let mounts = Mounts::of(container, self.dir.path(), &self.volumes)?;
+            let mounts = Mounts::of(container, self.dir.path())?;
             Container::start(container, program, mounts, &timeline).map(Arc::new)
         };
         let is_sidecar = |c: &&k8s::Container| c.restart_policy.as_deref() == Some("Always");

@@ -120,6 +120,12 @@ impl Load {
         self
     }
 
+    /// All requests a second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.kinds.iter().map(|kind| kind.rate()).sum()
+    }
+
     /// Starts all clients at once.
     #[must_use]
     pub fn start(self, service: &Arc<Service>) -> Running {
@@ -199,11 +205,7 @@ impl Kind {
                 let request = || http2::request(Arc::clone(&service), Arc::clone(&slots));
                 open_loop(clients, request).await;
             }
-            Self::Stream { session, .. } => {
-                let slots = Arc::new(Slots::new(1));
-                let request = || stream::message(Arc::clone(&service), Arc::clone(&slots), session);
-                open_loop(clients, request).await;
-            }
+            Self::Stream { session, .. } => stream::talk(&service, clients, session).await,
             Self::Idle => http1::idle(&service, clients).await,
         }
     }

@@ -1,8 +1,10 @@
 //! A program under test: started, watched and signalled, and never left behind.
 
 use std::fs::{self, File};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -79,12 +81,33 @@ impl Process {
         })
     }
 
-    /// Sends a signal; to a program that has ended, nothing happens.
+    /// Sends a signal; to a program that has ended, nothing happens. One that gets STOP does nothing
+    /// any more when this returns.
     pub fn signal(&self, signal: Signal) {
         if self.is_running() {
             // It may have ended since: then there is nobody to tell.
             let _ = kill_process(self.pid, signal);
         }
+        if signal == Signal::STOP {
+            let pauses = iter::repeat_n(Duration::from_millis(1), 1_000);
+            pauses
+                .take_while(|_| self.has_running_thread())
+                .for_each(thread::sleep);
+        }
+    }
+
+    /// Whether a thread is neither stopped nor at its end; each stops by itself, a moment later.
+    /// <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>
+    fn has_running_thread(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid()));
+        let stats = threads.into_iter().flatten().flatten();
+        stats
+            .filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok())
+            .any(|stat| {
+                ![") T ", ") t ", ") Z ", ") X "]
+                    .iter()
+                    .any(|state| stat.contains(state))
+            })
     }
 
     /// The process's id, for /proc.
@@ -137,7 +160,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         self.reaper.abort();
-        if std::thread::panicking() {
+        if thread::panicking() {
             let log = self.log();
             let start = log.ceil_char_boundary(log.len().saturating_sub(TAIL));
             eprintln!("--- the last of {}:\n{}---", self.name, &log[start..]);

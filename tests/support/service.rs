@@ -12,14 +12,15 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use k8s_openapi::api::core::v1 as k8s;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::http::Client;
 use crate::listener::Protocol;
+use crate::until::until;
 use rotation::Rotation;
 
 /// How long a client waits for a connection.
@@ -136,27 +137,15 @@ impl Service {
         lock(&self.rotation).terminating(name, Instant::now());
     }
 
-    /// Forgets a pod that has gone, once the lag is over.
-    pub async fn gone(&self, name: &str) {
-        self.terminating(name);
-        let lag = lock(&self.rotation).lag();
-        sleep(lag).await;
-        lock(&self.rotation).remove(name);
-    }
-
     /// Waits until so many pods get connections.
     ///
     /// # Errors
     /// When they do not within `limit`.
     pub async fn ready(&self, pods: usize, limit: Duration) -> Result<()> {
-        let ready = async {
-            while self.serving() < pods {
-                sleep(Duration::from_millis(10)).await;
-            }
-        };
-        timeout(limit, ready)
-            .await
-            .map_err(|_| anyhow!("{} of {pods} pods are ready", self.serving()))
+        until(&format!("{pods} pods are ready"), limit, || async {
+            Ok(self.serving() >= pods)
+        })
+        .await
     }
 
     /// How many pods get connections now.
@@ -184,7 +173,7 @@ impl Service {
     /// # Errors
     /// With what the pod answered, and as a refusal when there is no pod.
     pub async fn connect(&self, protocol: Protocol) -> io::Result<Connection> {
-        let next = lock(&self.rotation).next(Instant::now());
+        let next = lock(&self.rotation).next(protocol, Instant::now());
         let refused = |why| io::Error::new(io::ErrorKind::ConnectionRefused, why);
         let (endpoint, counted) = next.ok_or_else(|| refused("no pod is ready"))?;
         let address = match protocol {

@@ -139,6 +139,7 @@ fn stream(length: Duration) -> Body {
                 return;
             }
         }
+        tick.tick().await;
     });
     body.boxed()
 }

@@ -9,6 +9,11 @@
 //! comments, quotes, anchors, key order and number formats are not touched, so that nothing can be
 //! lost. Then the text is read again and must mean exactly what the json-patch crate makes of the
 //! document's value; where it does not, the document is refused and stays as it was.
+//!
+//! What a changed document loses is what the change replaces: the value of a key that gets another
+//! one (comments on its line stay), an empty `{}`, `[]` or null that gets content, and an alias or a
+//! merged key that is to differ from what it stands for, which is written out. A last line without
+//! a line break may get one.
 
 mod diff;
 mod edit;

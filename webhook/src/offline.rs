@@ -58,7 +58,7 @@ pub struct Object {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAPod {
     /// Annotations are texts, and `true` without quotes is none.
-    #[error("the annotation `{key}` is not a text: write '{value}', with the quotes")]
+    #[error("the annotation `{key}` is not a text: write \"{value}\", with the quotes")]
     Annotation {
         /// Its key.
         key: String,

@@ -15,77 +15,64 @@ use crate::warnings::warnings;
 /// An Envoy that has not answered for so long after the drainer's start is not just starting.
 const START_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often it is then said again, and how often Envoy is asked again for what it refused.
+/// How often it is then said again.
 const REMINDER: Duration = Duration::from_secs(60);
+
+/// When to complain of an Envoy that does not answer.
+struct Complaints {
+    next: Instant,
+    made: bool,
+}
 
 // === impl Drain ===
 
 impl<E: Envoy> Drain<E> {
     /// What is to be done while nothing ends: undo what an earlier life of the drainer did to Envoy,
-    /// and tell what will spoil a drain. Never returns.
+    /// and tell what will spoil a drain. Neither waits for the other, and neither is given up: who
+    /// refuses now may be another than the Envoy that answers later. Never returns.
     pub(super) async fn attend(&mut self) -> Infallible {
         if let Some(alone) = self.alone {
             // An Envoy that is restarted dies by now; one that lives on is to be healthy again.
             sleep_until(alone + ENVOY_ALONE).await;
         }
-        if self.marker.is_present() {
-            self.restore_health().await;
-        }
-        if self.setup.is_none() {
-            self.await_setup().await;
-        }
-        // Who refused may have been another than Envoy, which answers by now.
-        while self.marker.is_present() {
-            self.restore_health().await;
-            sleep(REMINDER).await;
+        let mut is_healthy = !self.marker.is_present();
+        let mut complaints = Complaints::new(Instant::now());
+        while !is_healthy || self.setup.is_none() {
+            if !is_healthy {
+                is_healthy = self.restore_health().await;
+            }
+            if self.setup.is_none()
+                && let Err(error) = self.learn_setup().await
+                && complaints.are_due(Instant::now(), &error)
+            {
+                error!(
+                    %error,
+                    "Envoy's admin interface does not answer as Envoy does: each drain would last \
+                     to its deadline. Is its address right?"
+                );
+            }
+            sleep(IDLE_PAUSE).await;
         }
         pending().await
     }
 
-    async fn restore_health(&mut self) {
-        loop {
-            match self.envoy.restore_health().await {
-                Ok(()) => break,
-                Err(CallFailed::Declined(error)) => {
-                    error!(
-                        error,
-                        "Envoy refuses to have its health restored: it stays DRAINING"
-                    );
-                    return;
-                }
-                Err(error) => debug!(%error, "Envoy's health is not restored yet"),
-            }
-            sleep(IDLE_PAUSE).await;
+    /// Undoes what made Envoy fail. Returns true if Envoy has heard it.
+    async fn restore_health(&mut self) -> bool {
+        if let Err(error) = self.envoy.restore_health().await {
+            debug!(%error, "Envoy's health is not restored yet");
+            return false;
         }
         self.has_answered = true;
         info!("Restored the health of Envoy, which an earlier drain had failed");
         if let Err(error) = self.marker.remove() {
             error!(%error, "Cannot remove the marker: the next start restores Envoy's health again");
         }
+        true
     }
 
-    /// Waits until Envoy tells its setup, and warns of what will spoil a drain.
-    async fn await_setup(&mut self) {
-        let mut complain_at = Instant::now() + START_PATIENCE;
-        let mut complained = false;
-        let setup = loop {
-            let error = match self.envoy.inspect().await {
-                Ok(setup) => break setup,
-                Err(error) => error,
-            };
-            // Something that answers, but not as Envoy does, is not just starting.
-            let is_another = matches!(error, CallFailed::Declined(_));
-            if Instant::now() >= complain_at || is_another && !complained {
-                error!(
-                    %error,
-                    "Envoy's admin interface does not answer as Envoy does: each drain would last to its \
-                     deadline. Is its address right?"
-                );
-                complained = true;
-                complain_at = Instant::now() + REMINDER;
-            }
-            sleep(IDLE_PAUSE).await;
-        };
+    /// Learns how Envoy is set up, and warns of what will spoil a drain.
+    async fn learn_setup(&mut self) -> Result<(), CallFailed> {
+        let setup = self.envoy.inspect().await?;
         self.has_answered = true;
         info!(version = setup.server.version, "Envoy answers");
         let seen = self.envoy.look().await;
@@ -93,5 +80,29 @@ impl<E: Envoy> Drain<E> {
             warn!("{warning}");
         }
         self.setup = Some(setup);
+        Ok(())
+    }
+}
+
+// === impl Complaints ===
+
+impl Complaints {
+    fn new(started: Instant) -> Self {
+        Self {
+            next: started + START_PATIENCE,
+            made: false,
+        }
+    }
+
+    /// Returns true if this error is to be told now: at once if something else than Envoy answers,
+    /// else when Envoy had its time to start; and then now and then.
+    fn are_due(&mut self, now: Instant, error: &CallFailed) -> bool {
+        let is_another = matches!(error, CallFailed::Declined(_));
+        let due = now >= self.next || is_another && !self.made;
+        if due {
+            self.made = true;
+            self.next = now + REMINDER;
+        }
+        due
     }
 }

@@ -1,6 +1,5 @@
 //! Where a container's paths are on this machine.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +17,7 @@ pub(super) struct Mounts {
     pub(super) log: PathBuf,
 }
 
-/// The folder of a volume that the kubelet makes.
+/// The folder that is a volume.
 pub(super) fn folder(pod: &Path, volume: &str) -> PathBuf {
     pod.join("volumes").join(volume)
 }
@@ -26,11 +25,7 @@ pub(super) fn folder(pod: &Path, volume: &str) -> PathBuf {
 // === impl Mounts ===
 
 impl Mounts {
-    pub(super) fn of(
-        container: &k8s::Container,
-        pod: &Path,
-        volumes: &BTreeMap<String, PathBuf>,
-    ) -> Result<Self> {
+    pub(super) fn of(container: &k8s::Container, pod: &Path) -> Result<Self> {
         let own = pod.join("containers").join(&container.name);
         fs::create_dir_all(&own)?;
         let termination_log = own.join("termination-log");
@@ -39,8 +34,7 @@ impl Mounts {
         let path = path.unwrap_or(TERMINATION_LOG).to_owned();
         let mut mounts = vec![(path, termination_log.clone())];
         for mount in container.volume_mounts.iter().flatten() {
-            let volume = volumes.get(&mount.name).cloned();
-            let volume = volume.unwrap_or_else(|| folder(pod, &mount.name));
+            let volume = folder(pod, &mount.name);
             let here = match &mount.sub_path {
                 Some(sub_path) => volume.join(sub_path),
                 None => volume,

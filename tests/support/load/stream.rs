@@ -1,14 +1,14 @@
 //! A TCP stream that talks.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::Instant;
+use tokio::time::{Instant, interval};
 
+use super::BODY;
 use super::failure::{Failure, FailureKind};
-use super::{BODY, Slots};
+use super::open_loop::{OpenLoop, within};
 use crate::listener::Protocol;
 use crate::service::{Connection, Service};
 
@@ -19,17 +19,43 @@ pub(super) struct Session {
     start: Instant,
 }
 
-/// Sends a message on the stream, or on a new one, and waits for its echo. A stream is open on
-/// purpose, so whatever ends it before its time is a failure of the message that finds it so.
-pub(super) async fn message(
-    service: Arc<Service>,
-    slots: Arc<Slots<Session>>,
+/// Sends a message at each tick, late ones at once, each after the echo of the one before it: a
+/// stream that is slow shows in the rate reached.
+pub(super) async fn talk(service: &Service, clients: OpenLoop, length: Duration) {
+    let OpenLoop {
+        rate,
+        limit,
+        tally,
+        mut stopped,
+    } = clients;
+    let mut tick = interval(Duration::from_secs_f64(rate.recip()));
+    let mut session = None;
+    loop {
+        tokio::select! {
+            biased;
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+            _ = tick.tick() => {}
+        }
+        tally.sent();
+        let message = async {
+            session = Some(message(service, session.take(), length).await?);
+            Ok(())
+        };
+        tally.ended(within(limit, message).await);
+    }
+}
+
+/// Sends a message on the stream, or on a new one where it has lasted long enough, and waits for its
+/// echo. A stream is open on purpose, so whatever ends it is a failure of the message that finds it
+/// so.
+async fn message(
+    service: &Service,
+    session: Option<Session>,
     length: Duration,
-) -> Result<(), Failure> {
-    let turn = slots.turn();
-    let mut session = match slots.take(turn) {
+) -> Result<Session, Failure> {
+    let mut session = match session.filter(|session| session.start.elapsed() < length) {
         Some(session) => session,
-        None => Session::open(&service).await?,
+        None => Session::open(service).await?,
     };
     let echo = session.say().await;
     let echo = echo.map_err(|error| Failure::new(FailureKind::CutInFlight, error.to_string()))?;
@@ -37,9 +63,7 @@ pub(super) async fn message(
         let detail = format!("`{}`", echo.escape_ascii());
         return Err(Failure::new(FailureKind::BadAnswer, detail));
     }
-    let goes_on = session.start.elapsed() < length;
-    slots.put(turn, goes_on.then_some(session));
-    Ok(())
+    Ok(session)
 }
 
 // === impl Session ===

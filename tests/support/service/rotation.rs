@@ -6,13 +6,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Endpoint;
+use crate::listener::Protocol;
 
 /// The pods of a Service, in turn.
 #[derive(Debug)]
 pub(super) struct Rotation {
     lag: Duration,
     members: Vec<Member>,
-    turn: usize,
+    /// The next turn, of HTTP and of TCP: each port of a Service has turns of its own.
+    turns: [usize; 2],
 }
 
 /// A pod and what has become of it.
@@ -39,12 +41,8 @@ impl Rotation {
         Self {
             lag,
             members: Vec::new(),
-            turn: 0,
+            turns: [0, 0],
         }
-    }
-
-    pub(super) fn lag(&self) -> Duration {
-        self.lag
     }
 
     pub(super) fn add(&mut self, endpoint: Endpoint) {
@@ -54,10 +52,6 @@ impl Rotation {
             readiness: Readiness::NotYet,
             terminating: None,
         });
-    }
-
-    pub(super) fn remove(&mut self, name: &str) {
-        self.members.retain(|member| member.endpoint.name != name);
     }
 
     pub(super) fn terminating(&mut self, name: &str, now: Instant) {
@@ -105,12 +99,12 @@ impl Rotation {
     }
 
     /// The next pod, and what counts a connection to it.
-    pub(super) fn next(&mut self, now: Instant) -> Option<(Endpoint, Arc<()>)> {
+    pub(super) fn next(&mut self, protocol: Protocol, now: Instant) -> Option<(Endpoint, Arc<()>)> {
         let candidates = self.candidates(now);
-        let turn = self.turn.checked_rem(candidates.len())?;
+        let turn = self.turns[protocol as usize].checked_rem(candidates.len())?;
         let member = candidates[turn];
         let next = (member.endpoint.clone(), Arc::clone(&member.open));
-        self.turn = turn + 1;
+        self.turns[protocol as usize] = turn + 1;
         Some(next)
     }
 
@@ -139,7 +133,11 @@ mod tests {
     }
 
     fn turns(rotation: &mut Rotation, now: Instant) -> String {
-        let turn = |_| rotation.next(now).map(|(endpoint, _)| endpoint.name);
+        let turn = |_| {
+            rotation
+                .next(Protocol::Http, now)
+                .map(|(endpoint, _)| endpoint.name)
+        };
         (0..4).filter_map(turn).collect()
     }
 
@@ -147,6 +145,15 @@ mod tests {
     fn pods_take_turns() {
         let mut rotation = rotation(&["a", "b", "c"]);
         assert_eq!(turns(&mut rotation, Instant::now()), "abca");
+    }
+
+    #[test]
+    fn each_port_has_its_own_turns() {
+        let mut rotation = rotation(&["a", "b"]);
+        let now = Instant::now();
+        assert_eq!(turns(&mut rotation, now), "abab");
+        let stream = rotation.next(Protocol::Tcp, now);
+        assert!(stream.is_some_and(|(endpoint, _)| endpoint.name == "a"));
     }
 
     #[test]
@@ -196,7 +203,9 @@ mod tests {
     #[test]
     fn open_connections_are_counted_by_pod() {
         let mut rotation = rotation(&["a", "b"]);
-        let held: Vec<_> = (0..3).map(|_| rotation.next(Instant::now())).collect();
+        let held: Vec<_> = (0..3)
+            .map(|_| rotation.next(Protocol::Http, Instant::now()))
+            .collect();
         assert_eq!((rotation.open("a"), rotation.open("b")), (2, 1));
         drop(held);
         assert_eq!((rotation.open("a"), rotation.open("b")), (0, 0));

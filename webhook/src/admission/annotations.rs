@@ -25,7 +25,7 @@ pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub(super) const OS: &str = "kubernetes.io/os";
 
 /// The keys under [`PREFIX`] that set something.
-pub(super) const SETTINGS: [&str; 16] = [
+const SETTINGS: [&str; 16] = [
     "envoy-container",
     "admin-address",
     "port",
@@ -54,6 +54,10 @@ const NOT_YET: [&str; 3] = [
 /// A slip of the pen is more like the key than this, of 1; another word less.
 const LIKE: f64 = 0.85;
 
+/// In bytes: the longest name of an annotation. Likeness to longer ones would be dear to compute.
+/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/#syntax-and-character-set>
+const LONGEST_NAME: usize = 63;
+
 /// True for the keys of annotations, labels and node selectors that decide something.
 pub(super) fn decides(key: &str) -> bool {
     key.starts_with(PREFIX) || [MIRROR, MANAGED_BY, OS].contains(&key)
@@ -61,7 +65,8 @@ pub(super) fn decides(key: &str) -> bool {
 
 /// Warns of an annotation under [`PREFIX`] that sets nothing, with the key that may have been meant.
 pub(super) fn warning(key: &str) -> Option<Notice> {
-    if SETTINGS.contains(&key) || [INJECT, STATUS].contains(&&*format!("{PREFIX}{key}")) {
+    let is_ours = |name: &str| name.strip_prefix(PREFIX) == Some(key);
+    if SETTINGS.contains(&key) || is_ours(INJECT) || is_ours(STATUS) {
         return None;
     }
     if NOT_YET.contains(&key) {
@@ -70,6 +75,7 @@ pub(super) fn warning(key: &str) -> Option<Notice> {
     }
     let known = SETTINGS.into_iter().chain(NOT_YET).chain(["inject"]);
     let nearest = known
+        .filter(|_| key.len() <= LONGEST_NAME)
         .map(|name| (strsim::jaro_winkler(key, name), name))
         .filter(|(likeness, _)| *likeness > LIKE)
         .max_by(|(one, _), (other, _)| one.total_cmp(other));

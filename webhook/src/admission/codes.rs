@@ -95,6 +95,9 @@ codes! {
     PlainSidecarInJob = 10, Skip,
         "This cluster's drainers are plain containers, and one would keep a Job from completing.",
         "annotate `native-sidecar: \"true\"` if the nodes know native sidecars";
+    StatusAlone = 11, Skip,
+        "The annotation `status` says that the pod has a drainer, but it has none.",
+        "remove the annotation `status`, which is ours alone to write";
 
     BadValue = 20, Refusal,
         "An annotation has a value that it cannot have.",
@@ -109,7 +112,7 @@ codes! {
         "The admin's Unix socket is not in a volume that the drainer could mount too.",
         "mount an emptyDir in Envoy's container at the socket's directory, without `subPathExpr`";
     PortTaken = 24, Refusal,
-        "The drainer's port belongs to another container of the pod.",
+        "The drainer's port is taken, by a container of the pod or by Envoy's admin.",
         "annotate `port` with a free one";
     NameTaken = 25, Refusal,
         "A name or a path that the drainer needs is taken in the pod.",
@@ -201,6 +204,7 @@ impl Code {
         !matches!(
             self,
             Self::AlreadyInjected
+                | Self::StatusAlone
                 | Self::SystemNamespace
                 | Self::ReleaseNamespace
                 | Self::WindowsPod

@@ -14,11 +14,7 @@ const SHUTDOWN_MANAGER: &str = "shutdown-manager";
 /// Tells why a pod that asks is left alone, if it is.
 pub(super) fn skip(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) -> Option<Notice> {
     let namespace = facts.namespace.or_else(|| pod.namespace());
-    let has_status = || {
-        pod.annotation(STATUS)
-            .is_some_and(status::tells_of_injection)
-    };
-    if pod.all_containers().any(|c| c.name() == container::NAME) || has_status() {
+    if pod.all_containers().any(|c| c.name() == container::NAME) {
         return Some(Code::AlreadyInjected.about("the pod has a drainer already"));
     }
     if namespace == Some("kube-system") {
@@ -36,6 +32,11 @@ pub(super) fn skip(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) ->
     }
     if pod.annotation(MIRROR).is_some() {
         return Some(Code::MirrorPod.about("the pod mirrors a static pod"));
+    }
+    let status = pod.annotation(STATUS);
+    if status.is_some_and(status::tells_of_injection) {
+        let detail = format!("`{STATUS}` says that the pod has a drainer, but it has none");
+        return Some(Code::StatusAlone.about(detail));
     }
     own_drainer(pod)
 }
@@ -91,9 +92,9 @@ mod tests {
             ),
             (
                 status(r#"{"version":"0.1.0","sidecar":"native"}"#),
-                Some(Code::AlreadyInjected),
+                Some(Code::StatusAlone),
             ),
-            (status("by hand"), Some(Code::AlreadyInjected)),
+            (status("by hand"), Some(Code::StatusAlone)),
             (status(r#"{"skipped":"DRN009"}"#), None),
             (
                 json!({"spec": {"os": {"name": "windows"}}}),

@@ -60,10 +60,7 @@ pub fn mutate(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) -> Verd
     let unclear = match pod.annotation(INJECT) {
         None | Some("false" | "disabled") => return Verdict::NotAsked,
         Some("true" | "enabled") => None,
-        Some(other) => {
-            let detail = format!("`{INJECT}`: invalid value `{other}`: true or false");
-            Some(Code::BadValue.about(detail))
-        }
+        Some(_) => Some(Code::BadValue.about(format!("`{INJECT}`: want true or false"))),
     };
     if let Some(reason) = eligibility::skip(pod, facts, defaults) {
         return skip(pod, vec![reason], Vec::new());

@@ -83,32 +83,27 @@ impl DrainPlan {
         defaults: &Defaults,
         warnings: &mut Vec<Notice>,
     ) -> Result<Self, Vec<Notice>> {
-        let named = settings.envoy_container.value.as_deref();
-        let sidecar = Sidecar::of(settings.native_sidecar.value, facts.in_job, defaults);
-        let (envoy, container) = match (envoy::find(pod, named), &sidecar) {
-            (Ok(found), _) => found,
-            (Err(obstacle), Ok(_)) => return Err(vec![obstacle]),
-            (Err(obstacle), Err(other)) => return Err(vec![obstacle, other.clone()]),
-        };
-        let told = settings.admin_address.value.as_ref();
-        let admin = admin::find(container, told, defaults, warnings);
-        let access = Access::to(&admin.address, container, pod, warnings);
-        let replaced_hook = container.pre_stop().map(ToOwned::to_owned);
-        let kept = replaced_hook.is_some() && settings.existing_hook.value == ExistingHook::Keep;
         let mut obstacles = Vec::new();
-        if kept {
+        let named = settings.envoy_container.value.as_deref();
+        let found = envoy::find(pod, named).map_err(|obstacle| obstacles.push(obstacle));
+        let form = Sidecar::of(settings.native_sidecar.value, facts.in_job, defaults);
+        let sidecar = form.map_err(|obstacle| obstacles.push(obstacle));
+        obstacles.extend(clash::volume(pod));
+        let Ok((envoy, container)) = found else {
+            return Err(obstacles);
+        };
+        let replaced_hook = container.pre_stop().map(ToOwned::to_owned);
+        if replaced_hook.is_some() && settings.existing_hook.value == ExistingHook::Keep {
             let detail = format!("container `{}` has a preStop hook already", envoy.name);
             obstacles.push(Code::ExistingHook.about(detail));
         }
+        let told = settings.admin_address.value.as_ref();
+        let admin = admin::find(container, told, defaults, warnings);
+        let access = Access::to(&admin.address, container, pod, warnings)
+            .map_err(|obstacle| obstacles.push(obstacle));
         obstacles.extend(clash::port(pod, settings.port.value, &admin.address));
-        obstacles.extend(clash::volume(pod));
-        let (sidecar, access) = match (sidecar, access) {
-            (Ok(sidecar), Ok(access)) if obstacles.is_empty() => (sidecar, access),
-            (sidecar, access) => {
-                obstacles.extend(sidecar.err());
-                obstacles.extend(access.err());
-                return Err(obstacles);
-            }
+        let (Ok(sidecar), Ok(access), true) = (sidecar, access, obstacles.is_empty()) else {
+            return Err(obstacles);
         };
         let drainer = Config {
             port: settings.port.value,

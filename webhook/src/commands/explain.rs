@@ -3,6 +3,7 @@
 mod end;
 mod explanation;
 mod page;
+mod sheet;
 
 pub use end::Moment;
 pub use explanation::{

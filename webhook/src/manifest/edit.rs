@@ -136,7 +136,7 @@ impl Change<'_> {
             return match named.next() {
                 None => self.node(&mut entry.value, rest),
                 Some(second) => Err(Stop::Cannot(CannotEdit::Duplicate {
-                    line: second.value.line,
+                    line: second.line,
                     key: token.to_owned(),
                 })),
             };
@@ -153,6 +153,7 @@ impl Change<'_> {
         entries.push(Entry {
             key: Key::Name(token.to_owned()),
             at: 0..0,
+            line: 0,
             value: Node::inserted(value),
         });
         Ok(())

@@ -24,14 +24,14 @@ pub struct Template<'a> {
 #[must_use]
 pub fn templates(document: &Value) -> Vec<Template<'_>> {
     let mut found = Vec::new();
-    collect(document, PointerBuf::root(), &mut found);
+    collect(document, Pointer::root(), &mut found);
     found
 }
 
-fn collect<'a>(value: &'a Value, path: PointerBuf, found: &mut Vec<Template<'a>>) {
+fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<Template<'a>>) {
     if let Some(items) = value.as_array() {
         for (index, item) in items.iter().enumerate() {
-            collect(item, path.with_trailing_token(index), found);
+            collect(item, &path.with_trailing_token(index), found);
         }
         return;
     }
@@ -41,7 +41,7 @@ fn collect<'a>(value: &'a Value, path: PointerBuf, found: &mut Vec<Template<'a>>
     };
     if version == "v1" && kind == "List" {
         if let Some(items @ Value::Array(_)) = value.get("items") {
-            collect(items, path.with_trailing_token("items"), found);
+            collect(items, &path.with_trailing_token("items"), found);
         }
         return;
     }

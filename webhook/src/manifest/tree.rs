@@ -53,6 +53,8 @@ pub(super) struct Entry {
     pub(super) key: Key,
     /// The key's bytes.
     pub(super) at: Range<usize>,
+    /// The key's line.
+    pub(super) line: usize,
     pub(super) value: Node,
 }
 
@@ -336,6 +338,7 @@ impl<'a> Reader<'a> {
         Ok(Entry {
             key,
             at: bytes(span),
+            line: self.line(span),
             value,
         })
     }

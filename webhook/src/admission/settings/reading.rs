@@ -35,6 +35,9 @@ const LEAST_MEMORY: u64 = 24 << 20;
 /// In bytes. No value is nearly so long, and a message that repeats a longer one says nothing.
 const LONGEST_VALUE: usize = 1024;
 
+/// More unknown keys than these are an attack rather than slips, and nobody is told of them.
+const MOST_WARNINGS: usize = 32;
+
 // === impl Reading ===
 
 impl Reading {
@@ -47,6 +50,7 @@ impl Reading {
         let warnings = annotations
             .iter()
             .filter_map(|(key, _)| annotations::warning(key))
+            .take(MOST_WARNINGS)
             .collect();
         let mut given = Given {
             annotations,

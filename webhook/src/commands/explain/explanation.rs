@@ -97,6 +97,8 @@ pub struct Envoy {
     /// `annotation`, `name`, `image` or `only-container`.
     pub found_by: &'static str,
     #[serde(skip)]
+    pub(super) place: List,
+    #[serde(skip)]
     pub(super) how: FoundBy,
 }
 
@@ -147,6 +149,8 @@ pub struct Value {
     pub value: String,
     /// `default`, `job-default` or `annotation`.
     pub source: &'static str,
+    #[serde(skip)]
+    pub(super) from: Source,
 }
 
 // === impl Explanation ===
@@ -241,6 +245,7 @@ impl From<&DrainPlan> for Plan {
                     FoundBy::Image => "image",
                     FoundBy::OnlyContainer => "only-container",
                 },
+                place: envoy.place.list,
                 how: envoy.found,
             },
             admin: Admin {
@@ -280,6 +285,7 @@ impl From<&crate::admission::Settings> for Settings {
                     Source::JobDefault => "job-default",
                     Source::Annotation => "annotation",
                 },
+                from: setting.source,
             }
         }
         fn plain<T: Display>(setting: &Setting<T>) -> Value {

@@ -1,0 +1,353 @@
+//! Manifests keep every byte that an injection does not concern, and their meaning.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tests::handwriting::hand;
+use tests::manifest::{asking, injected, read};
+use tests::review::defaults;
+use webhook::commands::inject::{self, Injected};
+use webhook::offline::RemarkKind;
+
+fn inject(stream: impl AsRef<[u8]>) -> Injected {
+    inject::inject(stream.as_ref(), &defaults())
+}
+
+#[test]
+fn what_is_not_concerned_passes_byte_for_byte() {
+    let streams: &[&[u8]] = &[
+        b"",
+        b"\n",
+        b"# only a comment",
+        b"---",
+        b"---\n---\n...\n---\n# c\n",
+        b"\xef\xbb\xbf# a mark\nkind: X\n",
+        b"%YAML 1.1\n%TAG !e! tag:example.com,2000:\n---\na: !e!x 1\n...\n\n%YAML 1.1\n---\nb: !!binary aGk=\n",
+        b"a: 1\r\n---\r\nb: |\r\n  x\r\n\r\n   ---\r\n--- # c\r\n{c: [d, 'e', \"f\"], }   \r\n",
+        b"key: &a [99999999999999999999, 0x1F, 0777, 1_000, yes, ~, 1e3, 12:30:45, 2001-01-01]\nother: *a\nm: {<<: {x: y}}\n? 1\n: 2\n",
+        b"dup: 1\ndup: 2\n",
+        b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n    containers: []   \n\n\n",
+        b"{\"apiVersion\":\"v1\",\"kind\":\"Pod\"}{\"a\":1e400}\n\n[1,2]\n",
+        b"a: |+\n  keep\n\n\n\n---\nb: >-\n  fold\n\n  ed\n",
+    ];
+    for stream in streams {
+        let injected = inject(stream);
+        assert_eq!(
+            injected.bytes,
+            *stream,
+            "{:?}",
+            String::from_utf8_lossy(stream)
+        );
+        assert_eq!(
+            injected.remarks,
+            [],
+            "{:?}",
+            String::from_utf8_lossy(stream)
+        );
+    }
+    let all = inject::joined(streams.iter().copied());
+    assert_eq!(inject(&all).bytes, all);
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_passes_too() {
+    let table: &[(&[u8], usize)] = &[
+        (b"a: 1\n---\n{{ .Values.x }}: [\n", 3),
+        (b"a: 1\n---\nb: \xff\n", 3),
+        (b"\xff\xfea\0:\0", 1),
+        (b"a: &a [*a]\n", 1),
+        (b"a: .inf\n", 1),
+        (b"~: 1\n", 1),
+        (b"a: 1\r---\rb: 2\n", 2),
+        (b"Thank you for installing it.\n\n  1. Open it:\n", 3),
+    ];
+    for (stream, line) in table {
+        let injected = inject(stream);
+        assert_eq!(injected.bytes, *stream);
+        let [remark] = &injected.remarks[..] else {
+            panic!("{:?}", injected.remarks);
+        };
+        assert_eq!(
+            (remark.kind, remark.line),
+            (RemarkKind::Error, *line),
+            "{remark:?}"
+        );
+    }
+    let laughs: String = (1..30)
+        .map(|n| format!("a{n}: &a{n} [*a{0}, *a{0}, *a{0}]\n", n - 1))
+        .collect();
+    let injected = inject(format!("a0: &a0 ha\n{laughs}"));
+    assert!(
+        injected.remarks[0].text.contains("aliases expand"),
+        "{:?}",
+        injected.remarks
+    );
+}
+
+/// Texts that one reader or another takes for something else, as they may stand in a manifest.
+const TRAPS: &[&str] = &[
+    "yes",
+    "no",
+    "on",
+    "Off",
+    "y",
+    "N",
+    "~",
+    "null",
+    "Null",
+    "true",
+    "FALSE",
+    "0777",
+    "0o17",
+    "08",
+    "0x1F",
+    "0b11",
+    "1_000",
+    "12:30:45",
+    "1e3",
+    "1.",
+    ".5",
+    "+1",
+    "-0",
+    "123456789012345678901234567890.5",
+    "2001-01-01",
+    "2001-12-14t21:59:43.10-05:00",
+    "=",
+    "''",
+    "\"8080\"",
+    "'0x1F'",
+    "\"\\x41\\u00e9\\n\\/\"",
+    "'it''s'",
+    "! 5",
+    "!!str 5",
+    "!!int \"5\"",
+    "!local x",
+    "!!binary aGk=",
+    "|\n        one\n          two\n\n        three",
+    "|2-\n          deep",
+    ">+\n        fold\n        ed\n",
+    "plain\n          words # c",
+    "\"two\n          lines\"",
+    "{a: b, 'c': [d, ], }",
+    "&anchor shared",
+    "*anchor",
+    "[yes, no]",
+    "a: b",
+    "{<<: {a: b}, a: c}",
+];
+
+#[test]
+fn no_scalar_changes_its_meaning_or_its_look() {
+    let mut manifest = asking("apps/v1", "Deployment", "/spec/template");
+    manifest += "    x-traps:\n";
+    for trap in TRAPS {
+        manifest += &format!("      - {trap}\n");
+    }
+    manifest += "      - 80: non-string\n        true: keys\n        1.5: too\n        ? [a]\n";
+    // A list as a key has no form in JSON.
+    let refused = inject(&manifest);
+    assert_eq!(refused.bytes, manifest.as_bytes());
+    assert_eq!(refused.remarks[0].kind, RemarkKind::Error);
+
+    let manifest = manifest.replace("        ? [a]\n", "");
+    let injected = injected(&manifest);
+    let (_, before) = manifest.split_once("    x-traps:").unwrap();
+    assert!(injected.contains(before), "{injected}");
+    let traps = |text: &str| {
+        let [document] = &read::<serde_norway::Value>(text.as_bytes())[..] else {
+            panic!("{text}");
+        };
+        document["spec"]["template"]["x-traps"].clone()
+    };
+    assert!(traps(&manifest).is_sequence());
+    assert_eq!(traps(&injected), traps(&manifest));
+}
+
+#[test]
+fn what_looks_like_another_type_is_quoted_where_it_is_written_anew() {
+    // Behind an alias, values are written out.
+    for trap in TRAPS
+        .iter()
+        .filter(|trap| !trap.contains(['\n', '&', '*', '[', '{', ':', '!', '"', '\'']))
+    {
+        let quoted = serde_json::to_string(trap).unwrap();
+        let manifest = format!(
+            "apiVersion: v1\nkind: Pod\nx: &m\n  annotations:\n    envoy-drainer.dev/inject: \"true\"\n    trap: {quoted}\nmetadata: *m\nspec:\n  containers:\n  - name: envoy\n"
+        );
+        let injected = injected(&manifest);
+        let written = injected
+            .lines()
+            .rfind(|line| line.contains("trap:"))
+            .unwrap();
+        let is_plain = !written.contains(['"', '\'']);
+        assert!(!is_plain, "{trap}: {written}");
+        assert_eq!(
+            read::<Value>(injected.as_bytes())[0]["metadata"]["annotations"]["trap"],
+            **trap
+        );
+    }
+}
+
+#[test]
+fn a_document_that_cannot_take_the_change_stays_as_it_is() {
+    let asks = "envoy-drainer.dev/inject: \"true\"";
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n";
+    let spec = "spec:\n  containers:\n  - name: envoy\n";
+    let table = [
+        (
+            format!("{pod}  annotations: &a\n    {asks}\n{spec}x: *a\n"),
+            "an alias on line 11 stands for what is to be changed here: write it out there",
+            7,
+        ),
+        (
+            format!(
+                "{pod}  annotations:\n    {asks}\n{spec}spec:\n  containers:\n  - name: envoy\n"
+            ),
+            "the key `spec` stands here a second time: remove one of the two",
+            11,
+        ),
+    ];
+    for (manifest, text, line) in table {
+        // The second document: lines are those of the file.
+        let injected = inject(format!("a: 1\n---\n{manifest}"));
+        assert_eq!(
+            injected.bytes,
+            format!("a: 1\n---\n{manifest}").into_bytes()
+        );
+        let [remark] = &injected.remarks[..] else {
+            panic!("{:?}", injected.remarks);
+        };
+        assert_eq!(remark.text, text);
+        assert_eq!(
+            (remark.kind, remark.line),
+            (RemarkKind::Error, line),
+            "{manifest}"
+        );
+    }
+}
+
+/// Fields that nobody knows.
+fn unknown() -> impl Strategy<Value = Value> {
+    let scalar = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[ -~é😀\n\t]{0,8}".prop_map(Value::from),
+    ];
+    scalar.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..3).prop_map(Value::from),
+            btree_map("x-[a-z~/]{1,4}", inner, 0..3)
+                .prop_map(|entries| Value::Object(entries.into_iter().collect())),
+        ]
+    })
+}
+
+/// A Deployment whose pod asks, has what every pod may have or not, and unknown fields everywhere.
+fn deployment() -> impl Strategy<Value = Value> {
+    let fields = || btree_map("x-[a-z]{1,4}", unknown(), 0..3);
+    let shuffled = |object: Value| {
+        let entries: Vec<_> = object.as_object().unwrap().clone().into_iter().collect();
+        Just(entries)
+            .prop_shuffle()
+            .prop_map(|entries| Value::Object(entries.into_iter().collect()))
+    };
+    (fields(), fields(), fields(), any::<[bool; 4]>()).prop_flat_map(
+        move |(in_container, in_spec, in_metadata, [labels, volumes, inits, before])| {
+            let object = |entries: &BTreeMap<String, Value>| {
+                Value::Object(entries.clone().into_iter().collect())
+            };
+            let mut container = object(&in_container);
+            container["name"] = "envoy".into();
+            let mut metadata = object(&in_metadata);
+            metadata["annotations"] = json!({"envoy-drainer.dev/inject": "true", "note": "1e3"});
+            if labels {
+                metadata["labels"] = json!({"app": "a"});
+            }
+            let mut spec = object(&in_spec);
+            spec["containers"] = match before {
+                true => json!([{"name": "app", "image": "a"}, container]),
+                false => json!([container, {"name": "app", "image": "a"}]),
+            };
+            if volumes {
+                spec["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+            }
+            if inits {
+                spec["initContainers"] = json!([{"name": "i", "image": "i"}]);
+            }
+            (shuffled(metadata), shuffled(spec)).prop_map(|(metadata, spec)| {
+                json!({
+                    "apiVersion": "apps/v1",
+                    "kind": "Deployment",
+                    "metadata": {"name": "a"},
+                    "spec": {"template": {"metadata": metadata, "spec": spec}, "x-last": [1]},
+                })
+            })
+        },
+    )
+}
+
+/// Takes away what injection adds; panics where it is missing.
+fn strip(object: &mut Value) {
+    let pod = object.pointer_mut("/spec/template").unwrap();
+    let metadata = pod["metadata"].as_object_mut().unwrap();
+    let labels = metadata["labels"].as_object_mut().unwrap();
+    assert_eq!(
+        labels.remove("envoy-drainer.dev/injected"),
+        Some("true".into())
+    );
+    if labels.is_empty() {
+        metadata.remove("labels");
+    }
+    let annotations = metadata["annotations"].as_object_mut().unwrap();
+    assert!(
+        annotations
+            .remove("envoy-drainer.dev/status")
+            .unwrap()
+            .is_string()
+    );
+    let spec = pod["spec"].as_object_mut().unwrap();
+    for list in ["volumes", "initContainers"] {
+        let items = spec[list].as_array_mut().unwrap();
+        let before = items.len();
+        items.retain(|item| item["name"] != "envoy-drainer");
+        assert_eq!(items.len() + 1, before, "{list}");
+        if items.is_empty() {
+            spec.remove(list);
+        }
+    }
+    assert_eq!(
+        spec.remove("terminationGracePeriodSeconds"),
+        Some(75.into())
+    );
+    let mut containers = spec["containers"].as_array_mut().unwrap().iter_mut();
+    let envoy = containers
+        .find(|container| container["name"] == "envoy")
+        .unwrap();
+    assert!(envoy.as_object_mut().unwrap().remove("lifecycle").is_some());
+}
+
+/// Whether every byte of `part` is in `whole`, in the same order.
+fn is_in_order(part: &str, whole: &str) -> bool {
+    let mut whole = whole.bytes();
+    part.bytes().all(|byte| whole.any(|other| other == byte))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_byte_survives_and_nothing_else_changes_its_meaning(
+        (object, hand) in (deployment(), hand())
+    ) {
+        let text = hand.write(&object);
+        prop_assert_eq!(&read::<Value>(text.as_bytes())[0], &object, "the test writes what it means: {}", text);
+        let injected = injected(&text);
+        let mut read = read::<Value>(injected.as_bytes()).remove(0);
+        strip(&mut read);
+        prop_assert_eq!(&read, &object, "{}", injected);
+        prop_assert!(is_in_order(&text, &injected), "{}\n{}", text, injected);
+    }
+}

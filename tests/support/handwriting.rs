@@ -1,0 +1,133 @@
+//! YAML as people write it: in many styles, with comments anywhere.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::Value;
+
+/// How a manifest is written.
+#[derive(Debug, Clone)]
+pub struct Hand {
+    indent: usize,
+    list_indent: usize,
+    newline: &'static str,
+    /// What stands between the lines, in turn.
+    noise: Vec<Noise>,
+    /// Whether the n-th collection is in brackets.
+    flow: Vec<bool>,
+    quotes: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Noise {
+    None,
+    Blank,
+    Comment,
+    DeepComment,
+    Behind,
+}
+
+impl Hand {
+    /// Writes an object down. A hand is for one manifest.
+    #[must_use]
+    pub fn write(mut self, value: &Value) -> String {
+        let mut text = String::new();
+        self.block(value, 0, &mut text);
+        text.replace('\n', self.newline)
+    }
+
+    fn block(&mut self, value: &Value, column: usize, text: &mut String) {
+        match value {
+            Value::Object(entries) if !entries.is_empty() => {
+                for (nth, (key, value)) in entries.iter().enumerate() {
+                    if nth > 0 || !text.ends_with("- ") {
+                        text.push_str(&" ".repeat(column));
+                    }
+                    text.push_str(&self.scalar(&key.as_str().into()));
+                    text.push(':');
+                    let deeper = match value {
+                        Value::Array(_) => column + self.list_indent,
+                        _ => column + self.indent,
+                    };
+                    self.value(value, deeper, text);
+                }
+            }
+            Value::Array(items) if !items.is_empty() => {
+                for item in items {
+                    text.push_str(&format!("{}-", " ".repeat(column)));
+                    match item {
+                        Value::Object(entries) if !entries.is_empty() => {
+                            text.push(' ');
+                            self.block(item, column + 2, text);
+                        }
+                        item => self.value(item, column + 2, text),
+                    }
+                }
+            }
+            _ => unreachable!("a scalar is no block"),
+        }
+    }
+
+    /// What stands behind a colon or a dash.
+    fn value(&mut self, value: &Value, column: usize, text: &mut String) {
+        let is_collection = value.as_array().is_some_and(|items| !items.is_empty())
+            || value.as_object().is_some_and(|entries| !entries.is_empty());
+        if is_collection && !self.flow.pop().unwrap_or(false) {
+            self.end(column, text);
+            return self.block(value, column, text);
+        }
+        text.push(' ');
+        text.push_str(&match is_collection {
+            true => value.to_string(),
+            false => self.scalar(value),
+        });
+        self.end(column, text);
+    }
+
+    fn end(&mut self, column: usize, text: &mut String) {
+        let noise = self.noise.pop().unwrap_or(Noise::None);
+        text.push_str(&match noise {
+            Noise::None => "\n".to_owned(),
+            Noise::Blank => "\n  \n".to_owned(),
+            Noise::Comment => "\n# a: b\n".to_owned(),
+            Noise::DeepComment => format!("\n{}# - c\n", " ".repeat(column)),
+            Noise::Behind => "   # behind: it\n".to_owned(),
+        });
+    }
+
+    /// A scalar; words that are nothing else need no quotes.
+    fn scalar(&self, value: &Value) -> String {
+        let is_word =
+            |text: &str| text.len() > 5 && text.bytes().all(|byte| byte.is_ascii_lowercase());
+        match value.as_str() {
+            Some(word) if !self.quotes && is_word(word) => word.to_owned(),
+            _ => value.to_string(),
+        }
+    }
+}
+
+/// Any hand.
+pub fn hand() -> impl Strategy<Value = Hand> {
+    let noise = prop_oneof![
+        4 => Just(Noise::None),
+        1 => Just(Noise::Blank),
+        1 => Just(Noise::Comment),
+        1 => Just(Noise::DeepComment),
+        1 => Just(Noise::Behind),
+    ];
+    (
+        1..5_usize,
+        prop_oneof![Just(0), Just(2), Just(3)],
+        prop_oneof![Just("\n"), Just("\r\n")],
+        vec(noise, 0..60),
+        vec(proptest::bool::weighted(0.1), 0..30),
+        any::<bool>(),
+    )
+        .prop_map(|(indent, list_indent, newline, noise, flow, quotes)| Hand {
+            indent,
+            list_indent,
+            newline,
+            noise,
+            flow,
+            quotes,
+        })
+}

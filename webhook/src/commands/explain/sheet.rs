@@ -1,0 +1,87 @@
+//! Text in columns, wrapped and in few colours, for a terminal or a file.
+
+use std::iter;
+
+use anstyle::Style;
+
+/// No line is longer, unless a single word is.
+const WIDTH: usize = 92;
+
+/// Where the text of a row begins.
+const TEXT_COLUMN: usize = 12;
+
+/// What is written so far.
+pub(super) struct Sheet {
+    text: String,
+    styled: bool,
+}
+
+// === impl Sheet ===
+
+impl Sheet {
+    /// An empty sheet, with styles or without.
+    pub(super) fn new(styled: bool) -> Self {
+        Self {
+            text: String::new(),
+            styled,
+        }
+    }
+
+    /// The whole text, one newline at its end.
+    pub(super) fn into_text(mut self) -> String {
+        self.text.truncate(self.text.trim_end().len());
+        self.text.push('\n');
+        self.text
+    }
+
+    pub(super) fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    pub(super) fn styled(&mut self, style: Style, text: &str) {
+        let style = if self.styled { style } else { Style::new() };
+        self.text.push_str(&format!("{style}{text}{style:#}"));
+    }
+
+    pub(super) fn end_line(&mut self) {
+        self.text.push('\n');
+    }
+
+    /// A line of its own, in bold.
+    pub(super) fn heading(&mut self, text: &str) {
+        self.push("  ");
+        self.styled(Style::new().bold(), text);
+        self.end_line();
+    }
+
+    /// A label and its text.
+    pub(super) fn row(&mut self, style: Style, label: &str, text: &str) {
+        self.push("  ");
+        self.styled(style, label);
+        self.spaces((TEXT_COLUMN - 2).saturating_sub(label.len()));
+        self.wrapped(TEXT_COLUMN, text);
+    }
+
+    /// The rest of a line that begins in `column`, and more lines in the same column as needed.
+    pub(super) fn wrapped(&mut self, column: usize, text: &str) {
+        let mut end = column;
+        for (nth, word) in text.split(' ').enumerate() {
+            let width = word.chars().count();
+            if nth > 0 && end + 1 + width > WIDTH {
+                self.end_line();
+                self.spaces(column);
+                end = column;
+            } else if nth > 0 {
+                self.push(" ");
+                end += 1;
+            }
+            self.push(word);
+            end += width;
+        }
+        self.end_line();
+    }
+
+    fn spaces(&mut self, many: usize) {
+        self.text.extend(iter::repeat_n(' ', many));
+    }
+}
