@@ -41,7 +41,10 @@ impl Outcome {
             let share = reached * 100.0;
             promise(
                 reached >= REACHED,
-                format!("clients reached only {share:.0} % of their rate {name} the drainer"),
+                format!(
+                    "clients reached only {share:.0} % of their rate {name} the drainer:\n{}",
+                    ending.report
+                ),
             );
         }
         let failed = with.report.failed();

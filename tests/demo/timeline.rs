@@ -1,6 +1,6 @@
 //! What happens to the pod, told while it happens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tests::admin::Admin;
@@ -32,11 +32,22 @@ pub(crate) struct Watch<'a> {
     pending: BTreeMap<String, (Duration, Vec<String>)>,
     /// Connections to the pod; from Envoy's SIGTERM on, those it had then.
     open: usize,
-    drains: bool,
-    is_left: bool,
-    is_alone: bool,
-    has_sigterm: bool,
-    has_ended: bool,
+    stages: BTreeSet<Stage>,
+}
+
+/// What a pod comes to once.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// Envoy says that it is draining.
+    Draining,
+    /// The Service sends it no more connections.
+    OutOfService,
+    /// Its clients have left, but for the idle ones.
+    Deserted,
+    /// Envoy got SIGTERM.
+    Sigterm,
+    /// Envoy has ended.
+    Ended,
 }
 
 // === impl Watch ===
@@ -61,11 +72,7 @@ impl<'a> Watch<'a> {
             screen,
             start: Instant::now(),
             open: service.open(DELETED),
-            drains: false,
-            is_left: false,
-            is_alone: false,
-            has_sigterm: false,
-            has_ended: false,
+            stages: BTreeSet::new(),
         }
     }
 
@@ -79,27 +86,18 @@ impl<'a> Watch<'a> {
         self.tell(TOGETHER);
 
         let open = self.service.open(DELETED);
-        let now = self.start.elapsed();
-        if !self.is_left && !self.service.serves(DELETED) {
-            self.is_left = true;
+        if !self.service.serves(DELETED) && self.comes_to(Stage::OutOfService) {
             let what = "sends new connections to the other pod from now on";
-            self.screen.event(now, "the Service", what);
+            self.screen.event(self.start.elapsed(), "the Service", what);
         }
-        if !self.has_sigterm {
+        if !self.stages.contains(&Stage::Sigterm) {
             self.open = open;
-            if self.is_left && !self.is_alone && open <= IDLE {
-                self.is_alone = true;
+            let is_out = self.stages.contains(&Stage::OutOfService);
+            if is_out && open <= IDLE && self.comes_to(Stage::Deserted) {
                 let what = "are gone, but for an idle one, which nothing makes hang up";
-                self.screen.event(now, "its clients", what);
+                self.screen.event(self.start.elapsed(), "its clients", what);
             }
-            if !self.drains
-                && self
-                    .admin
-                    .state()
-                    .await
-                    .is_ok_and(|state| state == "DRAINING")
-            {
-                self.drains = true;
+            if self.is_draining().await && self.comes_to(Stage::Draining) {
                 let what = "is draining: each answer asks its client to connect anew";
                 self.screen.event(self.start.elapsed(), ENVOY, what);
             }
@@ -108,9 +106,9 @@ impl<'a> Watch<'a> {
         let (sent, failed) = (thousands(report.sent()), thousands(report.failed()));
         let open = connections(open);
         let what = format!("the traffic    {sent} requests, {failed} failed; {open} to the pod");
-        self.screen.live(now, &what);
-        if !self.has_ended {
-            self.screen.sample(now, &what);
+        self.screen.live(self.start.elapsed(), &what);
+        if !self.stages.contains(&Stage::Ended) {
+            self.screen.sample(self.start.elapsed(), &what);
         }
     }
 
@@ -119,6 +117,17 @@ impl<'a> Watch<'a> {
         self.tell(Duration::ZERO);
         self.screen.clear_live();
         self.open
+    }
+
+    /// Whether this is the first time.
+    fn comes_to(&mut self, stage: Stage) -> bool {
+        self.stages.insert(stage)
+    }
+
+    /// Asks Envoy, until it is known.
+    async fn is_draining(&self) -> bool {
+        let state = async { self.admin.state().await.unwrap_or_default() };
+        self.stages.contains(&Stage::Draining) || state.await == "DRAINING"
     }
 
     fn take(&mut self, event: &Event) {
@@ -138,15 +147,16 @@ impl<'a> Watch<'a> {
             Step::HookReturned => "preStop hook returns".to_owned(),
             Step::HookFailed => format!("preStop hook fails: {detail}"),
             Step::Sigterm if container == ENVOY => {
-                self.has_sigterm = true;
+                self.stages.insert(Stage::Sigterm);
                 format!("SIGTERM with {}", connections(self.open))
             }
             Step::Sigterm => "SIGTERM".to_owned(),
             Step::Sigkill => "SIGKILL".to_owned(),
-            Step::Exited => {
-                self.has_ended |= container == ENVOY;
+            Step::Exited if container == ENVOY => {
+                self.stages.insert(Stage::Ended);
                 detail.clone()
             }
+            Step::Exited => detail.clone(),
         };
         let pending = self.pending.entry(container.clone());
         pending.or_insert((at, Vec::new())).1.push(what);

@@ -12,7 +12,7 @@ use super::report::Tally;
 
 /// More than any test has under way at once; beyond it requests are left out, which shows in the
 /// rate reached.
-const MAX_IN_FLIGHT: usize = 2_000;
+pub(super) const MAX_IN_FLIGHT: usize = 2_000;
 
 /// What all clients need to know.
 pub(super) struct OpenLoop {

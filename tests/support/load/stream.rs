@@ -1,26 +1,41 @@
 //! A TCP stream that talks.
 
-use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, interval};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, timeout_at};
 
 use super::BODY;
 use super::failure::{Failure, FailureKind};
-use super::open_loop::{OpenLoop, within};
+use super::open_loop::{MAX_IN_FLIGHT, OpenLoop};
+use super::report::Tally;
 use crate::listener::Protocol;
-use crate::service::{Connection, Service};
+use crate::service::{Open, Service};
 
-/// A stream between two messages.
+/// The half of a stream that speaks.
 #[derive(Debug)]
-pub(super) struct Session {
-    connection: Connection,
-    start: Instant,
+struct Speaker {
+    write: OwnedWriteHalf,
+    /// Tells the listening half when the echo of each message is due.
+    due: mpsc::Sender<Instant>,
+    hangs_up: Instant,
 }
 
-/// Sends a message at each tick, late ones at once, each after the echo of the one before it: a
-/// stream that is slow shows in the rate reached.
+/// The half of a stream that waits for echoes.
+#[derive(Debug)]
+struct Hearer {
+    read: OwnedReadHalf,
+    due: mpsc::Receiver<Instant>,
+    _open: Open,
+}
+
+/// Says a message at each tick, late ones at once, whether the echo of the one before it has come or
+/// not. After `length` it hangs up and connects anew. A stream is open on purpose, so whatever ends
+/// it before fails the messages that are under way.
 pub(super) async fn talk(service: &Service, clients: OpenLoop, length: Duration) {
     let OpenLoop {
         rate,
@@ -29,60 +44,106 @@ pub(super) async fn talk(service: &Service, clients: OpenLoop, length: Duration)
         mut stopped,
     } = clients;
     let mut tick = interval(Duration::from_secs_f64(rate.recip()));
-    let mut session = None;
+    let mut hearers = JoinSet::new();
+    let mut speaker: Option<Speaker> = None;
     loop {
         tokio::select! {
             biased;
-            _ = stopped.wait_for(|stopped| *stopped) => return,
+            _ = stopped.wait_for(|stopped| *stopped) => break,
             _ = tick.tick() => {}
         }
         tally.sent();
-        let message = async {
-            session = Some(message(service, session.take(), length).await?);
-            Ok(())
+        let goes_on = speaker.take().filter(|s| Instant::now() < s.hangs_up);
+        let current = match goes_on {
+            Some(speaker) => speaker,
+            None => match connect(service, length).await {
+                Ok((speaker, hearer)) => {
+                    hearers.spawn(hearer.listen(Arc::clone(&tally)));
+                    speaker
+                }
+                Err(failure) => {
+                    tally.ended(Err(failure));
+                    continue;
+                }
+            },
         };
-        tally.ended(within(limit, message).await);
+        match current.say(Instant::now() + limit).await {
+            Ok(goes_on) => speaker = Some(goes_on),
+            Err(failure) => tally.ended(Err(failure)),
+        }
     }
+    drop(speaker);
+    while hearers.join_next().await.is_some() {}
 }
 
-/// Sends a message on the stream, or on a new one where it has lasted long enough, and waits for its
-/// echo. A stream is open on purpose, so whatever ends it is a failure of the message that finds it
-/// so.
-async fn message(
-    service: &Service,
-    session: Option<Session>,
-    length: Duration,
-) -> Result<Session, Failure> {
-    let mut session = match session.filter(|session| session.start.elapsed() < length) {
-        Some(session) => session,
-        None => Session::open(service).await?,
+async fn connect(service: &Service, length: Duration) -> Result<(Speaker, Hearer), Failure> {
+    let connection = service
+        .connect(Protocol::Tcp)
+        .await
+        .map_err(|error| Failure::new(FailureKind::Refused, error.to_string()))?;
+    let (read, write) = connection.stream.into_split();
+    let (tell, due) = mpsc::channel(MAX_IN_FLIGHT);
+    let speaker = Speaker {
+        write,
+        due: tell,
+        hangs_up: Instant::now() + length,
     };
-    let echo = session.say().await;
-    let echo = echo.map_err(|error| Failure::new(FailureKind::CutInFlight, error.to_string()))?;
-    if echo != BODY {
-        let detail = format!("`{}`", echo.escape_ascii());
-        return Err(Failure::new(FailureKind::BadAnswer, detail));
-    }
-    Ok(session)
+    let hearer = Hearer {
+        read,
+        due,
+        _open: connection.open,
+    };
+    Ok((speaker, hearer))
 }
 
-// === impl Session ===
+// === impl Speaker ===
 
-impl Session {
-    async fn open(service: &Service) -> Result<Self, Failure> {
-        let connection = service
-            .connect(Protocol::Tcp)
-            .await
-            .map_err(|error| Failure::new(FailureKind::Refused, error.to_string()))?;
-        let start = Instant::now();
-        Ok(Self { connection, start })
+impl Speaker {
+    /// Says one message, whose echo is due then. Its failure is told here only if nobody listens for
+    /// the echo.
+    async fn say(mut self, due: Instant) -> Result<Self, Failure> {
+        let cut = |why: String| Failure::new(FailureKind::CutInFlight, why);
+        let written = timeout_at(due, self.write.write_all(BODY)).await;
+        let written = written.map_err(|_| Failure::new(FailureKind::TimedOut, "cannot write"))?;
+        written.map_err(|error| cut(error.to_string()))?;
+        let told = self.due.try_send(due);
+        told.map_err(|_| cut("the stream has ended".to_owned()))?;
+        Ok(self)
+    }
+}
+
+// === impl Hearer ===
+
+impl Hearer {
+    /// Waits for the echoes, until the speaker hangs up or the stream fails.
+    async fn listen(mut self, tally: Arc<Tally>) {
+        let mut alive = true;
+        while let Some(due) = self.due.recv().await {
+            let heard = if alive {
+                self.hear(due).await
+            } else {
+                Err(Failure::new(
+                    FailureKind::CutInFlight,
+                    "the stream has ended",
+                ))
+            };
+            if heard.is_err() {
+                alive = false;
+                self.due.close();
+            }
+            tally.ended(heard);
+        }
     }
 
-    async fn say(&mut self) -> io::Result<[u8; BODY.len()]> {
-        let stream = &mut self.connection.stream;
-        stream.write_all(BODY).await?;
+    async fn hear(&mut self, due: Instant) -> Result<(), Failure> {
         let mut echo = [0; BODY.len()];
-        stream.read_exact(&mut echo).await?;
-        Ok(echo)
+        let heard = timeout_at(due, self.read.read_exact(&mut echo)).await;
+        let heard = heard.map_err(|_| Failure::new(FailureKind::TimedOut, "no echo"))?;
+        heard.map_err(|error| Failure::new(FailureKind::CutInFlight, error.to_string()))?;
+        if echo == BODY {
+            return Ok(());
+        }
+        let detail = format!("`{}`", echo.escape_ascii());
+        Err(Failure::new(FailureKind::BadAnswer, detail))
     }
 }
