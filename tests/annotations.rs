@@ -329,6 +329,24 @@ fn with_on_invalid_warn_a_bad_value_is_as_good_as_none() {
 }
 
 #[test]
+fn a_replaced_hook_is_remembered_unless_it_is_too_long() {
+    let remembered = |script: &str| {
+        let mut pod = pod(&[("existing-hook", "replace")]);
+        let hook = json!({"exec": {"command": ["sh", "-c", script]}});
+        pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": hook});
+        let told = Review::of(&pod).told(&defaults());
+        assert_eq!(told.outcome, Outcome::Injected);
+        let status = &told.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
+        let status: Value = serde_json::from_str(status.as_str().unwrap()).unwrap();
+        (status["replacedHook"].clone(), hook)
+    };
+    let (short, hook) = remembered("echo \"bye\"\n");
+    assert_eq!(short, hook);
+    let (long, _) = remembered(&"true;".repeat(1000));
+    assert_eq!(long, "too long to repeat");
+}
+
+#[test]
 fn all_mistakes_are_told_at_once() {
     let told = admit(&[
         ("port", "none"),

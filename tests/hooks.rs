@@ -70,7 +70,7 @@ async fn a_thousand_callers_wait_through_sigterm_and_each_gets_its_200() -> Resu
             maximum,
         },
     )?;
-    let drainer = waiting_room(8 * SECOND)?.start().await?;
+    let drainer = waiting_room(10 * SECOND)?.start().await?;
     // What a container has where systemd's default was not raised.
     let few = Rlimit {
         current: Some(1024),
@@ -93,7 +93,7 @@ async fn a_thousand_callers_wait_through_sigterm_and_each_gets_its_200() -> Resu
     // It goes on taking callers.
     let late = drainer.envoy_hook();
     assert!(callers.iter().chain([&own, &late]).all(Hook::is_waiting));
-    assert_due(own.returned().await?, 8 * SECOND);
+    assert_due(own.returned().await?, 10 * SECOND);
     for caller in callers.iter().chain([&late]) {
         caller.returned().await?;
     }

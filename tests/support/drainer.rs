@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -33,6 +34,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// A drainer that is to run: the product's defaults until said otherwise.
 #[derive(Debug)]
 pub struct Sidecar {
+    /// The one that is built now, if `None`.
+    program: Option<PathBuf>,
     config: Config,
     dir: TempDir,
     _port: Port,
@@ -80,6 +83,7 @@ pub fn drainer(admin: &AdminAddress) -> Result<Sidecar> {
     };
     fs::create_dir(&config.run_dir)?;
     Ok(Sidecar {
+        program: None,
         config,
         dir,
         _port: port,
@@ -89,6 +93,13 @@ pub fn drainer(admin: &AdminAddress) -> Result<Sidecar> {
 // === impl Sidecar ===
 
 impl Sidecar {
+    /// Runs this program rather than the one that is built now.
+    #[must_use]
+    pub fn program(mut self, program: &Path) -> Self {
+        self.program = Some(program.to_owned());
+        self
+    }
+
     /// Changes timings.
     ///
     /// # Panics
@@ -136,7 +147,9 @@ impl Sidecar {
     /// When it does not build or does not start.
     pub async fn start(self) -> Result<Drainer> {
         // Building it may take a while, which no other case's clock is to feel.
-        spawn_blocking(built::drainer).await??;
+        if self.program.is_none() {
+            spawn_blocking(built::drainer).await??;
+        }
         let drainer = Drainer {
             process: self.run("drainer", &self.serve())?,
             sidecar: self,
@@ -150,7 +163,10 @@ impl Sidecar {
     /// # Errors
     /// When it does not build or cannot be started.
     pub fn run(&self, name: &str, args: &[impl AsRef<OsStr>]) -> Result<Process> {
-        let mut command = Command::new(built::drainer()?);
+        let mut command = match &self.program {
+            Some(program) => Command::new(program),
+            None => Command::new(built::drainer()?),
+        };
         command.args(args).env_clear();
         command.env("DRAINER_RUN_DIR", &self.config.run_dir);
         Process::start(name, command, &self.dir.path().join("log"))

@@ -19,6 +19,7 @@ pub mod kubelet;
 pub mod listener;
 pub mod load;
 pub mod manifest;
+pub mod memory;
 pub mod port;
 pub mod process;
 pub mod review;

@@ -99,7 +99,7 @@ impl DrainPlan {
         }
         let told = settings.admin_address.value.as_ref();
         let admin = admin::find(container, told, defaults, warnings);
-        let access = Access::to(&admin.address, container, pod, warnings)
+        let access = Access::to(&admin.address, container, pod, defaults, warnings)
             .map_err(|obstacle| obstacles.push(obstacle));
         obstacles.extend(clash::port(pod, settings.port.value, &admin.address));
         let (Ok(sidecar), Ok(access), true) = (sidecar, access, obstacles.is_empty()) else {

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::codes::{Code, Notice};
 use super::container::TOKEN_DIR;
+use super::defaults::Defaults;
 use super::view::{Container, PodView, SecurityContext, Text};
 
 /// What the drainer's container takes over from Envoy's.
@@ -32,6 +33,7 @@ impl Access {
         admin: &AdminAddress,
         envoy: &Container<'_>,
         pod: &PodView<'_>,
+        defaults: &Defaults,
         warnings: &mut Vec<Notice>,
     ) -> Result<Self, Notice> {
         let AdminAddress::Path(socket) = admin else {
@@ -44,7 +46,8 @@ impl Access {
             id.filter(|id| *id != 0)
         };
         let (user, group) = (id(|c| c.run_as_user), id(|c| c.run_as_group));
-        if user.is_none() {
+        // OpenShift gives all of a pod's containers the same user.
+        if user.is_none() && !defaults.open_shift {
             warnings.push(Code::SocketUserUnknown.about(format!(
                 "container `{}` has no `runAsUser` but root, so the drainer may not be allowed to use {}",
                 envoy.name(),
@@ -101,8 +104,15 @@ mod tests {
         let (envoy, pod) = (envoy.to_string(), json!({ "spec": pod }).to_string());
         let envoy = serde_json::from_str(&envoy).unwrap();
         let pod = PodView::decode(&pod).unwrap();
+        let defaults = Defaults::new("", "");
         let mut warnings = Vec::new();
-        let access = Access::to(&admin.parse().unwrap(), &envoy, &pod, &mut warnings);
+        let access = Access::to(
+            &admin.parse().unwrap(),
+            &envoy,
+            &pod,
+            &defaults,
+            &mut warnings,
+        );
         (access, warnings)
     }
 
