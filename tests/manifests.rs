@@ -1,5 +1,7 @@
 //! Manifests keep every byte that an injection does not concern, and their meaning.
 
+#![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
+
 use std::collections::BTreeMap;
 
 use proptest::collection::{btree_map, vec};

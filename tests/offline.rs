@@ -1,5 +1,7 @@
 //! `inject` and `explain`: what they make of manifests, tell of them, and say by their exit codes.
 
+#![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
+
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 

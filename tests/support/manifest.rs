@@ -12,7 +12,7 @@ use crate::review::defaults;
 #[must_use]
 pub fn read<T: DeserializeOwned>(stream: &[u8]) -> Vec<T> {
     serde_norway::Deserializer::from_slice(stream)
-        .map(|document| T::deserialize(document).unwrap())
+        .map(|document| T::deserialize(document).expect("libyaml reads it"))
         .collect()
 }
 
@@ -33,7 +33,7 @@ pub fn injected(stream: &str) -> String {
     let again = inject::inject(&bytes, &defaults());
     assert_eq!(again.bytes, bytes, "twice is not the same as once");
     assert_eq!((again.asked, again.injected), (asked, 0));
-    String::from_utf8(bytes).unwrap()
+    String::from_utf8(bytes).expect("what was a str still is one")
 }
 
 /// A manifest of this kind whose pod asks, as plain as can be; the pod's template is at `path`.

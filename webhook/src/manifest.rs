@@ -17,7 +17,9 @@
 
 mod diff;
 mod edit;
+mod reader;
 mod scalar;
+mod source;
 mod stream;
 mod template;
 mod text;
@@ -26,9 +28,9 @@ mod write;
 
 pub use diff::unified;
 pub use edit::CannotEdit;
+pub use reader::Unreadable;
 pub use stream::{Document, documents, is_json, starts_with_separator};
 pub use template::{Template, templates};
-pub use tree::Unreadable;
 
 use json_patch::jsonptr::Pointer;
 use json_patch::{CopyOperation, MoveOperation, Patch, PatchOperation};
@@ -291,7 +293,7 @@ s:
             ),
             (
                 "a:\n  b: c\na:\n  b: d\n",
-                "line 4: the key `a` stands here a second time: remove one of the two",
+                "line 3: the key `a` stands here a second time: remove one of the two",
             ),
             (
                 // A merge that comes later wins for kubectl.

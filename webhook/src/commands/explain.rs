@@ -3,12 +3,12 @@
 mod end;
 mod explanation;
 mod page;
+mod settings;
 mod sheet;
 
 pub use end::Moment;
-pub use explanation::{
-    Admin, Drainer, Envoy, Explanation, Outcome, Plan, Probe, Reason, Settings, Value,
-};
+pub use explanation::{Admin, Drainer, Envoy, Explanation, Outcome, Plan, Probe, Reason};
+pub use settings::{Settings, Value};
 
 use std::fmt;
 use std::io;

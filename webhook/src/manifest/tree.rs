@@ -1,21 +1,10 @@
 //! A document as a tree that knows where in the text each node stands.
-//!
-//! The parser is granit-parser: alive, `forbid(unsafe)`, fuzzed, with two small dependencies, and
-//! the one that gives exact byte spans and the block or flow style of every node. It reads JSON as
-//! the YAML it is. What an unquoted scalar *means* is ours (see [`super::scalar`]), since Rust's
-//! crates read YAML 1.2 and `kubectl` reads 1.1.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput, StructureStyle, Tag};
 use json_patch::jsonptr::Pointer;
 use serde_json::{Map, Value};
-
-use super::scalar::{self, NotJson};
-
-/// A billion laughs end here: the most nodes that aliases may expand to in one document.
-const MAX_EXPANDED: usize = 1_000_000;
 
 /// A document's nodes and their places in its text.
 #[derive(Debug, Clone)]
@@ -30,16 +19,17 @@ pub(super) struct Node {
     /// Its bytes in the text, without tag and anchor. A block collection's end is not known: the
     /// parser sees it at the next token, past comments.
     pub(super) at: Range<usize>,
-    /// Its line in the stream, from 1.
+    /// Its line in the stream, from 1; 0 for an inserted node.
     pub(super) line: usize,
     /// The anchor that names it; 0 is none.
     pub(super) anchor: usize,
     /// What stands there in the text.
     pub(super) content: Content,
-    /// What is to stand there instead, or, if `line` is 0, as well.
+    /// What is to stand there instead; or, of an inserted node, for the first time.
     pub(super) new: Option<Value>,
 }
 
+/// What a node is.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     Scalar(Value),
@@ -48,6 +38,7 @@ pub(super) enum Content {
     Sequence(Style, Vec<Node>),
 }
 
+/// A key of a mapping and its value.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) key: Key,
@@ -58,6 +49,7 @@ pub(super) struct Entry {
     pub(super) value: Node,
 }
 
+/// A key, as JSON has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Key {
     Name(String),
@@ -65,6 +57,7 @@ pub(super) enum Key {
     Merge,
 }
 
+/// How a collection is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     /// Lines and indentation.
@@ -76,65 +69,28 @@ pub(super) enum Style {
 /// What aliases stand for.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Anchors {
-    values: HashMap<usize, Anchored>,
+    pub(super) values: HashMap<usize, Anchored>,
     /// The line of the first alias of each anchor.
     pub(super) aliases: HashMap<usize, usize>,
 }
 
+/// What an anchor names.
 #[derive(Debug, Clone)]
-struct Anchored {
-    value: Value,
-    nodes: usize,
-}
-
-/// Why a document cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{why}")]
-pub struct Unreadable {
-    /// The line of the stream.
-    pub line: usize,
-    /// What is wrong there.
-    pub why: String,
-}
-
-struct Reader<'a> {
-    /// The stream's lines before the text.
-    lines_before: usize,
-    events: Parser<'a, StrInput<'a>>,
-    anchors: Anchors,
-    expanded: usize,
+pub(super) struct Anchored {
+    pub(super) value: Value,
+    /// How many nodes the value has.
+    pub(super) nodes: usize,
 }
 
 // === impl Tree ===
 
 impl Tree {
-    /// Reads a document that starts on `first_line` of its stream; one without content is null.
-    ///
-    /// # Errors
-    /// For text that is not YAML, is more than one document, or has no JSON form.
-    pub(super) fn read(text: &str, first_line: usize) -> Result<Self, Unreadable> {
-        let options = granit_parser::options! { emit_comments: false };
-        let mut reader = Reader {
-            lines_before: first_line - 1,
-            events: Parser::new_from_str_with_options(text, options),
-            anchors: Anchors::default(),
-            expanded: 0,
-        };
-        let root = reader.document()?;
-        Ok(Self {
-            root,
-            anchors: reader.anchors,
-        })
-    }
-
     /// The document as the API server gets it.
-    #[must_use]
     pub(super) fn value(&self) -> Value {
         self.root.value(&self.anchors)
     }
 
     /// The line of the node at `path`, or of the nearest above it that is in the text.
-    #[must_use]
     pub(super) fn line(&self, path: &Pointer) -> usize {
         let mut node = &self.root;
         for token in path.tokens() {
@@ -170,11 +126,13 @@ impl Node {
         }
     }
 
+    /// True if nothing of the node is in the text.
     pub(super) fn is_inserted(&self) -> bool {
         self.line == 0
     }
 
-    fn nothing() -> Self {
+    /// The node of an empty document.
+    pub(super) fn nothing() -> Self {
         Self {
             at: 0..0,
             line: 0,
@@ -184,6 +142,7 @@ impl Node {
         }
     }
 
+    /// The node as the API server gets it, with what is new.
     pub(super) fn value(&self, anchors: &Anchors) -> Value {
         if let Some(new) = &self.new {
             return new.clone();
@@ -197,6 +156,7 @@ impl Node {
     }
 }
 
+/// The mapping of these entries, as the API server gets it.
 pub(super) fn object(entries: &[Entry], anchors: &Anchors) -> Map<String, Value> {
     let mut object = Map::new();
     for entry in entries {
@@ -231,191 +191,5 @@ fn merge(object: &mut Map<String, Value>, merged: Value) {
 impl Anchors {
     pub(super) fn value(&self, anchor: usize) -> Option<&Value> {
         self.values.get(&anchor).map(|anchored| &anchored.value)
-    }
-}
-
-// === impl Reader ===
-
-impl<'a> Reader<'a> {
-    fn document(&mut self) -> Result<Node, Unreadable> {
-        let mut root = None;
-        loop {
-            let (event, span) = self.next()?;
-            match event {
-                Event::StreamEnd => break,
-                Event::DocumentStart(..) if root.is_some() => {
-                    let why = "a second document without a line `---` before it";
-                    return Err(self.unreadable(&span, why));
-                }
-                Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
-                event => root = Some(self.node(event, &span)?),
-            }
-        }
-        Ok(root.unwrap_or_else(Node::nothing))
-    }
-
-    fn next(&mut self) -> Result<(Event<'a>, Span), Unreadable> {
-        match self.events.next_event() {
-            Some(Ok(event)) => Ok(event),
-            Some(Err(error)) => Err(Unreadable {
-                line: self.lines_before + error.marker().line(),
-                why: error.info(),
-            }),
-            None => Ok((Event::StreamEnd, Span::default())),
-        }
-    }
-
-    fn node(&mut self, event: Event<'a>, span: &Span) -> Result<Node, Unreadable> {
-        let mut at = bytes(span);
-        let anchor = event.anchor_id().unwrap_or(0);
-        let content = match event {
-            Event::Scalar(text, style, _, tag) => {
-                Content::Scalar(scalar(&text, style, tag.as_deref()).map_err(|NotJson| {
-                    self.unreadable(span, format!("the number `{text}` has no form in JSON"))
-                })?)
-            }
-            Event::Alias(anchor) => {
-                self.expand(anchor, span)?;
-                Content::Alias(anchor)
-            }
-            Event::SequenceStart(style, ..) => {
-                let mut items = Vec::new();
-                let end = loop {
-                    match self.next()? {
-                        (Event::SequenceEnd, end) => break end,
-                        (event, span) => items.push(self.node(event, &span)?),
-                    }
-                };
-                at.end = bytes(&end).end;
-                Content::Sequence(style.into(), items)
-            }
-            Event::MappingStart(style, ..) => {
-                let mut entries = Vec::new();
-                let end = loop {
-                    match self.next()? {
-                        (Event::MappingEnd, end) => break end,
-                        (event, span) => entries.push(self.entry(event, &span)?),
-                    }
-                };
-                at.end = bytes(&end).end;
-                Content::Mapping(style.into(), entries)
-            }
-            event => {
-                return Err(self.unreadable(span, format!("{event:?} in the place of a node")));
-            }
-        };
-        let node = Node {
-            at,
-            line: self.line(span),
-            anchor,
-            content,
-            new: None,
-        };
-        if anchor != 0 {
-            let value = node.value(&self.anchors);
-            let nodes = count(&value);
-            let anchored = Anchored { value, nodes };
-            self.anchors.values.insert(anchor, anchored);
-        }
-        Ok(node)
-    }
-
-    fn entry(&mut self, event: Event<'a>, span: &Span) -> Result<Entry, Unreadable> {
-        let key = match &event {
-            Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<" => Key::Merge,
-            _ => {
-                let node = self.node(event, span)?;
-                Key::Name(name(node.value(&self.anchors)).ok_or_else(|| {
-                    self.unreadable(span, "a key that is null, a list or a mapping")
-                })?)
-            }
-        };
-        let (event, value_span) = self.next()?;
-        let value = self.node(event, &value_span)?;
-        if key == Key::Merge && !is_mergeable(&value.value(&self.anchors)) {
-            return Err(self.unreadable(span, "`<<` wants a mapping or a list of mappings"));
-        }
-        Ok(Entry {
-            key,
-            at: bytes(span),
-            line: self.line(span),
-            value,
-        })
-    }
-
-    /// Counts what an alias expands to against the bound.
-    fn expand(&mut self, anchor: usize, span: &Span) -> Result<(), Unreadable> {
-        let Some(anchored) = self.anchors.values.get(&anchor) else {
-            return Err(self.unreadable(span, "an alias inside the node that it stands for"));
-        };
-        self.expanded += anchored.nodes;
-        if self.expanded > MAX_EXPANDED {
-            let why = format!("aliases expand to more than {MAX_EXPANDED} nodes");
-            return Err(self.unreadable(span, why));
-        }
-        let line = self.line(span);
-        self.anchors.aliases.entry(anchor).or_insert(line);
-        Ok(())
-    }
-
-    fn line(&self, span: &Span) -> usize {
-        self.lines_before + span.start.line()
-    }
-
-    fn unreadable(&self, span: &Span, why: impl Into<String>) -> Unreadable {
-        Unreadable {
-            line: self.line(span),
-            why: why.into(),
-        }
-    }
-}
-
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, NotJson> {
-    let core = tag.map(|tag| tag.core_suffix().unwrap_or("str"));
-    match core {
-        Some("null" | "bool" | "int" | "float") => scalar::resolve(text),
-        None if style == ScalarStyle::Plain => scalar::resolve(text),
-        _ => Ok(Value::String(text.to_owned())),
-    }
-}
-
-/// A key as JSON writes it.
-fn name(key: Value) -> Option<String> {
-    match key {
-        Value::String(name) => Some(name),
-        Value::Bool(_) | Value::Number(_) => Some(key.to_string()),
-        Value::Null | Value::Array(_) | Value::Object(_) => None,
-    }
-}
-
-fn is_mergeable(value: &Value) -> bool {
-    match value {
-        Value::Object(_) => true,
-        Value::Array(mappings) => mappings.iter().all(Value::is_object),
-        _ => false,
-    }
-}
-
-fn count(value: &Value) -> usize {
-    1 + match value {
-        Value::Array(items) => items.iter().map(count).sum(),
-        Value::Object(entries) => entries.values().map(count).sum(),
-        _ => 0,
-    }
-}
-
-fn bytes(span: &Span) -> Range<usize> {
-    span.byte_range()
-        .expect("a parser over a str gives every span its bytes")
-}
-
-// === impl Style ===
-
-impl From<StructureStyle> for Style {
-    fn from(style: StructureStyle) -> Self {
-        match style {
-            StructureStyle::Block => Self::Block,
-            StructureStyle::Flow => Self::Flow,
-        }
     }
 }

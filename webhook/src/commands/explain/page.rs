@@ -4,7 +4,8 @@ use anstyle::{AnsiColor, Style};
 use drainer::duration::display;
 
 use super::end::Moment;
-use super::explanation::{Explanation, Outcome, Plan, Reason, Settings, Value};
+use super::explanation::{Explanation, Outcome, Plan, Reason};
+use super::settings::{Settings, Value};
 use super::sheet::Sheet;
 use crate::admission::annotations::INJECT;
 use crate::admission::{Grace, List, Source};

@@ -1,0 +1,144 @@
+//! Where things begin and end in a document's text.
+
+use super::text::Flow;
+use super::tree::{Content, Entry, Node, Style};
+
+/// The document's text, and questions about places in it.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a>(pub(super) &'a str);
+
+// === impl Source ===
+
+impl<'a> Source<'a> {
+    pub(super) fn line_start(self, at: usize) -> usize {
+        self.0[..at].rfind('\n').map_or(0, |newline| newline + 1)
+    }
+
+    pub(super) fn begins_line(self, at: usize) -> bool {
+        let before = self.0[..at].trim_end_matches([' ', '\t']);
+        before.is_empty() || before.ends_with('\n')
+    }
+
+    pub(super) fn column(self, at: usize) -> usize {
+        self.0[self.line_start(at)..at].chars().count()
+    }
+
+    /// The start of the next line, or `at` where a line starts there.
+    pub(super) fn next_line(self, at: usize) -> usize {
+        match self.0[..at].ends_with('\n') {
+            true => at,
+            false => self.0[at..]
+                .find('\n')
+                .map_or(self.0.len(), |newline| at + newline + 1),
+        }
+    }
+
+    /// The first byte after `at` that is neither white space nor in a comment.
+    pub(super) fn skip_blanks(self, mut at: usize) -> usize {
+        loop {
+            let rest = self.0[at..].trim_start();
+            at = self.0.len() - rest.len();
+            if !rest.starts_with('#') {
+                return at;
+            }
+            at += rest.find('\n').unwrap_or(rest.len());
+        }
+    }
+
+    /// The first dash of a list whose key ends at `from`, or that starts there.
+    pub(super) fn dash(self, from: usize) -> Option<usize> {
+        let at = self.skip_blanks(from);
+        match self.0[at..].chars().next()? {
+            '-' => Some(at),
+            ':' => self.dash(at + 1),
+            '&' | '!' => {
+                let property = self.0[at..].find(char::is_whitespace)?;
+                self.dash(at + property)
+            }
+            _ => None,
+        }
+    }
+
+    /// The end of what of `node` is in the text.
+    pub(super) fn end(self, node: &Node) -> usize {
+        match &node.content {
+            Content::Mapping(Style::Block, entries) => entries
+                .iter()
+                .rfind(|entry| !entry.value.is_inserted())
+                .map_or(node.at.end, |last| self.entry_end(last)),
+            Content::Sequence(Style::Block, items) => items
+                .iter()
+                .rfind(|item| !item.is_inserted())
+                .map_or(node.at.end, |last| self.end(last)),
+            // A block scalar ends where the next token begins, perhaps behind its indentation.
+            Content::Scalar(_) if self.begins_line(node.at.end) => self.line_start(node.at.end),
+            _ => node.at.end,
+        }
+    }
+
+    pub(super) fn entry_end(self, entry: &Entry) -> usize {
+        let behind_key = self.skip_blanks(entry.at.end);
+        match entry.value.at.is_empty() && self.0[behind_key..].starts_with(':') {
+            true => behind_key + 1,
+            false => self.end(&entry.value).max(entry.at.end),
+        }
+    }
+
+    /// The start of the line after `node` and after the comments that follow it at `column` or
+    /// deeper.
+    pub(super) fn after_lines(self, node: &Node, column: usize) -> usize {
+        let mut at = self.next_line(self.end(node));
+        while let Some(line) = self.0[at..].split_inclusive('\n').next() {
+            let text = line.trim_start_matches(' ');
+            if !text.starts_with('#') || line.len() - text.len() < column {
+                break;
+            }
+            at += line.len();
+        }
+        at
+    }
+
+    /// How the items of a bracket stand whose first one starts at `first`.
+    pub(super) fn flow(self, node: &Node, first: usize, unit: &'a str) -> Flow<'a> {
+        let lead = &self.0[node.at.start..first];
+        match lead.contains('\n') && self.begins_line(first) {
+            true => Flow::Pretty {
+                indent: &self.0[self.line_start(first)..first],
+                unit,
+            },
+            false => Flow::Compact,
+        }
+    }
+
+    /// One level of indentation in a JSON document: that of the first thing in it.
+    pub(super) fn unit(self, root: &Node) -> &'a str {
+        let first = match &root.content {
+            Content::Mapping(Style::Flow, entries) => entries.first().map(|entry| entry.at.start),
+            Content::Sequence(Style::Flow, items) => items.first().map(|item| item.at.start),
+            _ => None,
+        };
+        match first {
+            Some(first) if self.begins_line(first) => &self.0[self.line_start(first)..first],
+            _ => "  ",
+        }
+    }
+
+    /// Whether the first list below a key stands deeper than the key.
+    pub(super) fn indents_lists(self, node: &Node) -> Option<bool> {
+        match &node.content {
+            Content::Mapping(Style::Block, entries) => {
+                entries.iter().find_map(|entry| match &entry.value.content {
+                    Content::Sequence(Style::Block, _) => {
+                        let dash = self.dash(entry.at.end)?;
+                        Some(self.column(dash) > self.column(entry.at.start))
+                    }
+                    _ => self.indents_lists(&entry.value),
+                })
+            }
+            Content::Sequence(Style::Block, items) => {
+                items.iter().find_map(|item| self.indents_lists(item))
+            }
+            _ => None,
+        }
+    }
+}
