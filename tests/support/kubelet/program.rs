@@ -1,0 +1,54 @@
+//! What stands in for a container's image.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use drainer::config::RUN_DIR;
+
+use super::mounts::TERMINATION_LOG;
+use crate::built;
+use crate::installed::Installed;
+
+/// What a container's image is on this machine: one program.
+#[derive(Debug, Clone)]
+pub struct Program {
+    pub(super) path: PathBuf,
+    /// Paths inside the container, and the variables that tell the program where they are here.
+    pub(super) told: Vec<(String, String)>,
+}
+
+// === impl Program ===
+
+impl Program {
+    /// The program at `path`.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            told: Vec::new(),
+        }
+    }
+
+    /// An Envoy.
+    #[must_use]
+    pub fn envoy(envoy: &Installed) -> Self {
+        Self::new(&envoy.path)
+    }
+
+    /// The drainer, which is told by variables where its two paths are: its flags stay as injected.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn drainer() -> Result<Self> {
+        let drainer = Self::new(built::drainer()?);
+        let drainer = drainer.told(RUN_DIR, "DRAINER_RUN_DIR");
+        Ok(drainer.told(TERMINATION_LOG, "DRAINER_TERMINATION_LOG"))
+    }
+
+    /// Tells the program by a variable where a path of its container is on this machine.
+    #[must_use]
+    pub fn told(mut self, path: &str, variable: &str) -> Self {
+        self.told.push((path.to_owned(), variable.to_owned()));
+        self
+    }
+}

@@ -1,0 +1,145 @@
+//! A pod that runs: how it is restarted and ended.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::container::Container;
+use super::timeline::{End, Timeline};
+use crate::process::Signal;
+
+/// A pod that runs, or has run. Dropped, its processes are killed.
+#[derive(Debug)]
+pub struct RunningPod {
+    /// In the order of their start.
+    pub(super) sidecars: Vec<Arc<Container>>,
+    pub(super) mains: Vec<Arc<Container>>,
+    pub(super) grace: Duration,
+    pub(super) timeline: Timeline,
+    pub(super) _dir: TempDir,
+}
+
+// === impl RunningPod ===
+
+impl RunningPod {
+    /// What happens to the pod; it grows while it is looked at.
+    #[must_use]
+    pub fn timeline(&self) -> Timeline {
+        self.timeline.clone()
+    }
+
+    /// Ends the pod within its own grace period.
+    pub async fn end(&self) -> End {
+        self.end_within(self.grace).await
+    }
+
+    /// Ends the pod within another grace period, as `kubectl delete --grace-period` does.
+    ///
+    /// All preStop hooks start at once, and each container gets SIGTERM when its own has returned or
+    /// failed. A native sidecar waits in addition until all containers and all later sidecars are
+    /// gone. When the grace is over, waiting ends, and what still runs has two seconds more.
+    pub async fn end_within(&self, grace: Duration) -> End {
+        let start = Instant::now();
+        let mut kills = JoinSet::new();
+        let containers = self.mains.iter().chain(&self.sidecars);
+        for (position, container) in containers.enumerate() {
+            let before = match position.checked_sub(self.mains.len()) {
+                Some(sidecar) => {
+                    let later = self.sidecars[sidecar + 1..].iter();
+                    later.chain(&self.mains).map(Arc::clone).collect()
+                }
+                None => Vec::new(),
+            };
+            kills.spawn(Arc::clone(container).kill(grace, before));
+        }
+        while kills.join_next().await.is_some() {}
+        End {
+            start,
+            took: start.elapsed(),
+            timeline: self.timeline(),
+        }
+    }
+
+    /// Restarts one container of a pod that lives on, as after a failed liveness probe or with a new
+    /// image: its hook, SIGTERM when that has returned, and a new process.
+    ///
+    /// # Errors
+    /// When there is no such container or it cannot be started.
+    pub async fn restart(&mut self, container: &str) -> Result<()> {
+        let old = Arc::clone(self.find(container)?);
+        old.kill(self.grace, Vec::new()).await;
+        self.start_again(container)
+    }
+
+    /// Lets one container of a pod that lives on crash, and starts it again: no hook is called.
+    ///
+    /// # Errors
+    /// When there is no such container or it cannot be started.
+    pub async fn crash(&mut self, container: &str) -> Result<()> {
+        let old = Arc::clone(self.find(container)?);
+        old.process().signal(Signal::KILL);
+        old.process().exited().await;
+        self.start_again(container)
+    }
+
+    /// Sends a signal to one container's process, and no more.
+    ///
+    /// # Errors
+    /// When there is no such container.
+    pub fn signal(&self, container: &str, signal: Signal) -> Result<()> {
+        self.find(container)?.process().signal(signal);
+        Ok(())
+    }
+
+    /// How a container has ended; `None` while it runs.
+    ///
+    /// # Errors
+    /// When there is no such container.
+    pub fn exit(&self, container: &str) -> Result<Option<ExitStatus>> {
+        Ok(self.find(container)?.process().exit())
+    }
+
+    /// What a container has left as its termination message; empty if nothing.
+    ///
+    /// # Errors
+    /// When there is no such container.
+    pub fn termination_message(&self, container: &str) -> Result<String> {
+        Ok(self.find(container)?.termination_message())
+    }
+
+    /// What a container and its hook have printed, over all its lives.
+    ///
+    /// # Errors
+    /// When there is no such container.
+    pub fn log(&self, container: &str) -> Result<String> {
+        Ok(self.find(container)?.process().log())
+    }
+
+    /// Where a path of a container is on this machine.
+    ///
+    /// # Errors
+    /// When there is no such container.
+    pub fn path(&self, container: &str, path: &str) -> Result<PathBuf> {
+        Ok(Path::new(&self.find(container)?.translate(path)).to_owned())
+    }
+
+    fn start_again(&mut self, name: &str) -> Result<()> {
+        let containers = self.sidecars.iter_mut().chain(&mut self.mains);
+        for container in containers.filter(|container| container.name() == name) {
+            *container = Arc::new(container.start_again(&self.timeline)?);
+        }
+        Ok(())
+    }
+
+    fn find(&self, name: &str) -> Result<&Arc<Container>> {
+        let mut containers = self.sidecars.iter().chain(&self.mains);
+        let found = containers.find(|container| container.name() == name);
+        found.ok_or_else(|| anyhow!("the pod has no container `{name}`"))
+    }
+}
