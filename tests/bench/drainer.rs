@@ -139,10 +139,7 @@ async fn until_the_total_is_zero(run: u32) -> Result<Duration> {
     let scene = Scene::start().await?;
     let stream = scene.stream().await?;
     let total = async || -> Result<u64> {
-        let path = r"/stats?format=json&filter=%5Eserver%5C.total_connections%24";
-        let answer = scene.envoy.admin().client().get(path).await?;
-        let stats: serde_json::Value = serde_json::from_str(&answer.body)?;
-        let total = stats["stats"][0]["value"].as_u64();
+        let total = scene.envoy.admin().stat("server.total_connections").await?;
         total.context("no server.total_connections")
     };
     let seen = async || Ok(total().await? == 1);

@@ -281,9 +281,8 @@ impl Drainer {
     /// The last line of its log whose message holds this text.
     #[must_use]
     pub fn logged(&self, text: &str) -> Option<Value> {
-        let log = self.log().into_iter();
         let told = |line: &Value| line["message"].as_str().is_some_and(|m| m.contains(text));
-        log.filter(told).last()
+        self.log().into_iter().rfind(told)
     }
 
     /// Waits until its log has a line whose message holds this text.
