@@ -2,7 +2,7 @@
 //! every byte that they do not concern.
 //!
 //! ```text
-//! bytes ─► stream::documents ─► Manifest::read ─► templates ─► patches ─► Manifest::patched ─► text
+//! bytes ─► documents ─► Manifest::read ─► templates ─► operations ─► Manifest::patched ─► text
 //! ```
 //!
 //! A change is written into the text where it belongs, never by rendering the document again: its

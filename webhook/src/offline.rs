@@ -93,7 +93,8 @@ impl<'a> Review<'a> {
     pub fn injected(&self) -> Result<Option<String>, CannotEdit> {
         let mut operations = Vec::new();
         for case in &self.cases {
-            // A skip's annotation `status` is the cluster's to write: in a manifest it would outlive its reason.
+            // A skip's annotation `status` is the cluster's to write: in a manifest it would outlive
+            // its reason.
             if let Ok(Verdict::Inject { patch, .. }) = &case.verdict {
                 operations.extend(manifest::rebased(patch.clone(), &case.path));
             }
