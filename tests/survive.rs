@@ -75,11 +75,11 @@ fn push(list: &mut Value, item: Value) {
 
 /// Admits a pod, of which [`NUMBERS`] are sent as the numbers they stand for.
 fn admit(pod: &Value) -> Told {
-    let mut bytes = String::from_utf8(Review::of(pod).bytes()).unwrap();
+    let mut bytes = String::from_utf8(Review::of(pod).bytes()).expect("JSON is UTF-8");
     for number in NUMBERS {
         bytes = bytes.replace(&format!("\"{number}\""), number);
     }
-    let answer = answer(bytes.as_bytes(), &defaults()).unwrap();
+    let answer = answer(bytes.as_bytes(), &defaults()).expect("a review");
     Told::read(&answer, pod.clone())
 }
 

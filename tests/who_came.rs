@@ -543,7 +543,7 @@ async fn with_a_wrong_admin_address_the_pod_ends_at_its_deadline_and_the_log_sai
 }
 
 /// A pod of Envoy and the drainer, as injected, so far as this test goes.
-fn pod(envoy: Vec<String>, drainer: Vec<String>, hook_port: u16, hook_path: &str) -> Result<Pod> {
+fn pod(envoy: &[String], drainer: &[String], hook_port: u16, hook_path: &str) -> Result<Pod> {
     Ok(serde_json::from_value(json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -580,8 +580,8 @@ async fn a_pod_whose_envoy_was_restarted_by_the_kubelet_is_drained_as_ever() -> 
     };
     let args = ["serve".to_owned()].into_iter().chain(settings.args());
     let pod = pod(
-        bootstrap.args(&config.to_string_lossy()),
-        args.collect(),
+        &bootstrap.args(&config.to_string_lossy()),
+        &args.collect::<Vec<_>>(),
         port.number(),
         &settings.hook_path(),
     )?;

@@ -38,7 +38,7 @@ struct Scene {
 async fn main() -> Result<()> {
     let program = program()?.canonicalize()?;
     println!("{}, {}\n", program.display(), installed::newest()?);
-    println!("{:52} {:>9}   {}", "", "to reach", "measured");
+    println!("{:52} {:>9}   measured", "", "to reach");
     let binary = fs::metadata(&program)?.len();
     print("binary", "1.5 MiB", &mebibytes(binary >> 10));
 
