@@ -376,7 +376,7 @@ async fn an_idle_connection_is_closed_in_the_end() {
 #[tokio::test]
 async fn the_plain_port_serves_the_kubelet_and_prometheus() {
     let server = Webhook::start(Limits {
-        head: SHORT,
+        plain_head: SHORT,
         ..Limits::default()
     })
     .await;

@@ -66,17 +66,6 @@ pub enum Source {
     SelfMade(Box<self_made::SelfMade>),
 }
 
-/// Why a source has no next identity.
-#[derive(Debug, thiserror::Error)]
-pub enum NoIdentity {
-    /// The files changed into something that cannot be served.
-    #[error(transparent)]
-    Files(#[from] files::BadFiles),
-    /// No leaf could be issued.
-    #[error(transparent)]
-    SelfMade(#[from] leaf::NoLeaf),
-}
-
 /// Reads the wall clock, which certificates are valid by.
 #[must_use]
 pub fn wall_clock() -> SystemTime {
@@ -100,7 +89,7 @@ pub async fn follow(mut source: Source, serving: &Serving, report: &Report) -> I
             }
             Err(error) => {
                 report.certificate_reloaded(false);
-                let error: &dyn std::error::Error = &error;
+                let error = format!("{error:#}");
                 error!(error, "Certificate kept, the new one cannot be used");
             }
         }
@@ -110,8 +99,8 @@ pub async fn follow(mut source: Source, serving: &Serving, report: &Report) -> I
 // === impl Source ===
 
 impl Source {
-    /// Waits for the next identity.
-    async fn next(&mut self) -> Result<Identity, NoIdentity> {
+    /// Waits for the next identity, or for a change that brings none.
+    async fn next(&mut self) -> anyhow::Result<Identity> {
         Ok(match self {
             Self::Files(files) => files.next().await?,
             Self::SelfMade(self_made) => self_made.next().await?,

@@ -10,13 +10,15 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-
 use tracing::{debug, error, info};
 
 use crate::admission::{About, Answer, Code, Outcome};
 
 /// The media type of [`Report::text`].
 pub const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const LOADED: &str = "ok";
+const KEPT: &str = "failed";
 
 /// The webhook's metrics. No label has more values than the code has words: never a namespace.
 #[derive(Debug)]
@@ -30,9 +32,6 @@ pub struct Report {
     certificates: Family<Renewal, Counter>,
     certificate_not_after: Gauge,
 }
-
-const LOADED: &str = "ok";
-const KEPT: &str = "failed";
 
 /// One request in flight, until it is dropped.
 #[derive(Debug)]
@@ -176,19 +175,18 @@ fn log(answer: &Answer, admission: &Admission) {
         pod,
         dry_run,
     } = &answer.about;
-    let outcome = admission.outcome;
-    let code = admission.code.0.map(tracing::field::display);
+    let Admission { outcome, code } = admission;
+    let code = code.0.map(tracing::field::display);
     match answer.outcome {
         Outcome::NotAsked | Outcome::NotOurs => {
-            debug!(uid, namespace, pod, dry_run, outcome, "Admitted")
+            debug!(uid, namespace, pod, dry_run, outcome, "Admission");
         }
         Outcome::Injected | Outcome::Skipped(_) | Outcome::Denied => {
             info!(uid, namespace, pod, dry_run, outcome, code, "Admission");
         }
-        Outcome::Failed(_) => error!(
-            uid,
-            namespace, pod, dry_run, outcome, code, "Admission failed"
-        ),
+        Outcome::Failed(_) => {
+            error!(uid, namespace, pod, dry_run, outcome, code, "Admission");
+        }
     }
 }
 

@@ -66,7 +66,7 @@ pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Out
     let acceptor = tls::acceptor(serving, tls_min_version);
 
     let health = health::router(phase.clone(), Arc::clone(&report));
-    let health = Http::new(health, &limits, &phase);
+    let health = Http::new(health, limits.plain_head, &limits, &phase);
     let plain = accept(
         listeners.plain,
         limits.plain_connections,
@@ -76,7 +76,7 @@ pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Out
     );
 
     let injection = inject::router(admit, &limits, Arc::clone(&report));
-    let injection = Http::new(injection, &limits, &phase);
+    let injection = Http::new(injection, limits.head, &limits, &phase);
     let tls = accept(
         listeners.tls,
         limits.connections,

@@ -30,6 +30,7 @@ const BUFFER: usize = 64 << 10;
 #[derive(Clone)]
 pub(super) struct Http {
     router: Router,
+    head: Duration,
     limits: Arc<Limits>,
     phase: watch::Receiver<Phase>,
     made: Arc<AtomicU32>,
@@ -38,13 +39,16 @@ pub(super) struct Http {
 // === impl Http ===
 
 impl Http {
+    /// The port that serves `router` and gives a request's head so long.
     pub(super) fn new(
         router: Router,
+        head: Duration,
         limits: &Arc<Limits>,
         phase: &watch::Receiver<Phase>,
     ) -> Self {
         Self {
             router,
+            head,
             limits: Arc::clone(limits),
             phase: phase.clone(),
             made: Arc::default(),
@@ -58,6 +62,7 @@ impl Http {
     pub(super) async fn serve(self, io: impl AsyncRead + AsyncWrite + Unpin) {
         let Self {
             router,
+            head,
             limits,
             mut phase,
             made,
@@ -80,7 +85,7 @@ impl Http {
         let mut connection = pin!(
             http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(limits.head)
+                .header_read_timeout(head)
                 .max_buf_size(BUFFER)
                 .serve_connection(TokioIo::new(io), service)
         );
@@ -94,7 +99,7 @@ impl Http {
             }
         };
         // The last resort, against a client that does not read its answer.
-        let cut_at = retire_at + limits.head + limits.body + limits.finish;
+        let cut_at = retire_at + head + limits.body + limits.finish;
         match timeout_at(cut_at, served).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => debug!(%error, "Connection ended"),

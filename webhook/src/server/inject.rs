@@ -70,7 +70,8 @@ impl Injection {
         let _in_flight = self.report.in_flight();
         let body = self.bodies.receive(request.into_body()).await?;
         let started = Instant::now();
-        // The admission owns nothing that could be left half changed.
+        // The admission itself turns its panics into answers; this is for what it does around that.
+        // It owns nothing that could be left half changed.
         let answer = catch_unwind(AssertUnwindSafe(|| (self.admit)(&body.bytes)))
             .map_err(|_| Refused::Panic)??;
         self.report.admitted(&answer, started.elapsed());

@@ -14,6 +14,9 @@ pub struct Limits {
     /// which Go, and so the API server, keeps an idle connection: closed by the server, one could
     /// be closed under a request, which Go does not send again because it is a POST.
     pub head: Duration,
+    /// The same on the plain port, where clients send again what an idle connection lost, and where
+    /// the kubelet's probes must not wait for others to go.
+    pub plain_head: Duration,
     /// For the body of a request and the memory it is read to. It ends before the API server's 5 s,
     /// so that an answer is still read.
     pub body: Duration,
@@ -43,6 +46,7 @@ impl Default for Limits {
         Self {
             handshake: Duration::from_secs(5),
             head: Duration::from_secs(100),
+            plain_head: Duration::from_secs(10),
             body: Duration::from_secs(4),
             body_size: 7 << 20,
             bodies_size: 32 << 20,

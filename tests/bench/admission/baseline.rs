@@ -1,0 +1,163 @@
+//! The straightforward webhook: kube's types for the review and the pod, and the difference of the
+//! whole pod before and after. It makes the same change, on the same server.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::future;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use json_patch::Patch;
+use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, Volume};
+use kube_core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
+use serde_json::Value;
+use tests::review::{Told, defaults};
+use tokio::net::TcpListener;
+use webhook::admission::{About, Answer, CONTAINER_NAME, Outcome, answer};
+use webhook::certificates::self_made::SelfMade;
+use webhook::certificates::{Serving, wall_clock};
+use webhook::report::Report;
+use webhook::server::{self, Limits, Listeners, MinVersion, Server};
+
+use crate::pods;
+
+/// The argument that makes this program the baseline's server.
+pub(crate) const ROLE: &str = "baseline";
+
+const ENVOY: &str = "envoy";
+
+/// What is added to every pod: ready made, where the product makes it anew for each.
+struct Injection {
+    drainer: Container,
+    volumes: Vec<Volume>,
+    lifecycle: Option<Lifecycle>,
+    grace: Option<i64>,
+    annotations: BTreeMap<String, String>,
+    labels: BTreeMap<String, String>,
+}
+
+/// Serves the baseline until the process is killed.
+pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> {
+    let mut next = || {
+        args.next()
+            .context("three arguments: two addresses and a file")
+    };
+    let (tls, plain, authority) = (next()?, next()?, next()?);
+    let body = pods::usual()?.bytes;
+    let injection = Injection::learn(&body)?;
+    injection.check(&body)?;
+    let (self_made, first) = SelfMade::try_new(vec!["localhost".into()], wall_clock())?;
+    fs::write(authority, self_made.ca_pem())?;
+    let listeners = Listeners {
+        tls: TcpListener::bind(tls).await?,
+        plain: TcpListener::bind(plain).await?,
+    };
+    let server = Server {
+        admit: Box::new(move |body| Ok(injection.answer(body).expect("the bench sends pods"))),
+        serving: Arc::new(Serving::new(first)),
+        tls_min_version: MinVersion::Tls13,
+        limits: Limits::default(),
+        report: Arc::new(Report::new()),
+    };
+    server::run(listeners, server, future::pending()).await;
+    Ok(())
+}
+
+// === impl Injection ===
+
+impl Injection {
+    /// Takes what the product adds to this review's pod.
+    fn learn(body: &[u8]) -> Result<Self> {
+        let before: Pod = serde_json::from_value(pod(body)?)?;
+        let told = Told::read(&answer(body, &defaults())?, pod(body)?);
+        let pod: Pod = serde_json::from_value(told.pod)?;
+        let spec = pod.spec.context("a spec")?;
+        let old_volumes = before
+            .spec
+            .and_then(|spec| spec.volumes)
+            .unwrap_or_default();
+        let mut volumes = spec.volumes.unwrap_or_default();
+        volumes.retain(|volume| !old_volumes.contains(volume));
+        let sidecars = spec.init_containers.unwrap_or_default();
+        let drainer = sidecars
+            .into_iter()
+            .find(|container| container.name == CONTAINER_NAME);
+        let envoy = spec
+            .containers
+            .into_iter()
+            .find(|container| container.name == ENVOY);
+        Ok(Self {
+            drainer: drainer.context("a native sidecar")?,
+            volumes,
+            lifecycle: envoy.context("an Envoy")?.lifecycle,
+            grace: spec.termination_grace_period_seconds,
+            annotations: pod.metadata.annotations.unwrap_or_default(),
+            labels: pod.metadata.labels.unwrap_or_default(),
+        })
+    }
+
+    /// Makes sure that both do the same work.
+    fn check(&self, body: &[u8]) -> Result<()> {
+        let ours = Told::read(&answer(body, &defaults())?, pod(body)?);
+        let review: Value = serde_json::from_slice(&self.answer(body)?.body)?;
+        let patch: Vec<u8> = serde_json::from_value(review["response"]["patch"].clone())?;
+        let mut patched = pod(body)?;
+        json_patch::patch(&mut patched, &serde_json::from_slice::<Patch>(&patch)?)?;
+        ensure!(patched == ours.pod, "the baseline makes another change");
+        Ok(())
+    }
+
+    fn answer(&self, body: &[u8]) -> Result<Answer> {
+        let review: AdmissionReview<Pod> = serde_json::from_slice(body)?;
+        let request: AdmissionRequest<Pod> = review.try_into()?;
+        let pod = request.object.as_ref().context("a pod")?;
+        let mut injected = pod.clone();
+        self.inject(&mut injected)?;
+        let patch = json_patch::diff(
+            &serde_json::to_value(pod)?,
+            &serde_json::to_value(&injected)?,
+        );
+        let response = AdmissionResponse::from(&request).with_patch(patch)?;
+        Ok(Answer {
+            body: serde_json::to_vec(&response.into_review())?,
+            about: About {
+                uid: request.uid,
+                namespace: request.namespace.unwrap_or_default(),
+                pod: request.name,
+                dry_run: request.dry_run,
+            },
+            outcome: Outcome::Injected,
+            notices: Vec::new(),
+        })
+    }
+
+    fn inject(&self, pod: &mut Pod) -> Result<()> {
+        let metadata = &mut pod.metadata;
+        let annotations = metadata.annotations.get_or_insert_default();
+        annotations.extend(self.annotations.clone());
+        metadata
+            .labels
+            .get_or_insert_default()
+            .extend(self.labels.clone());
+        let spec = pod.spec.as_mut().context("a spec")?;
+        spec.termination_grace_period_seconds = self.grace;
+        spec.volumes
+            .get_or_insert_default()
+            .extend(self.volumes.clone());
+        spec.init_containers
+            .get_or_insert_default()
+            .push(self.drainer.clone());
+        let mut containers = spec.containers.iter_mut();
+        let envoy = containers.find(|container| container.name == ENVOY);
+        envoy
+            .context("an Envoy")?
+            .lifecycle
+            .clone_from(&self.lifecycle);
+        Ok(())
+    }
+}
+
+fn pod(review: &[u8]) -> Result<Value> {
+    let mut review: Value = serde_json::from_slice(review)?;
+    Ok(review["request"]["object"].take())
+}

@@ -1,0 +1,105 @@
+//! What an admission costs: over TLS, on one CPU, beside a straightforward webhook on the same
+//! server. Figures by the clock want an idle machine; those by the server's CPU time do not.
+
+mod baseline;
+mod load;
+mod measure;
+mod pods;
+mod subject;
+mod table;
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tests::review::IMAGE;
+use tokio::process::Command;
+use tokio::runtime;
+
+use measure::Figures;
+use subject::{Place, Subject, pin};
+
+/// The CPU of the servers, and the client's.
+const CPUS: [usize; 2] = [0, 1];
+
+/// Each figure is the median of so many rounds, in which the servers take turns.
+const ROUNDS: usize = 3;
+
+fn main() -> Result<()> {
+    let mut args = env::args().skip(1);
+    let is_baseline = args.next().is_some_and(|role| role == baseline::ROLE);
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            if is_baseline {
+                baseline::serve(args).await
+            } else {
+                bench().await
+            }
+        })
+}
+
+async fn bench() -> Result<()> {
+    let program = release().await?;
+    pin(None, CPUS[1]).context("two CPUs are wanted")?;
+    let (usual, large) = (pods::usual()?, pods::large()?);
+    let ours = Subject::start(CPUS[0], |place| product(&program, place)).await?;
+    let theirs = Subject::start(CPUS[0], baseline).await?;
+    let subjects = [&ours, &theirs];
+    let mut figures = [Figures::default(), Figures::default()];
+    for (subject, figures) in subjects.into_iter().zip(&mut figures) {
+        figures.memory(subject, &usual).await?;
+    }
+    for round in 1..=ROUNDS {
+        eprintln!("round {round} of {ROUNDS}");
+        for (subject, figures) in subjects.into_iter().zip(&mut figures) {
+            figures.usual.round(subject, &usual).await?;
+            figures.large.round(subject, &large).await?;
+            figures.latency(subject, &usual).await?;
+        }
+    }
+    let [ours, theirs] = figures;
+    table::print(&ours, &theirs, &usual, &large);
+    Ok(())
+}
+
+/// The program as it is shipped, built now.
+async fn release() -> Result<PathBuf> {
+    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .args(["build", "--release", "--locked", "--message-format=json"])
+        .args(["--package", "webhook", "--bin", "envoy-drainer"])
+        .stderr(Stdio::inherit())
+        .output()
+        .await
+        .context("starting cargo")?;
+    ensure!(output.status.success(), "envoy-drainer does not build");
+    let messages = String::from_utf8(output.stdout)?;
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .context("cargo built no envoy-drainer")
+}
+
+fn product(program: &PathBuf, place: &Place<'_>) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(["serve", "--image", IMAGE, "--tls-name", "localhost"])
+        .args(["--listen", place.tls, "--health-listen", place.plain])
+        .arg("--tls-ca-out")
+        .arg(place.authority);
+    command
+}
+
+fn baseline(place: &Place<'_>) -> Command {
+    let this = env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+    let mut command = Command::new(this);
+    command
+        .args([baseline::ROLE, place.tls, place.plain])
+        .arg(place.authority);
+    command
+}
