@@ -210,13 +210,8 @@ impl<E: Envoy> Drain<E> {
         }
         self.show(&seen);
         record.add(now, seen, rules);
-        match record.verdict(rules, now) {
-            Verdict::LookAt(at) => {
-                let fair = now + ((now - asked) * LOOK_SHARE).min(MAX_LOOK_PAUSE);
-                Verdict::LookAt(at.max(fair))
-            }
-            leave @ Verdict::Leave(_) => leave,
-        }
+        let fair = ((now - asked) * LOOK_SHARE).min(MAX_LOOK_PAUSE);
+        record.verdict(rules, now, self.timing.poll_interval.max(fair))
     }
 
     fn rules(&self) -> Rules {

@@ -159,6 +159,12 @@ impl Admin {
         }
     }
 
+    async fn server_info(&mut self) -> Result<ServerInfo, CallFailed> {
+        let body = self.get("/server_info").await?;
+        ServerInfo::read(&body)
+            .map_err(|error| CallFailed::Declined(format!("not an Envoy: {error}")))
+    }
+
     async fn listeners(&mut self) -> Result<Vec<Listener>, CallFailed> {
         let mut all = Vec::new();
         for path in [STATIC_LISTENERS, DYNAMIC_LISTENERS] {
@@ -206,9 +212,14 @@ impl Envoy for Admin {
     }
 
     async fn inspect(&mut self) -> Result<Setup, CallFailed> {
-        let server = ServerInfo::read(&self.get("/server_info").await?)
-            .map_err(|error| CallFailed::Declined(format!("not an Envoy: {error}")))?;
-        // Forbidden by `admin.allow_paths`, perhaps: then names in statistics have to do.
+        let server = match self.server_info().await {
+            // Forbidden by `admin.allow_paths`, perhaps: statistics prove an Envoy as well.
+            Err(CallFailed::Declined(_)) if matches!(self.look().await, Seen::Counted(_)) => {
+                ServerInfo::default()
+            }
+            other => other?,
+        };
+        // Forbidden too, perhaps: then names in statistics have to do.
         let listeners = match self.listeners().await {
             Ok(listeners) => {
                 self.listeners = Listeners::new(listeners, self.ignored.clone());

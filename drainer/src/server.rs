@@ -1,6 +1,7 @@
 //! Where the hooks wait: HTTP for the kubelet on a port, and on a Unix socket for `drain` and `status`.
 
 use std::future::Future;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,9 +67,13 @@ pub(crate) const DRAIN: &str = "/drain";
 /// The path of the status.
 pub(crate) const STATUS: &str = "/status";
 
-/// Callers at once; others wait to be accepted. The kubelet comes once for each container, and
-/// whoever does not know the token is gone after its head.
-const MAX_CALLERS: usize = 2048;
+/// Callers at once on the port; others wait to be accepted. The kubelet comes once for each
+/// container, and whoever does not know the token is gone after its head. A thousand leave some of
+/// the 1024 files that a process may have open where nobody raised that.
+const MAX_TCP_CALLERS: usize = 1000;
+
+/// The same on the Unix socket, apart, so that no crowd on the port keeps the drainer's own hook out.
+const MAX_UNIX_CALLERS: usize = 8;
 
 /// `accept` fails for want of memory or files: trying again at once would only burn the CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -94,27 +99,20 @@ impl Server {
     pub async fn run(self, sockets: Sockets, shutdown: impl Future<Output = ()>, grace: Duration) {
         let Sockets { tcp, unix } = sockets;
         let server = Arc::new(self);
-        let callers = Arc::new(Semaphore::new(MAX_CALLERS));
+        let tcp_slots = Arc::new(Semaphore::new(MAX_TCP_CALLERS));
+        let unix_slots = Arc::new(Semaphore::new(MAX_UNIX_CALLERS));
         let mut connections = JoinSet::new();
         tokio::pin!(shutdown);
         loop {
-            let caller = tokio::select! {
-                biased;
-                () = &mut shutdown => break,
-                _ = connections.join_next(), if !connections.is_empty() => continue,
-                caller = callers.clone().acquire_owned() => caller.expect("never closed"),
-            };
             let accepted = tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                _ = connections.join_next(), if !connections.is_empty() => continue,
-                tcp = tcp.accept() => tcp.map(|(stream, _)| {
-                    let serve = server.clone().serve(stream, Door::Tcp, caller);
-                    connections.spawn(serve)
+                Some(_) = connections.join_next() => continue,
+                unix = with_slot(&unix_slots, unix.accept()) => unix.map(|(slot, (stream, _))| {
+                    connections.spawn(server.clone().serve(stream, Door::Unix, slot))
                 }),
-                unix = unix.accept() => unix.map(|(stream, _)| {
-                    let serve = server.clone().serve(stream, Door::Unix, caller);
-                    connections.spawn(serve)
+                tcp = with_slot(&tcp_slots, tcp.accept()) => tcp.map(|(slot, (stream, _))| {
+                    connections.spawn(server.clone().serve(stream, Door::Tcp, slot))
                 }),
             };
             if let Err(error) = accepted {
@@ -223,6 +221,15 @@ impl Server {
             }
         }
     }
+}
+
+/// Accepts when there is a slot for whoever comes.
+async fn with_slot<T>(
+    slots: &Arc<Semaphore>,
+    accept: impl Future<Output = io::Result<T>>,
+) -> io::Result<(OwnedSemaphorePermit, T)> {
+    let slot = slots.clone().acquire_owned().await;
+    Ok((slot.expect("never closed"), accept.await?))
 }
 
 #[cfg(test)]

@@ -160,17 +160,18 @@ impl Record {
         Some(self.few_since?.saturating_duration_since(self.started?))
     }
 
-    /// Decides what to do after the last look, which was at `now` or a moment before. The deadline
-    /// is not decided here: whoever waits for Envoy waits no longer than that.
+    /// Decides what to do after the last look, which was at `now` or a moment before, where looks
+    /// are a `pause` apart if nothing asks for one sooner. The deadline is not decided here: whoever
+    /// waits for Envoy waits no longer than that.
     #[must_use]
-    pub fn verdict(&self, rules: &Rules, now: Instant) -> Verdict {
+    pub fn verdict(&self, rules: &Rules, now: Instant, pause: Duration) -> Verdict {
         if rules.has_answered && self.refusals > 0 {
             return match self.refusals {
                 REFUSALS.. => Verdict::Leave(Outcome::Gone),
                 _ => Verdict::LookAt(now + REFUSAL_PAUSE),
             };
         }
-        let next = now + rules.timing.poll_interval;
+        let next = now + pause;
         let Some(started) = self.started else {
             return Verdict::LookAt(next);
         };
@@ -257,7 +258,7 @@ mod tests {
                     return None;
                 }
                 record.add(now, (self.seen)(second), &self.rules);
-                match record.verdict(&self.rules, now) {
+                match record.verdict(&self.rules, now, self.rules.timing.poll_interval) {
                     Verdict::Leave(outcome) => {
                         return Some(((second * 1000.0).round() / 1000.0, outcome));
                     }
