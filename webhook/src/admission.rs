@@ -15,6 +15,7 @@
 mod admin;
 pub mod annotations;
 mod answer;
+mod bootstrap;
 mod clash;
 pub mod codes;
 mod container;

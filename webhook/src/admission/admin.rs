@@ -3,8 +3,8 @@
 use std::fmt;
 
 use drainer::AdminAddress;
-use serde::Deserialize;
 
+use super::bootstrap;
 use super::codes::{Code, Notice};
 use super::defaults::Defaults;
 use super::view::Container;
@@ -57,7 +57,7 @@ pub(super) fn find(
             found: AdminFoundBy::ContainerPort,
         };
     }
-    match config_yaml(envoy).map(bootstrap_admin) {
+    match config_yaml(envoy).map(bootstrap::admin_address) {
         Some(Ok(Some(address))) => {
             return Admin {
                 address,
@@ -97,68 +97,6 @@ fn config_yaml<'c>(envoy: &'c Container<'_>) -> Option<&'c str> {
         }
     }
     None
-}
-
-/// In bytes. A longer one is parsed no more: at some 3 MB/s it would hold up other pods.
-const LONGEST_YAML: usize = 64 * 1024;
-
-/// The admin address of a bootstrap.
-fn bootstrap_admin(yaml: &str) -> Result<Option<AdminAddress>, String> {
-    if !yaml.contains("admin") {
-        return Ok(None);
-    }
-    if yaml.len() > LONGEST_YAML {
-        return Err(format!("{} bytes are too long to look through", yaml.len()));
-    }
-    let bootstrap: Bootstrap = serde_saphyr::from_str(yaml).map_err(|error| {
-        let error = error.to_string();
-        error.lines().next().unwrap_or_default().to_owned()
-    })?;
-    let Some(address) = bootstrap.admin.and_then(|admin| admin.address) else {
-        return Ok(None);
-    };
-    let text = match (address.pipe, address.socket_address) {
-        (Some(pipe), _) => format!("unix:{}", pipe.path),
-        (None, Some(socket)) if socket.address.contains(':') => {
-            format!("[{}]:{}", socket.address, socket.port_value)
-        }
-        (None, Some(socket)) => format!("{}:{}", socket.address, socket.port_value),
-        (None, None) => return Err("neither socket_address nor pipe".into()),
-    };
-    text.parse()
-        .map(Some)
-        .map_err(|error: drainer::address::InvalidAddress| error.to_string())
-}
-
-/// What is read of a bootstrap, in the names of protobuf and of its JSON.
-/// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/bootstrap/v3/bootstrap.proto>
-#[derive(Deserialize)]
-struct Bootstrap {
-    admin: Option<BootstrapAdmin>,
-}
-
-#[derive(Deserialize)]
-struct BootstrapAdmin {
-    address: Option<Address>,
-}
-
-#[derive(Deserialize)]
-struct Address {
-    #[serde(alias = "socketAddress")]
-    socket_address: Option<SocketAddress>,
-    pipe: Option<Pipe>,
-}
-
-#[derive(Deserialize)]
-struct SocketAddress {
-    address: String,
-    #[serde(alias = "portValue")]
-    port_value: u16,
-}
-
-#[derive(Deserialize)]
-struct Pipe {
-    path: String,
 }
 
 // === impl AdminFoundBy ===
@@ -298,7 +236,7 @@ mod tests {
 
     #[test]
     fn an_admin_that_cannot_be_read_is_a_warning() {
-        let long = format!("admin: {{}}\n#{}", "x".repeat(LONGEST_YAML));
+        let long = format!("admin: {{}}\n#{}", "x".repeat(bootstrap::LONGEST_YAML));
         for yaml in [
             "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
             "admin: {address: {socket_address: {address: localhost, port_value: 1}}}",

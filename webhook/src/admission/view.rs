@@ -3,17 +3,17 @@
 //! Whatever is not listed here is skipped unread and therefore never lost. `null` and missing are
 //! alike, as they are to the API server.
 
-use std::borrow::Cow;
-use std::fmt;
-use std::ops::Deref;
+mod text;
+
 use std::path::Path;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::annotations;
 use super::envoy::{List, Place};
+
+pub(super) use text::{Entries, Scalar, Text};
 
 /// A pod, or the template of one.
 #[derive(Debug, Default, Deserialize)]
@@ -175,22 +175,6 @@ pub(super) struct Amounts<'a> {
     pub ephemeral_storage: Option<Scalar<'a>>,
 }
 
-/// A text, borrowed where it holds no escapes.
-///
-/// A plain `Option<Cow<str>>` would always be copied: serde borrows into a bare `Cow` alone.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
-pub(super) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
-/// A number or a text, such as a port or an amount.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(transparent)]
-pub(super) struct Scalar<'a>(#[serde(borrow)] &'a RawValue);
-
-/// The entries of a map of texts that decide; that there is a map decides too.
-#[derive(Debug, Default)]
-pub(super) struct Entries<'a>(Vec<(Text<'a>, Text<'a>)>);
-
 /// Reads `null` like a missing field.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
@@ -319,73 +303,6 @@ impl Container<'_> {
     }
 }
 
-// === impl Text ===
-
-impl Deref for Text<'_> {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-// === impl Scalar ===
-
-impl<'a> Scalar<'a> {
-    /// The text, or the number's digits.
-    pub(super) fn text(self) -> Cow<'a, str> {
-        let raw = self.0.get();
-        match serde_json::from_str(raw) {
-            Ok(Text(text)) => text,
-            Err(_) => Cow::Borrowed(raw),
-        }
-    }
-}
-
-// === impl Entries ===
-
-impl Entries<'_> {
-    pub(super) fn get(&self, key: &str) -> Option<&str> {
-        self.iter()
-            .find(|(name, _)| *name == key)
-            .map(|(_, value)| value)
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (&**key, &**value))
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EntriesVisitor;
-
-        impl<'de> Visitor<'de> for EntriesVisitor {
-            type Value = Entries<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of strings")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(key) = map.next_key::<Text<'de>>()? {
-                    if annotations::decides(&key) {
-                        // `null` is the empty string, as in Go.
-                        let value: Option<Text<'de>> = map.next_value()?;
-                        entries.push((key, value.unwrap_or(Text(Cow::Borrowed("")))));
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
-                    }
-                }
-                Ok(Entries(entries))
-            }
-        }
-
-        deserializer.deserialize_map(EntriesVisitor)
-    }
-}
-
 // === impl VolumeMount ===
 
 impl VolumeMount<'_> {
@@ -411,39 +328,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_borrowed_unless_they_hold_escapes() {
-        let pod = PodView::decode(
-            r#"{"metadata": {"name": "plain", "namespace": "with \"quotes\"",
-                "annotations": {"envoy-drainer.dev/inject": "true", "envoy-drainer.dev/port": null, "other": 7}},
-                "spec": {"containers": [{"args": ["plain"]}]}}"#,
-        )
-        .unwrap();
-        let metadata = pod.metadata.as_ref().unwrap();
-        let is_borrowed = |text: &Text<'_>| matches!(text.0, Cow::Borrowed(_));
-        assert!(metadata.name.as_ref().is_some_and(is_borrowed));
-        assert!(!metadata.namespace.as_ref().is_some_and(is_borrowed));
-        assert_eq!(pod.namespace(), Some("with \"quotes\""));
-        let entries = &metadata.annotations.as_ref().unwrap().0;
-        assert!(
-            entries
-                .iter()
-                .all(|(key, value)| is_borrowed(key) && is_borrowed(value))
-        );
-        assert_eq!(
-            pod.annotations().collect::<Vec<_>>(),
-            [
-                ("envoy-drainer.dev/inject", "true"),
-                ("envoy-drainer.dev/port", "")
-            ]
-        );
-        let args = pod.spec.containers.as_ref().unwrap()[0]
-            .args
-            .as_ref()
-            .unwrap();
-        assert!(args.iter().all(is_borrowed));
-    }
-
-    #[test]
     fn null_is_as_good_as_missing() {
         let text = r#"{"metadata": null, "spec": null}"#;
         for text in [
@@ -458,19 +342,6 @@ mod tests {
                 "{text}"
             );
             assert_eq!(pod.all_containers().count(), 0);
-        }
-    }
-
-    #[test]
-    fn a_scalar_is_read_as_text_or_number() {
-        for (json, text) in [
-            ("8080", "8080"),
-            (r#""http""#, "http"),
-            (r#""\u0031m""#, "1m"),
-            ("1e400", "1e400"),
-        ] {
-            let scalar: Scalar<'_> = serde_json::from_str(json).unwrap();
-            assert_eq!(scalar.text(), text);
         }
     }
 
