@@ -33,6 +33,8 @@ impl FromStr for AdminAddress {
     fn from_str(text: &str) -> Result<Self, InvalidAddress> {
         let invalid = || InvalidAddress(text.to_owned());
         match text.strip_prefix("unix:") {
+            // A path that climbs may leave the volume that it seems to be in.
+            Some(path) if path.split('/').any(|part| part == "..") => Err(invalid()),
             Some(path) if path.starts_with('/') && path.len() > 1 => Ok(Self::Path(path.into())),
             Some(path) => match path.strip_prefix('@') {
                 Some(name) if !name.is_empty() => Ok(Self::Abstract(name.to_owned())),
@@ -107,6 +109,7 @@ mod tests {
             "unix:@",
             "unix:/",
             "unix:a",
+            "unix:/a/../b",
             "http://127.0.0.1:9901",
         ] {
             assert_eq!(

@@ -33,8 +33,8 @@ pub(crate) struct Answer {
 const MAX_HEAD: usize = 2048;
 const MAX_HEADERS: usize = 32;
 
-/// A hook says what it wants in its first packet; whoever does not is none.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// A hook says what it wants in its first packet. Whoever does not is none, and is to make room.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An answer fits into the socket's buffer; whoever has not even room for that is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -37,8 +37,10 @@ pub struct Drain<E> {
     /// What Envoy last told of its setup; `None` until it answered in this process's life.
     setup: Option<Setup>,
     has_answered: bool,
-    /// When a round ended without a drain.
-    alone: Option<Instant>,
+    /// When Envoy's hook returned without a drain.
+    let_go: Option<Instant>,
+    /// When the drainer's own hook returned without a drain.
+    waited: Option<Instant>,
 }
 
 /// Between two questions to Envoy while nothing drains.
@@ -73,7 +75,8 @@ impl<E: Envoy> Drain<E> {
             progress,
             setup: None,
             has_answered: false,
-            alone: None,
+            let_go: None,
+            waited: None,
         }
     }
 
@@ -83,14 +86,11 @@ impl<E: Envoy> Drain<E> {
             match self.next_end().await {
                 End::Pod { since } => return self.drain(since, None).await,
                 End::Envoy { since, answers } => {
-                    let failed_at = match answers {
-                        true => self.envoy_alone().await,
-                        false => None,
-                    };
-                    if let Some(failed_at) = failed_at {
-                        return self.drain(since, Some(failed_at)).await;
+                    if answers && let Some(failed_at) = self.envoy_alone().await {
+                        return self.drain(since, failed_at).await;
                     }
                     info!("Envoy is restarted alone, or does not answer: its hook returns");
+                    self.let_go = Some(Instant::now());
                     self.end_round(|came| came.envoy_hook = None);
                 }
                 End::Drainer => {
@@ -100,6 +100,7 @@ impl<E: Envoy> Drain<E> {
                     if self.came.borrow().sigterm.is_some() {
                         return;
                     }
+                    self.waited = Some(Instant::now());
                     self.end_round(|came| came.drainer_hook = None);
                 }
             }
@@ -108,7 +109,6 @@ impl<E: Envoy> Drain<E> {
 
     /// Lets the hooks of this round return, and forgets who came, for the next round.
     fn end_round(&mut self, forget: impl FnOnce(&mut Came)) {
-        self.alone = Some(Instant::now());
         self.came.send_modify(forget);
         self.progress.send_modify(|progress| {
             progress.phase = Phase::Idle;
@@ -159,6 +159,7 @@ impl<E: Envoy> Drain<E> {
         }
         self.set_phase(Phase::Draining);
         let mut listeners = Told::NotYet;
+        let mut inspected = false;
         let mut rules = self.rules();
         loop {
             if health == Told::NotYet {
@@ -169,7 +170,10 @@ impl<E: Envoy> Drain<E> {
             }
             if health != Told::NotYet && listeners == Told::NotYet {
                 listeners = told("/drain_listeners", self.envoy.drain_listeners().await);
-                // Listeners may have come and gone since the start.
+            }
+            if health != Told::NotYet && !inspected {
+                // Once: listeners may have come and gone since the start.
+                inspected = true;
                 if let Ok(Ok(setup)) = timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await {
                     self.setup = Some(setup);
                     rules = self.rules();
@@ -250,7 +254,7 @@ impl<E: Envoy> Drain<E> {
                 }
                 Seen::Counted(Count::Server { .. }) => Some("listener.* is hidden".to_owned()),
                 Seen::Counted(Count::Hidden) => Some("all statistics are hidden".to_owned()),
-                Seen::Unknown(why) => Some(why.clone()),
+                Seen::Unreadable(why) | Seen::Unknown(why) => Some(why.clone()),
                 Seen::Refused => Some("connection refused".to_owned()),
             };
         });

@@ -38,7 +38,9 @@ pub trait Envoy {
 pub enum Seen {
     /// What is open, as far as it is shown.
     Counted(Count),
-    /// Envoy did not answer, or not with its statistics: nothing is known, which is not zero.
+    /// Something answered, but not with statistics: nothing is known, which is not zero.
+    Unreadable(String),
+    /// There was no answer: nothing is known.
     Unknown(String),
     /// Nothing listens at the admin address.
     Refused,
@@ -84,7 +86,7 @@ pub struct Admin {
 /// clusters that somebody else scrapes (seen: 2.5 s).
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Big answers: 64 workers × 500 listeners in statistics, or some thousand listeners in a dump.
+/// Big answers: 64 workers × 400 listeners in statistics, or some thousand listeners in a dump.
 const MAX_BODY: usize = 4 << 20;
 
 const FAIL_HEALTH: &str = "/healthcheck/fail";
@@ -203,11 +205,12 @@ impl Envoy for Admin {
         let body = match self.get(stats::QUERY).await {
             Ok(body) => body,
             Err(CallFailed::Refused) => return Seen::Refused,
-            Err(error) => return Seen::Unknown(error.to_string()),
+            Err(CallFailed::Declined(why)) => return Seen::Unreadable(why),
+            Err(CallFailed::Unanswered(why)) => return Seen::Unknown(why),
         };
         match Stats::read(&body) {
             Ok(stats) => Seen::Counted(stats.count(&self.listeners)),
-            Err(error) => Seen::Unknown(format!("not Envoy's statistics: {error}")),
+            Err(error) => Seen::Unreadable(format!("not Envoy's statistics: {error}")),
         }
     }
 

@@ -18,7 +18,7 @@ struct Flag {
 
 pub(crate) const HOST_NETWORK: &str = "host-network";
 
-const FLAGS: [Flag; 17] = [
+const FLAGS: [Flag; 16] = [
     flag(
         "admin-address",
         "ADDRESS",
@@ -91,7 +91,6 @@ const FLAGS: [Flag; 17] = [
         "LEVEL",
         "error, warn, info, debug or trace [info]",
     ),
-    flag("help", "", "print this"),
 ];
 
 const fn flag(name: &'static str, value: &'static str, help: &'static str) -> Flag {

@@ -15,23 +15,25 @@ use tokio::signal::unix::{SignalKind, signal};
 const USAGE: u8 = 64;
 
 fn main() -> ExitCode {
-    let mut args = env::args_os().skip(1);
+    let mut args = env::args_os().skip(1).peekable();
     let command = args.next();
     let command = command.as_deref().map(|command| command.to_string_lossy());
+    let asks_help = |arg: &OsString| arg == "--help" || arg == "-h";
     let run = match command.as_deref() {
-        Some("serve") => serve(args),
-        Some("drain") => drain(args),
-        Some("status") => show_status(args),
+        Some("--help" | "-h" | "help") => show_help(),
         Some("--version" | "-V") => {
             println!("drainer {}", env!("CARGO_PKG_VERSION"));
             Ok(ExitCode::SUCCESS)
         }
-        Some("--help" | "-h" | "help") => {
-            print!("{}", help());
-            Ok(ExitCode::SUCCESS)
-        }
-        _ => {
-            eprint!("{}", help());
+        Some("serve" | "drain" | "status") if args.peek().is_some_and(asks_help) => show_help(),
+        Some("serve") => serve(args),
+        Some("drain") => drain(args),
+        Some("status") => show_status(args),
+        other => {
+            let what = other.map_or("no command".to_owned(), |other| {
+                format!("no command `{other}`")
+            });
+            eprint!("drainer: {what}\n\n{}", help());
             Ok(ExitCode::from(USAGE))
         }
     };
@@ -39,6 +41,11 @@ fn main() -> ExitCode {
         eprintln!("drainer: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+fn show_help() -> anyhow::Result<ExitCode> {
+    print!("{}", help());
+    Ok(ExitCode::SUCCESS)
 }
 
 fn help() -> String {

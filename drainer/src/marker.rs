@@ -26,10 +26,10 @@ impl Marker {
         std::fs::write(&self.0, "")
     }
 
-    /// Returns true if there is a note.
+    /// Returns true unless there is surely no note: to undo what was not done does no harm.
     #[must_use]
     pub fn is_present(&self) -> bool {
-        self.0.exists()
+        self.0.try_exists().unwrap_or(true)
     }
 
     /// Takes the note away.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -85,13 +85,16 @@ pub async fn run(config: &Config, sockets: Sockets, sigterm: impl Future<Output 
         pending().await
     };
     let mut signalled = came.subscribe();
-    let over = async {
+    let (end, over) = oneshot::channel::<()>();
+    let drain = async {
         drain.run().await;
         // An error means that nobody can come any more.
         let _ = signalled.wait_for(|came| came.sigterm.is_some()).await;
+        drop(end);
     };
+    let over = async { drop(over.await) };
     tokio::select! {
-        () = server.run(sockets, over, ANSWER_GRACE) => {}
+        _ = async { tokio::join!(drain, server.run(sockets, over, ANSWER_GRACE)) } => {}
         () = sigterm => {}
     }
 }

@@ -22,7 +22,8 @@ pub struct Durations {
     pub poll_interval: Duration,
 }
 
-/// Timings that fit together: `min-drain-duration` ≤ `drain-timeout`, and `poll-interval` > 0.
+/// Timings that fit together: none longer than a day, `min-drain-duration` ≤ `drain-timeout`, and
+/// `poll-interval` > 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timing(Durations);
 
@@ -40,10 +41,21 @@ pub enum InvalidTiming {
         /// The minimum given, or its default.
         min_drain_duration: Duration,
     },
+    /// Kubernetes counts a grace period in nanoseconds of 63 bits; a day is more than anyone waits.
+    #[error("{setting} {}: give 24h at most", display(*.value))]
+    TooLong {
+        /// Which.
+        setting: &'static str,
+        /// The value given.
+        value: Duration,
+    },
     /// A poll without a pause would keep Envoy's main thread busy.
     #[error("poll-interval 0s: give at least 1ms")]
     NoPollInterval,
 }
+
+/// The longest that any of the durations may be.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 // === impl Durations ===
 
@@ -71,14 +83,33 @@ impl Timing {
     /// # Errors
     /// All reasons why they do not.
     pub fn try_new(durations: Durations) -> Result<Self, Vec<InvalidTiming>> {
-        let mut errors = Vec::new();
-        if durations.drain_timeout < durations.min_drain_duration {
+        let Durations {
+            drain_delay,
+            min_drain_duration,
+            drain_timeout,
+            idle_exit,
+            quiet_period,
+            poll_interval,
+        } = durations;
+        let all = [
+            ("drain-delay", drain_delay),
+            ("min-drain-duration", min_drain_duration),
+            ("drain-timeout", drain_timeout),
+            ("idle-exit", idle_exit.unwrap_or_default()),
+            ("quiet-period", quiet_period),
+            ("poll-interval", poll_interval),
+        ];
+        let too_long = all.into_iter().filter(|(_, value)| *value > LONGEST);
+        let mut errors: Vec<_> = too_long
+            .map(|(setting, value)| InvalidTiming::TooLong { setting, value })
+            .collect();
+        if drain_timeout < min_drain_duration {
             errors.push(InvalidTiming::TimeoutBelowMinimum {
-                drain_timeout: durations.drain_timeout,
-                min_drain_duration: durations.min_drain_duration,
+                drain_timeout,
+                min_drain_duration,
             });
         }
-        if durations.poll_interval.is_zero() {
+        if poll_interval.is_zero() {
             errors.push(InvalidTiming::NoPollInterval);
         }
         if errors.is_empty() {
@@ -117,6 +148,7 @@ mod tests {
         let durations = Durations {
             drain_timeout: Duration::from_secs(5),
             poll_interval: Duration::ZERO,
+            drain_delay: Duration::from_secs(86401),
             ..Durations::default()
         };
         let errors = Timing::try_new(durations).unwrap_err();
@@ -124,6 +156,7 @@ mod tests {
         assert_eq!(
             told,
             [
+                "drain-delay 24h0m1s: give 24h at most",
                 "drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other",
                 "poll-interval 0s: give at least 1ms",
             ]

@@ -109,7 +109,10 @@ impl Record {
             Seen::Counted(Count::Server { connections }) => {
                 *connections <= rules.exit_at_connections
             }
-            Seen::Counted(Count::Hidden) | Seen::Unknown(_) | Seen::Refused => false,
+            Seen::Counted(Count::Hidden)
+            | Seen::Unreadable(_)
+            | Seen::Unknown(_)
+            | Seen::Refused => false,
         };
         self.few_since = few.then(|| self.few_since.unwrap_or(at));
         let idle = matches!(
@@ -126,7 +129,7 @@ impl Record {
         self.idle_since = idle.then(|| self.idle_since.unwrap_or(at));
         self.refusals = match seen {
             Seen::Refused => self.refusals + 1,
-            Seen::Counted(_) | Seen::Unknown(_) => 0,
+            Seen::Counted(_) | Seen::Unreadable(_) | Seen::Unknown(_) => 0,
         };
         match &seen {
             Seen::Counted(Count::Listeners(open)) => {
@@ -137,7 +140,10 @@ impl Record {
                 self.last_open = Some(open.clone());
             }
             Seen::Counted(Count::Server { connections }) => self.peak = self.peak.max(*connections),
-            Seen::Counted(Count::Hidden) | Seen::Unknown(_) | Seen::Refused => {}
+            Seen::Counted(Count::Hidden)
+            | Seen::Unreadable(_)
+            | Seen::Unknown(_)
+            | Seen::Refused => {}
         }
         self.last = Some(seen);
     }

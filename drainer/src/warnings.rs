@@ -23,6 +23,8 @@ pub enum Warning {
         /// Whether `server.total_connections` can stand in.
         total_shown: bool,
     },
+    /// Statistics are forbidden, or more than can be read.
+    StatisticsUnread(String),
     /// A `stats_matcher` hides how many connections were accepted.
     AcceptedHidden,
     /// A `stats_matcher` hides HTTP's statistics.
@@ -61,6 +63,7 @@ pub fn warnings(setup: &Setup, seen: &Seen) -> Vec<Warning> {
         Seen::Counted(Count::Hidden) => {
             warnings.push(Warning::ConnectionsHidden { total_shown: false });
         }
+        Seen::Unreadable(why) => warnings.push(Warning::StatisticsUnread(why.clone())),
         Seen::Unknown(_) | Seen::Refused => {}
     }
     warnings
@@ -89,6 +92,10 @@ impl fmt::Display for Warning {
             Self::ConnectionsHidden { total_shown: false } => f.write_str(
                 "a stats_matcher hides listener.* and server.total_connections: each drain lasts to \
                  its deadline; let listener.* and http.* through",
+            ),
+            Self::StatisticsUnread(why) => write!(
+                f,
+                "Envoy's /stats cannot be read, so each drain lasts to its deadline: {why}",
             ),
             Self::AcceptedHidden => f.write_str(
                 "a stats_matcher hides listener.*.downstream_cx_total: quiet cannot be seen, so \
@@ -168,6 +175,11 @@ mod tests {
                 setup(Gradual, "DEFAULT"),
                 Seen::Counted(Count::Hidden),
                 vec![Warning::ConnectionsHidden { total_shown: false }],
+            ),
+            (
+                setup(Gradual, "DEFAULT"),
+                Seen::Unreadable("403".into()),
+                vec![Warning::StatisticsUnread("403".into())],
             ),
         ];
         for (setup, seen, want) in table {

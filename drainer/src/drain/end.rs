@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{Drain, IDLE_PAUSE};
 use crate::ending::{Answer, Came, End, Ending, LONE_DRAINER};
-use crate::envoy::{Envoy, Seen};
+use crate::envoy::{CallFailed, Envoy, Seen};
 use crate::progress::Phase;
 
 /// An Envoy that does not answer within this is hung, or as good as.
@@ -35,10 +35,11 @@ impl<E: Envoy> Drain<E> {
         loop {
             let now = Instant::now();
             let who = *came.borrow_and_update();
-            let waited = self.alone.is_some_and(|at| now < at + LONE_DRAINER);
+            let waited = self.waited.is_some_and(|at| now < at + LONE_DRAINER);
             let until = match who.ending(now, answer, waited) {
                 Ending::Clear(end) => return end,
                 Ending::Unclear { until } => until,
+                // Nobody leaves while this waits: only the end of a round forgets who came.
                 Ending::Nothing => now + IDLE_PAUSE,
             };
             tokio::select! {
@@ -59,7 +60,7 @@ impl<E: Envoy> Drain<E> {
 
     async fn answers(&mut self) -> bool {
         match timeout(PATIENCE, self.envoy.look()).await {
-            Ok(Seen::Counted(_)) => {
+            Ok(Seen::Counted(_) | Seen::Unreadable(_)) => {
                 self.has_answered = true;
                 true
             }
@@ -68,31 +69,53 @@ impl<E: Envoy> Drain<E> {
     }
 
     /// Envoy is restarted alone, as it seems. Fails its health, in case it is the pod that ends,
-    /// and waits a while for the other hook. Returns when health was failed if the pod ends after
-    /// all, and `None` if Envoy's hook may return.
-    pub(super) async fn envoy_alone(&mut self) -> Option<Instant> {
+    /// and waits a while for the other sign. Whenever that comes, a call to Envoy under way or not,
+    /// the pod ends: then returns when health was failed, if it was. Returns `None` if Envoy's hook
+    /// may return.
+    pub(super) async fn envoy_alone(&mut self) -> Option<Option<Instant>> {
         self.set_phase(Phase::Restarting);
-        let until = Instant::now() + ENVOY_ALONE;
-        self.mark();
-        let told = timeout(PATIENCE, self.envoy.fail_health()).await;
-        if !told.is_ok_and(|told| told.is_ok()) {
-            return None;
-        }
-        let failed_at = Instant::now();
-        info!("Envoy's hook came alone: failed its health, in case the pod ends");
         let mut came = self.came.subscribe();
-        loop {
-            let who = *came.borrow_and_update();
-            if who.drainer_hook.or(who.sigterm).is_some() {
-                return Some(failed_at);
+        let second = came.wait_for(|who| who.drainer_hook.or(who.sigterm).is_some());
+        let mut failed_at = None;
+        tokio::select! {
+            biased;
+            _ = second => Some(failed_at),
+            () = self.accompany(&mut failed_at) => None,
+        }
+    }
+
+    /// Fails Envoy's health and waits a while, but not for one that does not answer.
+    async fn accompany(&mut self, failed_at: &mut Option<Instant>) {
+        self.mark();
+        match timeout(PATIENCE, self.envoy.fail_health()).await {
+            Ok(Ok(())) => {
+                *failed_at = Some(Instant::now());
+                info!("Envoy's hook came alone: failed its health, in case the pod ends");
             }
-            tokio::select! {
-                biased;
-                _ = came.changed() => {}
-                () = sleep_until(until) => return None,
-                () = sleep(IDLE_PAUSE) => if !self.answers().await {
-                    return None;
-                },
+            Ok(Err(CallFailed::Declined(error))) => {
+                warn!(
+                    error,
+                    "Envoy's hook came alone, and it refuses to fail its health"
+                );
+            }
+            Ok(Err(CallFailed::Refused | CallFailed::Unanswered(_))) | Err(_) => return,
+        }
+        tokio::select! {
+            biased;
+            () = sleep(ENVOY_ALONE) => {}
+            () = self.falls_silent() => {}
+        }
+    }
+
+    /// Waits until Envoy has not answered twice in a row: once may be chance.
+    async fn falls_silent(&mut self) {
+        loop {
+            sleep(IDLE_PAUSE).await;
+            if !self.answers().await {
+                sleep(RETRY_PAUSE).await;
+                if !self.answers().await {
+                    return;
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ use tracing::{debug, error, info, warn};
 
 use super::end::ENVOY_ALONE;
 use super::{Drain, IDLE_PAUSE};
-use crate::envoy::{CallFailed, Envoy};
+use crate::envoy::{CallFailed, Envoy, Seen};
 use crate::warnings::warnings;
 
 /// An Envoy that has not answered for so long after the drainer's start is not just starting.
@@ -31,19 +31,20 @@ impl<E: Envoy> Drain<E> {
     /// and tell what will spoil a drain. Neither waits for the other, and neither is given up: who
     /// refuses now may be another than the Envoy that answers later. Never returns.
     pub(super) async fn attend(&mut self) -> Infallible {
-        if let Some(alone) = self.alone {
+        if let Some(let_go) = self.let_go {
             // An Envoy that is restarted dies by now; one that lives on is to be healthy again.
-            sleep_until(alone + ENVOY_ALONE).await;
+            sleep_until(let_go + ENVOY_ALONE).await;
         }
         let mut is_healthy = !self.marker.is_present();
-        let mut complaints = Complaints::new(Instant::now());
+        let mut undoing = Complaints::new(Instant::now());
+        let mut learning = Complaints::new(Instant::now());
         while !is_healthy || self.setup.is_none() {
             if !is_healthy {
-                is_healthy = self.restore_health().await;
+                is_healthy = self.restore_health(&mut undoing).await;
             }
             if self.setup.is_none()
                 && let Err(error) = self.learn_setup().await
-                && complaints.are_due(Instant::now(), &error)
+                && learning.are_due(Instant::now(), matches!(error, CallFailed::Declined(_)))
             {
                 error!(
                     %error,
@@ -57,10 +58,20 @@ impl<E: Envoy> Drain<E> {
     }
 
     /// Undoes what made Envoy fail. Returns true if Envoy has heard it.
-    async fn restore_health(&mut self) -> bool {
-        if let Err(error) = self.envoy.restore_health().await {
-            debug!(%error, "Envoy's health is not restored yet");
-            return false;
+    async fn restore_health(&mut self, complaints: &mut Complaints) -> bool {
+        match self.envoy.restore_health().await {
+            Ok(()) => {}
+            Err(CallFailed::Declined(error)) if complaints.are_due(Instant::now(), true) => {
+                error!(
+                    error,
+                    "Envoy refuses to have its health restored: it stays DRAINING"
+                );
+                return false;
+            }
+            Err(error) => {
+                debug!(%error, "Envoy's health is not restored yet");
+                return false;
+            }
         }
         self.has_answered = true;
         info!("Restored the health of Envoy, which an earlier drain had failed");
@@ -73,9 +84,13 @@ impl<E: Envoy> Drain<E> {
     /// Learns how Envoy is set up, and warns of what will spoil a drain.
     async fn learn_setup(&mut self) -> Result<(), CallFailed> {
         let setup = self.envoy.inspect().await?;
-        self.has_answered = true;
-        info!(version = setup.server.version, "Envoy answers");
         let seen = self.envoy.look().await;
+        match &seen {
+            Seen::Counted(_) | Seen::Unreadable(_) => self.has_answered = true,
+            Seen::Unknown(why) => return Err(CallFailed::Unanswered(why.clone())),
+            Seen::Refused => return Err(CallFailed::Refused),
+        }
+        info!(version = setup.server.version, "Envoy answers");
         for warning in warnings(&setup, &seen) {
             warn!("{warning}");
         }
@@ -94,11 +109,10 @@ impl Complaints {
         }
     }
 
-    /// Returns true if this error is to be told now: at once if something else than Envoy answers,
-    /// else when Envoy had its time to start; and then now and then.
-    fn are_due(&mut self, now: Instant, error: &CallFailed) -> bool {
-        let is_another = matches!(error, CallFailed::Declined(_));
-        let due = now >= self.next || is_another && !self.made;
+    /// Returns true if an error is to be told now: when Envoy had its time to start, or at once if
+    /// it `answered`; and then now and then.
+    fn are_due(&mut self, now: Instant, answered: bool) -> bool {
+        let due = now >= self.next || answered && !self.made;
         if due {
             self.made = true;
             self.next = now + REMINDER;

@@ -108,7 +108,8 @@ impl Envoy for Fake {
                 ..Open::default()
             })),
             Err(CallFailed::Refused) => Seen::Refused,
-            Err(error) => Seen::Unknown(error.to_string()),
+            Err(CallFailed::Unanswered(why)) => Seen::Unknown(why),
+            Err(CallFailed::Declined(why)) => Seen::Unreadable(why),
         }
     }
 
@@ -355,7 +356,78 @@ async fn a_hung_envoys_hook_returns_before_three_seconds() {
     let mood = |s| if s < 6.0 { Mood::Busy(1) } else { Mood::Hung };
     let log = Scene::new(mood, &[(1.0, Who::Envoy)]).play().await;
     assert_eq!(log[0], (4.0, "fail".into()));
-    assert!((8.0..9.6).contains(&log[1].0), "{log:?}");
+    assert!((8.0..11.6).contains(&log[1].0), "{log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_envoy_that_declines_or_stumbles_once_still_answers() {
+    let declines = Scene::new(|_| Mood::Declining, &[(1.0, Who::Envoy)]);
+    assert_eq!(story(&declines.play().await), ["14 Envoy returns"]);
+    // One bad answer while its hook waits alone.
+    let mood = |s| match s {
+        4.5..5.2 => Mood::Failing,
+        _ => Mood::Busy(0),
+    };
+    let came = [(1.0, Who::Envoy), (7.5, Who::Drainer)];
+    let told = story(&Scene::new(mood, &came).play().await);
+    assert_eq!(told[..2], ["4 fail", "7.5 listeners"]);
+    assert!(
+        told[2..].iter().all(|line| line.starts_with("14 ")),
+        "{told:?}"
+    );
+}
+
+/// While both signs are there, no hook returns but by an exit rule of the whole drain.
+#[tokio::test(start_paused = true)]
+async fn the_second_sign_counts_whatever_is_under_way() {
+    let moods: [fn(f64) -> Mood; 3] = [
+        // Silent while health is failed; silent later on; silent all along but for a moment.
+        |s| {
+            if (3.9..8.5).contains(&s) {
+                Mood::Hung
+            } else {
+                Mood::Busy(0)
+            }
+        },
+        |s| {
+            if (6.0..8.5).contains(&s) {
+                Mood::Hung
+            } else {
+                Mood::Busy(0)
+            }
+        },
+        |s| {
+            if (1.0..2.0).contains(&s) {
+                Mood::Busy(0)
+            } else {
+                Mood::Failing
+            }
+        },
+    ];
+    for mood in moods {
+        for late in [Who::Drainer, Who::Sigterm] {
+            for second in [1.2, 3.4, 3.95, 4.2, 5.0, 5.9] {
+                let came = [(1.0, Who::Envoy), (second, late)];
+                let log = Scene::new(mood, &came).play().await;
+                let returned = log.iter().filter(|(_, what)| what.ends_with("returns"));
+                for (at, what) in returned.filter(|(at, _)| *at >= second) {
+                    assert!(*at >= 11.2, "{what} at {at}, {late:?} at {second}: {log:?}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn envoys_lone_round_does_not_shorten_the_wait_after_sigterm() {
+    let came = [(1.0, Who::Envoy), (20.0, Who::Sigterm), (21.5, Who::Envoy)];
+    let told = story(&Scene::new(|_| Mood::Busy(0), &came).play().await);
+    assert_eq!(told[..2], ["4 fail", "14 Envoy returns"]);
+    assert_eq!(told[2..4], ["21.5 fail", "21.5 listeners"], "{told:?}");
+    assert!(
+        told[4..].iter().all(|line| line.starts_with("31.5 ")),
+        "{told:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

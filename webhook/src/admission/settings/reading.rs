@@ -149,8 +149,11 @@ impl Given<'_> {
             for misfit in misfits {
                 self.refuse(misfit.to_string());
             }
+            settings.drain_delay = standard.drain_delay;
             settings.min_drain_duration = standard.min_drain_duration;
             settings.drain_timeout = standard.drain_timeout;
+            settings.idle_exit = standard.idle_exit;
+            settings.quiet_period = standard.quiet_period;
             Timing::try_new(settings.durations())
                 .expect("the defaults fit together, and a Job's zero fits any of them")
         });
