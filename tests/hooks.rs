@@ -351,8 +351,8 @@ async fn the_drainers_hook_waits_a_moment_for_a_drainer_that_is_restarted() -> R
     let sidecar = waiting_room(SECOND)?;
     let early = sidecar.run("drain", &["drain"])?;
     let alone = waiting_room(SECOND)?;
-    let without = alone.run("drain", &["drain"])?;
     let began = Instant::now();
+    let without = alone.run("drain", &["drain"])?;
     sleep(SECOND).await;
     let drainer = sidecar.start().await?;
     let _envoy = drainer.envoy_hook();
