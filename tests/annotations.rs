@@ -366,6 +366,35 @@ fn all_mistakes_are_told_at_once() {
 }
 
 #[test]
+fn a_declared_port_is_told_where_no_envoy_is_settled() {
+    let declared = |annotations: &[(&str, &str)], other: &str| {
+        let mut pod = pod(annotations);
+        pod["spec"]["containers"][1]["image"] = json!(other);
+        pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9911}]);
+        let told = Review::of(&pod).told(&defaults());
+        assert_eq!(told.outcome, Outcome::Denied);
+        let lines: Vec<_> = told.message.lines().map(ToOwned::to_owned).collect();
+        lines
+    };
+    let taken = "DRN024: the drainer's port 9911 belongs to container `app`; ";
+    let table = [
+        (
+            declared(&[("port", "9911"), ("envoy-container", "edge")], "app"),
+            "DRN022: ",
+        ),
+        (
+            declared(&[("port", "9911")], "envoyproxy/envoy:v1.40.0"),
+            "DRN021: ",
+        ),
+    ];
+    for (lines, first) in table {
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with(first), "{lines:?}");
+        assert!(lines[1].starts_with(taken), "{lines:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_had_and_has_no_default_is_skipped_with_on_invalid_warn() {
     let table: [(&str, &str, Code); 3] = [
         ("envoy-container", "edge", Code::NoSuchContainer),

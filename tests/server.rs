@@ -265,6 +265,31 @@ async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
 }
 
 #[tokio::test]
+async fn who_never_asks_makes_room_soon_and_who_has_asked_may_be_idle() {
+    let server = Webhook::start(Limits {
+        first_head: SHORT,
+        connections: 3,
+        ..Limits::default()
+    })
+    .await;
+    let mut known = server.https.connect().await.unwrap();
+    known.send(inject(review("x").bytes())).await.unwrap();
+    let started = Instant::now();
+    let mut silent = server.https.open().await.unwrap();
+    let mut slow = server.https.open().await.unwrap();
+    slow.write_all(&head("").as_bytes()[..40]).await.unwrap();
+    server.assert_admits().await;
+    assert!(started.elapsed() >= SHORT, "there was a place before");
+    for stream in [&mut silent, &mut slow] {
+        let heard = timeout(PATIENCE, heard(stream)).await;
+        assert_eq!(heard.expect("the server closes"), "");
+    }
+    let response = known.send(inject(review("again").bytes())).await.unwrap();
+    assert_injected(&response, "again");
+    assert!(!closes(&response));
+}
+
+#[tokio::test]
 async fn a_head_that_does_not_end_is_refused() {
     let server = Webhook::start(Limits::default()).await;
     let endless = head(&format!("x-long: {}", "x".repeat(MIB)));

@@ -13,6 +13,7 @@
 //! [`mutate`] serves manifests as well: of a pod's template it asks no more than of a pod.
 
 mod admin;
+mod amounts;
 pub mod annotations;
 mod answer;
 mod bootstrap;
@@ -36,10 +37,11 @@ mod token;
 mod view;
 
 pub use admin::{Admin, AdminFoundBy};
+pub use amounts::{Amounts, InvalidAmount, InvalidResources, RequestAboveLimit, Resources};
 pub use answer::{About, Answer, Outcome, answer};
 pub use codes::{Code, Effect, Notice};
 pub use container::NAME as CONTAINER_NAME;
-pub use defaults::{Defaults, OnInvalid, Resources};
+pub use defaults::{Defaults, OnInvalid};
 pub use envoy::{Envoy, FoundBy, List, Place};
 pub use mutate::{Facts, Verdict, mutate};
 pub use plan::{DrainPlan, Grace, Sidecar};

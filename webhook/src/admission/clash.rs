@@ -8,19 +8,26 @@ use super::codes::{Code, Notice};
 use super::container::NAME;
 use super::view::PodView;
 
-/// Refuses a port that a container of the pod declares, or Envoy's admin has.
-pub(super) fn port(pod: &PodView<'_>, port: NonZeroU16, admin: &AdminAddress) -> Option<Notice> {
-    let declared = pod
+/// Refuses a port that a container of the pod declares.
+pub(super) fn declared_port(pod: &PodView<'_>, port: NonZeroU16) -> Option<Notice> {
+    let (_, owner) = pod
         .staying()
-        .find(|(_, container)| container.declares_tcp(port.get()));
-    let owner = match (declared, admin) {
-        (Some((_, container)), _) => format!("container `{}`", container.name()),
-        (None, AdminAddress::Tcp(address)) if address.port() == port.get() => {
-            "Envoy's admin".to_owned()
+        .find(|(_, container)| container.declares_tcp(port.get()))?;
+    Some(taken(port, &format!("container `{}`", owner.name())))
+}
+
+/// Refuses a port that Envoy's admin has.
+pub(super) fn admin_port(port: NonZeroU16, admin: &AdminAddress) -> Option<Notice> {
+    match admin {
+        AdminAddress::Tcp(address) if address.port() == port.get() => {
+            Some(taken(port, "Envoy's admin"))
         }
-        (None, _) => return None,
-    };
-    Some(Code::PortTaken.about(format!("the drainer's port {port} belongs to {owner}")))
+        _ => None,
+    }
+}
+
+fn taken(port: NonZeroU16, owner: &str) -> Notice {
+    Code::PortTaken.about(format!("the drainer's port {port} belongs to {owner}"))
 }
 
 /// Refuses a volume of the drainer's name. A container of its name is a drainer.
@@ -37,12 +44,7 @@ mod tests {
 
     use super::*;
 
-    fn clash(spec: &Value, admin: &str) -> Option<String> {
-        let pod = json!({ "spec": spec }).to_string();
-        let pod = PodView::decode(&pod).unwrap();
-        let port_9902 = NonZeroU16::new(9902).unwrap();
-        port(&pod, port_9902, &admin.parse().unwrap()).map(|notice| notice.detail)
-    }
+    const PORT: NonZeroU16 = NonZeroU16::new(9902).unwrap();
 
     #[test]
     fn a_port_is_taken_by_whoever_listens_there_while_the_drainer_does() {
@@ -75,11 +77,24 @@ mod tests {
             ),
         ];
         for (spec, want) in table {
-            assert_eq!(clash(&spec, "unix:@a"), want, "{spec}");
+            let pod = json!({ "spec": spec }).to_string();
+            let pod = PodView::decode(&pod).unwrap();
+            let told = declared_port(&pod, PORT).map(|notice| notice.detail);
+            assert_eq!(told, want, "{spec}");
         }
-        let admins = Some("the drainer's port 9902 belongs to Envoy's admin".to_owned());
-        assert_eq!(clash(&json!({}), "[::1]:9902"), admins);
-        assert_eq!(clash(&json!({}), "127.0.0.1:9901"), None);
+    }
+
+    #[test]
+    fn a_port_is_taken_by_envoys_admin() {
+        for (admin, is_taken) in [
+            ("[::1]:9902", true),
+            ("127.0.0.1:9901", false),
+            ("unix:@a", false),
+        ] {
+            let told = admin_port(PORT, &admin.parse().unwrap()).map(|notice| notice.detail);
+            let want = is_taken.then_some("the drainer's port 9902 belongs to Envoy's admin");
+            assert_eq!(told.as_deref(), want, "{admin}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use drainer::{AdminAddress, Timing};
 use tracing::Level;
 
-use super::quantity::Quantity;
+use super::amounts::Resources;
 
 /// The chart's values, and the defaults of what annotations can set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,19 +42,6 @@ pub enum OnInvalid {
     Warn,
 }
 
-/// Requests and limits of a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resources {
-    /// `cpu-request`.
-    pub cpu_request: Quantity,
-    /// `memory-request`.
-    pub memory_request: Quantity,
-    /// `cpu-limit`.
-    pub cpu_limit: Quantity,
-    /// `memory-limit`.
-    pub memory_limit: Quantity,
-}
-
 // === impl Defaults ===
 
 impl Defaults {
@@ -72,20 +59,6 @@ impl Defaults {
             on_invalid: OnInvalid::Deny,
             release_namespace: release_namespace.into(),
             resources: Resources::default(),
-        }
-    }
-}
-
-// === impl Resources ===
-
-impl Default for Resources {
-    fn default() -> Self {
-        let quantity = |text: &str| text.parse().expect("a constant that a test has parsed");
-        Self {
-            cpu_request: quantity("25m"),
-            memory_request: quantity("16Mi"),
-            cpu_limit: quantity("100m"),
-            memory_limit: quantity("64Mi"),
         }
     }
 }

@@ -89,6 +89,8 @@ impl DrainPlan {
         let form = Sidecar::of(settings.native_sidecar.value, facts.in_job, defaults);
         let sidecar = form.map_err(|obstacle| obstacles.push(obstacle));
         obstacles.extend(clash::volume(pod));
+        let port = settings.port.value;
+        obstacles.extend(clash::declared_port(pod, port));
         let Ok((envoy, container)) = found else {
             return Err(obstacles);
         };
@@ -101,12 +103,12 @@ impl DrainPlan {
         let admin = admin::find(container, told, defaults, warnings);
         let access = Access::to(&admin.address, container, pod, defaults, warnings)
             .map_err(|obstacle| obstacles.push(obstacle));
-        obstacles.extend(clash::port(pod, settings.port.value, &admin.address));
+        obstacles.extend(clash::admin_port(port, &admin.address));
         let (Ok(sidecar), Ok(access), true) = (sidecar, access, obstacles.is_empty()) else {
             return Err(obstacles);
         };
         let drainer = Config {
-            port: settings.port.value,
+            port,
             host_network: pod.spec.host_network == Some(true),
             timing: settings.timing(),
             exit_at_connections: settings.exit_at_connections.value,

@@ -10,7 +10,8 @@ use std::time::Duration;
 use drainer::config::DEFAULT_PORT;
 use drainer::{AdminAddress, Durations, ListenerSelector, Timing};
 
-use super::defaults::{Defaults, Resources};
+use super::amounts::Amounts;
+use super::defaults::Defaults;
 use super::quantity::Quantity;
 
 pub(super) use reading::Reading;
@@ -109,12 +110,12 @@ impl Settings {
             Setting { value, source }
         }
         let timing = &defaults.timing;
-        let Resources {
+        let Amounts {
             cpu_request,
             memory_request,
             cpu_limit,
             memory_limit,
-        } = &defaults.resources;
+        } = &*defaults.resources;
         let share = |request: &Quantity, limit: &Quantity| Share {
             request: default(request.clone()),
             limit: default(limit.clone()),

@@ -1,13 +1,13 @@
 //! What the installation decides, for every pod alike.
 
-use anyhow::anyhow;
+use anyhow::bail;
 use clap::ValueEnum;
 use clap::builder::ArgAction;
 use drainer::{AdminAddress, Durations, Timing};
 use tracing::Level;
 
 use super::written::{IdleExit, Span};
-use crate::admission::{Defaults, OnInvalid, Quantity, Resources};
+use crate::admission::{Amounts, Defaults, OnInvalid, Quantity, Resources};
 
 /// What annotations can set, and what only the installation can.
 #[derive(Debug, clap::Args)]
@@ -114,7 +114,7 @@ pub struct DefaultsArgs {
         long,
         value_name = "QUANTITY",
         env = "ENVOY_DRAINER_CPU_REQUEST",
-        default_value_t = product().resources.cpu_request
+        default_value_t = product().resources.cpu_request.clone()
     )]
     cpu_request: Quantity,
     /// The memory that a drainer requests.
@@ -122,7 +122,7 @@ pub struct DefaultsArgs {
         long,
         value_name = "QUANTITY",
         env = "ENVOY_DRAINER_MEMORY_REQUEST",
-        default_value_t = product().resources.memory_request
+        default_value_t = product().resources.memory_request.clone()
     )]
     memory_request: Quantity,
     /// The most CPU that a drainer gets.
@@ -130,7 +130,7 @@ pub struct DefaultsArgs {
         long,
         value_name = "QUANTITY",
         env = "ENVOY_DRAINER_CPU_LIMIT",
-        default_value_t = product().resources.cpu_limit
+        default_value_t = product().resources.cpu_limit.clone()
     )]
     cpu_limit: Quantity,
     /// The most memory that a drainer gets.
@@ -138,7 +138,7 @@ pub struct DefaultsArgs {
         long,
         value_name = "QUANTITY",
         env = "ENVOY_DRAINER_MEMORY_LIMIT",
-        default_value_t = product().resources.memory_limit
+        default_value_t = product().resources.memory_limit.clone()
     )]
     memory_limit: Quantity,
     /// What drainers log: error, warn, info, debug or trace.
@@ -172,7 +172,7 @@ impl DefaultsArgs {
     /// The defaults that the flags give.
     ///
     /// # Errors
-    /// When timings do not fit together: all reasons.
+    /// When they would break the pods they are for: all reasons.
     pub fn into_defaults(self) -> anyhow::Result<Defaults> {
         let Self {
             image,
@@ -201,11 +201,22 @@ impl DefaultsArgs {
             idle_exit,
             quiet_period,
             poll_interval,
-        })
-        .map_err(|reasons| {
-            let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
-            anyhow!("{}", reasons.join("; "))
-        })?;
+        });
+        let resources = Resources::try_new(Amounts {
+            cpu_request,
+            memory_request,
+            cpu_limit,
+            memory_limit,
+        });
+        let (image, timing, resources) = match (named(image), timing, resources) {
+            (Ok(image), Ok(timing), Ok(resources)) => (image, timing, resources),
+            (image, timing, resources) => {
+                let mut reasons: Vec<_> = image.err().into_iter().collect();
+                reasons.extend(told(timing.err()));
+                reasons.extend(told(resources.err()));
+                bail!("{}", reasons.join("; "));
+            }
+        };
         Ok(Defaults {
             image,
             admin_address,
@@ -216,14 +227,26 @@ impl DefaultsArgs {
             log_level: drainer_log_level,
             on_invalid: on_invalid.into(),
             release_namespace,
-            resources: Resources {
-                cpu_request,
-                memory_request,
-                cpu_limit,
-                memory_limit,
-            },
+            resources,
         })
     }
+}
+
+/// Returns an image's name. With an empty one, or with spaces around it, the API server refuses the
+/// pod; with spaces in it, the kubelet does.
+/// <https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go>
+fn named(image: String) -> Result<String, String> {
+    if image.is_empty() || image.contains(char::is_whitespace) {
+        return Err(format!(
+            "image: invalid name `{image}`: the drainer's image without spaces, best with a digest"
+        ));
+    }
+    Ok(image)
+}
+
+fn told(reasons: Option<Vec<impl ToString>>) -> impl Iterator<Item = String> {
+    let reasons = reasons.into_iter().flatten();
+    reasons.map(|reason| reason.to_string())
 }
 
 // === impl Invalid ===
@@ -272,6 +295,11 @@ mod tests {
             change(&mut durations);
             defaults.timing = Timing::try_new(durations).unwrap();
         }
+        fn resources(defaults: &mut Defaults, change: impl FnOnce(&mut Amounts)) {
+            let mut amounts = (*defaults.resources).clone();
+            change(&mut amounts);
+            defaults.resources = Resources::try_new(amounts).unwrap();
+        }
         const HALF: Duration = Duration::from_secs(30);
         type Change = fn(&mut Defaults);
         let table: [(&str, Change); 17] = [
@@ -300,14 +328,16 @@ mod tests {
             }),
             ("--grace-margin=30s", |d| d.grace_margin = HALF),
             ("--cpu-request=7m", |d| {
-                d.resources.cpu_request = quantity("7m")
+                resources(d, |r| r.cpu_request = quantity("7m"))
             }),
             ("--memory-request=7Mi", |d| {
-                d.resources.memory_request = quantity("7Mi")
+                resources(d, |r| r.memory_request = quantity("7Mi"))
             }),
-            ("--cpu-limit=7", |d| d.resources.cpu_limit = quantity("7")),
+            ("--cpu-limit=7", |d| {
+                resources(d, |r| r.cpu_limit = quantity("7"))
+            }),
             ("--memory-limit=7Gi", |d| {
-                d.resources.memory_limit = quantity("7Gi")
+                resources(d, |r| r.memory_limit = quantity("7Gi"))
             }),
             ("--drainer-log-level=debug", |d| d.log_level = Level::DEBUG),
         ];
@@ -315,6 +345,33 @@ mod tests {
             let mut wanted = Defaults::new("drainer:1", "envoy-drainer");
             change(&mut wanted);
             assert_eq!(read(&[flag]).unwrap(), wanted, "{flag}");
+        }
+    }
+
+    #[test]
+    fn everything_that_does_not_fit_is_told_at_once() {
+        for (flags, wanted) in [
+            (
+                ["--image=", "--cpu-limit=0"].as_slice(),
+                "image: invalid name ``: the drainer's image without spaces, best with a digest; \
+                 cpu-limit: invalid quantity `0`: more than 0; \
+                 cpu-request 25m is more than cpu-limit 0: lower the one or raise the other",
+            ),
+            (
+                &[
+                    "--image= drainer:1",
+                    "--drain-timeout=5s",
+                    "--memory-limit=16Mi",
+                ],
+                "image: invalid name ` drainer:1`: the drainer's image without spaces, best with a digest; \
+                 drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other; \
+                 memory-limit: invalid limit `16Mi`: at least 24Mi, which the container runtime itself needs",
+            ),
+        ] {
+            let flags = ["test"].iter().chain(flags);
+            let defaults = Command::try_parse_from(flags).unwrap().defaults;
+            let told = defaults.into_defaults().unwrap_err().to_string();
+            assert_eq!(told, wanted);
         }
     }
 

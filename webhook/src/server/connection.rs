@@ -1,6 +1,7 @@
 //! Serves HTTP/1.1 on one connection, with its deadlines.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,8 +16,8 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 
 use super::limits::Limits;
@@ -39,7 +40,7 @@ pub(super) struct Http {
 // === impl Http ===
 
 impl Http {
-    /// The port that serves `router` and gives a request's head so long.
+    /// The port that serves `router` and gives the head of a request but the first so long.
     pub(super) fn new(
         router: Router,
         head: Duration,
@@ -70,7 +71,9 @@ impl Http {
         let retire_at = Instant::now() + age(limits.age, made.fetch_add(1, Ordering::Relaxed));
         let router = TowerToHyperService::new(router);
         let announced = phase.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
+        let asked = Notify::new();
+        let service = service_fn(|request: Request<Incoming>| {
+            asked.notify_one();
             let response = router.call(request);
             let leaving = *announced.borrow() > Phase::Serving;
             async move {
@@ -89,12 +92,21 @@ impl Http {
                 .max_buf_size(BUFFER)
                 .serve_connection(TokioIo::new(io), service)
         );
+        let silent = async {
+            if timeout(limits.first_head, asked.notified()).await.is_ok() {
+                pending().await
+            }
+        };
         let served = async {
             tokio::select! {
                 served = connection.as_mut() => served,
                 () = ending(&mut phase) => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
+                }
+                () = silent => {
+                    debug!("No request came");
+                    Ok(())
                 }
             }
         };

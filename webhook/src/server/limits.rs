@@ -10,7 +10,10 @@ use std::time::Duration;
 pub struct Limits {
     /// For a TLS handshake, the client's silence before it included.
     pub handshake: Duration,
-    /// For the head of a request, the idle time before it included. It is longer than the 90 s for
+    /// For the head of a connection's first request, once it is up: who is silent from the start
+    /// takes a place from the API server, which connects when it has a request.
+    pub first_head: Duration,
+    /// For the head of a later request, the idle time before it included. It is longer than the 90 s for
     /// which Go, and so the API server, keeps an idle connection: closed by the server, one could
     /// be closed under a request, which Go does not send again because it is a POST.
     pub head: Duration,
@@ -45,6 +48,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(5),
+            first_head: Duration::from_secs(5),
             head: Duration::from_secs(100),
             plain_head: Duration::from_secs(10),
             body: Duration::from_secs(4),

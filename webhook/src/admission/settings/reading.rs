@@ -6,10 +6,11 @@ use drainer::config::{parse_idle_exit, parse_listeners, parse_port};
 use drainer::{Timing, duration};
 
 use super::{NativeSidecar, Setting, Settings, Share, Source};
+use crate::admission::amounts;
 use crate::admission::annotations::{self, PREFIX};
 use crate::admission::codes::{Code, Notice};
 use crate::admission::defaults::Defaults;
-use crate::admission::quantity::Quantity;
+use crate::admission::quantity::{InvalidQuantity, Quantity};
 use crate::admission::view::PodView;
 
 /// What was read from a pod's annotations.
@@ -28,9 +29,6 @@ struct Given<'p> {
     annotations: Vec<(&'p str, &'p str)>,
     bad_values: Vec<Notice>,
 }
-
-/// In bytes: 24Mi, which the container runtime itself needs to start a hook.
-const LEAST_MEMORY: u64 = 24 << 20;
 
 /// In bytes. No value is nearly so long, and a message that repeats a longer one says nothing.
 const LONGEST_VALUE: usize = 1024;
@@ -133,12 +131,10 @@ impl Given<'_> {
     }
 
     /// Refuses a request above the limit.
-    fn fit_share(&mut self, resource: &str, share: &mut Share, standard: &Share) {
+    fn fit_share(&mut self, resource: &'static str, share: &mut Share, standard: &Share) {
         let (request, limit) = (&share.request.value, &share.limit.value);
-        if request > limit {
-            self.refuse(format!(
-                "{resource}-request {request} is more than {resource}-limit {limit}: lower the one or raise the other"
-            ));
+        if let Err(misfit) = amounts::fit(resource, request, limit) {
+            self.refuse(misfit.to_string());
             *share = standard.clone();
         }
     }
@@ -186,18 +182,14 @@ fn count(text: &str) -> Result<u64, String> {
 }
 
 fn amount(text: &str) -> Result<Quantity, String> {
-    match text.parse::<Quantity>() {
-        Ok(amount) if amount.is_positive() => Ok(amount),
-        Ok(amount) => Err(format!("invalid quantity `{amount}`: more than 0")),
-        Err(error) => Err(error.to_string()),
-    }
+    amounts::positive(quantity(text)?).map_err(|error| error.to_string())
 }
 
 fn memory_limit(text: &str) -> Result<Quantity, String> {
-    match amount(text)? {
-        limit if limit.is_at_least(LEAST_MEMORY) => Ok(limit),
-        limit => Err(format!(
-            "invalid limit `{limit}`: at least 24Mi, which the container runtime itself needs"
-        )),
-    }
+    amounts::memory_limit(quantity(text)?).map_err(|error| error.to_string())
+}
+
+fn quantity(text: &str) -> Result<Quantity, String> {
+    let parsed: Result<_, InvalidQuantity> = text.parse();
+    parsed.map_err(|error| error.to_string())
 }
