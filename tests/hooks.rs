@@ -200,7 +200,7 @@ async fn garbage_and_slow_heads_get_no_hook_and_hurt_none() -> Result<()> {
             "{shown}: {answer}"
         );
     }
-    // A drop at a time, and silence: both are shown out after five seconds.
+    // A drop at a time, and silence: both are shown out after two seconds.
     let mut silent = TcpStream::connect(address).await?;
     let mut slow = TcpStream::connect(address).await?;
     let began = Instant::now();
@@ -219,7 +219,7 @@ async fn garbage_and_slow_heads_get_no_hook_and_hurt_none() -> Result<()> {
         () = dripping => {}
         read = timeout(10 * SECOND, slow_answer.read_to_end(&mut nothing)) => drop(read?),
     }
-    assert_due(began.elapsed(), 5 * SECOND);
+    assert_due(began.elapsed(), 2 * SECOND);
     assert_eq!(answer(&mut silent).await?, "");
     until("nobody is left but the hooks", SECOND, || async {
         Ok(open_files(&drainer)? <= before + 3)
