@@ -28,9 +28,6 @@ pub enum MinVersion {
     Tls13,
 }
 
-/// The first byte of a TLS connection: a handshake record.
-const HANDSHAKE: u8 = 22;
-
 /// What Go's servers say too, so that it is found by who looks for it.
 const PLAIN_HTTP: &str = "HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n\
     Client sent an HTTP request to an HTTPS server.\n";
@@ -64,9 +61,9 @@ pub(super) async fn handshake(
     limit: Duration,
 ) -> io::Result<TlsStream<TcpStream>> {
     timeout(limit, async {
+        // TLS starts with a handshake record, which is a 22, and HTTP with the name of a method.
         let mut first = [0];
         if stream.peek(&mut first).await? == 1 && first[0].is_ascii_alphabetic() {
-            debug_assert_ne!(first[0], HANDSHAKE);
             refuse_plain_http(&mut stream).await?;
             return Err(io::Error::other("plain HTTP on the TLS port"));
         }
