@@ -20,7 +20,7 @@ demo: envoy ## From a pod's manifest to a drained Envoy, before your eyes
 
 .PHONY: test
 test: envoy ## Run every test, on the oldest and the newest Envoy
-	cargo test --locked --workspace
+	cargo test --locked --workspace --no-fail-fast
 
 .PHONY: check
 check: fmt clippy doc deny alone ## Format, lints, documentation, licences, each crate by itself

@@ -410,7 +410,7 @@ async fn during_the_drain_delay_envoy_is_a_healthy_endpoint() -> Result<()> {
             sleep(Duration::from_millis(100)).await;
         }
         drainer.reaches(Phase::Draining).await?;
-        until("readiness has failed", SECOND, || async {
+        until("readiness has failed", LATE, || async {
             Ok(envoy.admin().state().await? == "DRAINING")
         })
         .await?;

@@ -221,7 +221,7 @@ async fn garbage_and_slow_heads_get_no_hook_and_hurt_none() -> Result<()> {
     }
     assert_due(began.elapsed(), 2 * SECOND);
     assert_eq!(answer(&mut silent).await?, "");
-    until("nobody is left but the hooks", SECOND, || async {
+    until("nobody is left but the hooks", LATE, || async {
         Ok(open_files(&drainer)? <= before + 3)
     })
     .await?;

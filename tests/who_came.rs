@@ -211,7 +211,7 @@ async fn envoys_hook_alone_fails_its_health_without_delay_and_returns_and_undoes
         "an Envoy about to end is not to look healthy"
     );
     scene.is("LIVE", 10 * SECOND + LATE).await?;
-    until("no marker", SECOND, || async { Ok(!drainer.has_marked()) }).await
+    until("no marker", LATE, || async { Ok(!drainer.has_marked()) }).await
 }
 
 #[tokio::test]
@@ -450,7 +450,7 @@ async fn dies_and_is_restarted(moment: Moment, death: Death) -> Result<()> {
 async fn is_healthy_again(scene: Scene, mut drainer: Drainer) -> Result<()> {
     drainer.start_again().await?;
     scene.is("LIVE", 2 * SECOND + LATE).await?;
-    until("no marker", SECOND, || async { Ok(!drainer.has_marked()) }).await?;
+    until("no marker", LATE, || async { Ok(!drainer.has_marked()) }).await?;
     // And it drains as ever.
     let end = drainer.pod_ends()?;
     end.returned().await?;
@@ -477,7 +477,7 @@ async fn the_marker_stays_until_envoy_has_heard() -> Result<()> {
     scene.envoy.signal(Signal::CONT);
     // One question may still be waiting for an answer that is lost: five seconds, and one more.
     scene.is("LIVE", 6 * SECOND + LATE).await?;
-    until("no marker", SECOND, || async { Ok(!drainer.has_marked()) }).await
+    until("no marker", LATE, || async { Ok(!drainer.has_marked()) }).await
 }
 
 #[tokio::test]
