@@ -57,6 +57,7 @@ async fn demonstrate() -> Result<bool> {
     );
     screen.note(&shop.traffic());
     let with = shop.end(typed(&after)?, None, &screen).await?;
+    screen.note(&format!("   Its last words: {}", with.last_words));
 
     screen.heading("3  The pod as it was, in the same traffic:");
     let without = shop

@@ -1,5 +1,6 @@
 //! The two ends side by side, and what was promised of them.
 
+use drainer::Durations;
 use tests::load::FailureKind;
 
 use crate::screen::{QUIET, STRONG, Screen, thousands};
@@ -98,5 +99,10 @@ impl Outcome {
         row("the pod's end took", &|ending| {
             format!("{:.1} s", ending.took.as_secs_f64())
         });
+        screen.note(&format!(
+            "\n   A drain lasts {:?} at the least (min-drain-duration): clients that learn late of the end are
+   still served. Then it goes on only while something is in flight; idle connections do not count.",
+            Durations::default().min_drain_duration,
+        ));
     }
 }

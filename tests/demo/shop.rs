@@ -74,6 +74,8 @@ pub(crate) struct Ending {
     pub(crate) took: Duration,
     /// Connections that clients held to Envoy when it got SIGTERM.
     pub(crate) left: usize,
+    /// The drainer's termination message; empty where there was none.
+    pub(crate) last_words: String,
 }
 
 /// The clients, with their requests a second.
@@ -197,6 +199,7 @@ impl Shop {
             report: clients.stop().await,
             took: end.took,
             left,
+            last_words: pod.termination_message(DRAINER).unwrap_or_default(),
         })
     }
 

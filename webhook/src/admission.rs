@@ -6,7 +6,7 @@
 //!       └ mutate ─► eligibility ──► Verdict::Skip: allowed, a warning with its code, annotation `status`
 //!                ├► Settings      the annotations over the Defaults; every bad value at once
 //!                ├► DrainPlan     Envoy's container, its admin, timings, grace, the drainer's container
-//!                └► edit          DrainPlan ─► json_patch::Patch
+//!                └► edit          DrainPlan ─► Patch
 //!                     └ answer ─► AdmissionReview bytes: the same uid, the patch in base64
 //! ```
 //!
@@ -25,6 +25,7 @@ mod edit;
 mod eligibility;
 mod envoy;
 mod mutate;
+mod patch;
 mod plan;
 mod probes;
 mod quantity;
@@ -44,6 +45,7 @@ pub use container::NAME as CONTAINER_NAME;
 pub use defaults::{Defaults, OnInvalid};
 pub use envoy::{Envoy, FoundBy, List, Place};
 pub use mutate::{Facts, Verdict, mutate};
+pub use patch::Patch;
 pub use plan::{DrainPlan, Grace, Sidecar};
 pub use quantity::{InvalidQuantity, Quantity};
 pub use review::NotAReview;

@@ -96,7 +96,7 @@ impl<'a> Review<'a> {
             // A skip's annotation `status` is the cluster's to write: in a manifest it would outlive
             // its reason.
             if let Ok(Verdict::Inject { patch, .. }) = &case.verdict {
-                operations.extend(manifest::rebased(patch.clone(), &case.path));
+                operations.extend(manifest::rebased(patch.operations(), &case.path));
             }
         }
         match &operations[..] {

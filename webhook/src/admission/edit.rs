@@ -1,37 +1,39 @@
 //! The change of a pod's manifest, as explicit operations.
 //!
-//! `add` alone: it replaces a member that is there. A missing parent, and a `null` one, is made
-//! first, since a patch that does not apply would have the pod refused.
+//! A missing parent, and a `null` one, is made first, since a patch that does not apply would have the
+//! pod refused.
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation};
+use std::collections::BTreeMap;
+
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::annotations::{INJECTED, STATUS};
 use super::codes::Code;
 use super::envoy::{List, Place};
+use super::patch::{Additions, Patch};
 use super::plan::{DrainPlan, Sidecar};
 use super::status;
 use super::view::PodView;
 
-struct Edits(Vec<PatchOperation>);
+/// A parent without members, and one without elements.
+const MAP: BTreeMap<(), ()> = BTreeMap::new();
+const LIST: [(); 0] = [];
 
 /// The operations that give a pod its drainer.
 pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> Patch {
     let spec = &pod.spec;
-    let mut edits = Edits::new();
+    let mut edits = Additions::new();
     edits.annotate(pod, status::injected(plan));
     let labels = pod
         .metadata
         .as_ref()
         .and_then(|metadata| metadata.labels.as_ref());
-    edits.parent(["metadata", "labels"], labels.is_some(), json!({}));
+    edits.parent(["metadata", "labels"], labels.is_some(), MAP);
     edits.add(["metadata", "labels", INJECTED], "true");
     if spec.termination_grace_period_seconds != Some(plan.grace.to) {
         edits.add(["spec", "terminationGracePeriodSeconds"], plan.grace.to);
     }
-    edits.parent(["spec", "volumes"], spec.volumes.is_some(), json!([]));
+    edits.parent(["spec", "volumes"], spec.volumes.is_some(), LIST);
     edits.add(["spec", "volumes", "-"], &plan.volume);
     // Before the drainer's container, which may move Envoy's.
     let Place { list, index } = plan.envoy.place;
@@ -39,11 +41,7 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> Patch {
     let lifecycle = pod
         .container(plan.envoy.place)
         .and_then(|envoy| envoy.lifecycle.as_ref());
-    edits.parent(
-        ["spec", key, index, "lifecycle"],
-        lifecycle.is_some(),
-        json!({}),
-    );
+    edits.parent(["spec", key, index, "lifecycle"], lifecycle.is_some(), MAP);
     edits.add(["spec", key, index, "lifecycle", "preStop"], &plan.hook);
     match (plan.sidecar, list) {
         // Kubernetes ends native sidecars in reverse order: Envoy first.
@@ -52,61 +50,45 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> Patch {
             edits.parent(
                 ["spec", "initContainers"],
                 spec.init_containers.is_some(),
-                json!([]),
+                LIST,
             );
             edits.add(["spec", "initContainers", "-"], &plan.container);
         }
         (Sidecar::Plain, _) => {
-            edits.parent(["spec", "containers"], spec.containers.is_some(), json!([]));
+            edits.parent(["spec", "containers"], spec.containers.is_some(), LIST);
             edits.add(["spec", "containers", "-"], &plan.container);
         }
     }
-    Patch(edits.0)
+    edits.into_patch()
 }
 
 /// The operations that tell in a pod why it was skipped.
 pub(super) fn skip(code: Code, pod: &PodView<'_>) -> Patch {
-    let mut edits = Edits::new();
+    let mut edits = Additions::new();
     let status = status::skipped(code);
     if code.leaves_status() && pod.annotation(STATUS) != Some(&status) {
         edits.annotate(pod, status);
     }
-    Patch(edits.0)
+    edits.into_patch()
 }
 
-// === impl Edits ===
+// === impl Additions ===
 
-impl Edits {
-    fn new() -> Self {
-        Self(Vec::new())
-    }
-
+impl Additions {
     fn annotate(&mut self, pod: &PodView<'_>, status: String) {
-        self.parent(["metadata"], pod.metadata.is_some(), json!({}));
+        self.parent(["metadata"], pod.metadata.is_some(), MAP);
         let annotations = pod
             .metadata
             .as_ref()
             .and_then(|metadata| metadata.annotations.as_ref());
-        self.parent(
-            ["metadata", "annotations"],
-            annotations.is_some(),
-            json!({}),
-        );
+        self.parent(["metadata", "annotations"], annotations.is_some(), MAP);
         self.add(["metadata", "annotations", STATUS], status);
     }
 
     /// Makes what other operations go below, unless it is there.
-    fn parent<const N: usize>(&mut self, path: [&str; N], is_there: bool, empty: Value) {
+    fn parent<const N: usize>(&mut self, path: [&str; N], is_there: bool, empty: impl Serialize) {
         if !is_there {
             self.add(path, empty);
         }
-    }
-
-    fn add<const N: usize>(&mut self, path: [&str; N], value: impl Serialize) {
-        self.0.push(PatchOperation::Add(AddOperation {
-            path: PointerBuf::from_tokens(path),
-            value: serde_json::to_value(value)
-                .expect("Kubernetes' types have string keys and finite numbers"),
-        }));
     }
 }

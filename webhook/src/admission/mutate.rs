@@ -1,11 +1,11 @@
 //! What becomes of a pod: the whole story on one page.
 
 use drainer::Token;
-use json_patch::Patch;
 
 use super::annotations::INJECT;
 use super::codes::{Code, Effect, Notice};
 use super::defaults::{Defaults, OnInvalid};
+use super::patch::Patch;
 use super::plan::DrainPlan;
 use super::settings::Reading;
 use super::view::PodView;
