@@ -143,7 +143,7 @@ fn the_named_container_gets_the_hook() {
     );
 }
 
-const BAD: [(&str, &str, &str); 30] = [
+const BAD: [(&str, &str, &str); 33] = [
     (
         "envoy-container",
         "",
@@ -209,6 +209,21 @@ const BAD: [(&str, &str, &str); 30] = [
         "ignore-listeners",
         "0",
         "invalid port `0`: a number from 1 to 65535",
+    ),
+    (
+        "ignore-listeners",
+        "8080;9090",
+        "invalid listener `8080;9090`: separate names and ports by commas: 8080,9090",
+    ),
+    (
+        "ignore-listeners",
+        "web, probes metrics",
+        "invalid listener `probes metrics`: separate names and ports by commas: probes,metrics",
+    ),
+    (
+        "min-drain-duration",
+        "25h",
+        "invalid duration `25h`: 24h at most",
     ),
     (
         "native-sidecar",
@@ -366,6 +381,61 @@ fn all_mistakes_are_told_at_once() {
 }
 
 #[test]
+fn what_a_default_in_the_place_of_a_bad_value_brings_is_not_told() {
+    let table: [(&[(&str, &str)], &[&str]); 5] = [
+        (
+            &[("drain-timeout", "1m0x"), ("min-drain-duration", "5m")],
+            &[
+                "`envoy-drainer.dev/drain-timeout`: invalid duration `1m0x`: write it like 90s, 1m30s or 400ms",
+            ],
+        ),
+        (
+            &[("drain-timeout", "26h"), ("min-drain-duration", "27h")],
+            &[
+                "`envoy-drainer.dev/min-drain-duration`: invalid duration `27h`: 24h at most",
+                "`envoy-drainer.dev/drain-timeout`: invalid duration `26h`: 24h at most",
+            ],
+        ),
+        (
+            &[("cpu-limit", "lots"), ("cpu-request", "1")],
+            &[
+                "`envoy-drainer.dev/cpu-limit`: invalid quantity `lots`: write it like 100m, 0.5, 64Mi or 1G",
+            ],
+        ),
+        (
+            &[("memory-limit", "16Mi"), ("memory-request", "128Mi")],
+            &[
+                "`envoy-drainer.dev/memory-limit`: invalid limit `16Mi`: at least 24Mi, which the container runtime itself needs",
+            ],
+        ),
+        (
+            &[("admin-address", "localhost:1"), ("port", "9901")],
+            &[
+                "`envoy-drainer.dev/admin-address`: invalid admin address `localhost:1`: write it like 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name",
+            ],
+        ),
+    ];
+    for (annotations, want) in table {
+        let told = admit(annotations).message;
+        let want: Vec<_> = want
+            .iter()
+            .map(|detail| format!("DRN020: {detail}"))
+            .collect();
+        assert_eq!(told.lines().collect::<Vec<_>>(), want, "{annotations:?}");
+    }
+    // Where the default really is used, it is compared with.
+    let told = Review::of(&pod(&[
+        ("drain-timeout", "1m0x"),
+        ("min-drain-duration", "5m"),
+    ]))
+    .told(&warning_defaults());
+    assert_eq!(
+        told.warnings[1],
+        "DRN052: drain-timeout 1m0s is less than min-drain-duration 5m0s: raise the one or lower the other"
+    );
+}
+
+#[test]
 fn a_declared_port_is_told_where_no_envoy_is_settled() {
     let declared = |annotations: &[(&str, &str)], other: &str| {
         let mut pod = pod(annotations);
@@ -480,10 +550,10 @@ fn a_key_of_a_later_version_is_told_as_such() {
 
 #[test]
 fn only_true_asks() {
-    let asked = |value: &str| {
+    let told = |value: &str| {
         let mut pod = pod(&[]);
         pod["metadata"]["annotations"]["envoy-drainer.dev/inject"] = json!(value);
-        Review::of(&pod).told(&defaults()).outcome
+        Review::of(&pod).told(&defaults())
     };
     let table = [
         ("true", Outcome::Injected),
@@ -495,8 +565,12 @@ fn only_true_asks() {
         ("", Outcome::Denied),
     ];
     for (value, outcome) in table {
-        assert_eq!(asked(value), outcome, "{value}");
+        assert_eq!(told(value).outcome, outcome, "{value}");
     }
+    assert_eq!(
+        told("yes").message,
+        "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" asks for a drainer, \"false\" does not"
+    );
 }
 
 #[test]

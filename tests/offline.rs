@@ -18,28 +18,48 @@ fn inject(stream: impl AsRef<[u8]>) -> Injected {
     inject::inject(stream.as_ref(), &defaults())
 }
 
-fn shop() -> Input {
+fn input(name: &str) -> Input {
     Input {
-        name: "shop.yaml".to_owned(),
-        bytes: golden::read("offline/shop.yaml").into_bytes(),
+        name: name.to_owned(),
+        bytes: golden::read(&format!("offline/{name}")).into_bytes(),
     }
+}
+
+fn shop() -> Input {
+    input("shop.yaml")
+}
+
+/// The remarks as stderr shows them.
+fn remarks(input: &Input) -> String {
+    let remarks = inject(&input.bytes).remarks;
+    let lines = remarks
+        .iter()
+        .map(|remark| format!("{}\n", remark.shown(&input.name, false)));
+    lines.collect()
 }
 
 #[test]
 fn a_diff_shows_the_changes_alone() {
+    golden::check("offline/shop.remarks", &remarks(&shop()));
     let Input { name, bytes } = shop();
     let injected = inject(&bytes);
-    let remarks: String = injected
-        .remarks
-        .iter()
-        .map(|remark| format!("{}\n", remark.shown(&name, false)))
-        .collect();
-    golden::check("offline/shop.remarks", &remarks);
     let diff = manifest::unified(&name, &bytes, &injected.bytes, false);
     golden::check("offline/shop.diff", &diff);
     let styled = manifest::unified(&name, &bytes, &injected.bytes, true);
     assert_eq!(without_styles(&styled), diff);
     assert!(styled.contains("\u{1b}[32m+"), "{styled}");
+}
+
+#[test]
+fn what_looks_like_ours_and_counts_for_no_pod_is_told() {
+    let astray = input("astray.yaml");
+    golden::check("offline/astray.remarks", &remarks(&astray));
+    let injected = inject(&astray.bytes);
+    assert_eq!(injected.bytes, astray.bytes);
+    assert_eq!((injected.asked, injected.injected), (1, 0));
+    let explained = Explanations::of(&[astray], &defaults());
+    assert!(explained.are_fine());
+    golden::check("offline/astray.explained.txt", &explained.to_text(false));
 }
 
 #[test]

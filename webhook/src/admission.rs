@@ -47,6 +47,7 @@ pub use mutate::{Facts, Verdict, mutate};
 pub use plan::{DrainPlan, Grace, Sidecar};
 pub use quantity::{InvalidQuantity, Quantity};
 pub use review::NotAReview;
+pub(crate) use settings::misread;
 pub use settings::{ExistingHook, NativeSidecar, Setting, Settings, Share, Source};
 pub use token::token;
 pub use view::PodView;

@@ -1,8 +1,8 @@
-//! Manifests: streams of YAML and JSON documents, the pod templates in them, and changes that keep
+//! Manifests: streams of YAML and JSON documents, the objects and pod templates in them, and changes that keep
 //! every byte that they do not concern.
 //!
 //! ```text
-//! bytes ─► documents ─► Manifest::read ─► templates ─► operations ─► Manifest::patched ─► text
+//! bytes ─► documents ─► Manifest::read ─► objects ─► operations ─► Manifest::patched ─► text
 //! ```
 //!
 //! A change is written into the text where it belongs, never by rendering the document again: its
@@ -17,20 +17,20 @@
 
 mod diff;
 mod edit;
+mod object;
 mod reader;
 mod scalar;
 mod source;
 mod stream;
-mod template;
 mod text;
 mod tree;
 mod write;
 
 pub use diff::unified;
 pub use edit::CannotEdit;
+pub use object::{Object, Template, objects};
 pub use reader::Unreadable;
 pub use stream::{Document, documents, is_json, starts_with_separator};
-pub use template::{Template, templates};
 
 use json_patch::jsonptr::Pointer;
 use json_patch::{CopyOperation, MoveOperation, Patch, PatchOperation};

@@ -1,18 +1,22 @@
 //! Pods in manifests, before the same judge as those in a cluster.
 
+mod astray;
 mod remark;
 mod token;
+mod unquoted;
 
 pub use remark::{Remark, RemarkKind};
 
 use std::fmt;
 
+use json_patch::Patch;
 use json_patch::jsonptr::{Pointer, PointerBuf};
 use serde_json::Value;
 
-use crate::admission::annotations::{INJECT, PREFIX};
-use crate::admission::{Defaults, Facts, PodView, Verdict, mutate};
+use crate::admission::annotations::INJECT;
+use crate::admission::{Code, Defaults, Facts, Notice, PodView, Verdict, mutate};
 use crate::manifest::{self, CannotEdit, Document, Manifest, Template, Unreadable};
+use astray::{Stray, astray};
 
 /// A stream of documents.
 #[derive(Debug)]
@@ -26,12 +30,12 @@ pub struct Input {
 /// A document and what becomes of its pods.
 #[derive(Debug)]
 pub struct Review<'a> {
-    /// Its pods and pod templates, in the order of the text.
+    /// Its pods and pod templates, and what else seems to ask for a drainer, in the order of the text.
     pub cases: Vec<Case>,
     manifest: Manifest<'a>,
 }
 
-/// A pod, or a pod template, and what becomes of it.
+/// A pod, a pod template, or another object that seems to ask for a drainer, and what becomes of it.
 #[derive(Debug)]
 pub struct Case {
     /// Whose pods these are.
@@ -39,8 +43,19 @@ pub struct Case {
     /// The line of the stream where it asks for a drainer, or else where it starts.
     pub line: usize,
     /// What becomes of it.
-    pub verdict: Result<Verdict, NotAPod>,
+    pub verdict: Verdict,
+    /// What else is in the object that looks as if it were ours.
+    pub hints: Vec<Hint>,
     path: PointerBuf,
+}
+
+/// Something that looks like an annotation of ours and counts for no pod.
+#[derive(Debug)]
+pub struct Hint {
+    /// The line of the stream where it stands.
+    pub line: usize,
+    /// What is to be said of it.
+    pub notice: Notice,
 }
 
 /// An object as people name it: `Deployment shop/front`.
@@ -54,22 +69,6 @@ pub struct Object {
     pub name: String,
 }
 
-/// Why something that asks for a drainer is not a pod, for the API server either.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotAPod {
-    /// Annotations are texts, and `true` without quotes is none.
-    #[error("the annotation `{key}` is not a text: write \"{value}\", with the quotes")]
-    Annotation {
-        /// Its key.
-        key: String,
-        /// Its value, as JSON.
-        value: String,
-    },
-    /// A field is not of its type.
-    #[error("not a pod: {0}")]
-    Field(String),
-}
-
 // === impl Review ===
 
 impl<'a> Review<'a> {
@@ -79,9 +78,9 @@ impl<'a> Review<'a> {
     /// If it cannot be read.
     pub fn of(document: &Document<'a>, defaults: &Defaults) -> Result<Self, Unreadable> {
         let manifest = Manifest::read(document)?;
-        let cases = manifest::templates(manifest.value())
+        let cases = manifest::objects(manifest.value())
             .into_iter()
-            .map(|template| Case::decide(template, &manifest, defaults))
+            .filter_map(|object| Case::decide(&object, &manifest, defaults))
             .collect();
         Ok(Self { cases, manifest })
     }
@@ -95,7 +94,7 @@ impl<'a> Review<'a> {
         for case in &self.cases {
             // A skip's annotation `status` is the cluster's to write: in a manifest it would outlive
             // its reason.
-            if let Ok(Verdict::Inject { patch, .. }) = &case.verdict {
+            if let Verdict::Inject { patch, .. } = &case.verdict {
                 operations.extend(manifest::rebased(patch.clone(), &case.path));
             }
         }
@@ -109,83 +108,119 @@ impl<'a> Review<'a> {
 // === impl Case ===
 
 impl Case {
-    fn decide(template: Template<'_>, manifest: &Manifest<'_>, defaults: &Defaults) -> Self {
-        let Template {
+    /// `None` for an object that has no pods and nothing that looks like ours.
+    fn decide(
+        written: &manifest::Object<'_>,
+        manifest: &Manifest<'_>,
+        defaults: &Defaults,
+    ) -> Option<Self> {
+        let mut strays = astray(written);
+        let manifest::Object {
             kind,
             namespace,
             name,
-            in_job,
-            path,
-            pod,
-        } = template;
+            ..
+        } = *written;
         let object = Object {
             kind: kind.to_owned(),
             namespace: namespace.map(ToOwned::to_owned),
             name: name.to_owned(),
         };
-        let asks = Pointer::from_static("/metadata/annotations").with_trailing_token(INJECT);
-        let (line, verdict) = if asks.resolve(pod).is_ok_and(|asks| !asks.is_null()) {
-            let facts = Facts {
-                namespace,
-                in_job,
-                token: token::token(&object, pod),
-            };
-            let line = manifest.line(&path.concat(&asks));
-            (line, decide(pod, &facts, defaults))
-        } else {
-            (manifest.line(&path), Ok(Verdict::NotAsked))
+        let (place, verdict) = match &written.template {
+            Some(template) => judged(template, &object, defaults),
+            None => {
+                let place = strays.first()?.path.clone();
+                (place, of_unknown_kind(&mut strays))
+            }
         };
-        Self {
+        let template = written.template.as_ref();
+        let hints = strays.into_iter().map(|Stray { path, notice }| Hint {
+            line: manifest.line(&written.path.concat(&path)),
+            notice,
+        });
+        Some(Self {
             object,
-            line,
+            line: manifest.line(&written.path.concat(&place)),
             verdict,
-            path,
-        }
+            hints: hints.collect(),
+            path: template.map_or_else(PointerBuf::new, |template| {
+                written.path.concat(template.path)
+            }),
+        })
     }
 
     /// True if the pod gets a drainer.
     #[must_use]
     pub fn is_injected(&self) -> bool {
-        matches!(&self.verdict, Ok(Verdict::Inject { .. }))
+        matches!(self.verdict, Verdict::Inject { .. })
     }
 
     /// True if the pod asks for what it cannot have, so that its document stays as it is.
     #[must_use]
     pub fn is_refused(&self) -> bool {
-        matches!(&self.verdict, Err(_) | Ok(Verdict::Deny { .. }))
+        matches!(self.verdict, Verdict::Deny { .. })
     }
 }
 
-fn decide(pod: &Value, facts: &Facts<'_>, defaults: &Defaults) -> Result<Verdict, NotAPod> {
-    let json = pod.to_string();
-    let view = PodView::decode(&json).map_err(|error| NotAPod::of(pod, &error))?;
-    Ok(mutate(&view, facts, defaults))
+/// What becomes of a pod, and the place in its object where it asks, or else where it starts.
+fn judged(template: &Template<'_>, object: &Object, defaults: &Defaults) -> (PointerBuf, Verdict) {
+    let Template { in_job, path, pod } = *template;
+    let asks = Pointer::from_static("/metadata/annotations").with_trailing_token(INJECT);
+    if asks.resolve(pod).is_ok_and(|asks| !asks.is_null()) {
+        let facts = Facts {
+            namespace: object.namespace.as_deref(),
+            in_job,
+            token: token::token(object, pod),
+        };
+        (path.concat(&asks), decide(pod, &facts, defaults))
+    } else {
+        (path.to_buf(), Verdict::NotAsked)
+    }
 }
 
-// === impl NotAPod ===
+/// What becomes of the pods of an object of a kind that is not known.
+fn of_unknown_kind(strays: &mut Vec<Stray>) -> Verdict {
+    let is_asking = |stray: &Stray| stray.notice.code == Code::UnknownKind;
+    match strays.iter().position(is_asking) {
+        Some(asking) => Verdict::Skip {
+            reason: strays.remove(asking).notice,
+            patch: Patch(Vec::new()),
+            warnings: Vec::new(),
+        },
+        None => Verdict::NotAsked,
+    }
+}
 
-impl NotAPod {
-    fn of(pod: &Value, error: &serde_json::Error) -> Self {
-        let annotations = pod
-            .pointer("/metadata/annotations")
-            .and_then(Value::as_object);
-        let no_text = annotations
-            .into_iter()
-            .flatten()
-            .find(|(key, value)| key.starts_with(PREFIX) && !value.is_string() && !value.is_null());
-        match no_text {
-            Some((key, value)) => Self::Annotation {
-                key: key.clone(),
-                value: value.to_string(),
-            },
-            None => {
-                let message = error.to_string();
-                // The position is one in JSON that nobody has seen.
-                let message = message.split(" at line ").next().unwrap_or_default();
-                Self::Field(message.to_owned())
+fn decide(pod: &Value, facts: &Facts<'_>, defaults: &Defaults) -> Verdict {
+    let (pod, unquoted) = unquoted::quoted(pod, facts.in_job);
+    let json = pod.to_string();
+    let verdict = match PodView::decode(&json) {
+        Ok(pod) => mutate(&pod, facts, defaults),
+        Err(error) => {
+            let message = error.to_string();
+            // The position is one in JSON that nobody has seen.
+            let message = message.split(" at line ").next().unwrap_or_default();
+            Verdict::Deny {
+                reasons: vec![Code::NotAPod.about(message)],
+                warnings: Vec::new(),
             }
         }
+    };
+    if unquoted.is_empty() {
+        return verdict;
     }
+    let (found, warnings) = match verdict {
+        Verdict::Deny { reasons, warnings } => (reasons, warnings),
+        Verdict::Inject { warnings, .. } | Verdict::Skip { warnings, .. } => (Vec::new(), warnings),
+        Verdict::NotAsked => (Vec::new(), Vec::new()),
+    };
+    let mut reasons = unquoted;
+    for reason in found {
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    Verdict::Deny { reasons, warnings }
 }
 
 // === impl Object ===

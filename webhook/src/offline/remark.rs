@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use crate::admission::Notice;
 use crate::manifest::{CannotEdit, Unreadable};
 
-use super::Case;
+use super::{Case, Hint};
 
 /// Something to know about a line of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum RemarkKind {
     Refused,
     /// A pod asks for a drainer and gets none.
     Skipped,
-    /// A pod gets its drainer.
+    /// Whatever becomes of a pod, its author should know something.
     Warning,
 }
 
@@ -54,6 +54,14 @@ impl Remark {
     /// What a notice says of a pod, and what to do about it.
     pub(crate) fn of(case: &Case, kind: RemarkKind, notice: &Notice) -> Self {
         Self::about(case, kind, format_args!("{notice:#}"))
+    }
+
+    /// What is said beside of a case's object.
+    pub(crate) fn hint(case: &Case, hint: &Hint) -> Self {
+        Self {
+            line: hint.line,
+            ..Self::of(case, RemarkKind::Warning, &hint.notice)
+        }
     }
 
     /// True if it makes the command fail.

@@ -86,11 +86,7 @@ fn reasons(sheet: &mut Sheet, reasons: &[Reason], colour: AnsiColor) {
     } in reasons
     {
         sheet.end_line();
-        sheet.row(
-            colour.on_default(),
-            code.as_deref().unwrap_or("invalid"),
-            message,
-        );
+        sheet.row(colour.on_default(), code, message);
         if let Some(remedy) = remedy {
             sheet.row(Style::new(), "", &format!("→ {remedy}"));
         }
