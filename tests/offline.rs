@@ -63,6 +63,37 @@ fn what_looks_like_ours_and_counts_for_no_pod_is_told() {
 }
 
 #[test]
+fn everything_wrong_is_told_at_once_unquoted_values_too() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  annotations:\n    \
+        envoy-drainer.dev/inject: yes\n    envoy-drainer.dev/drain-timeout: 5\n    \
+        envoy-drainer.dev/idle-exit: off\n    envoy-drainer.dev/port: 0\n\
+        spec:\n  containers:\n  - name: envoy\n";
+    let injected = inject(pod);
+    let told: Vec<_> = injected
+        .remarks
+        .iter()
+        .map(|remark| &*remark.text)
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "Pod a: DRN020: `envoy-drainer.dev/inject`: a boolean is not a text: write \"true\", with the quotes",
+            "Pod a: DRN020: `envoy-drainer.dev/drain-timeout`: a number is not a text: write \"5s\", with the quotes",
+            "Pod a: DRN020: `envoy-drainer.dev/idle-exit`: a boolean is not a text: write \"off\", with the quotes",
+            "Pod a: DRN020: `envoy-drainer.dev/port`: invalid port `0`: a number from 1 to 65535",
+            "Pod a: DRN020: drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other",
+        ]
+    );
+    assert_eq!(injected.bytes, pod.as_bytes());
+    let field = inject(pod.replace("name: envoy", "name: [envoy]"));
+    let last = &field.remarks.last().unwrap().text;
+    assert!(
+        last.starts_with("Pod a: DRN026: invalid type: sequence"),
+        "{last}"
+    );
+}
+
+#[test]
 fn explanations_are_for_people_and_programs() {
     let explained = Explanations::of(&[shop()], &defaults());
     assert!(!explained.are_fine());

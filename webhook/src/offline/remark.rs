@@ -14,6 +14,8 @@ use super::{Case, Hint};
 pub struct Remark {
     /// The line.
     pub line: usize,
+    /// The column, where a single character is to blame; from 1.
+    pub column: Option<usize>,
     /// What it means.
     pub kind: RemarkKind,
     /// What it is.
@@ -46,6 +48,7 @@ impl Remark {
     pub(crate) fn about(case: &Case, kind: RemarkKind, text: impl fmt::Display) -> Self {
         Self {
             line: case.line,
+            column: None,
             kind,
             text: format!("{}: {text}", case.object),
         }
@@ -85,6 +88,7 @@ impl From<Unreadable> for Remark {
     fn from(unreadable: Unreadable) -> Self {
         Self {
             line: unreadable.line,
+            column: Some(unreadable.column),
             kind: RemarkKind::Error,
             text: unreadable.why,
         }
@@ -95,6 +99,7 @@ impl From<CannotEdit> for Remark {
     fn from(error: CannotEdit) -> Self {
         Self {
             line: error.line(),
+            column: None,
             kind: RemarkKind::Error,
             text: error.to_string(),
         }
@@ -129,11 +134,21 @@ impl fmt::Display for RemarkKind {
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            remark: Remark { line, kind, text },
+            remark:
+                Remark {
+                    line,
+                    column,
+                    kind,
+                    text,
+                },
             file,
             styled,
         } = self;
         let style = if *styled { kind.style() } else { Style::new() };
-        write!(f, "{file}:{line}: {style}{kind}{style:#}: {text}")
+        write!(f, "{file}:{line}:")?;
+        if let Some(column) = column {
+            write!(f, "{column}:")?;
+        }
+        write!(f, " {style}{kind}{style:#}: {text}")
     }
 }
