@@ -375,9 +375,51 @@ fn all_mistakes_are_told_at_once() {
             "DRN020: `envoy-drainer.dev/port`: invalid port `none`: a number from 1 to 65535",
             "DRN020: `envoy-drainer.dev/drain-timeout`: invalid duration `1x`: write it like 90s, 1m30s or 400ms",
             "DRN020: `envoy-drainer.dev/memory-limit`: invalid limit `1Mi`: at least 24Mi, which the container runtime itself needs",
-            "DRN022: `envoy-container: edge` is not among the pod's containers: `proxy`, `app`; name a container, or an init container with `restartPolicy: Always`",
         ]
     );
+    // What would only have it skipped is told beside.
+    assert_eq!(
+        told.warnings,
+        [
+            "DRN012: `envoy-container: edge` is not among the pod's containers so far: `proxy`, `app`; correct the name, unless a later webhook adds that container: the pod is then looked at again"
+        ]
+    );
+}
+
+#[test]
+fn the_default_port_makes_way_for_the_pods_own() {
+    let mut pod = pod(&[]);
+    pod["spec"]["containers"][1]["ports"] =
+        json!([{"containerPort": 9902}, {"containerPort": 9903}]);
+    for host_network in [false, true] {
+        pod["spec"]["hostNetwork"] = json!(host_network);
+        let told = Review::of(&pod).told(&defaults());
+        assert_eq!(told.outcome, Outcome::Injected);
+        assert_eq!(
+            told.warnings,
+            [
+                "DRN058: the drainer's port 9902 belongs to container `app`, so 9904 is used; annotate `port` if it should be another"
+            ]
+        );
+        let drainer = drainer(&told.pod);
+        let args = drainer["args"].as_array().unwrap();
+        assert!(args.contains(&json!("--port=9904")), "{args:?}");
+        let hook = &told.pod["spec"]["containers"][0]["lifecycle"]["preStop"]["httpGet"];
+        assert_eq!(hook["port"], 9904);
+        let declared = drainer.pointer("/ports/0/hostPort");
+        assert_eq!(declared, host_network.then_some(&json!(9904)));
+    }
+}
+
+#[test]
+fn without_an_envoy_no_port_is_in_the_way() {
+    for annotations in [&[][..], &[("port", "9902")]] {
+        let mut pod = pod(annotations);
+        pod["spec"]["containers"][0]["image"] = json!("nginx");
+        pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9902}]);
+        let told = Review::of(&pod).told(&defaults());
+        assert_eq!(told.outcome, Outcome::Skipped(Code::NoEnvoy));
+    }
 }
 
 #[test]
@@ -439,6 +481,7 @@ fn what_a_default_in_the_place_of_a_bad_value_brings_is_not_told() {
 fn a_declared_port_is_told_where_no_envoy_is_settled() {
     let declared = |annotations: &[(&str, &str)], other: &str| {
         let mut pod = pod(annotations);
+        pod["spec"]["initContainers"] = json!([{"name": "init"}]);
         pod["spec"]["containers"][1]["image"] = json!(other);
         pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9911}]);
         let told = Review::of(&pod).told(&defaults());
@@ -449,7 +492,7 @@ fn a_declared_port_is_told_where_no_envoy_is_settled() {
     let taken = "DRN024: the drainer's port 9911 belongs to container `app`; ";
     let table = [
         (
-            declared(&[("port", "9911"), ("envoy-container", "edge")], "app"),
+            declared(&[("port", "9911"), ("envoy-container", "init")], "app"),
             "DRN022: ",
         ),
         (
@@ -466,8 +509,7 @@ fn a_declared_port_is_told_where_no_envoy_is_settled() {
 
 #[test]
 fn what_cannot_be_had_and_has_no_default_is_skipped_with_on_invalid_warn() {
-    let table: [(&str, &str, Code); 3] = [
-        ("envoy-container", "edge", Code::NoSuchContainer),
+    let table: [(&str, &str, Code); 2] = [
         (
             "admin-address",
             "unix:/tmp/admin.sock",
@@ -591,4 +633,32 @@ fn warnings_are_short_and_not_too_many() {
     assert_eq!(told.warnings.len(), 16);
     assert!(told.warnings.iter().all(|warning| warning.len() <= 256));
     assert_eq!(told.warnings[15], "17 more warnings");
+}
+
+#[test]
+fn an_envoy_that_a_later_webhook_adds_is_waited_for() {
+    let mut pod = pod(&[("envoy-container", "istio-proxy")]);
+    let first = Review::of(&pod).told(&defaults());
+    assert_eq!(
+        (first.allowed, first.outcome),
+        (true, Outcome::Skipped(Code::NoSuchContainer))
+    );
+    assert!(
+        first.warnings[0].starts_with("DRN012: "),
+        "{:?}",
+        first.warnings
+    );
+    // The API server asks again after the other webhook.
+    pod = first.pod;
+    pod["spec"]["initContainers"] =
+        json!([{"name": "istio-proxy", "image": "istio/proxyv2", "restartPolicy": "Always"}]);
+    let second = Review::of(&pod).told(&defaults());
+    assert_eq!(
+        (second.outcome, &second.warnings[..]),
+        (Outcome::Injected, &[][..])
+    );
+    assert_eq!(
+        second.pod["spec"]["initContainers"][0],
+        *drainer(&second.pod)
+    );
 }

@@ -24,6 +24,7 @@ mod defaults;
 mod edit;
 mod eligibility;
 mod envoy;
+mod expansion;
 mod mutate;
 mod plan;
 mod probes;

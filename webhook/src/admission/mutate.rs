@@ -86,6 +86,8 @@ pub fn mutate(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) -> Verd
             let refusals = bad_values.iter().chain(&obstacles).filter(refusal);
             let reasons: Vec<_> = refusals.cloned().collect();
             if !reasons.is_empty() {
+                let skip = |notice: &Notice| notice.code.effect() == Effect::Skip;
+                warnings.extend(obstacles.into_iter().filter(skip));
                 warnings.retain(|warning| !stand_ins.explain(warning));
                 return Verdict::Deny { reasons, warnings };
             }

@@ -3,6 +3,7 @@
 mod end;
 mod explanation;
 mod page;
+mod seconds;
 mod settings;
 mod sheet;
 

@@ -81,7 +81,7 @@ impl StandIns {
     /// True if a notice may be owed to one of them alone, and not to what the pod's author wrote.
     pub(in crate::admission) fn explain(&self, notice: &Notice) -> bool {
         let hangs_on: &[_] = match notice.code {
-            Code::SeveralEnvoys => &["envoy-container"],
+            Code::NoEnvoy | Code::SeveralEnvoys | Code::EnvoyGuessed => &["envoy-container"],
             Code::SocketNotMounted | Code::SocketUserUnknown | Code::AdminNotRead => {
                 &["envoy-container", "admin-address"]
             }

@@ -88,7 +88,7 @@ pub struct Envoy {
     pub container: String,
     /// `containers` or `initContainers`.
     pub list: &'static str,
-    /// `annotation`, `name`, `image` or `only-container`.
+    /// `annotation`, `name`, `image`, `only-container` or `guess`.
     pub found_by: &'static str,
     #[serde(skip)]
     pub(super) place: List,
@@ -216,6 +216,7 @@ impl From<&DrainPlan> for Plan {
                     FoundBy::Name => "name",
                     FoundBy::Image => "image",
                     FoundBy::OnlyContainer => "only-container",
+                    FoundBy::Guess => "guess",
                 },
                 place: envoy.place.list,
                 how: envoy.found,
@@ -224,7 +225,7 @@ impl From<&DrainPlan> for Plan {
                 address: plan.admin.address.to_string(),
                 found_by: match plan.admin.found {
                     AdminFoundBy::Annotation => "annotation",
-                    AdminFoundBy::ContainerPort => "container-port",
+                    AdminFoundBy::ContainerPort(_) => "container-port",
                     AdminFoundBy::ConfigYaml => "config-yaml",
                     AdminFoundBy::Default => "default",
                 },
