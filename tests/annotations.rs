@@ -424,7 +424,8 @@ fn without_an_envoy_no_port_is_in_the_way() {
 
 #[test]
 fn what_a_default_in_the_place_of_a_bad_value_brings_is_not_told() {
-    let table: [(&[(&str, &str)], &[&str]); 5] = [
+    type Annotations = &'static [(&'static str, &'static str)];
+    let table: [(Annotations, &[&str]); 5] = [
         (
             &[("drain-timeout", "1m0x"), ("min-drain-duration", "5m")],
             &[

@@ -106,6 +106,29 @@ fn explanations_are_for_people_and_programs() {
 }
 
 #[test]
+fn a_mere_guess_is_told_as_such_and_the_admins_port_by_its_name() {
+    let pod = asking("v1", "Pod", "").replace(
+        "  - name: envoy\n    image: envoy\n",
+        "  - name: web\n    image: nginx\n    ports: [{name: envoy-admin, containerPort: 9902}]\n",
+    );
+    let input = Input {
+        name: String::new(),
+        bytes: pod.into_bytes(),
+    };
+    let text = Explanations::of(&[input], &defaults()).to_text(false);
+    for told in [
+        "container `web` (a mere guess: it is the only container)",
+        "127.0.0.1:9902 (the container port called `envoy-admin`)",
+        "listening on port 9903",
+        "DRN057",
+        "→ annotate `envoy-container`",
+        "DRN058",
+    ] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+}
+
+#[test]
 fn the_end_of_a_pod_follows_its_timings() {
     let table: &[(&str, &[(&str, f64)])] = &[
         (

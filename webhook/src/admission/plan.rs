@@ -85,14 +85,11 @@ impl DrainPlan {
     ) -> Result<Self, Vec<Notice>> {
         let mut obstacles = Vec::new();
         let named = settings.envoy_container.value.as_deref();
-        let found = envoy::find(pod, named, warnings);
-        if let Err(no_envoy) = &found {
+        let found = match envoy::find(pod, named, warnings) {
             // Nothing else can be in the way of a drain that there is not.
-            if no_envoy.code.effect() == Effect::Skip {
-                return Err(vec![no_envoy.clone()]);
-            }
-        }
-        let found = found.map_err(|obstacle| obstacles.push(obstacle));
+            Err(none) if none.code.effect() == Effect::Skip => return Err(vec![none]),
+            found => found.map_err(|obstacle| obstacles.push(obstacle)),
+        };
         let form = Sidecar::of(settings.native_sidecar.value, facts.in_job, defaults);
         let sidecar = form.map_err(|obstacle| obstacles.push(obstacle));
         obstacles.extend(clash::volume(pod));
