@@ -143,7 +143,7 @@ fn the_named_container_gets_the_hook() {
     );
 }
 
-const BAD: [(&str, &str, &str); 30] = [
+const BAD: [(&str, &str, &str); 33] = [
     (
         "envoy-container",
         "",
@@ -209,6 +209,21 @@ const BAD: [(&str, &str, &str); 30] = [
         "ignore-listeners",
         "0",
         "invalid port `0`: a number from 1 to 65535",
+    ),
+    (
+        "ignore-listeners",
+        "8080;9090",
+        "invalid listener `8080;9090`: separate names and ports by commas: 8080,9090",
+    ),
+    (
+        "ignore-listeners",
+        "web, probes metrics",
+        "invalid listener `probes metrics`: separate names and ports by commas: probes,metrics",
+    ),
+    (
+        "min-drain-duration",
+        "25h",
+        "invalid duration `25h`: 24h at most",
     ),
     (
         "native-sidecar",
@@ -360,8 +375,106 @@ fn all_mistakes_are_told_at_once() {
             "DRN020: `envoy-drainer.dev/port`: invalid port `none`: a number from 1 to 65535",
             "DRN020: `envoy-drainer.dev/drain-timeout`: invalid duration `1x`: write it like 90s, 1m30s or 400ms",
             "DRN020: `envoy-drainer.dev/memory-limit`: invalid limit `1Mi`: at least 24Mi, which the container runtime itself needs",
-            "DRN022: `envoy-container: edge` is not among the pod's containers: `proxy`, `app`; name a container, or an init container with `restartPolicy: Always`",
         ]
+    );
+    // What would only have it skipped is told beside.
+    assert_eq!(
+        told.warnings,
+        [
+            "DRN012: `envoy-container: edge` is not among the pod's containers so far: `proxy`, `app`; correct the name, unless a later webhook adds that container: the pod is then looked at again"
+        ]
+    );
+}
+
+#[test]
+fn the_default_port_makes_way_for_the_pods_own() {
+    let mut pod = pod(&[]);
+    pod["spec"]["containers"][1]["ports"] =
+        json!([{"containerPort": 9902}, {"containerPort": 9903}]);
+    for host_network in [false, true] {
+        pod["spec"]["hostNetwork"] = json!(host_network);
+        let told = Review::of(&pod).told(&defaults());
+        assert_eq!(told.outcome, Outcome::Injected);
+        assert_eq!(
+            told.warnings,
+            [
+                "DRN058: the drainer's port 9902 belongs to container `app`, so 9904 is used; annotate `port` if it should be another"
+            ]
+        );
+        let drainer = drainer(&told.pod);
+        let args = drainer["args"].as_array().unwrap();
+        assert!(args.contains(&json!("--port=9904")), "{args:?}");
+        let hook = &told.pod["spec"]["containers"][0]["lifecycle"]["preStop"]["httpGet"];
+        assert_eq!(hook["port"], 9904);
+        let declared = drainer.pointer("/ports/0/hostPort");
+        assert_eq!(declared, host_network.then_some(&json!(9904)));
+    }
+}
+
+#[test]
+fn without_an_envoy_no_port_is_in_the_way() {
+    for annotations in [&[][..], &[("port", "9902")]] {
+        let mut pod = pod(annotations);
+        pod["spec"]["containers"][0]["image"] = json!("nginx");
+        pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9902}]);
+        let told = Review::of(&pod).told(&defaults());
+        assert_eq!(told.outcome, Outcome::Skipped(Code::NoEnvoy));
+    }
+}
+
+#[test]
+fn what_a_default_in_the_place_of_a_bad_value_brings_is_not_told() {
+    type Annotations = &'static [(&'static str, &'static str)];
+    let table: [(Annotations, &[&str]); 5] = [
+        (
+            &[("drain-timeout", "1m0x"), ("min-drain-duration", "5m")],
+            &[
+                "`envoy-drainer.dev/drain-timeout`: invalid duration `1m0x`: write it like 90s, 1m30s or 400ms",
+            ],
+        ),
+        (
+            &[("drain-timeout", "26h"), ("min-drain-duration", "27h")],
+            &[
+                "`envoy-drainer.dev/min-drain-duration`: invalid duration `27h`: 24h at most",
+                "`envoy-drainer.dev/drain-timeout`: invalid duration `26h`: 24h at most",
+            ],
+        ),
+        (
+            &[("cpu-limit", "lots"), ("cpu-request", "1")],
+            &[
+                "`envoy-drainer.dev/cpu-limit`: invalid quantity `lots`: write it like 100m, 0.5, 64Mi or 1G",
+            ],
+        ),
+        (
+            &[("memory-limit", "16Mi"), ("memory-request", "128Mi")],
+            &[
+                "`envoy-drainer.dev/memory-limit`: invalid limit `16Mi`: at least 24Mi, which the container runtime itself needs",
+            ],
+        ),
+        (
+            &[("admin-address", "localhost:1"), ("port", "9901")],
+            &[
+                "`envoy-drainer.dev/admin-address`: invalid admin address `localhost:1`: write it like 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name",
+            ],
+        ),
+    ];
+    for (annotations, want) in table {
+        let told = admit(annotations).message;
+        let want: Vec<_> = want
+            .iter()
+            .map(|detail| format!("DRN020: {detail}"))
+            .collect();
+        assert_eq!(told.lines().collect::<Vec<_>>(), want, "{annotations:?}");
+    }
+    // Where the default really is used, it is compared with.
+    let told = Review::of(&pod(&[
+        ("drain-timeout", "1m0x"),
+        ("min-drain-duration", "5m"),
+    ]))
+    .told(&warning_defaults());
+    assert_eq!(
+        told.warnings[1],
+        "DRN052: drain-timeout 1m0s is less than min-drain-duration 5m0s: raise the one or lower the other"
     );
 }
 
@@ -369,6 +482,7 @@ fn all_mistakes_are_told_at_once() {
 fn a_declared_port_is_told_where_no_envoy_is_settled() {
     let declared = |annotations: &[(&str, &str)], other: &str| {
         let mut pod = pod(annotations);
+        pod["spec"]["initContainers"] = json!([{"name": "init"}]);
         pod["spec"]["containers"][1]["image"] = json!(other);
         pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9911}]);
         let told = Review::of(&pod).told(&defaults());
@@ -379,7 +493,7 @@ fn a_declared_port_is_told_where_no_envoy_is_settled() {
     let taken = "DRN024: the drainer's port 9911 belongs to container `app`; ";
     let table = [
         (
-            declared(&[("port", "9911"), ("envoy-container", "edge")], "app"),
+            declared(&[("port", "9911"), ("envoy-container", "init")], "app"),
             "DRN022: ",
         ),
         (
@@ -396,8 +510,7 @@ fn a_declared_port_is_told_where_no_envoy_is_settled() {
 
 #[test]
 fn what_cannot_be_had_and_has_no_default_is_skipped_with_on_invalid_warn() {
-    let table: [(&str, &str, Code); 3] = [
-        ("envoy-container", "edge", Code::NoSuchContainer),
+    let table: [(&str, &str, Code); 2] = [
         (
             "admin-address",
             "unix:/tmp/admin.sock",
@@ -480,10 +593,10 @@ fn a_key_of_a_later_version_is_told_as_such() {
 
 #[test]
 fn only_true_asks() {
-    let asked = |value: &str| {
+    let told = |value: &str| {
         let mut pod = pod(&[]);
         pod["metadata"]["annotations"]["envoy-drainer.dev/inject"] = json!(value);
-        Review::of(&pod).told(&defaults()).outcome
+        Review::of(&pod).told(&defaults())
     };
     let table = [
         ("true", Outcome::Injected),
@@ -495,8 +608,12 @@ fn only_true_asks() {
         ("", Outcome::Denied),
     ];
     for (value, outcome) in table {
-        assert_eq!(asked(value), outcome, "{value}");
+        assert_eq!(told(value).outcome, outcome, "{value}");
     }
+    assert_eq!(
+        told("yes").message,
+        "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" asks for a drainer, \"false\" does not"
+    );
 }
 
 #[test]
@@ -517,4 +634,32 @@ fn warnings_are_short_and_not_too_many() {
     assert_eq!(told.warnings.len(), 16);
     assert!(told.warnings.iter().all(|warning| warning.len() <= 256));
     assert_eq!(told.warnings[15], "17 more warnings");
+}
+
+#[test]
+fn an_envoy_that_a_later_webhook_adds_is_waited_for() {
+    let mut pod = pod(&[("envoy-container", "istio-proxy")]);
+    let first = Review::of(&pod).told(&defaults());
+    assert_eq!(
+        (first.allowed, first.outcome),
+        (true, Outcome::Skipped(Code::NoSuchContainer))
+    );
+    assert!(
+        first.warnings[0].starts_with("DRN012: "),
+        "{:?}",
+        first.warnings
+    );
+    // The API server asks again after the other webhook.
+    pod = first.pod;
+    pod["spec"]["initContainers"] =
+        json!([{"name": "istio-proxy", "image": "istio/proxyv2", "restartPolicy": "Always"}]);
+    let second = Review::of(&pod).told(&defaults());
+    assert_eq!(
+        (second.outcome, &second.warnings[..]),
+        (Outcome::Injected, &[][..])
+    );
+    assert_eq!(
+        second.pod["spec"]["initContainers"][0],
+        *drainer(&second.pod)
+    );
 }

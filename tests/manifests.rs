@@ -55,27 +55,50 @@ fn what_is_not_concerned_passes_byte_for_byte() {
 
 #[test]
 fn what_cannot_be_read_is_told_and_passes_too() {
-    let table: &[(&[u8], usize)] = &[
-        (b"a: 1\n---\n{{ .Values.x }}: [\n", 3),
-        (b"a: 1\n---\nb: \xff\n", 3),
-        (b"\xff\xfea\0:\0", 1),
-        (b"a: &a [*a]\n", 1),
-        (b"a: .inf\n", 1),
-        (b"~: 1\n", 1),
-        (b"a: 1\r---\rb: 2\n", 2),
-        (b"Thank you for installing it.\n\n  1. Open it:\n", 3),
+    let table: &[(&[u8], (usize, usize), &str)] = &[
+        (
+            b"a: 1\n---\n{{- if .Values.x }}\na: 1\n{{- end }}\n",
+            (3, 3),
+            "a template, not YAML: render it first, as by `helm template`",
+        ),
+        (b"a: 1\n---\nb: \xc3\xa9 \xff\n", (3, 6), "not UTF-8"),
+        (b"\xff\xfea\0:\0", (1, 1), "not UTF-8"),
+        (
+            b"a: &a [*a]\n",
+            (1, 8),
+            "an alias inside the node that it stands for",
+        ),
+        (
+            b"a: .inf\n",
+            (1, 4),
+            "the number `.inf` has no form in JSON",
+        ),
+        (b"~: 1\n", (1, 1), "a key that is null, a list or a mapping"),
+        (
+            b"a: 1\r---\rb: 2\n",
+            (2, 1),
+            "a second document without a line `---` before it",
+        ),
+        (
+            b"Thank you for installing it.\n\n  1. Open it:\n",
+            (3, 13),
+            "mapping values are not allowed in this context",
+        ),
+        (b"a:\n  b: 1\n c: 2\n", (3, 2), "did not find expected key"),
+        (b"a: 1\n---\nb: *c\n", (3, 4), "found unknown anchor"),
     ];
-    for (stream, line) in table {
+    for (stream, place, why) in table {
         let injected = inject(stream);
         assert_eq!(injected.bytes, *stream);
         let [remark] = &injected.remarks[..] else {
             panic!("{:?}", injected.remarks);
         };
-        assert_eq!(
-            (remark.kind, remark.line),
-            (RemarkKind::Error, *line),
-            "{remark:?}"
-        );
+        assert_eq!(remark.kind, RemarkKind::Error);
+        assert_eq!((remark.line, remark.column), (place.0, Some(place.1)));
+        assert_eq!(remark.text, *why);
+        let shown = remark.shown("a.yaml", false).to_string();
+        let (line, column) = place;
+        assert_eq!(shown, format!("a.yaml:{line}:{column}: error: {why}"));
     }
     let laughs: String = (1..30)
         .map(|n| format!("a{n}: &a{n} [*a{0}, *a{0}, *a{0}]\n", n - 1))

@@ -18,28 +18,79 @@ fn inject(stream: impl AsRef<[u8]>) -> Injected {
     inject::inject(stream.as_ref(), &defaults())
 }
 
-fn shop() -> Input {
+fn input(name: &str) -> Input {
     Input {
-        name: "shop.yaml".to_owned(),
-        bytes: golden::read("offline/shop.yaml").into_bytes(),
+        name: name.to_owned(),
+        bytes: golden::read(&format!("offline/{name}")).into_bytes(),
     }
+}
+
+fn shop() -> Input {
+    input("shop.yaml")
+}
+
+/// The remarks as stderr shows them.
+fn remarks(input: &Input) -> String {
+    let remarks = inject(&input.bytes).remarks;
+    let lines = remarks
+        .iter()
+        .map(|remark| format!("{}\n", remark.shown(&input.name, false)));
+    lines.collect()
 }
 
 #[test]
 fn a_diff_shows_the_changes_alone() {
+    golden::check("offline/shop.remarks", &remarks(&shop()));
     let Input { name, bytes } = shop();
     let injected = inject(&bytes);
-    let remarks: String = injected
-        .remarks
-        .iter()
-        .map(|remark| format!("{}\n", remark.shown(&name, false)))
-        .collect();
-    golden::check("offline/shop.remarks", &remarks);
     let diff = manifest::unified(&name, &bytes, &injected.bytes, false);
     golden::check("offline/shop.diff", &diff);
     let styled = manifest::unified(&name, &bytes, &injected.bytes, true);
     assert_eq!(without_styles(&styled), diff);
     assert!(styled.contains("\u{1b}[32m+"), "{styled}");
+}
+
+#[test]
+fn what_looks_like_ours_and_counts_for_no_pod_is_told() {
+    let astray = input("astray.yaml");
+    golden::check("offline/astray.remarks", &remarks(&astray));
+    let injected = inject(&astray.bytes);
+    assert_eq!(injected.bytes, astray.bytes);
+    assert_eq!((injected.asked, injected.injected), (1, 0));
+    let explained = Explanations::of(&[astray], &defaults());
+    assert!(explained.are_fine());
+    golden::check("offline/astray.explained.txt", &explained.to_text(false));
+}
+
+#[test]
+fn everything_wrong_is_told_at_once_unquoted_values_too() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  annotations:\n    \
+        envoy-drainer.dev/inject: yes\n    envoy-drainer.dev/drain-timeout: 5\n    \
+        envoy-drainer.dev/idle-exit: off\n    envoy-drainer.dev/port: 0\n\
+        spec:\n  containers:\n  - name: envoy\n";
+    let injected = inject(pod);
+    let told: Vec<_> = injected
+        .remarks
+        .iter()
+        .map(|remark| &*remark.text)
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "Pod a: DRN020: `envoy-drainer.dev/inject`: a boolean is not a text: write \"true\", with the quotes",
+            "Pod a: DRN020: `envoy-drainer.dev/drain-timeout`: a number is not a text: write \"5s\", with the quotes",
+            "Pod a: DRN020: `envoy-drainer.dev/idle-exit`: a boolean is not a text: write \"off\", with the quotes",
+            "Pod a: DRN020: `envoy-drainer.dev/port`: invalid port `0`: a number from 1 to 65535",
+            "Pod a: DRN020: drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other",
+        ]
+    );
+    assert_eq!(injected.bytes, pod.as_bytes());
+    let field = inject(pod.replace("name: envoy", "name: [envoy]"));
+    let last = &field.remarks.last().unwrap().text;
+    assert!(
+        last.starts_with("Pod a: DRN026: invalid type: sequence"),
+        "{last}"
+    );
 }
 
 #[test]
@@ -52,6 +103,29 @@ fn explanations_are_for_people_and_programs() {
     assert_eq!(without_styles(&explained.to_text(true)), text);
     let widest = text.lines().map(|line| line.chars().count()).max();
     assert!(widest <= Some(100), "{widest:?}");
+}
+
+#[test]
+fn a_mere_guess_is_told_as_such_and_the_admins_port_by_its_name() {
+    let pod = asking("v1", "Pod", "").replace(
+        "  - name: envoy\n    image: envoy\n",
+        "  - name: web\n    image: nginx\n    ports: [{name: envoy-admin, containerPort: 9902}]\n",
+    );
+    let input = Input {
+        name: String::new(),
+        bytes: pod.into_bytes(),
+    };
+    let text = Explanations::of(&[input], &defaults()).to_text(false);
+    for told in [
+        "container `web` (a mere guess: it is the only container)",
+        "127.0.0.1:9902 (the container port called `envoy-admin`)",
+        "listening on port 9903",
+        "DRN057",
+        "→ annotate `envoy-container`",
+        "DRN058",
+    ] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
 }
 
 #[test]

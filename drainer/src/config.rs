@@ -1,5 +1,6 @@
 //! The drainer's settings: what the webhook writes as flags and the sidecar reads back.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZeroU16;
@@ -69,7 +70,7 @@ pub enum ListenerSelector {
 pub struct InvalidValue {
     what: &'static str,
     value: String,
-    wanted: &'static str,
+    wanted: Cow<'static, str>,
 }
 
 // === impl Config ===
@@ -287,11 +288,15 @@ fn list<T: FromStr>(text: &str) -> Result<Vec<T>, T::Err> {
 // === impl InvalidValue ===
 
 impl InvalidValue {
-    pub(crate) fn new(what: &'static str, value: &str, wanted: &'static str) -> Self {
+    pub(crate) fn new(
+        what: &'static str,
+        value: &str,
+        wanted: impl Into<Cow<'static, str>>,
+    ) -> Self {
         Self {
             what,
             value: value.to_owned(),
-            wanted,
+            wanted: wanted.into(),
         }
     }
 }
@@ -304,6 +309,14 @@ impl FromStr for ListenerSelector {
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
         if text.is_empty() || text.contains(',') {
             return Err(InvalidValue::new("listener", text, "a name or a port"));
+        }
+        // Envoy takes any text for a name, but these are slips: a listener that is really called so
+        // can be given by its port.
+        let parts = text.split(|c: char| c == ';' || c.is_whitespace());
+        let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
+        if parts != [text] {
+            let wanted = format!("separate names and ports by commas: {}", parts.join(","));
+            return Err(InvalidValue::new("listener", text, wanted));
         }
         if text.bytes().all(|b| b.is_ascii_digit()) {
             return parse_port(text).map(Self::Port);
@@ -406,6 +419,39 @@ mod tests {
                 "drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other",
             ]
         );
+    }
+
+    #[test]
+    fn listeners_are_separated_by_commas_alone() {
+        let table = [
+            ("", Some("")),
+            ("8080, probes ,0.0.0.0_80", Some("8080,probes,0.0.0.0_80")),
+            (
+                "public_listener:[::1]:20000",
+                Some("public_listener:[::1]:20000"),
+            ),
+            (
+                "default/eg/http,xdstp://a/b?c=d&e=f",
+                Some("default/eg/http,xdstp://a/b?c=d&e=f"),
+            ),
+            ("8080;9090", None),
+            ("8080; 9090;", None),
+            ("8080 9090", None),
+            ("8080\n9090", None),
+        ];
+        for (text, read) in table {
+            let parsed = parse_listeners(text);
+            match read {
+                Some(read) => assert_eq!(parsed.map(|all| joined(&all)).as_deref(), Ok(read)),
+                None => assert!(
+                    parsed
+                        .unwrap_err()
+                        .to_string()
+                        .ends_with("by commas: 8080,9090"),
+                    "{text}"
+                ),
+            }
+        }
     }
 
     #[test]

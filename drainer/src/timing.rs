@@ -55,7 +55,7 @@ pub enum InvalidTiming {
 }
 
 /// The longest that any of the durations may be.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 // === impl Durations ===
 

@@ -1,8 +1,8 @@
-//! Manifests: streams of YAML and JSON documents, the pod templates in them, and changes that keep
+//! Manifests: streams of YAML and JSON documents, the objects and pod templates in them, and changes that keep
 //! every byte that they do not concern.
 //!
 //! ```text
-//! bytes ─► documents ─► Manifest::read ─► templates ─► operations ─► Manifest::patched ─► text
+//! bytes ─► documents ─► Manifest::read ─► objects ─► operations ─► Manifest::patched ─► text
 //! ```
 //!
 //! A change is written into the text where it belongs, never by rendering the document again: its
@@ -17,20 +17,20 @@
 
 mod diff;
 mod edit;
+mod object;
 mod reader;
 mod scalar;
 mod source;
 mod stream;
-mod template;
 mod text;
 mod tree;
 mod write;
 
 pub use diff::unified;
 pub use edit::CannotEdit;
+pub use object::{Object, Template, objects};
 pub use reader::Unreadable;
 pub use stream::{Document, documents, is_json, starts_with_separator};
-pub use template::{Template, templates};
 
 use json_patch::jsonptr::Pointer;
 use json_patch::{CopyOperation, MoveOperation, Patch, PatchOperation};
@@ -57,8 +57,11 @@ impl<'a> Manifest<'a> {
         let Document { bytes, line } = *document;
         let text = str::from_utf8(bytes).map_err(|error| {
             let before = &bytes[..error.valid_up_to()];
+            let start = before.iter().rposition(|&byte| byte == b'\n');
+            let on_line = &before[start.map_or(0, |newline| newline + 1)..];
             Unreadable {
                 line: line + before.iter().filter(|&&byte| byte == b'\n').count(),
+                column: String::from_utf8_lossy(on_line).chars().count() + 1,
                 why: "not UTF-8".to_owned(),
             }
         })?;
@@ -229,7 +232,7 @@ s:
             (
                 "brackets",
                 "---\nm: {a: {k: v, }} # m\ns: {grace: 30, c: [{name: one}]}\n...\n",
-                "---\nm: {a: {k: v, \"x/y\": \"{\\\"a\\\":1}\", }} # m\ns: {grace: 75, c: [{\"args\":[\"--a=b\"],\"image\":\"a:b\",\"name\":\"first\"}, {name: one, \"life\": {\"get\":{\"port\":1}}}, {\"env\":[],\"name\":\"last\"}]}\n...\n",
+                "---\nm: {a: {k: v, x/y: '{\"a\":1}', }} # m\ns: {grace: 75, c: [{name: first, args: [--a=b], image: \"a:b\"}, {name: one, life: {get: {port: 1}}}, {name: last, env: []}]}\n...\n",
             ),
             (
                 "JSON",
@@ -247,6 +250,24 @@ s:
             assert_eq!(written.as_deref(), Ok(want), "{name}");
         }
     }
+
+    #[test]
+    fn brackets_of_which_nothing_stays_become_lines() {
+        let table = [
+            (
+                "a: {k: {o: [1, 2]}} # c\nz: 1\n",
+                "a: # c\n  k:\n    p: 1\nz: 1\n",
+            ),
+            ("a: {k: {o: [1, 2]}, m: 2}\n", "a: {k: {p: 1}, m: 2}\n"),
+            ("{a: {k: {o: [1, 2]}}}\n", "{a: {k: {\"p\":1}}}\n"),
+        ];
+        for (text, want) in table {
+            let replace = json!([{"op": "add", "path": "/a/k", "value": {"p": 1}}]);
+            let written = read(text).patched(&operations(replace));
+            assert_eq!(written.as_deref(), Ok(want), "{text}");
+        }
+    }
+
     #[test]
     fn a_value_takes_the_place_of_another_of_any_form() {
         let scalar = json!("on");

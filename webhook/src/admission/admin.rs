@@ -4,9 +4,10 @@ use std::fmt;
 
 use drainer::AdminAddress;
 
-use super::bootstrap;
+use super::bootstrap::{self, LONGEST_YAML};
 use super::codes::{Code, Notice};
 use super::defaults::Defaults;
+use super::expansion::expand;
 use super::view::Container;
 
 /// Envoy's admin interface.
@@ -23,13 +24,16 @@ pub struct Admin {
 pub enum AdminFoundBy {
     /// The annotation tells it.
     Annotation,
-    /// A container port called `admin` or `envoy-admin`.
-    ContainerPort,
+    /// A container port of this name.
+    ContainerPort(&'static str),
     /// The `--config-yaml` among Envoy's arguments.
     ConfigYaml,
     /// The installation's default.
     Default,
 }
+
+/// What people call the admin's port.
+const PORT_NAMES: [&str; 2] = ["admin", "envoy-admin"];
 
 /// Finds the admin's address. What `--config-yaml` says and cannot be read is a warning.
 pub(super) fn find(
@@ -39,11 +43,9 @@ pub(super) fn find(
     warnings: &mut Vec<Notice>,
 ) -> Admin {
     let named_port = || {
-        let mut ports = envoy.ports.iter().flatten();
-        let port =
-            ports.find(|port| matches!(port.name.as_deref(), Some("admin" | "envoy-admin")))?;
-        let port = port.container_port.filter(|port| *port != 0)?;
-        Some(AdminAddress::Tcp(([127, 0, 0, 1], port).into()))
+        let number = |name: &'static str| Some((name, envoy.port_named(name)?));
+        let mut ports = PORT_NAMES.into_iter().filter_map(number);
+        ports.find(|(_, number)| *number != 0)
     };
     if let Some(address) = annotated {
         return Admin {
@@ -51,13 +53,13 @@ pub(super) fn find(
             found: AdminFoundBy::Annotation,
         };
     }
-    if let Some(address) = named_port() {
+    if let Some((name, number)) = named_port() {
         return Admin {
-            address,
-            found: AdminFoundBy::ContainerPort,
+            address: AdminAddress::Tcp(([127, 0, 0, 1], number).into()),
+            found: AdminFoundBy::ContainerPort(name),
         };
     }
-    match config_yaml(envoy).map(bootstrap::admin_address) {
+    match config_yaml(envoy).map(|yaml| in_bootstrap(yaml, envoy)) {
         Some(Ok(Some(address))) => {
             return Admin {
                 address,
@@ -74,6 +76,23 @@ pub(super) fn find(
     Admin {
         address: defaults.admin_address.clone(),
         found: AdminFoundBy::Default,
+    }
+}
+
+/// The admin's address in a `--config-yaml`, as Kubernetes hands it to Envoy.
+fn in_bootstrap(yaml: &str, envoy: &Container<'_>) -> Result<Option<AdminAddress>, String> {
+    let expanded = expand(yaml, envoy.env, LONGEST_YAML)
+        .ok_or_else(|| format!("more than {LONGEST_YAML} bytes are too long to look through"))?;
+    let read = bootstrap::admin_address(&expanded.text);
+    match (read, expanded.unknown) {
+        (Err(reason), Some(name)) => Err(format!(
+            "{reason} ($({name}) has no literal value in `env`)"
+        )),
+        // The whole of it, or its beginning.
+        (Ok(None), Some(name)) if expanded.text.trim_start().starts_with("$(") => {
+            Err(format!("$({name}) has no literal value in `env`"))
+        }
+        (read, _) => read,
     }
 }
 
@@ -103,12 +122,12 @@ fn config_yaml<'c>(envoy: &'c Container<'_>) -> Option<&'c str> {
 
 impl fmt::Display for AdminFoundBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Annotation => "told by the annotation `admin-address`",
-            Self::ContainerPort => "the container port called `admin` or `envoy-admin`",
-            Self::ConfigYaml => "read from `--config-yaml`",
-            Self::Default => "the default",
-        })
+        match self {
+            Self::Annotation => f.write_str("told by the annotation `admin-address`"),
+            Self::ContainerPort(name) => write!(f, "the container port called `{name}`"),
+            Self::ConfigYaml => f.write_str("read from `--config-yaml`"),
+            Self::Default => f.write_str("the default"),
+        }
     }
 }
 
@@ -145,9 +164,10 @@ mod tests {
             assert_eq!(found(envoy, annotated), (address.to_owned(), by, vec![]));
         };
         check(&envoy, Some("unix:@b"), "unix:@b", AdminFoundBy::Annotation);
-        check(&envoy, None, "127.0.0.1:19000", AdminFoundBy::ContainerPort);
+        let by_port = AdminFoundBy::ContainerPort;
+        check(&envoy, None, "127.0.0.1:19000", by_port("admin"));
         envoy["ports"][0]["name"] = json!("envoy-admin");
-        check(&envoy, None, "127.0.0.1:19000", AdminFoundBy::ContainerPort);
+        check(&envoy, None, "127.0.0.1:19000", by_port("envoy-admin"));
         envoy["ports"][0]["name"] = json!("administration");
         check(&envoy, None, "unix:@a", AdminFoundBy::ConfigYaml);
         envoy["args"] = json!(null);
@@ -201,6 +221,49 @@ mod tests {
                 want,
                 "{yaml}"
             );
+        }
+    }
+
+    #[test]
+    fn variables_in_a_bootstrap_are_those_of_the_container() {
+        let env = json!([
+            {"name": "HOST", "value": "127.0.0.1"},
+            {"name": "PORT", "value": "19000"},
+            {"name": "ADMIN", "value": "{address: {socket_address: {address: $(HOST), port_value: $(PORT)}}}"},
+            {"name": "ALL", "value": "admin: $(ADMIN)"},
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ]);
+        for (yaml, address, unknown) in [
+            ("$(ALL)", "127.0.0.1:19000", None),
+            ("admin: $(ADMIN)", "127.0.0.1:19000", None),
+            (
+                "{node: {id: $(POD_NAME)}, admin: $(ADMIN)}",
+                "127.0.0.1:19000",
+                None,
+            ),
+            ("node: {id: $(POD_NAME)}", "127.0.0.1:9901", None),
+            (
+                "$(BOOTSTRAP)",
+                "127.0.0.1:9901",
+                Some("$(BOOTSTRAP) has no literal value in `env`"),
+            ),
+            (
+                "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
+                "127.0.0.1:9901",
+                Some("($(POD_IP) has no literal value in `env`)"),
+            ),
+        ] {
+            let envoy = json!({"args": ["--config-yaml", yaml], "env": env});
+            let (found, _, warnings) = found(&envoy, None);
+            assert_eq!(found, address, "{yaml}");
+            match (unknown, &warnings[..]) {
+                (None, []) => {}
+                (Some(unknown), [warning]) => {
+                    let ending = format!("{unknown}; 127.0.0.1:9901 is used");
+                    assert!(warning.detail.ends_with(&ending), "{}", warning.detail);
+                }
+                _ => panic!("{yaml}: {warnings:?}"),
+            }
         }
     }
 

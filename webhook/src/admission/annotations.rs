@@ -1,5 +1,7 @@
 //! The names of the annotations and labels.
 
+use std::fmt;
+
 use super::codes::{Code, Notice};
 
 /// What all our annotations and labels begin with.
@@ -54,9 +56,39 @@ const NOT_YET: [&str; 3] = [
 /// A slip of the pen is more like the key than this, of 1; another word less.
 const LIKE: f64 = 0.85;
 
+/// As [`LIKE`], of prefixes: domains are alike by nature.
+const LIKE_PREFIX: f64 = 0.9;
+
 /// In bytes: the longest name of an annotation. Likeness to longer ones would be dear to compute.
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/#syntax-and-character-set>
 const LONGEST_NAME: usize = 63;
+
+/// In bytes. No value is nearly so long, and a message that repeats a longer one says nothing.
+const LONGEST_VALUE: usize = 1024;
+
+/// Reads the value of the annotation `name` under [`PREFIX`].
+pub(super) fn read<T, E: fmt::Display>(
+    name: &str,
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, Notice> {
+    let parsed = match text.len() {
+        ..=LONGEST_VALUE => parse(text).map_err(|error| error.to_string()),
+        long => Err(format!("a value of {long} bytes: at most {LONGEST_VALUE}")),
+    };
+    parsed.map_err(|error| Code::BadValue.about(format!("`{PREFIX}{name}`: {error}")))
+}
+
+/// Reads the value of [`INJECT`]: true if it asks for a drainer.
+pub(super) fn asks(text: &str) -> Result<bool, Notice> {
+    read("inject", text, |text| match text {
+        "true" | "enabled" => Ok(true),
+        "false" | "disabled" => Ok(false),
+        other => Err(format!(
+            "invalid value `{other}`: \"true\" asks for a drainer, \"false\" does not"
+        )),
+    })
+}
 
 /// True for the keys of annotations, labels and node selectors that decide something.
 pub(super) fn decides(key: &str) -> bool {
@@ -73,14 +105,93 @@ pub(super) fn warning(key: &str) -> Option<Notice> {
         let detail = format!("this version does not support `{PREFIX}{key}`");
         return Some(Code::NotSupportedYet.about(detail));
     }
+    Some(Code::UnknownKey.about(match nearest(key) {
+        Some(name) => format!("unknown annotation `{PREFIX}{key}`: did you mean `{name}`?"),
+        None => format!("unknown annotation `{PREFIX}{key}`"),
+    }))
+}
+
+/// Warns of a whole key that looks like one of ours and is none.
+pub(crate) fn unknown(key: &str) -> Option<Notice> {
+    if let Some(name) = key.strip_prefix(PREFIX) {
+        return warning(name).filter(|warning| warning.code == Code::UnknownKey);
+    }
+    let (prefix, name) = key.split_once('/').unwrap_or((key, ""));
+    resembles_ours(prefix).then(|| {
+        Code::UnknownKey.about(match nearest(name) {
+            Some(name) => format!("unknown annotation `{key}`: did you mean `{PREFIX}{name}`?"),
+            None => format!("unknown annotation `{key}`: ours begin with `{PREFIX}`"),
+        })
+    })
+}
+
+/// True if the key `name` under [`PREFIX`] sets something, now or in a later version.
+pub(crate) fn is_setting(name: &str) -> bool {
+    SETTINGS.contains(&name) || NOT_YET.contains(&name)
+}
+
+/// True for `envoydrainer.io`, `envoy-drainer` and `envoy-drainr.dev`.
+fn resembles_ours(prefix: &str) -> bool {
+    let letters = prefix.chars().filter(char::is_ascii_alphanumeric);
+    let letters: String = letters.map(|c| c.to_ascii_lowercase()).collect();
+    letters.starts_with("envoydrain")
+        || prefix.len() <= LONGEST_NAME
+            && strsim::jaro_winkler(prefix, PREFIX.trim_end_matches('/')) > LIKE_PREFIX
+}
+
+/// The known key that one may have been meant to be.
+fn nearest(key: &str) -> Option<&'static str> {
     let known = SETTINGS.into_iter().chain(NOT_YET).chain(["inject"]);
-    let nearest = known
+    known
         .filter(|_| key.len() <= LONGEST_NAME)
         .map(|name| (strsim::jaro_winkler(key, name), name))
         .filter(|(likeness, _)| *likeness > LIKE)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other));
-    Some(Code::UnknownKey.about(match nearest {
-        Some((_, name)) => format!("unknown annotation `{PREFIX}{key}`: did you mean `{name}`?"),
-        None => format!("unknown annotation `{PREFIX}{key}`"),
-    }))
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_like_ours_is_told_from_what_is_not() {
+        let ours = "`envoy-drainer.dev/inject`?";
+        let table = [
+            ("envoy-drainer.dev/inject", None),
+            ("envoy-drainer.dev/status", None),
+            ("envoy-drainer.dev/wait-for-replacement", None),
+            ("envoy-drainer.dev/injct", Some("`inject`?")),
+            ("envoydrainer.io/inject", Some(ours)),
+            ("envoydrainer.dev/inject", Some(ours)),
+            ("envoy-drainer.io/injekt", Some(ours)),
+            ("envoy-drainer/inject", Some(ours)),
+            ("Envoy-Drainer.dev/inject", Some(ours)),
+            ("envoy-drainr.dev/inject", Some(ours)),
+            ("evnoy-drainer.dev/inject", Some(ours)),
+            (
+                "envoy_drainer.dev/drain-timeout",
+                Some("`envoy-drainer.dev/drain-timeout`?"),
+            ),
+            (
+                "envoy-drainer.dev",
+                Some("ours begin with `envoy-drainer.dev/`"),
+            ),
+            ("inject", None),
+            ("drain-timeout", None),
+            ("envoyproxy.io/inject", None),
+            ("gateway.envoyproxy.io/owning-gateway-name", None),
+            ("sidecar.istio.io/inject", None),
+            ("linkerd.io/inject", None),
+            ("envoy.dev/inject", None),
+            ("node-drainer.dev/inject", None),
+        ];
+        for (key, want) in table {
+            let told = unknown(key).map(|notice| notice.detail);
+            match (&told, want) {
+                (Some(told), Some(want)) => assert!(told.ends_with(want), "{told}"),
+                _ => assert_eq!(told.as_deref(), want, "{key}"),
+            }
+        }
+    }
 }

@@ -6,10 +6,46 @@ use drainer::AdminAddress;
 
 use super::codes::{Code, Notice};
 use super::container::NAME;
+use super::settings::{Setting, Source};
 use super::view::PodView;
 
+/// So many ports after the default are looked at. No pod declares all of them but in bad faith.
+const MOST_PORTS: usize = 100;
+
+/// Settles the drainer's port: the annotated one, which must be free, or else the default one or the
+/// next that is free. Hook and drainer get it from the same plan, so that any will do.
+///
+/// # Errors
+/// If the annotated port is taken.
+pub(super) fn port(
+    pod: &PodView<'_>,
+    asked: &Setting<NonZeroU16>,
+    admin: Option<&AdminAddress>,
+    warnings: &mut Vec<Notice>,
+) -> Result<NonZeroU16, Notice> {
+    let clash = |port| declared_port(pod, port).or_else(|| admin_port(port, admin?));
+    let Some(taken) = clash(asked.value) else {
+        return Ok(asked.value);
+    };
+    let mut others = (asked.value.get()..=u16::MAX)
+        .skip(1)
+        .take(MOST_PORTS)
+        .filter_map(NonZeroU16::new);
+    match asked.source {
+        Source::Annotation => Err(taken),
+        Source::Default | Source::JobDefault => match others.find(|port| clash(*port).is_none()) {
+            Some(free) => {
+                let detail = format!("{}, so {free} is used", taken.detail);
+                warnings.push(Code::OtherPort.about(detail));
+                Ok(free)
+            }
+            None => Err(taken),
+        },
+    }
+}
+
 /// Refuses a port that a container of the pod declares.
-pub(super) fn declared_port(pod: &PodView<'_>, port: NonZeroU16) -> Option<Notice> {
+fn declared_port(pod: &PodView<'_>, port: NonZeroU16) -> Option<Notice> {
     let (_, owner) = pod
         .staying()
         .find(|(_, container)| container.declares_tcp(port.get()))?;
@@ -17,7 +53,7 @@ pub(super) fn declared_port(pod: &PodView<'_>, port: NonZeroU16) -> Option<Notic
 }
 
 /// Refuses a port that Envoy's admin has.
-pub(super) fn admin_port(port: NonZeroU16, admin: &AdminAddress) -> Option<Notice> {
+fn admin_port(port: NonZeroU16, admin: &AdminAddress) -> Option<Notice> {
     match admin {
         AdminAddress::Tcp(address) if address.port() == port.get() => {
             Some(taken(port, "Envoy's admin"))
@@ -94,6 +130,51 @@ mod tests {
             let told = admin_port(PORT, &admin.parse().unwrap()).map(|notice| notice.detail);
             let want = is_taken.then_some("the drainer's port 9902 belongs to Envoy's admin");
             assert_eq!(told.as_deref(), want, "{admin}");
+        }
+    }
+
+    #[test]
+    fn only_an_annotated_port_must_be_free() {
+        let settled = |ports: &[u16], admin: &str, source| {
+            let ports: Vec<_> = ports
+                .iter()
+                .map(|port| json!({"containerPort": port}))
+                .collect();
+            let pod = json!({"spec": {"containers": [{"name": "web", "ports": ports}]}});
+            let pod = pod.to_string();
+            let mut warnings = Vec::new();
+            let asked = Setting {
+                value: PORT,
+                source,
+            };
+            let admin = admin.parse().unwrap();
+            let pod = PodView::decode(&pod).unwrap();
+            let settled = port(&pod, &asked, Some(&admin), &mut warnings);
+            let told: Vec<_> = warnings.into_iter().map(|notice| notice.detail).collect();
+            (settled.ok().map(NonZeroU16::get), told)
+        };
+        let other = |owner: &str, port: u16| {
+            let told = format!("the drainer's port 9902 belongs to {owner}, so {port} is used");
+            (Some(port), vec![told])
+        };
+        let many: Vec<_> = (9902..10_100).collect();
+        let table = [
+            (&[][..], "127.0.0.1:9901", (Some(9902), vec![])),
+            (&[9902], "127.0.0.1:9901", other("container `web`", 9903)),
+            (
+                &[9904, 9902],
+                "127.0.0.1:9903",
+                other("container `web`", 9905),
+            ),
+            (&[], "127.0.0.1:9902", other("Envoy's admin", 9903)),
+            (&many, "127.0.0.1:9901", (None, vec![])),
+        ];
+        for (ports, admin, want) in table {
+            let got = settled(ports, admin, Source::Default);
+            assert_eq!(got, want, "{ports:?} {admin}");
+            let is_free = want.0 == Some(9902);
+            let annotated = settled(ports, admin, Source::Annotation);
+            assert_eq!(annotated, (is_free.then_some(9902), vec![]), "{ports:?}");
         }
     }
 

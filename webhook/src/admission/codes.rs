@@ -10,7 +10,7 @@ pub enum Effect {
     Skip,
     /// The pod is refused: it asks for what it cannot have.
     Refusal,
-    /// The pod gets its drainer, and its author should know something.
+    /// Whatever becomes of the pod, its author should know something.
     Warning,
     /// The pod is admitted without a drainer, and that is the webhook's own fault.
     Fault,
@@ -98,6 +98,12 @@ codes! {
     StatusAlone = 11, Skip,
         "The annotation `status` says that the pod has a drainer, but it has none.",
         "remove the annotation `status`, which is ours alone to write";
+    NoSuchContainer = 12, Skip,
+        "The annotation `envoy-container` names no container of the pod so far.",
+        "correct the name, unless a later webhook adds that container: the pod is then looked at again";
+    UnknownKind = 13, Skip,
+        "Only offline: how objects of this kind make their pods is not known.",
+        "leave it to the webhook, which sees the pods themselves";
 
     BadValue = 20, Refusal,
         "An annotation has a value that it cannot have.",
@@ -105,18 +111,21 @@ codes! {
     SeveralEnvoys = 21, Refusal,
         "More than one container may be the Envoy.",
         "annotate `envoy-container` with one of their names";
-    NoSuchContainer = 22, Refusal,
-        "The annotation `envoy-container` names no container of the pod, or none that stays.",
+    ContainerEnds = 22, Refusal,
+        "The annotation `envoy-container` names an init container that ends before the others start.",
         "name a container, or an init container with `restartPolicy: Always`";
     SocketNotMounted = 23, Refusal,
         "The admin's Unix socket is not in a volume that the drainer could mount too.",
         "mount an emptyDir in Envoy's container at the socket's directory, without `subPathExpr`";
     PortTaken = 24, Refusal,
-        "The drainer's port is taken, by a container of the pod or by Envoy's admin.",
-        "annotate `port` with a free one";
+        "The annotated port is taken, by a container of the pod or by Envoy's admin.",
+        "annotate `port` with a free one, or leave it away to have one found";
     NameTaken = 25, Refusal,
         "A name or a path that the drainer needs is taken in the pod.",
         "rename what has it";
+    NotAPod = 26, Refusal,
+        "What asks for a drainer is not a pod, and the API server refuses it.",
+        "give the field what Kubernetes wants there";
 
     UnknownKey = 50, Warning,
         "An annotation under the prefix is unknown and has no effect.",
@@ -139,6 +148,18 @@ codes! {
     ResourcesIgnored = 56, Warning,
         "The pod has resources of its own (`spec.resources`), so the drainer's are left out.",
         "remove the annotations for the drainer's resources";
+    EnvoyGuessed = 57, Warning,
+        "Nothing but that it is alone says that the container is an Envoy.",
+        "annotate `envoy-container` with its name if it is one, or else remove `inject`";
+    OtherPort = 58, Warning,
+        "The drainer's default port is taken in the pod; the next free one is used.",
+        "annotate `port` if it should be another";
+    Misplaced = 59, Warning,
+        "Only offline: an annotation stands where no pod gets it from.",
+        "move it to the annotations of the pod template";
+    SettingsAlone = 60, Warning,
+        "Only offline: a pod has settings for a drainer, and asks for none.",
+        "annotate `inject: \"true\"`, or remove the settings";
 
     PodNotRead = 80, Fault,
         "The webhook could not read the pod.",
@@ -163,7 +184,7 @@ pub fn to_markdown() -> String {
             Effect::Refusal,
             "Refused (with `onInvalid: warn`: a default is used, or the pod is skipped)",
         ),
-        (Effect::Warning, "Warnings: the pod gets its drainer"),
+        (Effect::Warning, "Warnings: whatever becomes of the pod"),
         (
             Effect::Fault,
             "Faults of the webhook: admitted without a drainer",
@@ -226,7 +247,7 @@ impl Notice {
     #[must_use]
     pub fn remedy(&self) -> Option<&'static str> {
         match self.code {
-            Code::BadValue | Code::DefaultUsed | Code::UnknownKey => None,
+            Code::BadValue | Code::DefaultUsed | Code::UnknownKey | Code::Misplaced => None,
             code => Some(code.remedy()),
         }
     }

@@ -43,20 +43,23 @@ pub enum FoundBy {
     Name,
     /// No other image is called `envoy…`.
     Image,
-    /// There is no other container.
+    /// There is no other container, and its name or its image speaks of Envoy.
     OnlyContainer,
+    /// There is no other container, and nothing speaks of Envoy.
+    Guess,
 }
 
 /// Istio's Envoy, which has a drain of its own and is ours only if somebody says so.
 const ISTIO_PROXY: &str = "istio-proxy";
 
-/// Finds Envoy's container.
+/// Finds Envoy's container. A mere guess is a warning.
 ///
 /// # Errors
 /// With the code that says why there is none, or more than one.
 pub(super) fn find<'p, 'a>(
     pod: &'p PodView<'a>,
     named: Option<&str>,
+    warnings: &mut Vec<Notice>,
 ) -> Result<(Envoy, &'p Container<'a>), Notice> {
     let found = |found, (place, container): (Place, &'p Container<'a>)| {
         let name = container.name().to_owned();
@@ -67,12 +70,7 @@ pub(super) fn find<'p, 'a>(
             .staying()
             .find(|(_, container)| container.name() == name)
             .map(|envoy| found(FoundBy::Annotation, envoy))
-            .ok_or_else(|| {
-                let there = listed(pod.staying().map(|(_, container)| container.name()));
-                Code::NoSuchContainer.about(format!(
-                    "`envoy-container: {name}` is not among the pod's containers: {there}"
-                ))
-            });
+            .ok_or_else(|| missing(pod, name));
     }
     let candidates: Vec<_> = pod
         .staying()
@@ -87,7 +85,15 @@ pub(super) fn find<'p, 'a>(
         .collect();
     match (&by_image[..], &candidates[..]) {
         ([envoy], _) => Ok(found(FoundBy::Image, **envoy)),
-        ([], [only]) => Ok(found(FoundBy::OnlyContainer, *only)),
+        ([], [only]) if speaks_of_envoy(only.1) => Ok(found(FoundBy::OnlyContainer, *only)),
+        ([], [only]) => {
+            warnings.push(Code::EnvoyGuessed.about(format!(
+                "container `{}` with image `{}` is taken for the Envoy only since there is no other",
+                only.1.name(),
+                only.1.image.as_deref().unwrap_or_default()
+            )));
+            Ok(found(FoundBy::Guess, *only))
+        }
         ([], _) => {
             let there = listed(candidates.iter().map(|(_, container)| container.name()));
             Err(Code::NoEnvoy.about(format!(
@@ -99,6 +105,31 @@ pub(super) fn find<'p, 'a>(
             Err(Code::SeveralEnvoys.about(format!("the containers {names} may each be the Envoy")))
         }
     }
+}
+
+/// Tells why the annotation's container is none that stays. One that is not there yet may be added by
+/// a later webhook, after which the API server asks us again.
+fn missing(pod: &PodView<'_>, name: &str) -> Notice {
+    if pod
+        .all_containers()
+        .any(|container| container.name() == name)
+    {
+        return Code::ContainerEnds.about(format!(
+            "`envoy-container: {name}` is an init container that ends before the others start"
+        ));
+    }
+    let there = listed(pod.staying().map(|(_, container)| container.name()));
+    Code::NoSuchContainer.about(format!(
+        "`envoy-container: {name}` is not among the pod's containers so far: {there}"
+    ))
+}
+
+/// True for `acme/my-envoy`, or a container called `edge-envoy`.
+fn speaks_of_envoy(container: &Container<'_>) -> bool {
+    let image = container.image.as_deref().unwrap_or_default();
+    [container.name(), image]
+        .iter()
+        .any(|text| text.to_ascii_lowercase().contains("envoy"))
 }
 
 /// True for `docker.io/envoyproxy/envoy:v1.36`, by the last segment of its path.
@@ -140,6 +171,7 @@ impl fmt::Display for FoundBy {
             Self::Name => "called `envoy`",
             Self::Image => "the only one whose image is called `envoy…`",
             Self::OnlyContainer => "the only container",
+            Self::Guess => "a mere guess: it is the only container",
         })
     }
 }
@@ -153,7 +185,11 @@ mod tests {
     fn found(spec: &Value, named: Option<&str>) -> Result<(String, FoundBy), Notice> {
         let pod = json!({ "spec": spec }).to_string();
         let pod = PodView::decode(&pod).unwrap();
-        find(&pod, named).map(|(envoy, container)| {
+        let mut warnings = Vec::new();
+        find(&pod, named, &mut warnings).map(|(envoy, container)| {
+            let codes: Vec<_> = warnings.iter().map(|warning| warning.code).collect();
+            let is_guess = envoy.found == FoundBy::Guess;
+            assert_eq!(codes, [Code::EnvoyGuessed][usize::from(!is_guess)..]);
             assert_eq!(container.name(), envoy.name);
             assert_eq!(pod.container(envoy.place).unwrap().name(), envoy.name);
             (envoy.name, envoy.found)
@@ -200,13 +236,20 @@ mod tests {
                 FoundBy::Image,
             ),
             ("app -init=envoy p=envoy", None, "p", FoundBy::Image),
-            ("proxy", None, "proxy", FoundBy::OnlyContainer),
-            ("-init proxy", None, "proxy", FoundBy::OnlyContainer),
+            (
+                "proxy=acme/my-envoy:1",
+                None,
+                "proxy",
+                FoundBy::OnlyContainer,
+            ),
+            ("Edge-Envoy", None, "Edge-Envoy", FoundBy::OnlyContainer),
+            ("proxy", None, "proxy", FoundBy::Guess),
+            ("-init proxy=nginx", None, "proxy", FoundBy::Guess),
             (
                 "app +istio-proxy=istio/proxyv2",
                 None,
                 "app",
-                FoundBy::OnlyContainer,
+                FoundBy::Guess,
             ),
             ("app istio-proxy=envoy p=envoy", None, "p", FoundBy::Image),
             ("app envoy", Some("app"), "app", FoundBy::Annotation),
@@ -263,8 +306,14 @@ mod tests {
             (
                 "a -b",
                 Some("b"),
+                Code::ContainerEnds,
+                "`envoy-container: b` is an init container that ends before the others start",
+            ),
+            (
+                "a -b",
+                Some("c"),
                 Code::NoSuchContainer,
-                "`envoy-container: b` is not among the pod's containers: `a`",
+                "`envoy-container: c` is not among the pod's containers so far: `a`",
             ),
         ];
         for (containers, named, code, detail) in table {

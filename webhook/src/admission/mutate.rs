@@ -2,7 +2,7 @@
 
 use drainer::Token;
 
-use super::annotations::INJECT;
+use super::annotations::{self, INJECT};
 use super::codes::{Code, Effect, Notice};
 use super::defaults::{Defaults, OnInvalid};
 use super::patch::Patch;
@@ -57,10 +57,10 @@ pub enum Verdict {
 /// Decides what becomes of a pod.
 #[must_use]
 pub fn mutate(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) -> Verdict {
-    let unclear = match pod.annotation(INJECT) {
-        None | Some("false" | "disabled") => return Verdict::NotAsked,
-        Some("true" | "enabled") => None,
-        Some(_) => Some(Code::BadValue.about(format!("`{INJECT}`: want true or false"))),
+    let unclear = match pod.annotation(INJECT).map(annotations::asks) {
+        None | Some(Ok(false)) => return Verdict::NotAsked,
+        Some(Ok(true)) => None,
+        Some(Err(bad_value)) => Some(bad_value),
     };
     if let Some(reason) = eligibility::skip(pod, facts, defaults) {
         return skip(pod, vec![reason], Vec::new());
@@ -73,16 +73,22 @@ pub fn mutate(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) -> Verd
         settings,
         bad_values,
         mut warnings,
+        stand_ins,
     } = Reading::of(pod, facts.in_job, defaults);
     let mut obstacles = Vec::from_iter(unclear);
     let plan = DrainPlan::try_new(pod, settings, &facts, defaults, &mut warnings)
         .map_err(|found| obstacles.extend(found));
     match defaults.on_invalid {
         OnInvalid::Deny => {
-            let refusal = |notice: &&Notice| notice.code.effect() == Effect::Refusal;
+            let refusal = |notice: &&Notice| {
+                notice.code.effect() == Effect::Refusal && !stand_ins.explain(notice)
+            };
             let refusals = bad_values.iter().chain(&obstacles).filter(refusal);
             let reasons: Vec<_> = refusals.cloned().collect();
             if !reasons.is_empty() {
+                let skip = |notice: &Notice| notice.code.effect() == Effect::Skip;
+                warnings.extend(obstacles.into_iter().filter(skip));
+                warnings.retain(|warning| !stand_ins.explain(warning));
                 return Verdict::Deny { reasons, warnings };
             }
         }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::admin::{self, Admin};
-use super::codes::{Code, Notice};
+use super::codes::{Code, Effect, Notice};
 use super::defaults::Defaults;
 use super::envoy::{self, Envoy};
 use super::mutate::Facts;
@@ -78,20 +78,23 @@ impl DrainPlan {
     /// With everything that stands in the way, skips and refusals: at least one.
     pub(super) fn try_new(
         pod: &PodView<'_>,
-        settings: Settings,
+        mut settings: Settings,
         facts: &Facts<'_>,
         defaults: &Defaults,
         warnings: &mut Vec<Notice>,
     ) -> Result<Self, Vec<Notice>> {
         let mut obstacles = Vec::new();
         let named = settings.envoy_container.value.as_deref();
-        let found = envoy::find(pod, named).map_err(|obstacle| obstacles.push(obstacle));
+        let found = match envoy::find(pod, named, warnings) {
+            // Nothing else can be in the way of a drain that there is not.
+            Err(none) if none.code.effect() == Effect::Skip => return Err(vec![none]),
+            found => found.map_err(|obstacle| obstacles.push(obstacle)),
+        };
         let form = Sidecar::of(settings.native_sidecar.value, facts.in_job, defaults);
         let sidecar = form.map_err(|obstacle| obstacles.push(obstacle));
         obstacles.extend(clash::volume(pod));
-        let port = settings.port.value;
-        obstacles.extend(clash::declared_port(pod, port));
         let Ok((envoy, container)) = found else {
+            obstacles.extend(clash::port(pod, &settings.port, None, warnings).err());
             return Err(obstacles);
         };
         let replaced_hook = container.pre_stop().map(ToOwned::to_owned);
@@ -103,10 +106,14 @@ impl DrainPlan {
         let admin = admin::find(container, told, defaults, warnings);
         let access = Access::to(&admin.address, container, pod, defaults, warnings)
             .map_err(|obstacle| obstacles.push(obstacle));
-        obstacles.extend(clash::admin_port(port, &admin.address));
-        let (Ok(sidecar), Ok(access), true) = (sidecar, access, obstacles.is_empty()) else {
+        let port = clash::port(pod, &settings.port, Some(&admin.address), warnings)
+            .map_err(|obstacle| obstacles.push(obstacle));
+        let (Ok(sidecar), Ok(access), Ok(port), true) =
+            (sidecar, access, port, obstacles.is_empty())
+        else {
             return Err(obstacles);
         };
+        settings.port.value = port;
         let drainer = Config {
             port,
             host_network: pod.spec.host_network == Some(true),

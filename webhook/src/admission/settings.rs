@@ -15,6 +15,7 @@ use super::defaults::Defaults;
 use super::quantity::Quantity;
 
 pub(super) use reading::Reading;
+pub(crate) use reading::misread;
 
 /// Every setting of one pod, each with its source. They are valid and fit together.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -81,6 +81,9 @@ pub(super) struct Container<'a> {
     pub command: Option<Vec<Text<'a>>>,
     #[serde(borrow)]
     pub args: Option<Vec<Text<'a>>>,
+    /// Read only where the arguments refer to it: it may be long.
+    #[serde(borrow)]
+    pub env: Option<&'a RawValue>,
     #[serde(borrow)]
     pub ports: Option<Vec<Port<'a>>>,
     #[serde(borrow)]

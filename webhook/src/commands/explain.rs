@@ -3,6 +3,7 @@
 mod end;
 mod explanation;
 mod page;
+mod seconds;
 mod settings;
 mod sheet;
 
@@ -82,6 +83,8 @@ pub struct Unreadable {
     pub file: String,
     /// The line where reading ended.
     pub line: usize,
+    /// The column in that line, from 1.
+    pub column: usize,
     /// Why.
     pub message: String,
 }
@@ -135,6 +138,7 @@ impl Explanations {
                     Err(error) => explanations.unreadable.push(Unreadable {
                         file: name.clone(),
                         line: error.line,
+                        column: error.column,
                         message: error.why,
                     }),
                 }
@@ -172,8 +176,9 @@ impl fmt::Display for Unreadable {
         let Self {
             file,
             line,
+            column,
             message,
         } = self;
-        write!(f, "{file}:{line}: error: {message}")
+        write!(f, "{file}:{line}:{column}: error: {message}")
     }
 }

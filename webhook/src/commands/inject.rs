@@ -137,10 +137,12 @@ pub fn joined<'a>(streams: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
 fn summary(injected: &[Injected]) -> String {
     let asked: usize = injected.iter().map(|injected| injected.asked).sum();
     let done: usize = injected.iter().map(|injected| injected.injected).sum();
+    let is_silent = injected.iter().all(|injected| injected.remarks.is_empty());
     match (asked, done) {
-        (0, _) => {
+        (0, _) if is_silent => {
             format!("no pod asks for a drainer: annotate its template with {INJECT}: \"true\"")
         }
+        (0, _) => "no pod asks for a drainer".to_owned(),
         (1, 1) => "the one pod that asks for a drainer gets it".to_owned(),
         (asked, done) => format!("{done} of {asked} pods that ask for a drainer get one"),
     }
@@ -152,10 +154,12 @@ impl Injected {
     fn add(&mut self, document: &Document<'_>, review: &Review<'_>) {
         let is_refused = review.cases.iter().any(Case::is_refused);
         for case in &review.cases {
-            if !matches!(case.verdict, Ok(Verdict::NotAsked)) {
+            if !matches!(case.verdict, Verdict::NotAsked) {
                 self.asked += 1;
                 self.remark(case, is_refused);
             }
+            let hints = case.hints.iter().map(|hint| Remark::hint(case, hint));
+            self.remarks.extend(hints);
         }
         let injected = match is_refused {
             true => Ok(None),
@@ -185,29 +189,22 @@ impl Injected {
                 .collect()
         };
         let (first, warnings) = match &case.verdict {
-            Ok(Verdict::NotAsked) => return,
-            Ok(Verdict::Inject { warnings, .. }) if another_is_refused => {
+            Verdict::NotAsked => return,
+            Verdict::Inject { warnings, .. } if another_is_refused => {
                 let why = "another pod of its document is refused";
                 (
                     vec![Remark::about(case, RemarkKind::Skipped, why)],
                     warnings,
                 )
             }
-            Ok(Verdict::Inject { warnings, .. }) => (Vec::new(), warnings),
-            Ok(Verdict::Skip {
+            Verdict::Inject { warnings, .. } => (Vec::new(), warnings),
+            Verdict::Skip {
                 reason, warnings, ..
-            }) => (
+            } => (
                 vec![Remark::of(case, RemarkKind::Skipped, reason)],
                 warnings,
             ),
-            Ok(Verdict::Deny { reasons, warnings }) => {
-                (all(RemarkKind::Refused, reasons), warnings)
-            }
-            Err(no_pod) => {
-                self.remarks
-                    .push(Remark::about(case, RemarkKind::Refused, no_pod));
-                return;
-            }
+            Verdict::Deny { reasons, warnings } => (all(RemarkKind::Refused, reasons), warnings),
         };
         self.remarks.extend(first);
         self.remarks.extend(all(RemarkKind::Warning, warnings));

@@ -22,11 +22,14 @@ const MAX_EXPANDED: usize = 1_000_000;
 pub struct Unreadable {
     /// The line of the stream.
     pub line: usize,
+    /// The column in that line, from 1, in characters.
+    pub column: usize,
     /// What is wrong there.
     pub why: String,
 }
 
 struct Reader<'a> {
+    text: &'a str,
     /// The stream's lines before the text.
     lines_before: usize,
     events: Parser<'a, StrInput<'a>>,
@@ -42,6 +45,7 @@ impl Tree {
     pub(super) fn read(text: &str, first_line: usize) -> Result<Self, Unreadable> {
         let options = granit_parser::options! { emit_comments: false };
         let mut reader = Reader {
+            text,
             lines_before: first_line - 1,
             events: Parser::new_from_str_with_options(text, options),
             anchors: Anchors::default(),
@@ -78,10 +82,19 @@ impl<'a> Reader<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Span), Unreadable> {
         match self.events.next_event() {
             Some(Ok(event)) => Ok(event),
-            Some(Err(error)) => Err(Unreadable {
-                line: self.lines_before + error.marker().line(),
-                why: error.info(),
-            }),
+            Some(Err(error)) => {
+                let marker = error.marker();
+                let line = self.text.lines().nth(marker.line().saturating_sub(1));
+                let why = match line.is_some_and(|line| line.contains("{{")) {
+                    true => "a template, not YAML: render it first, as by `helm template`".into(),
+                    false => reason(&error.info()).to_owned(),
+                };
+                Err(Unreadable {
+                    line: self.lines_before + marker.line(),
+                    column: marker.col() + 1,
+                    why,
+                })
+            }
             None => Ok((Event::StreamEnd, Span::default())),
         }
     }
@@ -186,8 +199,17 @@ impl<'a> Reader<'a> {
     fn unreadable(&self, span: &Span, why: impl Into<String>) -> Unreadable {
         Unreadable {
             line: self.line(span),
+            column: span.start.col() + 1,
             why: why.into(),
         }
+    }
+}
+
+/// What is wrong, without what the parser was about.
+fn reason(info: &str) -> &str {
+    match info.split_once(", ") {
+        Some((about, reason)) if about.starts_with("while ") => reason,
+        _ => info,
     }
 }
 

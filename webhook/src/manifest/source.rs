@@ -99,14 +99,15 @@ impl<'a> Source<'a> {
     }
 
     /// How the items of a bracket stand whose first one starts at `first`.
-    pub(super) fn flow(self, node: &Node, first: usize, unit: &'a str) -> Flow<'a> {
+    pub(super) fn flow(self, node: &Node, first: usize, unit: &'a str, is_json: bool) -> Flow<'a> {
         let lead = &self.0[node.at.start..first];
         match lead.contains('\n') && self.begins_line(first) {
             true => Flow::Pretty {
                 indent: &self.0[self.line_start(first)..first],
                 unit,
             },
-            false => Flow::Compact,
+            false if is_json => Flow::Compact,
+            false => Flow::Plain,
         }
     }
 

@@ -13,11 +13,13 @@ pub(super) struct Lines {
     pub(super) indents_lists: bool,
 }
 
-/// A value in brackets, as JSON.
+/// A value in brackets.
 pub(super) enum Flow<'a> {
-    /// On one line.
+    /// On one line of YAML.
+    Plain,
+    /// On one line of JSON.
     Compact,
-    /// On many, each below `indent`, one level more for each bracket.
+    /// JSON on many, each below `indent`, one level more for each bracket.
     Pretty { indent: &'a str, unit: &'a str },
 }
 
@@ -186,11 +188,38 @@ fn double_quoted(text: &str) -> String {
     quoted
 }
 
+/// A value in brackets, with as few quotes as may be.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Object(entries) => {
+            let entries: Vec<_> = name_first(entries)
+                .map(|(key, value)| format!("{}: {}", plain_string(key), plain(value)))
+                .collect();
+            format!("{{{}}}", entries.join(", "))
+        }
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(plain).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::String(text) => plain_string(text),
+        value => value.to_string(),
+    }
+}
+
+/// A string in brackets, where older readers stumble over a colon in an unquoted one.
+fn plain_string(text: &str) -> String {
+    match text.contains(':') && is_plain(text) {
+        true => double_quoted(text),
+        false => string(text),
+    }
+}
+
 // === impl Flow ===
 
 impl Flow<'_> {
     pub(super) fn value(&self, value: &Value) -> String {
         match self {
+            Flow::Plain => plain(value),
             Flow::Compact => value.to_string(),
             Flow::Pretty { indent, unit } => {
                 let formatter = PrettyFormatter::with_indent(unit.as_bytes());
@@ -204,14 +233,14 @@ impl Flow<'_> {
     }
 
     pub(super) fn entry(&self, key: &str, value: &Value) -> String {
-        let key = Value::from(key);
+        let key = self.value(&Value::from(key));
         format!("{key}: {}", self.value(value))
     }
 
     /// What stands between a comma and the next item.
     pub(super) fn gap(&self) -> String {
         match self {
-            Flow::Compact => " ".to_owned(),
+            Flow::Plain | Flow::Compact => " ".to_owned(),
             Flow::Pretty { indent, .. } => format!("\n{indent}"),
         }
     }

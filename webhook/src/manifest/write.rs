@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::source::Source;
 use super::text::{Lines, inline};
-use super::tree::{Content, Entry, Key, Node, Style, Tree};
+use super::tree::{Anchors, Content, Entry, Key, Node, Style, Tree};
 
 /// The text has a form into which something new cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,8 @@ struct Writer<'a> {
     lines: Lines,
     /// One level of indentation in JSON.
     unit: &'a str,
+    is_json: bool,
+    anchors: &'a Anchors,
     splices: Vec<Splice>,
 }
 
@@ -38,10 +40,27 @@ impl Tree {
                 indents_lists: source.indents_lists(&self.root).unwrap_or(false),
             },
             unit: source.unit(&self.root),
+            is_json: matches!(
+                self.root.content,
+                Content::Mapping(Style::Flow, _) | Content::Sequence(Style::Flow, _)
+            ),
+            anchors: &self.anchors,
             splices: Vec::new(),
         };
         writer.node(&self.root, self.root.at.start)?;
         writer.finish()
+    }
+}
+
+/// True for a bracket of whose content nothing stays: what takes its place need not be in brackets.
+fn is_renewed(node: &Node) -> bool {
+    let is_new = |node: &Node| node.new.is_some() || is_renewed(node);
+    match &node.content {
+        Content::Mapping(Style::Flow, entries) => {
+            !entries.is_empty() && entries.iter().all(|entry| is_new(&entry.value))
+        }
+        Content::Sequence(Style::Flow, items) => !items.is_empty() && items.iter().all(is_new),
+        _ => false,
     }
 }
 
@@ -67,6 +86,10 @@ impl Writer<'_> {
         let column = self.source.column(node.at.start);
         for entry in entries {
             match (&entry.value.new, &entry.key) {
+                (None, _) if is_renewed(&entry.value) => {
+                    let new = entry.value.value(self.anchors);
+                    self.replace_in_block(entry, column, &new)?;
+                }
                 (None, _) => self.node(&entry.value, entry.at.end)?,
                 (Some(new), Key::Name(name)) if entry.value.is_inserted() => {
                     let at = self.source.after_lines(node, column);
@@ -154,7 +177,9 @@ impl Writer<'_> {
         let Some(first) = entries.first() else {
             return Ok(());
         };
-        let flow = self.source.flow(node, first.at.start, self.unit);
+        let flow = self
+            .source
+            .flow(node, first.at.start, self.unit, self.is_json);
         let mut end = None;
         for entry in entries {
             let value = &entry.value;
@@ -181,7 +206,9 @@ impl Writer<'_> {
         let Some(first) = items.iter().find(|item| !item.is_inserted()) else {
             return Ok(());
         };
-        let flow = self.source.flow(node, first.at.start, self.unit);
+        let flow = self
+            .source
+            .flow(node, first.at.start, self.unit, self.is_json);
         let mut end = None;
         for item in items {
             match (&item.new, end) {

@@ -7,13 +7,15 @@ use anstyle::{AnsiColor, Style};
 use crate::admission::Notice;
 use crate::manifest::{CannotEdit, Unreadable};
 
-use super::Case;
+use super::{Case, Hint};
 
 /// Something to know about a line of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
     /// The line.
     pub line: usize,
+    /// The column, where a single character is to blame; from 1.
+    pub column: Option<usize>,
     /// What it means.
     pub kind: RemarkKind,
     /// What it is.
@@ -29,7 +31,7 @@ pub enum RemarkKind {
     Refused,
     /// A pod asks for a drainer and gets none.
     Skipped,
-    /// A pod gets its drainer.
+    /// Whatever becomes of a pod, its author should know something.
     Warning,
 }
 
@@ -46,6 +48,7 @@ impl Remark {
     pub(crate) fn about(case: &Case, kind: RemarkKind, text: impl fmt::Display) -> Self {
         Self {
             line: case.line,
+            column: None,
             kind,
             text: format!("{}: {text}", case.object),
         }
@@ -54,6 +57,14 @@ impl Remark {
     /// What a notice says of a pod, and what to do about it.
     pub(crate) fn of(case: &Case, kind: RemarkKind, notice: &Notice) -> Self {
         Self::about(case, kind, format_args!("{notice:#}"))
+    }
+
+    /// What is said beside of a case's object.
+    pub(crate) fn hint(case: &Case, hint: &Hint) -> Self {
+        Self {
+            line: hint.line,
+            ..Self::of(case, RemarkKind::Warning, &hint.notice)
+        }
     }
 
     /// True if it makes the command fail.
@@ -77,6 +88,7 @@ impl From<Unreadable> for Remark {
     fn from(unreadable: Unreadable) -> Self {
         Self {
             line: unreadable.line,
+            column: Some(unreadable.column),
             kind: RemarkKind::Error,
             text: unreadable.why,
         }
@@ -87,6 +99,7 @@ impl From<CannotEdit> for Remark {
     fn from(error: CannotEdit) -> Self {
         Self {
             line: error.line(),
+            column: None,
             kind: RemarkKind::Error,
             text: error.to_string(),
         }
@@ -121,11 +134,21 @@ impl fmt::Display for RemarkKind {
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            remark: Remark { line, kind, text },
+            remark:
+                Remark {
+                    line,
+                    column,
+                    kind,
+                    text,
+                },
             file,
             styled,
         } = self;
         let style = if *styled { kind.style() } else { Style::new() };
-        write!(f, "{file}:{line}: {style}{kind}{style:#}: {text}")
+        write!(f, "{file}:{line}:")?;
+        if let Some(column) = column {
+            write!(f, "{column}:")?;
+        }
+        write!(f, " {style}{kind}{style:#}: {text}")
     }
 }

@@ -1,15 +1,17 @@
 //! A pod's annotations, read into [`Settings`]: everything that is wrong with them at once.
 
 use std::fmt;
+use std::time::Duration;
 
 use drainer::config::{parse_idle_exit, parse_listeners, parse_port};
+use drainer::timing::LONGEST;
 use drainer::{Timing, duration};
 
 use super::{NativeSidecar, Setting, Settings, Share, Source};
 use crate::admission::amounts;
 use crate::admission::annotations::{self, PREFIX};
 use crate::admission::codes::{Code, Notice};
-use crate::admission::defaults::Defaults;
+use crate::admission::defaults::{Defaults, OnInvalid};
 use crate::admission::quantity::{InvalidQuantity, Quantity};
 use crate::admission::view::PodView;
 
@@ -22,16 +24,21 @@ pub(in crate::admission) struct Reading {
     pub bad_values: Vec<Notice>,
     /// Every key that sets nothing.
     pub warnings: Vec<Notice>,
+    /// The settings that have their default in the place of a bad value.
+    pub stand_ins: StandIns,
 }
+
+/// Names of settings that have their default in the place of a bad value.
+#[derive(Debug, Default)]
+pub(in crate::admission) struct StandIns(Vec<&'static str>);
 
 /// The annotations under our prefix, and what was found wrong with them so far.
 struct Given<'p> {
     annotations: Vec<(&'p str, &'p str)>,
+    on_invalid: OnInvalid,
     bad_values: Vec<Notice>,
+    stand_ins: StandIns,
 }
-
-/// In bytes. No value is nearly so long, and a message that repeats a longer one says nothing.
-const LONGEST_VALUE: usize = 1024;
 
 /// More unknown keys than these are an attack rather than slips, and nobody is told of them.
 const MOST_WARNINGS: usize = 32;
@@ -50,27 +57,64 @@ impl Reading {
             .filter_map(|(key, _)| annotations::warning(key))
             .take(MOST_WARNINGS)
             .collect();
-        let mut given = Given {
-            annotations,
-            bad_values: Vec::new(),
-        };
+        let mut given = Given::new(annotations, defaults.on_invalid);
         let standard = Settings::standard(in_job, defaults);
         let mut settings = standard.clone();
         given.read_all(&mut settings, in_job);
-        given.fit_share("cpu", &mut settings.cpu, &standard.cpu);
-        given.fit_share("memory", &mut settings.memory, &standard.memory);
+        let cpu = ["cpu-request", "cpu-limit"];
+        given.fit_share("cpu", cpu, &mut settings.cpu, &standard.cpu);
+        let memory = ["memory-request", "memory-limit"];
+        given.fit_share("memory", memory, &mut settings.memory, &standard.memory);
         given.fit_timing(&mut settings, &standard);
         Self {
             settings,
             bad_values: given.bad_values,
             warnings,
+            stand_ins: given.stand_ins,
         }
     }
 }
 
+// === impl StandIns ===
+
+impl StandIns {
+    /// True if a notice may be owed to one of them alone, and not to what the pod's author wrote.
+    pub(in crate::admission) fn explain(&self, notice: &Notice) -> bool {
+        let hangs_on: &[_] = match notice.code {
+            Code::NoEnvoy | Code::SeveralEnvoys | Code::EnvoyGuessed => &["envoy-container"],
+            Code::SocketNotMounted | Code::SocketUserUnknown | Code::AdminNotRead => {
+                &["envoy-container", "admin-address"]
+            }
+            Code::PortTaken => &["port", "admin-address"],
+            _ => &[],
+        };
+        hangs_on.iter().any(|name| self.0.contains(name))
+    }
+}
+
+/// Tells what is wrong with the value of the annotation `name` under [`PREFIX`], taken by itself.
+pub(crate) fn misread(name: &str, text: &str, in_job: bool) -> Option<Notice> {
+    if name == "inject" {
+        return annotations::asks(text).err();
+    }
+    let mut given = Given::new(vec![(name, text)], OnInvalid::Deny);
+    let mut settings = Settings::standard(in_job, &Defaults::new("", ""));
+    given.read_all(&mut settings, in_job);
+    given.bad_values.pop()
+}
+
 // === impl Given ===
 
-impl Given<'_> {
+impl<'p> Given<'p> {
+    fn new(annotations: Vec<(&'p str, &'p str)>, on_invalid: OnInvalid) -> Self {
+        Self {
+            annotations,
+            on_invalid,
+            bad_values: Vec::new(),
+            stand_ins: StandIns::default(),
+        }
+    }
+
     fn read_all(&mut self, settings: &mut Settings, in_job: bool) {
         let Settings {
             envoy_container,
@@ -94,11 +138,11 @@ impl Given<'_> {
         self.read("envoy-container", envoy_container, container_name);
         self.read("admin-address", admin_address, address);
         self.read("port", port, parse_port);
-        self.read("drain-delay", drain_delay, duration::parse);
-        self.read("min-drain-duration", min_drain_duration, duration::parse);
-        self.read("drain-timeout", drain_timeout, duration::parse);
-        self.read("idle-exit", idle_exit, parse_idle_exit);
-        self.read("quiet-period", quiet_period, duration::parse);
+        self.read("drain-delay", drain_delay, span);
+        self.read("min-drain-duration", min_drain_duration, span);
+        self.read("drain-timeout", drain_timeout, span);
+        self.read("idle-exit", idle_exit, idle_span);
+        self.read("quiet-period", quiet_period, span);
         self.read("exit-at-connections", exit_at_connections, count);
         self.read("ignore-listeners", ignore_listeners, parse_listeners);
         self.read("native-sidecar", native_sidecar, native);
@@ -112,51 +156,59 @@ impl Given<'_> {
     /// Puts the annotation's value, if there is a good one, in the place of the default.
     fn read<T, E: fmt::Display>(
         &mut self,
-        name: &str,
+        name: &'static str,
         setting: &mut Setting<T>,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) {
         let Some((_, text)) = self.annotations.iter().find(|(key, _)| *key == name) else {
             return;
         };
-        let parsed = match text.len() {
-            ..=LONGEST_VALUE => parse(text).map_err(|error| error.to_string()),
-            long => Err(format!("a value of {long} bytes: at most {LONGEST_VALUE}")),
-        };
         let source = Source::Annotation;
-        match parsed {
+        match annotations::read(name, text, parse) {
             Ok(value) => *setting = Setting { value, source },
-            Err(error) => self.refuse(format!("`{PREFIX}{name}`: {error}")),
+            Err(bad_value) => {
+                self.bad_values.push(bad_value);
+                self.stand_ins.0.push(name);
+            }
         }
     }
 
     /// Refuses a request above the limit.
-    fn fit_share(&mut self, resource: &'static str, share: &mut Share, standard: &Share) {
+    fn fit_share(
+        &mut self,
+        resource: &'static str,
+        names: [&'static str; 2],
+        share: &mut Share,
+        standard: &Share,
+    ) {
         let (request, limit) = (&share.request.value, &share.limit.value);
         if let Err(misfit) = amounts::fit(resource, request, limit) {
-            self.refuse(misfit.to_string());
+            self.refuse_misfit(names, &misfit);
             *share = standard.clone();
         }
     }
 
-    /// Refuses durations that do not fit together.
+    /// Refuses a timeout below the minimum: each duration by itself is right.
     fn fit_timing(&mut self, settings: &mut Settings, standard: &Settings) {
         settings.timing = Timing::try_new(settings.durations()).unwrap_or_else(|misfits| {
             for misfit in misfits {
-                self.refuse(misfit.to_string());
+                self.refuse_misfit(["drain-timeout", "min-drain-duration"], &misfit);
             }
-            settings.drain_delay = standard.drain_delay;
             settings.min_drain_duration = standard.min_drain_duration;
             settings.drain_timeout = standard.drain_timeout;
-            settings.idle_exit = standard.idle_exit;
-            settings.quiet_period = standard.quiet_period;
             Timing::try_new(settings.durations())
                 .expect("the defaults fit together, and a Job's zero fits any of them")
         });
     }
 
-    fn refuse(&mut self, detail: String) {
-        self.bad_values.push(Code::BadValue.about(detail));
+    /// Refuses two values that do not fit together. Where one of them is a mere stand-in, and the pod
+    /// is refused for that, whether they fit is not known yet.
+    fn refuse_misfit(&mut self, names: [&'static str; 2], misfit: &impl ToString) {
+        let stands_in = |name| self.stand_ins.0.contains(name);
+        if self.on_invalid == OnInvalid::Warn || !names.iter().any(stands_in) {
+            self.bad_values
+                .push(Code::BadValue.about(misfit.to_string()));
+        }
     }
 }
 
@@ -173,6 +225,24 @@ fn native_sidecar_of(text: &str, in_job: bool) -> Result<NativeSidecar, String> 
             Err("`false` in a Job, which would never complete: auto or true".to_owned())
         }
         form => Ok(form),
+    }
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    let span = duration::parse(text).map_err(|error| error.to_string())?;
+    not_too_long(text, span)
+}
+
+fn idle_span(text: &str) -> Result<Option<Duration>, String> {
+    let span = parse_idle_exit(text).map_err(|error| error.to_string())?;
+    span.map(|span| not_too_long(text, span)).transpose()
+}
+
+fn not_too_long(text: &str, span: Duration) -> Result<Duration, String> {
+    if span <= LONGEST {
+        Ok(span)
+    } else {
+        Err(format!("invalid duration `{text}`: 24h at most"))
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use drainer::duration::display;
 use drainer::quiet::Quiet;
 use drainer::verdict::QUIET_CAP;
 use serde::Serialize;
 
+use super::seconds::seconds;
 use crate::admission::DrainPlan;
 
 /// A moment in a pod's end.
@@ -50,10 +50,10 @@ pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
     };
     let no_newcomer = match (quiet.window, quiet.probes) {
         (Duration::ZERO, _) => String::new(),
-        (window, 0) => format!(", and none has come for {}", display(window)),
+        (window, 0) => format!(", and none has come for {}", seconds(window)),
         (window, probes) => format!(
             ", and none has come for {} but {probes} of the readiness probes",
-            display(window)
+            seconds(window)
         ),
     };
     let text = format!("the earliest end: {few}{no_newcomer}");
@@ -61,7 +61,7 @@ pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
     if let Some(idle_exit) = timing.idle_exit {
         let text = format!(
             "the earliest end with idle HTTP connections left: no request for {}",
-            display(idle_exit)
+            seconds(idle_exit)
         );
         moments.push(moment(earliest.max(drain + idle_exit), "idle", text));
     }

@@ -50,8 +50,8 @@ pub enum Outcome {
 /// Why, and what to do.
 #[derive(Debug, Serialize)]
 pub struct Reason {
-    /// `DRN008`; `null` where the API server itself refuses.
-    pub code: Option<String>,
+    /// `DRN008`.
+    pub code: String,
     /// What is the case.
     pub message: String,
     /// What to do about it, unless the message says it.
@@ -88,7 +88,7 @@ pub struct Envoy {
     pub container: String,
     /// `containers` or `initContainers`.
     pub list: &'static str,
-    /// `annotation`, `name`, `image` or `only-container`.
+    /// `annotation`, `name`, `image`, `only-container` or `guess`.
     pub found_by: &'static str,
     #[serde(skip)]
     pub(super) place: List,
@@ -139,9 +139,9 @@ impl Explanation {
     #[must_use]
     pub fn of(file: &str, case: &Case) -> Self {
         let reasons_of = |notices: &[Notice]| notices.iter().map(Reason::from).collect();
-        let (outcome, reasons, warnings, plan) = match &case.verdict {
-            Ok(Verdict::NotAsked) => (Outcome::NotAsked, Vec::new(), Vec::new(), None),
-            Ok(Verdict::Inject { plan, warnings, .. }) => {
+        let (outcome, reasons, mut warnings, plan) = match &case.verdict {
+            Verdict::NotAsked => (Outcome::NotAsked, Vec::new(), Vec::new(), None),
+            Verdict::Inject { plan, warnings, .. } => {
                 let plan = Plan::from(&**plan);
                 (
                     Outcome::Injected,
@@ -150,29 +150,22 @@ impl Explanation {
                     Some(plan),
                 )
             }
-            Ok(Verdict::Skip {
+            Verdict::Skip {
                 reason, warnings, ..
-            }) => (
+            } => (
                 Outcome::Skipped,
                 vec![Reason::from(reason)],
                 reasons_of(warnings),
                 None,
             ),
-            Ok(Verdict::Deny { reasons, warnings }) => (
+            Verdict::Deny { reasons, warnings } => (
                 Outcome::Refused,
                 reasons_of(reasons),
                 reasons_of(warnings),
                 None,
             ),
-            Err(no_pod) => {
-                let reason = Reason {
-                    code: None,
-                    message: no_pod.to_string(),
-                    remedy: None,
-                };
-                (Outcome::Refused, vec![reason], Vec::new(), None)
-            }
         };
+        warnings.extend(case.hints.iter().map(|hint| Reason::from(&hint.notice)));
         Self {
             file: file.to_owned(),
             line: case.line,
@@ -192,7 +185,7 @@ impl Explanation {
 impl From<&Notice> for Reason {
     fn from(notice: &Notice) -> Self {
         Self {
-            code: Some(notice.code.to_string()),
+            code: notice.code.to_string(),
             message: notice.detail.clone(),
             remedy: notice.remedy(),
         }
@@ -223,6 +216,7 @@ impl From<&DrainPlan> for Plan {
                     FoundBy::Name => "name",
                     FoundBy::Image => "image",
                     FoundBy::OnlyContainer => "only-container",
+                    FoundBy::Guess => "guess",
                 },
                 place: envoy.place.list,
                 how: envoy.found,
@@ -231,7 +225,7 @@ impl From<&DrainPlan> for Plan {
                 address: plan.admin.address.to_string(),
                 found_by: match plan.admin.found {
                     AdminFoundBy::Annotation => "annotation",
-                    AdminFoundBy::ContainerPort => "container-port",
+                    AdminFoundBy::ContainerPort(_) => "container-port",
                     AdminFoundBy::ConfigYaml => "config-yaml",
                     AdminFoundBy::Default => "default",
                 },

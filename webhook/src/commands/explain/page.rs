@@ -1,10 +1,10 @@
 //! Explanations for a person's eyes.
 
 use anstyle::{AnsiColor, Style};
-use drainer::duration::display;
 
 use super::end::Moment;
 use super::explanation::{Explanation, Outcome, Plan, Reason};
+use super::seconds::seconds;
 use super::settings::{Settings, Value};
 use super::sheet::Sheet;
 use crate::admission::annotations::INJECT;
@@ -86,11 +86,7 @@ fn reasons(sheet: &mut Sheet, reasons: &[Reason], colour: AnsiColor) {
     } in reasons
     {
         sheet.end_line();
-        sheet.row(
-            colour.on_default(),
-            code.as_deref().unwrap_or("invalid"),
-            message,
-        );
+        sheet.row(colour.on_default(), code, message);
         if let Some(remedy) = remedy {
             sheet.row(Style::new(), "", &format!("→ {remedy}"));
         }
@@ -118,8 +114,8 @@ fn facts(plan: &Plan) -> Vec<(&'static str, String)> {
         None => format!("at the end of {}", drainer.list),
     };
     let grace = match from == to {
-        true => format!("{from} s, which is enough"),
-        false => format!("{from} s → {to} s, so that the drain and Envoy's own end fit in"),
+        true => format!("{from}s, which is enough"),
+        false => format!("{from}s → {to}s, so that the drain and Envoy's own end fit in"),
     };
     let mut facts = vec![
         ("envoy", format!("{kind} `{name}` ({})", envoy.how)),
@@ -140,7 +136,7 @@ fn facts(plan: &Plan) -> Vec<(&'static str, String)> {
     if !readiness_probes.is_empty() {
         let probes: Vec<_> = readiness_probes
             .iter()
-            .map(|probe| format!("port {} every {} s", probe.port, probe.period_seconds))
+            .map(|probe| format!("port {} every {}s", probe.port, probe.period_seconds))
             .collect();
         let text = format!(
             "{}: no clients, and not counted as new ones",
@@ -169,7 +165,7 @@ fn settings(sheet: &mut Sheet, Settings(settings): &Settings) {
 fn end(sheet: &mut Sheet, moments: &[Moment]) {
     sheet.heading("when the pod is deleted");
     for Moment { at, text, .. } in moments {
-        sheet.push(&format!("    {:>8}  ", display(*at).to_string()));
+        sheet.push(&format!("    {:>8}  ", seconds(*at)));
         sheet.wrapped(14, text);
     }
 }

@@ -3,9 +3,9 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use drainer::duration::display;
 use serde::{Serialize, Serializer};
 
+use super::seconds::seconds;
 use crate::admission::{self, ExistingHook, NativeSidecar, Setting, Source};
 
 /// The settings, in the order of the documentation.
@@ -41,9 +41,9 @@ impl From<&admission::Settings> for Settings {
         fn plain<T: Display>(setting: &Setting<T>) -> Value {
             of(setting, T::to_string)
         }
-        let duration = |setting: &Setting<Duration>| of(setting, |span| display(*span).to_string());
+        let duration = |setting: &Setting<Duration>| of(setting, |span| seconds(*span));
         let idle_exit = of(&settings.idle_exit, |span| {
-            span.map_or_else(|| "off".to_owned(), |span| display(span).to_string())
+            span.map_or_else(|| "off".to_owned(), seconds)
         });
         let listeners = of(&settings.ignore_listeners, |listeners| {
             let listeners: Vec<_> = listeners.iter().map(ToString::to_string).collect();

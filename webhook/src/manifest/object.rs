@@ -1,34 +1,47 @@
-//! The pod templates of a document, and where they stand.
+//! The objects of a document, and where they have their pods.
 
 use json_patch::jsonptr::{Pointer, PointerBuf};
 use serde_json::Value;
 
-/// A pod, or the template of pods, in a document.
+/// An object in a document: of its own, an item of a `List`, an item of an array.
+#[derive(Debug, Clone)]
+pub struct Object<'a> {
+    /// Its API version.
+    pub version: &'a str,
+    /// Its kind.
+    pub kind: &'a str,
+    /// Its namespace, if the document says it.
+    pub namespace: Option<&'a str>,
+    /// Its name, or what the API server will begin it with.
+    pub name: &'a str,
+    /// Where it stands.
+    pub path: PointerBuf,
+    /// What stands there.
+    pub value: &'a Value,
+    /// Its pod, or the template of its pods; `None` for kinds that have none or are not known.
+    pub template: Option<Template<'a>>,
+}
+
+/// A pod, or the template of pods, in an object.
 #[derive(Debug, Clone)]
 pub struct Template<'a> {
-    /// The kind of the object whose pods these are.
-    pub kind: &'a str,
-    /// The object's namespace, if the document says it.
-    pub namespace: Option<&'a str>,
-    /// The object's name, or what the API server will begin it with.
-    pub name: &'a str,
     /// Whether the pods are a Job's, which ends only when all of their containers have.
     pub in_job: bool,
-    /// Where `metadata` and `spec` of the pod stand.
-    pub path: PointerBuf,
+    /// Where in the object `metadata` and `spec` of the pod stand.
+    pub path: &'static Pointer,
     /// What stands there.
     pub pod: &'a Value,
 }
 
-/// The pod templates of a document: of an object, of the items of a `List`, of an array of objects.
+/// The objects of a document.
 #[must_use]
-pub fn templates(document: &Value) -> Vec<Template<'_>> {
+pub fn objects(document: &Value) -> Vec<Object<'_>> {
     let mut found = Vec::new();
     collect(document, Pointer::root(), &mut found);
     found
 }
 
-fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<Template<'a>>) {
+fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<Object<'a>>) {
     if let Some(items) = value.as_array() {
         for (index, item) in items.iter().enumerate() {
             collect(item, &path.with_trailing_token(index), found);
@@ -45,21 +58,24 @@ fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<Template<'a>>) 
         }
         return;
     }
-    let Some(template) = place(version, kind) else {
-        return;
-    };
-    let Ok(pod @ Value::Object(_)) = template.resolve(value) else {
-        return;
-    };
-    found.push(Template {
+    let template = place(version, kind).and_then(|path| match path.resolve(value) {
+        Ok(pod @ Value::Object(_)) => Some(Template {
+            in_job: matches!(kind, "Job" | "CronJob"),
+            path,
+            pod,
+        }),
+        _ => None,
+    });
+    found.push(Object {
+        version,
         kind,
         namespace: text("/metadata/namespace"),
         name: text("/metadata/name")
             .or_else(|| text("/metadata/generateName"))
             .unwrap_or_default(),
-        in_job: matches!(kind, "Job" | "CronJob"),
-        path: path.concat(template),
-        pod,
+        path: path.to_buf(),
+        value,
+        template,
     });
 }
 
@@ -111,19 +127,16 @@ mod tests {
             object["metadata"] = json!({"name": "a", "namespace": "b"});
             let list = json!({"apiVersion": "v1", "kind": "List", "items": [{}, object.clone()]});
             for (document, base) in [(object, ""), (list, "/items/1")] {
-                let found = templates(&document);
-                let [template] = &found[..] else {
+                let found = objects(&document);
+                let [object] = &found[..] else {
                     panic!("{kind}: {found:?}");
                 };
-                assert_eq!(template.path.as_str(), format!("{base}{path}"), "{kind}");
+                let template = object.template.as_ref().unwrap();
+                assert_eq!(object.path.as_str(), base, "{kind}");
+                assert_eq!(template.path.as_str(), path, "{kind}");
                 assert_eq!(template.pod["spec"], spec["spec"], "{kind}");
                 assert_eq!(
-                    (
-                        template.kind,
-                        template.namespace,
-                        template.name,
-                        template.in_job
-                    ),
+                    (object.kind, object.namespace, object.name, template.in_job),
                     (kind, Some("b"), "a", in_job)
                 );
             }
@@ -140,7 +153,11 @@ mod tests {
             ("apps/v1", "Pod"),
         ] {
             let object = json!({"apiVersion": version, "kind": kind, "spec": spec});
-            assert!(templates(&object).is_empty(), "{version} {kind}");
+            let [found] = &objects(&object)[..] else {
+                panic!("{object}");
+            };
+            assert_eq!((found.version, found.kind), (version, kind));
+            assert!(found.template.is_none(), "{version} {kind}");
         }
         for document in [
             json!(null),
@@ -149,7 +166,11 @@ mod tests {
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": null}}),
             json!({"apiVersion": "v1", "kind": "List", "items": null}),
         ] {
-            assert!(templates(&document).is_empty(), "{document}");
+            let found = objects(&document);
+            assert!(
+                found.iter().all(|object| object.template.is_none()),
+                "{document}"
+            );
         }
     }
 }
