@@ -248,6 +248,30 @@ async fn where_only_statistics_are_allowed_the_drain_does_without_the_rest() -> 
 }
 
 #[tokio::test]
+async fn why_listeners_are_not_known_is_told_as_it_is() -> Result<()> {
+    let cases = [
+        (Mood::OnlyStats, "admin.allow_paths"),
+        (Mood::HugeDump(5 << 20), "more than 4194304 bytes"),
+    ];
+    let cases = cases.map(|(mood, why)| {
+        let case = async move {
+            let fake = FakeAdmin::start(mood).await?;
+            let drainer = hasty(&fake).await?;
+            let line = drainer
+                .logs("/config_dump cannot be read", PATIENCE)
+                .await?;
+            let told = line["message"].as_str().unwrap_or_default();
+            for reason in ["admin.allow_paths", "more than 4194304 bytes"] {
+                assert_eq!(told.contains(reason), reason == why, "{told}");
+            }
+            Ok(())
+        };
+        (format!("{mood:?}"), case)
+    });
+    at_once(cases).await
+}
+
+#[tokio::test]
 async fn another_service_at_the_admins_address_is_told_at_start() -> Result<()> {
     let cases = [Mood::Page, Mood::Status(404)].map(|mood| {
         let case = async move {

@@ -222,7 +222,7 @@ impl<E: Envoy> Drain<E> {
         let listeners = self
             .setup
             .as_ref()
-            .and_then(|setup| setup.listeners.as_ref());
+            .and_then(|setup| setup.listeners.as_ref().ok());
         let probed = |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
         let probes = self.readiness_probes.iter().filter(probed).copied();
         let flush_interval = self.setup.as_ref().map(|setup| setup.flush_interval);

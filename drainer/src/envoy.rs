@@ -61,12 +61,12 @@ pub enum CallFailed {
 }
 
 /// How Envoy is set up.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Setup {
     /// Its version and drain strategy.
     pub server: ServerInfo,
-    /// Its listeners, and which of them count; `None` if it would not show them.
-    pub listeners: Option<Listeners>,
+    /// Its listeners, and which of them count; or why they are not known.
+    pub listeners: Result<Listeners, String>,
     /// How old `server.total_connections` may be.
     pub flush_interval: FlushInterval,
 }
@@ -153,10 +153,13 @@ impl Admin {
                     .take(200)
                     .collect();
                 let told = format!("{status}: {line}");
-                match status.is_server_error() {
-                    true => Err(CallFailed::Unanswered(told)),
-                    false => Err(CallFailed::Declined(told)),
-                }
+                Err(match status {
+                    StatusCode::FORBIDDEN => {
+                        CallFailed::Declined(format!("{told}; is it in admin.allow_paths?"))
+                    }
+                    status if status.is_server_error() => CallFailed::Unanswered(told),
+                    _ => CallFailed::Declined(told),
+                })
             }
         }
     }
@@ -222,13 +225,13 @@ impl Envoy for Admin {
             }
             other => other?,
         };
-        // Forbidden too, perhaps: then names in statistics have to do.
+        // Forbidden too, perhaps, or too many: then names in statistics have to do.
         let listeners = match self.listeners().await {
             Ok(listeners) => {
                 self.listeners = Listeners::new(listeners, self.ignored.clone());
-                Some(self.listeners.clone())
+                Ok(self.listeners.clone())
             }
-            Err(CallFailed::Declined(_)) => None,
+            Err(CallFailed::Declined(why)) => Err(why),
             Err(error) => return Err(error),
         };
         let flush_interval = match self.flush_interval().await {
