@@ -24,6 +24,7 @@ pub mod duration;
 pub mod ending;
 pub mod envoy;
 mod flags;
+mod given;
 pub mod hook;
 mod http;
 pub mod listeners;
