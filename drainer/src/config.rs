@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZeroU16;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -176,14 +176,14 @@ impl Config {
 
     /// The Unix socket through which `drain` and `status` reach the drainer.
     #[must_use]
-    pub fn socket(&self) -> AdminAddress {
+    pub fn socket(&self) -> PathBuf {
         socket_in(&self.run_dir)
     }
 }
 
 /// The drainer's own Unix socket in its directory.
-pub(crate) fn socket_in(run_dir: &std::path::Path) -> AdminAddress {
-    AdminAddress::Path(run_dir.join("drainer.sock"))
+pub(crate) fn socket_in(run_dir: &Path) -> PathBuf {
+    run_dir.join("drainer.sock")
 }
 
 /// Reads a port.

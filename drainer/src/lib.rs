@@ -16,6 +16,7 @@
 //! ```
 
 pub mod address;
+mod bind;
 mod caller;
 pub mod config;
 pub mod delay;
@@ -43,5 +44,6 @@ pub mod verdict;
 pub mod warnings;
 
 pub use address::AdminAddress;
+pub use bind::bind;
 pub use config::{Config, ListenerSelector, ReadinessProbe, Token};
 pub use timing::{Durations, Timing};

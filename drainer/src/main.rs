@@ -85,8 +85,7 @@ fn serve(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
                 _ = interrupt.recv() => {}
             }
         };
-        let sockets = sidecar::bind(&config).await?;
-        sidecar::run(&config, sockets, sigterm).await;
+        sidecar::run(&config, sigterm).await?;
         Ok(ExitCode::SUCCESS)
     })
 }

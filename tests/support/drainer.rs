@@ -255,7 +255,7 @@ impl Drainer {
     /// # Errors
     /// When it does not answer.
     pub async fn status(&self) -> Result<Progress> {
-        let client = Client::new(self.sidecar.config.socket());
+        let client = Client::new(AdminAddress::Path(self.sidecar.config.socket()));
         let answer = client.get("/status").await?;
         ensure!(answer.status == StatusCode::OK, "{answer:?}");
         Ok(serde_json::from_str(&answer.body)?)
