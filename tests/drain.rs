@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use drainer::progress::Phase;
-use drainer::{ListenerSelector, ReadinessProbe};
+use drainer::{ListenerSelector, Phase, ReadinessProbe};
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use drainer::progress::Phase;
+use drainer::Phase;
 use tests::at_once::at_once;
 use tests::drainer::{Drainer, drainer};
 use tests::due::{LATE, SECOND, assert_due};

@@ -6,8 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use drainer::AdminAddress;
-use drainer::progress::Phase;
+use drainer::{AdminAddress, Phase};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use tests::at_once::at_once;
 use tests::drainer::{Drainer, Hook, Sidecar, drainer};

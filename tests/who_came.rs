@@ -5,9 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use drainer::AdminAddress;
-use drainer::config::RUN_DIR;
-use drainer::progress::Phase;
+use drainer::{AdminAddress, Phase, RUN_DIR};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tests::at_once::at_once;

@@ -1,23 +1,20 @@
 //! The drainer's settings: what the webhook writes as flags and the sidecar reads back.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::time::Duration;
 
 use tracing::Level;
 
 use crate::address::AdminAddress;
 use crate::duration;
 use crate::flags;
-pub use crate::flags::flags_help;
-use crate::given::Given;
-pub use crate::given::InvalidArgs;
-pub use crate::quiet::ReadinessProbe;
-use crate::timing::{Durations, Timing};
-pub use crate::token::Token;
+use crate::given::{Given, InvalidArgs};
+use crate::quiet::ReadinessProbe;
+use crate::selector::{ListenerSelector, parse_listeners};
+use crate::timing::{Durations, Timing, parse_idle_exit};
+use crate::token::Token;
+use crate::value::{parse_list, parse_port};
 
 /// The port on which the drainer listens where nothing else is asked.
 pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(9902).expect("9902 is not zero");
@@ -54,24 +51,6 @@ pub struct Config {
     pub termination_log: PathBuf,
     /// What is logged.
     pub log_level: Level,
-}
-
-/// A listener as a person names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ListenerSelector {
-    /// The port it is bound to.
-    Port(NonZeroU16),
-    /// Its `name` or its `stat_prefix`.
-    Name(String),
-}
-
-/// A text that is not what a setting wants: the value, and what would be right.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid {what} `{value}`: {wanted}")]
-pub struct InvalidValue {
-    what: &'static str,
-    value: String,
-    wanted: &'static str,
 }
 
 // === impl Config ===
@@ -151,7 +130,7 @@ impl Config {
         );
         given.set(
             "readiness-probes",
-            list::<ReadinessProbe>,
+            parse_list::<ReadinessProbe>,
             &mut config.readiness_probes,
         );
         given.set("run-dir", str::parse::<PathBuf>, &mut config.run_dir);
@@ -186,82 +165,10 @@ pub(crate) fn socket_in(run_dir: &Path) -> PathBuf {
     run_dir.join("drainer.sock")
 }
 
-/// Reads a port.
-///
-/// # Errors
-/// For zero, and for anything that is no port.
-pub fn parse_port(text: &str) -> Result<NonZeroU16, InvalidValue> {
-    text.parse()
-        .map_err(|_| InvalidValue::new("port", text, "a number from 1 to 65535"))
-}
-
-/// Reads `idle-exit`: a duration, or `off`.
-///
-/// # Errors
-/// For anything else.
-pub fn parse_idle_exit(text: &str) -> Result<Option<Duration>, InvalidValue> {
-    match text {
-        "off" => Ok(None),
-        text => duration::parse(text).map(Some).map_err(|_| {
-            InvalidValue::new("duration", text, "write it like 7s, 1m30s or 400ms, or off")
-        }),
-    }
-}
-
-/// Reads `ignore-listeners`: names or ports, separated by commas.
-///
-/// # Errors
-/// For the first entry that is neither.
-pub fn parse_listeners(text: &str) -> Result<Vec<ListenerSelector>, InvalidValue> {
-    list(text)
-}
-
-fn list<T: FromStr>(text: &str) -> Result<Vec<T>, T::Err> {
-    if text.trim().is_empty() {
-        return Ok(Vec::new());
-    }
-    text.split(',').map(|item| item.trim().parse()).collect()
-}
-
-// === impl InvalidValue ===
-
-impl InvalidValue {
-    pub(crate) fn new(what: &'static str, value: &str, wanted: &'static str) -> Self {
-        Self {
-            what,
-            value: value.to_owned(),
-            wanted,
-        }
-    }
-}
-
-// === impl ListenerSelector ===
-
-impl FromStr for ListenerSelector {
-    type Err = InvalidValue;
-
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        if text.is_empty() || text.contains(',') {
-            return Err(InvalidValue::new("listener", text, "a name or a port"));
-        }
-        if text.bytes().all(|b| b.is_ascii_digit()) {
-            return parse_port(text).map(Self::Port);
-        }
-        Ok(Self::Name(text.to_owned()))
-    }
-}
-
-impl fmt::Display for ListenerSelector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Port(port) => port.fmt(f),
-            Self::Name(name) => name.fmt(f),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn parse(args: &[&str], env: &[(&str, &str)]) -> Result<Config, InvalidArgs> {

@@ -6,15 +6,15 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 
 use crate::address::AdminAddress;
-use crate::config::ListenerSelector;
 use crate::duration;
 use crate::http::{Bounds, CallError, Client};
 use crate::listeners::{self, Listener, Listeners};
+use crate::selector::ListenerSelector;
 use crate::server_info::ServerInfo;
 use crate::stats::{self, Count, Stats};
 
 /// A drain's view of Envoy. Its methods never overlap, since they need it exclusively.
-pub trait Envoy {
+pub(crate) trait Envoy {
     /// Makes Envoy fail its health checks: readiness answers 503, and each response closes its
     /// connection or sends GOAWAY, whatever the drain strategy. [`Envoy::restore_health`] undoes it.
     fn fail_health(&mut self) -> impl Future<Output = Result<(), CallFailed>>;
@@ -35,7 +35,7 @@ pub trait Envoy {
 
 /// What one look at Envoy shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub(crate) enum Seen {
     /// What is open, as far as it is shown.
     Counted(Count),
     /// Something answered, but not with statistics: nothing is known, which is not zero.
@@ -48,7 +48,7 @@ pub enum Seen {
 
 /// Why a call to Envoy did not do what it should.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CallFailed {
+pub(crate) enum CallFailed {
     /// Nothing listens at the admin address.
     #[error("connection refused")]
     Refused,
@@ -62,7 +62,7 @@ pub enum CallFailed {
 
 /// How Envoy is set up.
 #[derive(Debug, Clone)]
-pub struct Setup {
+pub(crate) struct Setup {
     /// Its version and drain strategy.
     pub server: ServerInfo,
     /// Its listeners, and which of them count; or why they are not known.
@@ -73,10 +73,10 @@ pub struct Setup {
 
 /// How often Envoy copies its own counts into `server.*`: `stats_flush_interval`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FlushInterval(pub Duration);
+pub(crate) struct FlushInterval(pub Duration);
 
 /// The admin interface of a real Envoy.
-pub struct Admin {
+pub(crate) struct Admin {
     client: Client,
     ignored: Vec<ListenerSelector>,
     listeners: Listeners,
@@ -118,7 +118,7 @@ impl Default for FlushInterval {
 impl Admin {
     /// The admin interface at `address`; of its listeners, the `ignored` are not counted.
     #[must_use]
-    pub fn new(address: AdminAddress, ignored: Vec<ListenerSelector>) -> Self {
+    pub(crate) fn new(address: AdminAddress, ignored: Vec<ListenerSelector>) -> Self {
         let listeners = Listeners::new(Vec::new(), ignored.clone());
         Self {
             client: Client::new(address),

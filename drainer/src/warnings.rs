@@ -8,7 +8,7 @@ use crate::stats::{Count, Open};
 
 /// One way in which this Envoy's setup spoils a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Warning {
+pub(crate) enum Warning {
     /// Listeners that ignore failed health, while the drain they heed hardly closes anything.
     GradualModifyOnly {
         /// Their names.
@@ -33,7 +33,7 @@ pub enum Warning {
 
 /// Finds what will spoil a drain of an Envoy that is set up and looks like this.
 #[must_use]
-pub fn warnings(setup: &Setup, seen: &Seen) -> Vec<Warning> {
+pub(crate) fn warnings(setup: &Setup, seen: &Seen) -> Vec<Warning> {
     let mut warnings = Vec::new();
     match &setup.listeners {
         Ok(listeners) if setup.server.drain_strategy == DrainStrategy::Gradual => {

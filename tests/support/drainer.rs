@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use drainer::marker::Marker;
-use drainer::progress::{Phase, Progress};
-use drainer::{AdminAddress, Config, Durations, Timing, Token};
+use drainer::{AdminAddress, Config, Durations, Marker, Phase, Progress, Timing, Token};
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::Value;

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use drainer::config::{parse_idle_exit, parse_listeners, parse_port};
-use drainer::{Timing, duration};
+use drainer::{Timing, duration, parse_idle_exit, parse_listeners, parse_port};
 
 use super::{NativeSidecar, Setting, Settings, Share, Source};
 use crate::admission::amounts;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use drainer::duration::display;
-use drainer::quiet::Quiet;
-use drainer::verdict::QUIET_CAP;
+use drainer::{QUIET_CAP, Quiet};
 use serde::Serialize;
 
 use crate::admission::DrainPlan;
