@@ -79,6 +79,8 @@ fn is_the_clients(error: &io::Error) -> bool {
     )
 }
 
+/// A task may panic: the admission answers for bugs in what it does to a pod, and whatever else goes
+/// wrong costs its own connection, for which the API server does what its failurePolicy says.
 fn told(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         error!(%error, "A connection's task failed");
