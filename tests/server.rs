@@ -265,7 +265,21 @@ async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
 }
 
 #[tokio::test]
-async fn who_never_asks_makes_room_soon_and_who_has_asked_may_be_idle() {
+async fn a_spare_connection_may_wait_for_its_first_request_while_there_is_room() {
+    let server = Webhook::start(Limits {
+        first_head: SHORT,
+        connections: 2,
+        ..Limits::default()
+    })
+    .await;
+    let mut spare = server.https.connect().await.unwrap();
+    sleep(2 * SHORT).await;
+    let response = spare.send(inject(review("first").bytes())).await.unwrap();
+    assert_injected(&response, "first");
+}
+
+#[tokio::test]
+async fn who_never_asks_makes_room_when_there_is_none_and_who_has_asked_may_be_idle() {
     let server = Webhook::start(Limits {
         first_head: SHORT,
         connections: 3,
