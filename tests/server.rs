@@ -9,8 +9,9 @@ use drainer::AdminAddress;
 use http_body_util::Full;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
+use tests::due::PATIENCE;
 use tests::https::inject;
-use tests::webhook::{PATIENCE, Webhook, admit, assert_injected, review, server, told};
+use tests::webhook::{Webhook, admit, assert_injected, review, server, told};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
@@ -384,14 +385,14 @@ async fn connections_beyond_the_limit_wait_for_a_place() {
 #[tokio::test]
 async fn an_old_connection_is_closed_by_its_next_answer_and_never_while_it_is_idle() {
     let server = Webhook::start(Limits {
-        age: SHORT,
+        age: 3 * SHORT,
         ..Limits::default()
     })
     .await;
     let mut connection = server.https.connect().await.unwrap();
     let mut ask = async || connection.send(inject(review("x").bytes())).await.unwrap();
     assert!(!closes(&ask().await));
-    sleep(SHORT * 3 / 2).await;
+    sleep(3 * SHORT).await;
     let last = ask().await;
     assert_injected(&last, "x");
     assert!(closes(&last));
