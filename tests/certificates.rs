@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use rustls::version::{TLS12, TLS13};
 use tests::authority::{Authority, Mount};
+use tests::due::PATIENCE;
 use tests::https::{Https, inject};
-use tests::webhook::{PATIENCE, Webhook, assert_injected, review, server};
+use tests::webhook::{Webhook, assert_injected, review, server};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};

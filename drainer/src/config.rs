@@ -1,22 +1,20 @@
 //! The drainer's settings: what the webhook writes as flags and the sidecar reads back.
 
-use std::borrow::Cow;
 use std::ffi::OsString;
-use std::fmt;
 use std::num::NonZeroU16;
-use std::path::PathBuf;
-use std::str::FromStr;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use tracing::Level;
 
 use crate::address::AdminAddress;
-use crate::duration::{self, display};
-use crate::flags::{Given, HOST_NETWORK};
-pub use crate::flags::{InvalidArgs, flags_help};
-pub use crate::quiet::ReadinessProbe;
-use crate::timing::{Durations, Timing};
-pub use crate::token::Token;
+use crate::duration;
+use crate::flags;
+use crate::given::{Given, InvalidArgs};
+use crate::quiet::ReadinessProbe;
+use crate::selector::{ListenerSelector, parse_listeners};
+use crate::timing::{Durations, Timing, parse_idle_exit};
+use crate::token::Token;
+use crate::value::{parse_list, parse_port};
 
 /// The port on which the drainer listens where nothing else is asked.
 pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(9902).expect("9902 is not zero");
@@ -55,24 +53,6 @@ pub struct Config {
     pub log_level: Level,
 }
 
-/// A listener as a person names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ListenerSelector {
-    /// The port it is bound to.
-    Port(NonZeroU16),
-    /// Its `name` or its `stat_prefix`.
-    Name(String),
-}
-
-/// A text that is not what a setting wants: the value, and what would be right.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid {what} `{value}`: {wanted}")]
-pub struct InvalidValue {
-    what: &'static str,
-    value: String,
-    wanted: Cow<'static, str>,
-}
-
 // === impl Config ===
 
 impl Config {
@@ -98,65 +78,7 @@ impl Config {
     /// out, since `kubectl describe` shows them; of the rest what differs from the default.
     #[must_use]
     pub fn args(&self) -> Vec<String> {
-        let Self {
-            admin_address,
-            port,
-            host_network,
-            token,
-            timing,
-            exit_at_connections,
-            ignore_listeners,
-            readiness_probes,
-            run_dir,
-            termination_log,
-            log_level,
-        } = self;
-        let Durations {
-            drain_delay,
-            min_drain_duration,
-            drain_timeout,
-            idle_exit,
-            quiet_period,
-            poll_interval,
-        } = **timing;
-        let standard = Self::new(admin_address.clone(), *token);
-        let mut args = Vec::new();
-        let mut push =
-            |name: &str, value: &dyn fmt::Display| args.push(format!("--{name}={value}"));
-        push("admin-address", admin_address);
-        push("token", token);
-        push("port", port);
-        push("drain-delay", &display(drain_delay));
-        push("min-drain-duration", &display(min_drain_duration));
-        push("drain-timeout", &display(drain_timeout));
-        match idle_exit {
-            Some(idle_exit) => push("idle-exit", &display(idle_exit)),
-            None => push("idle-exit", &"off"),
-        }
-        push("quiet-period", &display(quiet_period));
-        push("poll-interval", &display(poll_interval));
-        if *exit_at_connections != standard.exit_at_connections {
-            push("exit-at-connections", exit_at_connections);
-        }
-        if !ignore_listeners.is_empty() {
-            push("ignore-listeners", &joined(ignore_listeners));
-        }
-        if !readiness_probes.is_empty() {
-            push("readiness-probes", &joined(readiness_probes));
-        }
-        if *run_dir != standard.run_dir {
-            push("run-dir", &run_dir.display());
-        }
-        if *termination_log != standard.termination_log {
-            push("termination-log", &termination_log.display());
-        }
-        if *log_level != standard.log_level {
-            push("log-level", &log_level.as_str().to_ascii_lowercase());
-        }
-        if *host_network {
-            args.push(format!("--{HOST_NETWORK}"));
-        }
-        args
+        flags::args(self)
     }
 
     /// Reads the flags of `drainer serve`, and from `env` what they leave out.
@@ -189,7 +111,7 @@ impl Config {
             poll_interval,
         } = &mut durations;
         given.set("port", parse_port, &mut config.port);
-        given.set(HOST_NETWORK, str::parse::<bool>, &mut config.host_network);
+        given.set("host-network", str::parse::<bool>, &mut config.host_network);
         given.set("drain-delay", duration::parse, drain_delay);
         given.set("min-drain-duration", duration::parse, min_drain_duration);
         given.set("drain-timeout", duration::parse, drain_timeout);
@@ -208,7 +130,7 @@ impl Config {
         );
         given.set(
             "readiness-probes",
-            list::<ReadinessProbe>,
+            parse_list::<ReadinessProbe>,
             &mut config.readiness_probes,
         );
         given.set("run-dir", str::parse::<PathBuf>, &mut config.run_dir);
@@ -233,109 +155,20 @@ impl Config {
 
     /// The Unix socket through which `drain` and `status` reach the drainer.
     #[must_use]
-    pub fn socket(&self) -> AdminAddress {
+    pub fn socket(&self) -> PathBuf {
         socket_in(&self.run_dir)
     }
 }
 
 /// The drainer's own Unix socket in its directory.
-pub(crate) fn socket_in(run_dir: &std::path::Path) -> AdminAddress {
-    AdminAddress::Path(run_dir.join("drainer.sock"))
-}
-
-fn joined(items: &[impl fmt::Display]) -> String {
-    let shown: Vec<_> = items.iter().map(ToString::to_string).collect();
-    shown.join(",")
-}
-
-/// Reads a port.
-///
-/// # Errors
-/// For zero, and for anything that is no port.
-pub fn parse_port(text: &str) -> Result<NonZeroU16, InvalidValue> {
-    text.parse()
-        .map_err(|_| InvalidValue::new("port", text, "a number from 1 to 65535"))
-}
-
-/// Reads `idle-exit`: a duration, or `off`.
-///
-/// # Errors
-/// For anything else.
-pub fn parse_idle_exit(text: &str) -> Result<Option<Duration>, InvalidValue> {
-    match text {
-        "off" => Ok(None),
-        text => duration::parse(text).map(Some).map_err(|_| {
-            InvalidValue::new("duration", text, "write it like 7s, 1m30s or 400ms, or off")
-        }),
-    }
-}
-
-/// Reads `ignore-listeners`: names or ports, separated by commas.
-///
-/// # Errors
-/// For the first entry that is neither.
-pub fn parse_listeners(text: &str) -> Result<Vec<ListenerSelector>, InvalidValue> {
-    list(text)
-}
-
-fn list<T: FromStr>(text: &str) -> Result<Vec<T>, T::Err> {
-    if text.trim().is_empty() {
-        return Ok(Vec::new());
-    }
-    text.split(',').map(|item| item.trim().parse()).collect()
-}
-
-// === impl InvalidValue ===
-
-impl InvalidValue {
-    pub(crate) fn new(
-        what: &'static str,
-        value: &str,
-        wanted: impl Into<Cow<'static, str>>,
-    ) -> Self {
-        Self {
-            what,
-            value: value.to_owned(),
-            wanted: wanted.into(),
-        }
-    }
-}
-
-// === impl ListenerSelector ===
-
-impl FromStr for ListenerSelector {
-    type Err = InvalidValue;
-
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        if text.is_empty() || text.contains(',') {
-            return Err(InvalidValue::new("listener", text, "a name or a port"));
-        }
-        // Envoy takes any text for a name, but these are slips: a listener that is really called so
-        // can be given by its port.
-        let parts = text.split(|c: char| c == ';' || c.is_whitespace());
-        let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
-        if parts != [text] {
-            let wanted = format!("separate names and ports by commas: {}", parts.join(","));
-            return Err(InvalidValue::new("listener", text, wanted));
-        }
-        if text.bytes().all(|b| b.is_ascii_digit()) {
-            return parse_port(text).map(Self::Port);
-        }
-        Ok(Self::Name(text.to_owned()))
-    }
-}
-
-impl fmt::Display for ListenerSelector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Port(port) => port.fmt(f),
-            Self::Name(name) => name.fmt(f),
-        }
-    }
+pub(crate) fn socket_in(run_dir: &Path) -> PathBuf {
+    run_dir.join("drainer.sock")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn parse(args: &[&str], env: &[(&str, &str)]) -> Result<Config, InvalidArgs> {
@@ -419,47 +252,5 @@ mod tests {
                 "drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other",
             ]
         );
-    }
-
-    #[test]
-    fn listeners_are_separated_by_commas_alone() {
-        let table = [
-            ("", Some("")),
-            ("8080, probes ,0.0.0.0_80", Some("8080,probes,0.0.0.0_80")),
-            (
-                "public_listener:[::1]:20000",
-                Some("public_listener:[::1]:20000"),
-            ),
-            (
-                "default/eg/http,xdstp://a/b?c=d&e=f",
-                Some("default/eg/http,xdstp://a/b?c=d&e=f"),
-            ),
-            ("8080;9090", None),
-            ("8080; 9090;", None),
-            ("8080 9090", None),
-            ("8080\n9090", None),
-        ];
-        for (text, read) in table {
-            let parsed = parse_listeners(text);
-            match read {
-                Some(read) => assert_eq!(parsed.map(|all| joined(&all)).as_deref(), Ok(read)),
-                None => assert!(
-                    parsed
-                        .unwrap_err()
-                        .to_string()
-                        .ends_with("by commas: 8080,9090"),
-                    "{text}"
-                ),
-            }
-        }
-    }
-
-    #[test]
-    fn every_flag_is_described() {
-        let help = flags_help();
-        for arg in config().args() {
-            let name = arg.split('=').next().unwrap();
-            assert!(help.contains(&format!("  {name} ")), "{name}");
-        }
     }
 }

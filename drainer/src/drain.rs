@@ -12,20 +12,20 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, error, info, warn};
 
-use crate::config::{Config, ReadinessProbe};
+use crate::config::Config;
 use crate::delay::drain_delay;
 use crate::ending::{Came, End};
 use crate::envoy::{CallFailed, Envoy, Seen, Setup};
 use crate::marker::Marker;
 use crate::progress::{Phase, Progress};
-use crate::quiet::Quiet;
+use crate::quiet::{Quiet, ReadinessProbe};
 use crate::stats::Count;
 use crate::summary::{Left, Summary};
 use crate::timing::Timing;
 use crate::verdict::{Outcome, Record, Rules, Verdict};
 
 /// Everything that ends in a pod, from the drainer's start to the end of the drain.
-pub struct Drain<E> {
+pub(crate) struct Drain<E> {
     envoy: E,
     marker: Marker,
     timing: Timing,
@@ -58,7 +58,7 @@ const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl<E: Envoy> Drain<E> {
     /// A drain of `envoy`, as `config` has it. It acts on who `came`, and tells its `progress`.
-    pub fn new(
+    pub(crate) fn new(
         envoy: E,
         config: &Config,
         came: watch::Sender<Came>,
@@ -81,7 +81,7 @@ impl<E: Envoy> Drain<E> {
     }
 
     /// Runs until the pod's drain has ended, or until SIGTERM came and there is nothing to drain.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         loop {
             match self.next_end().await {
                 End::Pod { since } => return self.drain(since, None).await,
@@ -222,7 +222,7 @@ impl<E: Envoy> Drain<E> {
         let listeners = self
             .setup
             .as_ref()
-            .and_then(|setup| setup.listeners.as_ref());
+            .and_then(|setup| setup.listeners.as_ref().ok());
         let probed = |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
         let probes = self.readiness_probes.iter().filter(probed).copied();
         let flush_interval = self.setup.as_ref().map(|setup| setup.flush_interval);

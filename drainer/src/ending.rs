@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// Who has come, and when. SIGTERM may stand for the drainer's hook, which can fail to start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Came {
+pub(crate) struct Came {
     /// Envoy's hook.
     pub envoy_hook: Option<Instant>,
     /// The drainer's own hook.
@@ -23,7 +23,7 @@ pub struct Came {
 
 /// Whether Envoy has answered since the first of them came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// It was asked, and there is no answer yet.
     #[default]
     Awaited,
@@ -35,7 +35,7 @@ pub enum Answer {
 
 /// What that means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub(crate) enum Ending {
     /// Nobody came.
     Nothing,
     /// Somebody else may be late: decide again then, or when somebody comes.
@@ -49,7 +49,7 @@ pub enum Ending {
 
 /// What ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// The pod.
     Pod {
         /// When the first sign of it came.
@@ -67,17 +67,17 @@ pub enum End {
 }
 
 /// How much later than Envoy's hook the drainer's may come: an exec on a busy node takes a second.
-pub const LONE_ENVOY: Duration = Duration::from_secs(3);
+pub(crate) const LONE_ENVOY: Duration = Duration::from_secs(3);
 
 /// The same while Envoy does not answer. A little less, so that a hung Envoy's hook returns within
 /// three seconds, and the kubelet can restart it.
-pub const LONE_SILENT_ENVOY: Duration = Duration::from_millis(2500);
+pub(crate) const LONE_SILENT_ENVOY: Duration = Duration::from_millis(2500);
 
 /// How much later than the drainer's hook Envoy's may come. Longer, since waiting costs nothing.
-pub const LONE_DRAINER: Duration = Duration::from_secs(10);
+pub(crate) const LONE_DRAINER: Duration = Duration::from_secs(10);
 
 /// The same after SIGTERM, while Envoy does not answer, or when its hook was waited for already.
-pub const LONE_SIGTERM: Duration = Duration::from_secs(1);
+pub(crate) const LONE_SIGTERM: Duration = Duration::from_secs(1);
 
 // === impl Came ===
 
@@ -86,7 +86,7 @@ impl Came {
     ///
     /// `waited` says that the drainer's own hook has just returned, Envoy's not having come.
     #[must_use]
-    pub fn ending(&self, now: Instant, answer: Answer, waited: bool) -> Ending {
+    pub(crate) fn ending(&self, now: Instant, answer: Answer, waited: bool) -> Ending {
         let unless = |until: Instant, end: End| match now < until {
             true => Ending::Unclear { until },
             false => Ending::Clear(end),

@@ -6,15 +6,15 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 
 use crate::address::AdminAddress;
-use crate::config::ListenerSelector;
 use crate::duration;
 use crate::http::{Bounds, CallError, Client};
 use crate::listeners::{self, Listener, Listeners};
+use crate::selector::ListenerSelector;
 use crate::server_info::ServerInfo;
 use crate::stats::{self, Count, Stats};
 
 /// A drain's view of Envoy. Its methods never overlap, since they need it exclusively.
-pub trait Envoy {
+pub(crate) trait Envoy {
     /// Makes Envoy fail its health checks: readiness answers 503, and each response closes its
     /// connection or sends GOAWAY, whatever the drain strategy. [`Envoy::restore_health`] undoes it.
     fn fail_health(&mut self) -> impl Future<Output = Result<(), CallFailed>>;
@@ -35,7 +35,7 @@ pub trait Envoy {
 
 /// What one look at Envoy shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub(crate) enum Seen {
     /// What is open, as far as it is shown.
     Counted(Count),
     /// Something answered, but not with statistics: nothing is known, which is not zero.
@@ -48,7 +48,7 @@ pub enum Seen {
 
 /// Why a call to Envoy did not do what it should.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CallFailed {
+pub(crate) enum CallFailed {
     /// Nothing listens at the admin address.
     #[error("connection refused")]
     Refused,
@@ -61,22 +61,22 @@ pub enum CallFailed {
 }
 
 /// How Envoy is set up.
-#[derive(Debug, Clone, Default)]
-pub struct Setup {
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
     /// Its version and drain strategy.
     pub server: ServerInfo,
-    /// Its listeners, and which of them count; `None` if it would not show them.
-    pub listeners: Option<Listeners>,
+    /// Its listeners, and which of them count; or why they are not known.
+    pub listeners: Result<Listeners, String>,
     /// How old `server.total_connections` may be.
     pub flush_interval: FlushInterval,
 }
 
 /// How often Envoy copies its own counts into `server.*`: `stats_flush_interval`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FlushInterval(pub Duration);
+pub(crate) struct FlushInterval(pub Duration);
 
 /// The admin interface of a real Envoy.
-pub struct Admin {
+pub(crate) struct Admin {
     client: Client,
     ignored: Vec<ListenerSelector>,
     listeners: Listeners,
@@ -118,7 +118,7 @@ impl Default for FlushInterval {
 impl Admin {
     /// The admin interface at `address`; of its listeners, the `ignored` are not counted.
     #[must_use]
-    pub fn new(address: AdminAddress, ignored: Vec<ListenerSelector>) -> Self {
+    pub(crate) fn new(address: AdminAddress, ignored: Vec<ListenerSelector>) -> Self {
         let listeners = Listeners::new(Vec::new(), ignored.clone());
         Self {
             client: Client::new(address),
@@ -153,10 +153,13 @@ impl Admin {
                     .take(200)
                     .collect();
                 let told = format!("{status}: {line}");
-                match status.is_server_error() {
-                    true => Err(CallFailed::Unanswered(told)),
-                    false => Err(CallFailed::Declined(told)),
-                }
+                Err(match status {
+                    StatusCode::FORBIDDEN => {
+                        CallFailed::Declined(format!("{told}; is it in admin.allow_paths?"))
+                    }
+                    status if status.is_server_error() => CallFailed::Unanswered(told),
+                    _ => CallFailed::Declined(told),
+                })
             }
         }
     }
@@ -222,13 +225,13 @@ impl Envoy for Admin {
             }
             other => other?,
         };
-        // Forbidden too, perhaps: then names in statistics have to do.
+        // Forbidden too, perhaps, or too many: then names in statistics have to do.
         let listeners = match self.listeners().await {
             Ok(listeners) => {
                 self.listeners = Listeners::new(listeners, self.ignored.clone());
-                Some(self.listeners.clone())
+                Ok(self.listeners.clone())
             }
-            Err(CallFailed::Declined(_)) => None,
+            Err(CallFailed::Declined(why)) => Err(why),
             Err(error) => return Err(error),
         };
         let flush_interval = match self.flush_interval().await {

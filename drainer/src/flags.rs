@@ -1,208 +1,257 @@
-//! The flags of `drainer serve`: what there are, and reading them with all errors at once.
+//! The flags of `drainer serve`: what there are, what they tell, and what they are by default.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fmt;
 
-/// Everything that is wrong with a command line, a line each.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.join("\n"))]
-pub struct InvalidArgs(Vec<String>);
+use crate::address::AdminAddress;
+use crate::config::Config;
+use crate::duration::display;
+use crate::token::Token;
+use Written::{Always, IfChanged, Required};
 
 /// One flag of `drainer serve`. Its variable is `DRAINER_` and the name in capitals.
-struct Flag {
-    name: &'static str,
+pub(crate) struct Flag {
+    pub(crate) name: &'static str,
+    /// What its value is called; empty for a switch.
     value: &'static str,
     help: &'static str,
+    /// Its value in a configuration, as the flag takes it; empty where it takes none.
+    of: fn(&Config) -> String,
+    written: Written,
 }
 
-pub(crate) const HOST_NETWORK: &str = "host-network";
+/// When a flag is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    /// Always: it has no default.
+    Required,
+    /// Always, since `kubectl describe` shows it.
+    Always,
+    /// Where its value is not the default.
+    IfChanged,
+}
 
-const FLAGS: [Flag; 16] = [
+/// In the order in which they are told and written.
+pub(crate) static FLAGS: [Flag; 16] = [
     flag(
+        Required,
         "admin-address",
         "ADDRESS",
         "Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path, unix:@name",
+        |config| config.admin_address.to_string(),
     ),
     flag(
+        Required,
         "token",
         "HEX",
         "the secret in the path of the hooks, 16 hexadecimal digits",
+        |config| config.token.to_string(),
     ),
-    flag("port", "PORT", "where to listen for Envoy's hook [9902]"),
-    flag(HOST_NETWORK, "", "listen on 127.0.0.1 only"),
     flag(
+        Always,
+        "port",
+        "PORT",
+        "where to listen for Envoy's hook",
+        |config| config.port.to_string(),
+    ),
+    flag(
+        Always,
         "drain-delay",
         "DURATION",
-        "serve on, healthy, before the drain starts [0s]",
+        "serve on, healthy, before the drain starts",
+        |config| display(config.timing.drain_delay).to_string(),
     ),
     flag(
+        Always,
         "min-drain-duration",
         "DURATION",
-        "the drain never ends sooner [10s]",
+        "the drain never ends sooner",
+        |config| display(config.timing.min_drain_duration).to_string(),
     ),
     flag(
+        Always,
         "drain-timeout",
         "DURATION",
-        "the drain ends by then, whatever is left [1m0s]",
+        "the drain ends by then, whatever is left",
+        |config| display(config.timing.drain_timeout).to_string(),
     ),
     flag(
+        Always,
         "idle-exit",
         "DURATION",
-        "end when only idle HTTP connections were left for so long; off waits for them [7s]",
+        "end when only idle HTTP connections were left for so long; off waits for them",
+        |config| match config.timing.idle_exit {
+            Some(idle_exit) => display(idle_exit).to_string(),
+            None => "off".to_owned(),
+        },
     ),
     flag(
+        Always,
         "quiet-period",
         "DURATION",
-        "end only when no new connection came for so long [3s]",
+        "end only when no new connection came for so long",
+        |config| display(config.timing.quiet_period).to_string(),
     ),
     flag(
+        Always,
+        "poll-interval",
+        "DURATION",
+        "the pause between two looks at Envoy",
+        |config| display(config.timing.poll_interval).to_string(),
+    ),
+    flag(
+        IfChanged,
         "exit-at-connections",
         "N",
-        "so many connections may remain [0]",
+        "so many connections may remain",
+        |config| config.exit_at_connections.to_string(),
     ),
     flag(
+        IfChanged,
         "ignore-listeners",
         "LIST",
         "names or ports of listeners not to count, by commas",
+        |config| joined(&config.ignore_listeners),
     ),
     flag(
+        IfChanged,
         "readiness-probes",
         "LIST",
         "port/period of the pod's readiness probes, by commas, like 8080/2s",
+        |config| joined(&config.readiness_probes),
     ),
     flag(
-        "poll-interval",
-        "DURATION",
-        "the pause between two looks at Envoy [250ms]",
-    ),
-    flag(
+        IfChanged,
         "run-dir",
         "DIR",
-        "the directory of the socket and the marker [/run/envoy-drainer]",
+        "the directory of the socket and the marker",
+        |config| config.run_dir.display().to_string(),
     ),
     flag(
+        IfChanged,
         "termination-log",
         "FILE",
-        "the file for the last words [/dev/termination-log]",
+        "the file for the last words",
+        |config| config.termination_log.display().to_string(),
     ),
     flag(
+        IfChanged,
         "log-level",
         "LEVEL",
-        "error, warn, info, debug or trace [info]",
+        "error, warn, info, debug or trace",
+        |config| config.log_level.as_str().to_ascii_lowercase(),
+    ),
+    flag(
+        IfChanged,
+        "host-network",
+        "",
+        "listen on 127.0.0.1 only",
+        |config| match config.host_network {
+            true => "true".to_owned(),
+            false => String::new(),
+        },
     ),
 ];
 
-const fn flag(name: &'static str, value: &'static str, help: &'static str) -> Flag {
-    Flag { name, value, help }
+const fn flag(
+    written: Written,
+    name: &'static str,
+    value: &'static str,
+    help: &'static str,
+    of: fn(&Config) -> String,
+) -> Flag {
+    Flag {
+        written,
+        name,
+        value,
+        help,
+        of,
+    }
 }
 
-/// Describes the flags of `drainer serve`, a line each.
+/// Describes the flags of `drainer serve`, a line each, with their defaults.
 #[must_use]
 pub fn flags_help() -> String {
-    let line = |f: &Flag| format!("  --{:<32}{}\n", format!("{} {}", f.name, f.value), f.help);
+    let standard = standard();
+    let line = |flag: &Flag| {
+        let name = format!("{} {}", flag.name, flag.value);
+        let default = match (flag.of)(&standard) {
+            default if flag.written == Required || default.is_empty() => String::new(),
+            default => format!(" [{default}]"),
+        };
+        format!("  --{name:<32}{}{default}\n", flag.help)
+    };
     FLAGS.iter().map(line).collect()
 }
 
-/// The values given for flags, and what was found wrong so far.
-pub(crate) struct Given {
-    values: BTreeMap<&'static str, String>,
-    pub(crate) errors: Vec<String>,
+/// The flags of `config`, for [`Config::parse`] to read back.
+pub(crate) fn args(config: &Config) -> Vec<String> {
+    let standard = standard();
+    let arg = |flag: &Flag| {
+        let Flag { name, of, .. } = flag;
+        match of(config) {
+            value if flag.written == IfChanged && value == of(&standard) => None,
+            _ if flag.is_switch() => Some(format!("--{name}")),
+            value => Some(format!("--{name}={value}")),
+        }
+    };
+    FLAGS.iter().filter_map(arg).collect()
 }
 
-// === impl Given ===
+/// The flag of this name.
+pub(crate) fn named(name: &str) -> Option<&'static Flag> {
+    FLAGS.iter().find(|flag| flag.name == name)
+}
 
-impl Given {
-    /// Reads the flags, and from `env` what they leave out.
-    pub(crate) fn read(
-        args: impl IntoIterator<Item = OsString>,
-        env: impl Fn(&str) -> Option<OsString>,
-    ) -> Self {
-        let mut given = Self {
-            values: BTreeMap::new(),
-            errors: Vec::new(),
-        };
-        for flag in &FLAGS {
-            if let Some(value) = env(&variable(flag.name)) {
-                given.insert(flag.name, value);
-            }
-        }
-        let mut parser = lexopt::Parser::from_args(args);
-        loop {
-            let step = match parser.next() {
-                Ok(None) => return given,
-                Ok(Some(lexopt::Arg::Long(name))) => {
-                    match FLAGS.iter().find(|flag| flag.name == name) {
-                        Some(flag) if flag.value.is_empty() => {
-                            let value = parser.optional_value().unwrap_or_else(|| "true".into());
-                            Ok((flag.name, value))
-                        }
-                        Some(flag) => parser.value().map(|value| (flag.name, value)),
-                        None => Err(format!("unknown flag `--{name}`").into()),
-                    }
-                }
-                Ok(Some(other)) => Err(other.unexpected()),
-                Err(error) => Err(error),
+/// The defaults, with stand-ins for what has none.
+fn standard() -> Config {
+    Config::new(AdminAddress::Abstract(String::new()), Token::new(0))
+}
+
+fn joined(items: &[impl fmt::Display]) -> String {
+    let shown: Vec<_> = items.iter().map(ToString::to_string).collect();
+    shown.join(",")
+}
+
+// === impl Flag ===
+
+impl Flag {
+    /// Returns true if it takes no value.
+    pub(crate) fn is_switch(&self) -> bool {
+        self.value.is_empty()
+    }
+
+    /// Its environment variable.
+    pub(crate) fn variable(&self) -> String {
+        format!(
+            "DRAINER_{}",
+            self.name.replace('-', "_").to_ascii_uppercase()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_that_are_told_are_those_that_hold() {
+        let parse = |args: &[String]| Config::parse(args.iter().map(Into::into), |_| None).unwrap();
+        let required = ["--admin-address=unix:@x", "--token=0000000000000000"].map(str::to_owned);
+        let help = flags_help();
+        for flag in &FLAGS[2..] {
+            let line = help
+                .lines()
+                .find(|line| line.contains(&format!("--{} ", flag.name)));
+            let told = line
+                .unwrap()
+                .rsplit_once(" [")
+                .map(|(_, told)| told.trim_end_matches(']'));
+            let Some(told) = told else {
+                assert_eq!((flag.of)(&standard()), "", "{}", flag.name);
+                continue;
             };
-            match step {
-                Ok((name, value)) => given.insert(name, value),
-                Err(error) => {
-                    given.errors.push(error.to_string());
-                    // Else its value would be taken for an argument of its own.
-                    let _ = parser.optional_value();
-                }
-            }
+            let given = [&required[..], &[format!("--{}={told}", flag.name)]].concat();
+            assert_eq!(parse(&given), parse(&required), "{line:?}");
         }
     }
-
-    fn insert(&mut self, name: &'static str, value: OsString) {
-        match value.into_string() {
-            Ok(value) => drop(self.values.insert(name, value)),
-            Err(value) => self.errors.push(format!("--{name} {value:?} is not UTF-8")),
-        }
-    }
-
-    /// Parses the value given for a flag, if there is one.
-    pub(crate) fn set<T, E: fmt::Display>(
-        &mut self,
-        name: &str,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-        into: &mut T,
-    ) {
-        let Some(value) = self.values.get(name) else {
-            return;
-        };
-        match parse(value) {
-            Ok(value) => *into = value,
-            Err(error) => self.errors.push(format!("--{name} `{value}`: {error}")),
-        }
-    }
-
-    /// Parses the value of a flag that must be given.
-    pub(crate) fn required<T, E: fmt::Display>(
-        &mut self,
-        name: &str,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Option<T> {
-        if !self.values.contains_key(name) {
-            self.errors.push(format!("--{name} is missing"));
-        }
-        let mut value = None;
-        self.set(name, |text| parse(text).map(Some), &mut value);
-        value
-    }
-
-    /// Returns `config` if nothing was wrong.
-    pub(crate) fn finish<T>(self, config: T) -> Result<T, InvalidArgs> {
-        if self.errors.is_empty() {
-            Ok(config)
-        } else {
-            Err(InvalidArgs(self.errors))
-        }
-    }
-}
-
-/// The environment variable of a flag.
-fn variable(flag: &str) -> String {
-    format!("DRAINER_{}", flag.replace('-', "_").to_ascii_uppercase())
 }

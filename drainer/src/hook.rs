@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use hyper::{Method, StatusCode};
 use tokio::time::sleep;
 
+use crate::address::AdminAddress;
 use crate::config::socket_in;
 use crate::http::{Bounds, CallError, Client};
 use crate::server::DRAIN;
@@ -25,7 +26,7 @@ pub async fn drain(run_dir: &Path) -> anyhow::Result<()> {
         time: None,
         body: 1024,
     };
-    let mut client = Client::new(socket_in(run_dir));
+    let mut client = Client::new(AdminAddress::Path(socket_in(run_dir)));
     let mut tries = 1;
     let answer = loop {
         match client.call(Method::GET, DRAIN, bounds).await {

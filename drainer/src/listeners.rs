@@ -6,12 +6,12 @@ use std::num::NonZeroU16;
 
 use serde::Deserialize;
 
-use crate::config::ListenerSelector;
+use crate::selector::ListenerSelector;
 
 /// A listener, as `/config_dump` shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Listener {
+pub(crate) struct Listener {
     /// Its name, which does not appear in statistics.
     pub name: String,
     /// What it is called in statistics instead of its address.
@@ -25,7 +25,7 @@ pub struct Listener {
 /// Which drains a listener heeds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum DrainType {
+pub(crate) enum DrainType {
     /// `/healthcheck/fail` and `/drain_listeners`.
     #[default]
     Default,
@@ -35,7 +35,7 @@ pub enum DrainType {
 
 /// What is known of the listeners, and which of them are not to be counted.
 #[derive(Debug, Clone, Default)]
-pub struct Listeners {
+pub(crate) struct Listeners {
     /// By the name in statistics; several listeners may share one.
     by_stat: BTreeMap<String, Vec<Listener>>,
     ignored: Vec<ListenerSelector>,
@@ -89,7 +89,7 @@ struct ActiveState {
 ///
 /// # Errors
 /// If it is not such an answer.
-pub fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
+pub(crate) fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
     let dump: ConfigDump = serde_json::from_slice(body)?;
     let listener = |entry: ConfigEntry| {
         let active = |state: ActiveState| state.listener;
@@ -105,7 +105,7 @@ pub fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
 impl Listeners {
     /// Knows `listeners`, of which those that `ignored` selects are not to be counted.
     #[must_use]
-    pub fn new(listeners: Vec<Listener>, ignored: Vec<ListenerSelector>) -> Self {
+    pub(crate) fn new(listeners: Vec<Listener>, ignored: Vec<ListenerSelector>) -> Self {
         let mut by_stat = BTreeMap::<_, Vec<_>>::new();
         for listener in listeners {
             by_stat
@@ -121,7 +121,7 @@ impl Listeners {
     /// connections stand at another listener already, and the ignored. If several listeners share
     /// the name, one that counts is enough.
     #[must_use]
-    pub fn excludes(&self, stat_name: &str) -> bool {
+    pub(crate) fn excludes(&self, stat_name: &str) -> bool {
         match self.by_stat.get(stat_name) {
             Some(sharing) => sharing.iter().all(|listener| {
                 listener.is_loopback() || listener.is_internal() || self.ignores(listener)
@@ -142,7 +142,7 @@ impl Listeners {
 
     /// Returns true if a listener that counts is bound to `port`.
     #[must_use]
-    pub fn counts_port(&self, port: NonZeroU16) -> bool {
+    pub(crate) fn counts_port(&self, port: NonZeroU16) -> bool {
         self.by_stat.iter().any(|(stat_name, sharing)| {
             !self.excludes(stat_name) && sharing.iter().any(|l| l.has_port(port))
         })
@@ -150,7 +150,7 @@ impl Listeners {
 
     /// The listeners that count and heed `/drain_listeners` alone.
     #[must_use]
-    pub fn modify_only(&self) -> Vec<&str> {
+    pub(crate) fn modify_only(&self) -> Vec<&str> {
         let counted = self.by_stat.iter().filter(|(name, _)| !self.excludes(name));
         let all = counted.flat_map(|(_, sharing)| sharing);
         all.filter(|listener| listener.drain_type == DrainType::ModifyOnly)
@@ -259,7 +259,7 @@ mod tests {
     fn listeners(ignored: &str) -> Listeners {
         let mut all = read(STATIC.as_bytes()).unwrap();
         all.extend(read(DYNAMIC.as_bytes()).unwrap());
-        Listeners::new(all, crate::config::parse_listeners(ignored).unwrap())
+        Listeners::new(all, crate::selector::parse_listeners(ignored).unwrap())
     }
 
     #[test]

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use drainer::config::{self, Config, RUN_DIR};
-use drainer::{hook, sidecar, status};
+use drainer::{Config, RUN_DIR, flags_help, hook, sidecar, status};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The exit code for a wrong command line, as BSD's sysexits.h has it.
@@ -55,7 +54,7 @@ fn help() -> String {
          drainer drain [--run-dir]    the sidecar's preStop hook: wait for the end of the drain\n\
          drainer status [--run-dir] [-o json]\n                             show what it is doing\n\n\
          Flags of serve, each also read from DRAINER_ and its name in capitals:\n{}",
-        config::flags_help(),
+        flags_help(),
     )
 }
 
@@ -85,8 +84,7 @@ fn serve(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
                 _ = interrupt.recv() => {}
             }
         };
-        let sockets = sidecar::bind(&config).await?;
-        sidecar::run(&config, sockets, sigterm).await;
+        sidecar::run(&config, sigterm).await?;
         Ok(ExitCode::SUCCESS)
     })
 }

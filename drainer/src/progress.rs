@@ -61,7 +61,7 @@ impl fmt::Display for Phase {
 /// Waits until the hooks that came in the current round may return.
 ///
 /// Every hook that comes shares this wait, and none owns it: whoever hangs up disturbs nothing.
-pub async fn released(progress: &mut watch::Receiver<Progress>) {
+pub(crate) async fn released(progress: &mut watch::Receiver<Progress>) {
     let round = progress.borrow().round;
     let over = |now: &Progress| matches!(now.phase, Phase::Done(_)) || now.round != round;
     // An error means that the drain's task is gone, and nobody would ever answer.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::config::InvalidValue;
 use crate::duration::{self, display};
+use crate::value::InvalidValue;
 
 /// Quiet: no more than so many new connections within a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,12 +13,12 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::caller::{Answer, Caller, Request};
-use crate::config::Token;
 use crate::ending::{Came, LONE_DRAINER};
 use crate::progress::{Phase, Progress, released};
+use crate::token::Token;
 
 /// The sockets on which the drainer serves.
-pub struct Sockets {
+pub(crate) struct Sockets {
     /// For Envoy's hook.
     pub tcp: TcpListener,
     /// For the drainer's own hook, and `status`.
@@ -26,7 +26,7 @@ pub struct Sockets {
 }
 
 /// The drainer's HTTP server.
-pub struct Server {
+pub(crate) struct Server {
     token: Token,
     came: watch::Sender<Came>,
     progress: watch::Receiver<Progress>,
@@ -82,7 +82,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Server {
     /// A server whose hooks need `token`. It tells who `came`, and lets them go by `progress`.
-    pub fn new(
+    pub(crate) fn new(
         token: Token,
         came: watch::Sender<Came>,
         progress: watch::Receiver<Progress>,
@@ -96,7 +96,12 @@ impl Server {
 
     /// Serves until `shutdown`, and then until every caller there is has its answer, at most `grace`
     /// long.
-    pub async fn run(self, sockets: Sockets, shutdown: impl Future<Output = ()>, grace: Duration) {
+    pub(crate) async fn run(
+        self,
+        sockets: Sockets,
+        shutdown: impl Future<Output = ()>,
+        grace: Duration,
+    ) {
         let Sockets { tcp, unix } = sockets;
         let server = Arc::new(self);
         let tcp_slots = Arc::new(Semaphore::new(MAX_TCP_CALLERS));

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 /// The part of `/server_info` that tells how a drain will go.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ServerInfo {
+pub(crate) struct ServerInfo {
     /// `1.40.0`, or all that `version` holds if it has another form.
     pub version: String,
     /// How `/drain_listeners` closes connections.
@@ -15,7 +15,7 @@ pub struct ServerInfo {
 
 /// `--drain-strategy`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-pub enum DrainStrategy {
+pub(crate) enum DrainStrategy {
     /// Each response closes its connection with a chance that grows over the drain time.
     #[default]
     Gradual,
@@ -44,7 +44,7 @@ impl ServerInfo {
     ///
     /// # Errors
     /// If it is not one.
-    pub fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
+    pub(crate) fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
         let Answer {
             version,
             command_line_options: options,

@@ -1,17 +1,17 @@
 //! `drainer serve`: the sidecar's whole life.
 
 use std::future::{Future, pending};
-use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::address::AdminAddress;
+use crate::bind::bind;
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::ending::Came;
@@ -22,52 +22,15 @@ use crate::server::{Server, Sockets};
 /// How long the callers have to take their answers before the process ends.
 const ANSWER_GRACE: Duration = Duration::from_secs(2);
 
-/// Binds the sockets that `config` asks for: the port on all addresses, on 127.0.0.1 only with the
-/// node's network, and the Unix socket, in place of one that an earlier life left behind.
-///
-/// # Errors
-/// If the port is taken, or if the directory cannot be written to.
-pub async fn bind(config: &Config) -> anyhow::Result<Sockets> {
-    let AdminAddress::Path(path) = config.socket() else {
-        unreachable!("the drainer's own socket is a file")
-    };
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("cannot replace {}", path.display()));
-        }
-        _ => {}
-    }
-    let unix = UnixListener::bind(&path)
-        .with_context(|| format!("cannot listen on {}", path.display()))?;
-    let port = config.port.get();
-    let tcp = match config.host_network {
-        true => TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await,
-        false => bind_everywhere(port).await,
-    };
-    let tcp = tcp.with_context(|| format!("cannot listen on port {port}"))?;
-    Ok(Sockets { tcp, unix })
-}
-
-async fn bind_everywhere(port: u16) -> io::Result<TcpListener> {
-    match TcpListener::bind((IpAddr::from(Ipv6Addr::UNSPECIFIED), port)).await {
-        // A kernel without IPv6.
-        Err(error)
-            if error.raw_os_error() == Some(EAFNOSUPPORT)
-                || error.kind() == ErrorKind::AddrNotAvailable =>
-        {
-            TcpListener::bind((IpAddr::from(Ipv4Addr::UNSPECIFIED), port)).await
-        }
-        other => other,
-    }
-}
-
-const EAFNOSUPPORT: i32 = 97;
-
 /// Runs the sidecar until SIGTERM has come and every hook that waits has its answer.
 ///
 /// SIGTERM does not close the port: as a plain container the drainer gets it when its own hook has
 /// returned, while Envoy's may still wait for its answer.
-pub async fn run(config: &Config, sockets: Sockets, sigterm: impl Future<Output = ()>) {
+///
+/// # Errors
+/// If the port is taken, or if the directory cannot be written to.
+pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::Result<()> {
+    let sockets = sockets(config).await?;
     let came = watch::Sender::new(Came::default());
     let progress = watch::Sender::new(Progress::default());
     let server = Server::new(config.token, came.clone(), progress.subscribe());
@@ -97,4 +60,31 @@ pub async fn run(config: &Config, sockets: Sockets, sigterm: impl Future<Output 
         _ = async { tokio::join!(drain, server.run(sockets, over, ANSWER_GRACE)) } => {}
         () = sigterm => {}
     }
+    Ok(())
+}
+
+/// Binds the sockets that `config` asks for: the port on all addresses, on 127.0.0.1 only with the
+/// node's network, and the Unix socket, in place of one that an earlier life left behind.
+///
+/// # Errors
+/// If the port is taken, or if the directory cannot be written to.
+async fn sockets(config: &Config) -> anyhow::Result<Sockets> {
+    let path = config.socket();
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot replace {}", path.display()));
+        }
+        _ => {}
+    }
+    let unix = UnixListener::bind(&path)
+        .with_context(|| format!("cannot listen on {}", path.display()))?;
+    let port = config.port.get();
+    let address = match config.host_network {
+        true => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        false => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
+    };
+    let tcp = bind(address)
+        .await
+        .with_context(|| format!("cannot listen on port {port}"))?;
+    Ok(Sockets { tcp, unix })
 }

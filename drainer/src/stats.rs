@@ -13,18 +13,18 @@ use crate::listeners::Listeners;
 /// Gauges and counters together, so that one walk over all statistics answers both; `usedonly`
 /// keeps the walk cheap (measured: 9 times at 10,000 clusters), and leaves out only what was never
 /// counted, which is zero. Envoy's filter is an RE2 *search*, hence the anchors.
-pub const QUERY: &str = "/stats?format=json&usedonly&filter=%5E(\
+pub(crate) const QUERY: &str = "/stats?format=json&usedonly&filter=%5E(\
     server%5C.(live%7Ctotal_connections)%7C\
     listener%5C..*%5C.downstream_(pre_cx_active%7Ccx_active%7Ccx_total)%7C\
     http%5C..*%5C.downstream_(cx_active%7Crq_active%7Ccx_upgrades_active)%7C\
     listener%5C..*%5C.http%5C..*%5C.downstream_rq_completed)%24";
 
 /// The statistics of one answer, by name.
-pub struct Stats<'a>(BTreeMap<Cow<'a, str>, u64>);
+pub(crate) struct Stats<'a>(BTreeMap<Cow<'a, str>, u64>);
 
 /// What one look at Envoy's statistics shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Count {
+pub(crate) enum Count {
     /// Listeners tell exactly what is open.
     Listeners(Open),
     /// Listeners are hidden; the whole server's number is known, as of the last flush of
@@ -100,7 +100,7 @@ impl<'a> Stats<'a> {
     ///
     /// # Errors
     /// If it is not one.
-    pub fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         let answer: Answer<'a> = serde_json::from_slice(body)?;
         let number = |entry: Entry<'a>| Some((entry.name, entry.value.as_u64()?));
         Ok(Self(answer.stats.into_iter().filter_map(number).collect()))
@@ -111,7 +111,7 @@ impl<'a> Stats<'a> {
     /// Each family has a canary: the admin's own listener, on which this very question came, shows
     /// itself in all of them, so one that is absent is hidden (by a `stats_matcher`), not zero.
     #[must_use]
-    pub fn count(&self, known: &Listeners) -> Count {
+    pub(crate) fn count(&self, known: &Listeners) -> Count {
         let shown = |canary| self.get(canary).is_some_and(|n| n > 0);
         if !shown("listener.admin.downstream_cx_active") {
             return match self.get("server.total_connections") {
@@ -288,7 +288,7 @@ impl<'a> Stats<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::parse_listeners;
+    use crate::selector::parse_listeners;
 
     /// Statistics as a table holds them.
     type Shown<'a> = &'a [(&'a str, u64)];

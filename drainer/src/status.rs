@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 
+use crate::address::AdminAddress;
 use crate::config::socket_in;
 use crate::http::{Bounds, Client};
 use crate::progress::Progress;
@@ -22,7 +23,7 @@ pub async fn ask(run_dir: &Path) -> anyhow::Result<Bytes> {
         time: Some(Duration::from_secs(5)),
         body: 1 << 20,
     };
-    let mut client = Client::new(socket_in(run_dir));
+    let mut client = Client::new(AdminAddress::Path(socket_in(run_dir)));
     let answer = client
         .call(Method::GET, STATUS, bounds)
         .await

@@ -18,7 +18,7 @@ const MAX_MESSAGE: usize = 4096;
 /// What a drain did. Durations are in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Summary {
+pub(crate) struct Summary {
     /// Why it ended.
     pub outcome: Outcome,
     /// From the first hook to the hooks' return.
@@ -57,7 +57,7 @@ pub struct Left {
 impl Summary {
     /// Sums up a drain that began at `since` and ended at `now`.
     #[must_use]
-    pub fn new(outcome: Outcome, since: Instant, now: Instant, record: &Record) -> Self {
+    pub(crate) fn new(outcome: Outcome, since: Instant, now: Instant, record: &Record) -> Self {
         let seconds = |span: Duration| (span.as_secs_f64() * 1000.0).round() / 1000.0;
         Self {
             outcome,
@@ -69,7 +69,7 @@ impl Summary {
     }
 
     /// Logs the summary, each fact as a field.
-    pub fn log(&self) {
+    pub(crate) fn log(&self) {
         let left = self.left.as_ref();
         tracing::info!(
             outcome = %self.outcome,
@@ -89,7 +89,7 @@ impl Summary {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn write(&self, termination_log: &Path) -> io::Result<()> {
+    pub(crate) fn write(&self, termination_log: &Path) -> io::Result<()> {
         let mut shortened = self.clone();
         let mut message = serde_json::to_string(&shortened)?;
         while message.len() > MAX_MESSAGE {

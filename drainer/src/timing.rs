@@ -3,7 +3,8 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::duration::display;
+use crate::duration::{self, display};
+use crate::value::InvalidValue;
 
 /// The timings of a drain as somebody wrote them; [`Timing`] are those that fit together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +27,19 @@ pub struct Durations {
 /// `poll-interval` > 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timing(Durations);
+
+/// Reads `idle-exit`: a duration, or `off`.
+///
+/// # Errors
+/// For anything else.
+pub fn parse_idle_exit(text: &str) -> Result<Option<Duration>, InvalidValue> {
+    match text {
+        "off" => Ok(None),
+        text => duration::parse(text).map(Some).map_err(|_| {
+            InvalidValue::new("duration", text, "write it like 7s, 1m30s or 400ms, or off")
+        }),
+    }
+}
 
 /// Why durations do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::config::InvalidValue;
+use crate::value::InvalidValue;
 
 /// 64 bits that only the pod's manifest and its drainer know, as 16 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,7 +27,7 @@ pub enum Outcome {
 
 /// What to do after a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The drain ends.
     Leave(Outcome),
     /// Look again then.
@@ -36,7 +36,7 @@ pub enum Verdict {
 
 /// The rules of one drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// Its timings.
     pub timing: Timing,
     /// So many connections may remain.
@@ -51,7 +51,7 @@ pub struct Rules {
 
 /// What the looks at Envoy have shown.
 #[derive(Debug, Default)]
-pub struct Record {
+pub(crate) struct Record {
     /// When Envoy's health was failed, from which the minimum counts.
     started: Option<Instant>,
     last: Option<Seen>,
@@ -98,12 +98,12 @@ impl fmt::Display for Outcome {
 
 impl Record {
     /// Notes that Envoy's health was failed at `at`: the drain has started.
-    pub fn start(&mut self, at: Instant) {
+    pub(crate) fn start(&mut self, at: Instant) {
         self.started.get_or_insert(at);
     }
 
     /// Adds what a look at `at` has shown.
-    pub fn add(&mut self, at: Instant, seen: Seen, rules: &Rules) {
+    pub(crate) fn add(&mut self, at: Instant, seen: Seen, rules: &Rules) {
         let few = match &seen {
             Seen::Counted(Count::Listeners(open)) => open.connections <= rules.exit_at_connections,
             Seen::Counted(Count::Server { connections }) => {
@@ -150,7 +150,7 @@ impl Record {
 
     /// Returns true if the last look has shown that Envoy's health is not failed.
     #[must_use]
-    pub fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         matches!(
             &self.last,
             Some(Seen::Counted(Count::Listeners(Open {
@@ -162,7 +162,7 @@ impl Record {
 
     /// How long after the start few enough connections were left for good; `None` if more are.
     #[must_use]
-    pub fn time_to_zero(&self) -> Option<Duration> {
+    pub(crate) fn time_to_zero(&self) -> Option<Duration> {
         Some(self.few_since?.saturating_duration_since(self.started?))
     }
 
@@ -170,7 +170,7 @@ impl Record {
     /// are a `pause` apart if nothing asks for one sooner. The deadline is not decided here: whoever
     /// waits for Envoy waits no longer than that.
     #[must_use]
-    pub fn verdict(&self, rules: &Rules, now: Instant, pause: Duration) -> Verdict {
+    pub(crate) fn verdict(&self, rules: &Rules, now: Instant, pause: Duration) -> Verdict {
         if rules.has_answered && self.refusals > 0 {
             return match self.refusals {
                 REFUSALS.. => Verdict::Leave(Outcome::Gone),

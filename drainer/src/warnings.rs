@@ -8,7 +8,7 @@ use crate::stats::{Count, Open};
 
 /// One way in which this Envoy's setup spoils a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Warning {
+pub(crate) enum Warning {
     /// Listeners that ignore failed health, while the drain they heed hardly closes anything.
     GradualModifyOnly {
         /// Their names.
@@ -16,8 +16,8 @@ pub enum Warning {
         /// `--drain-time-s`.
         drain_time: String,
     },
-    /// `admin.allow_paths` hides the listeners.
-    ListenersHidden,
+    /// The listeners are forbidden, or more than can be read.
+    ListenersUnread(String),
     /// A `stats_matcher` hides the listeners' statistics, or all.
     ConnectionsHidden {
         /// Whether `server.total_connections` can stand in.
@@ -33,10 +33,10 @@ pub enum Warning {
 
 /// Finds what will spoil a drain of an Envoy that is set up and looks like this.
 #[must_use]
-pub fn warnings(setup: &Setup, seen: &Seen) -> Vec<Warning> {
+pub(crate) fn warnings(setup: &Setup, seen: &Seen) -> Vec<Warning> {
     let mut warnings = Vec::new();
     match &setup.listeners {
-        Some(listeners) if setup.server.drain_strategy == DrainStrategy::Gradual => {
+        Ok(listeners) if setup.server.drain_strategy == DrainStrategy::Gradual => {
             let listeners = listeners.modify_only();
             if !listeners.is_empty() {
                 warnings.push(Warning::GradualModifyOnly {
@@ -45,8 +45,8 @@ pub fn warnings(setup: &Setup, seen: &Seen) -> Vec<Warning> {
                 });
             }
         }
-        Some(_) => {}
-        None => warnings.push(Warning::ListenersHidden),
+        Ok(_) => {}
+        Err(why) => warnings.push(Warning::ListenersUnread(why.clone())),
     }
     match seen {
         Seen::Counted(Count::Listeners(Open { accepted, http, .. })) => {
@@ -81,9 +81,10 @@ impl fmt::Display for Warning {
                  --drain-strategy immediate",
                 listeners.join(", "),
             ),
-            Self::ListenersHidden => f.write_str(
-                "Envoy does not show /config_dump: ignore-listeners, readiness probes and loopback \
-                 listeners are known by their names in statistics only; add it to admin.allow_paths",
+            Self::ListenersUnread(why) => write!(
+                f,
+                "Envoy's /config_dump cannot be read, so ignore-listeners, readiness probes and \
+                 loopback listeners are known by their names in statistics only: {why}",
             ),
             Self::ConnectionsHidden { total_shown: true } => f.write_str(
                 "a stats_matcher hides listener.*: drains rely on server.total_connections, which \
@@ -112,6 +113,7 @@ impl fmt::Display for Warning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::envoy::FlushInterval;
     use crate::listeners::{self, Listeners};
     use crate::server_info::ServerInfo;
     use crate::stats::Http;
@@ -127,11 +129,11 @@ mod tests {
                 drain_time: "600s".into(),
                 ..ServerInfo::default()
             },
-            listeners: Some(Listeners::new(
+            listeners: Ok(Listeners::new(
                 listeners::read(dump.as_bytes()).unwrap(),
                 Vec::new(),
             )),
-            ..Setup::default()
+            flush_interval: FlushInterval::default(),
         }
     }
 
@@ -157,9 +159,14 @@ mod tests {
                 vec![gradual],
             ),
             (
-                Setup::default(),
+                Setup {
+                    listeners: Err("answer of more than 7 bytes".into()),
+                    ..setup(Gradual, "MODIFY_ONLY")
+                },
                 listeners(&open),
-                vec![Warning::ListenersHidden],
+                vec![Warning::ListenersUnread(
+                    "answer of more than 7 bytes".into(),
+                )],
             ),
             (
                 setup(Gradual, "DEFAULT"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
-use drainer::progress::Phase;
+use drainer::Phase;
 use tests::drainer::{Drainer, Hook, drainer};
 use tests::due::SECOND;
 use tests::envoy::{Envoy, envoy};

@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use drainer::marker::Marker;
-use drainer::progress::{Phase, Progress};
-use drainer::{AdminAddress, Config, Durations, Timing, Token};
+use drainer::{AdminAddress, Config, Durations, Marker, Phase, Progress, Timing, Token};
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::Value;
@@ -20,13 +18,11 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
 use crate::built;
+use crate::due::{PATIENCE, SECOND};
 use crate::http::{Client, exchange};
 use crate::port::Port;
 use crate::process::{Process, Signal};
 use crate::until::until;
-
-/// A drainer takes milliseconds; on a machine that compiles meanwhile, more.
-const START: Duration = Duration::from_secs(10);
 
 /// Longer than any drain in the tests lasts.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -255,7 +251,7 @@ impl Drainer {
     /// # Errors
     /// When it does not answer.
     pub async fn status(&self) -> Result<Progress> {
-        let client = Client::new(self.sidecar.config.socket());
+        let client = Client::new(AdminAddress::Path(self.sidecar.config.socket()));
         let answer = client.get("/status").await?;
         ensure!(answer.status == StatusCode::OK, "{answer:?}");
         Ok(serde_json::from_str(&answer.body)?)
@@ -325,7 +321,7 @@ impl Drainer {
     }
 
     async fn serves(&self) -> Result<()> {
-        until("the drainer serves", START, || async {
+        until("the drainer serves", PATIENCE, || async {
             ensure!(self.process.is_running(), "it ended as it started");
             Ok(self.status().await.is_ok())
         })
@@ -402,7 +398,7 @@ impl PodEnd {
         let drainer = self.drainer.called - self.called + self.drainer.returned().await?;
         // One is a process, which takes a moment to start and to end.
         let apart = envoy.abs_diff(drainer);
-        ensure!(apart < Duration::from_secs(2), "{envoy:?} and {drainer:?}");
+        ensure!(apart < 3 * SECOND, "{envoy:?} and {drainer:?}");
         Ok(envoy)
     }
 }

@@ -8,6 +8,9 @@ pub const SECOND: Duration = Duration::from_secs(1);
 /// How much later than due something may come on a machine that compiles meanwhile.
 pub const LATE: Duration = Duration::from_millis(1500);
 
+/// More than anything takes that a test waits for where nothing is claimed of how long that is.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Asserts that something took as long as was due: not a moment less, and little more.
 ///
 /// # Panics

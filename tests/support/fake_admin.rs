@@ -33,6 +33,8 @@ pub enum Mood {
     HalfDocument,
     /// As an Envoy, but with statistics of so many bytes.
     Huge(usize),
+    /// As an Envoy, but with a dump of its listeners of so many bytes.
+    HugeDump(usize),
     /// With 200 and a page, as another service does.
     Page,
     /// As an Envoy whose `admin.allow_paths` has statistics alone.
@@ -239,6 +241,9 @@ impl State {
                 let (status, mut body) = self.envoys_answer(path);
                 match mood {
                     Mood::Huge(length) if path.starts_with("/stats") => body = grown(&body, length),
+                    Mood::HugeDump(length) if path.starts_with("/config_dump?resource") => {
+                        body += &" ".repeat(length);
+                    }
                     Mood::HalfDocument => body.truncate(body.len() / 2),
                     _ => {}
                 }

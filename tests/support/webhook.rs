@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::{Response, StatusCode};
@@ -17,12 +16,10 @@ use webhook::certificates::{Serving, wall_clock};
 use webhook::report::Report;
 use webhook::server::{self, Limits, Listeners, MinVersion, Server};
 
+use crate::due::PATIENCE;
 use crate::http::Client;
 use crate::https::{Https, inject};
 use crate::review::{Review, defaults};
-
-/// More than anything takes that a test waits for, on a busy machine too.
-pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running server, which ends when this is dropped.
 #[derive(Debug)]

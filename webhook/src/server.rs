@@ -72,7 +72,7 @@ pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Out
         limits.plain_connections,
         limits.finish,
         phase.clone(),
-        |stream| health.clone().serve(stream),
+        |stream, full| health.clone().serve(stream, full),
     );
 
     let injection = inject::router(admit, &limits, Arc::clone(&report));
@@ -82,12 +82,12 @@ pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Out
         limits.connections,
         limits.finish,
         phase.clone(),
-        |stream| {
+        |stream, full| {
             let (acceptor, report) = (acceptor.clone(), Arc::clone(&report));
             let (http, limit) = (injection.clone(), limits.handshake);
             async move {
                 match tls::handshake(&acceptor, stream, limit).await {
-                    Ok(stream) => http.serve(stream).await,
+                    Ok(stream) => http.serve(stream, full).await,
                     Err(error) => {
                         report.handshake_failed();
                         debug!(%error, "TLS handshake failed");

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::{Drain, IDLE_PAUSE};
-use crate::ending::{Answer, Came, End, Ending, LONE_DRAINER};
+use crate::ending::{Answer, End, Ending, LONE_DRAINER};
 use crate::envoy::{CallFailed, Envoy, Seen};
 use crate::progress::Phase;
 
@@ -25,23 +25,24 @@ impl<E: Envoy> Drain<E> {
     /// Waits until it is clear what ends. Meanwhile does what is to be done while nothing does.
     pub(super) async fn next_end(&mut self) -> End {
         let mut came = self.came.subscribe();
-        tokio::select! {
-            biased;
-            _ = came.wait_for(|came| *came != Came::default()) => {}
-            never = self.attend() => match never {},
-        }
-        self.set_phase(Phase::Waiting);
         let mut answer = Answer::Awaited;
         loop {
             let now = Instant::now();
             let who = *came.borrow_and_update();
             let waited = self.waited.is_some_and(|at| now < at + LONE_DRAINER);
             let until = match who.ending(now, answer, waited) {
-                Ending::Clear(end) => return end,
+                Ending::Nothing => {
+                    tokio::select! {
+                        biased;
+                        _ = came.changed() => {}
+                        never = self.attend() => match never {},
+                    }
+                    continue;
+                }
                 Ending::Unclear { until } => until,
-                // Nobody leaves while this waits: only the end of a round forgets who came.
-                Ending::Nothing => now + IDLE_PAUSE,
+                Ending::Clear(end) => return end,
             };
+            self.set_phase(Phase::Waiting);
             tokio::select! {
                 biased;
                 _ = came.changed() => {}

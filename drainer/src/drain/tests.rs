@@ -9,7 +9,10 @@ use tokio::task::LocalSet;
 use tokio::time::sleep_until;
 
 use super::*;
+use crate::envoy::FlushInterval;
+use crate::listeners::Listeners;
 use crate::progress::released;
+use crate::server_info::ServerInfo;
 use crate::stats::{Http, Open};
 use crate::timing::Durations;
 
@@ -114,7 +117,11 @@ impl Envoy for Fake {
     }
 
     async fn inspect(&mut self) -> Result<Setup, CallFailed> {
-        self.call().await.map(|_| Setup::default())
+        self.call().await.map(|_| Setup {
+            server: ServerInfo::default(),
+            listeners: Ok(Listeners::default()),
+            flush_interval: FlushInterval::default(),
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use drainer::config::RUN_DIR;
+use drainer::RUN_DIR;
 
 use super::mounts::TERMINATION_LOG;
 use crate::built;

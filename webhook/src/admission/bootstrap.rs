@@ -1,7 +1,6 @@
 //! The admin interface in an Envoy's bootstrap.
 
-use drainer::AdminAddress;
-use drainer::address::InvalidAddress;
+use drainer::{AdminAddress, InvalidAddress};
 use serde::Deserialize;
 
 /// In bytes. A longer one is parsed no more: at some 3 MB/s it would hold up other pods.

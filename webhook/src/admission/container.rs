@@ -1,7 +1,6 @@
 //! What is added to a pod: the drainer's container, its volume, and Envoy's hook.
 
-use drainer::Config;
-use drainer::config::RUN_DIR;
+use drainer::{Config, RUN_DIR};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EmptyDirVolumeSource, ExecAction, HTTPGetAction,
     Lifecycle, LifecycleHandler, ResourceRequirements, SeccompProfile, SecurityContext, Volume,

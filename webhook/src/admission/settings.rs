@@ -7,8 +7,7 @@ use std::num::NonZeroU16;
 use std::str::FromStr;
 use std::time::Duration;
 
-use drainer::config::DEFAULT_PORT;
-use drainer::{AdminAddress, Durations, ListenerSelector, Timing};
+use drainer::{AdminAddress, DEFAULT_PORT, Durations, ListenerSelector, Timing};
 
 use super::amounts::Amounts;
 use super::defaults::Defaults;

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use drainer::AdminAddress;
-use drainer::config::RUN_DIR;
+use drainer::{AdminAddress, RUN_DIR};
 use k8s_openapi::api::core::v1 as core;
 
 use super::codes::{Code, Notice};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use drainer::config::{InvalidValue, parse_idle_exit};
 use drainer::duration::{self, InvalidDuration};
+use drainer::{InvalidValue, parse_idle_exit};
 
 /// A duration as Kubernetes writes it: `90s`, `1m30s`.
 #[derive(Debug, Clone, Copy)]

@@ -1,14 +1,14 @@
 //! `envoy-drainer serve`: the admission webhook.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use drainer::bind;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::admission;
 use crate::args::defaults::DefaultsArgs;
@@ -86,8 +86,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     report.certificate_ends(first.not_after());
     let serving = Arc::new(Serving::new(first));
     let listeners = Listeners {
-        tls: bind(listen).await?,
-        plain: bind(health_listen).await?,
+        tls: listener(listen).await?,
+        plain: listener(health_listen).await?,
     };
     info!(
         listen = %listeners.tls.local_addr()?,
@@ -121,18 +121,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Binds an address; a wildcard is that of IPv4 on a machine without IPv6.
-async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    let without_ipv6 = |error: &io::Error| {
-        address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED)
-            && error.kind() != io::ErrorKind::AddrInUse
-    };
-    match TcpListener::bind(address).await {
-        Err(error) if without_ipv6(&error) => {
-            warn!(%error, "Listening on IPv4 only");
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
-        }
-        bound => bound,
-    }
-    .with_context(|| format!("cannot listen on {address}"))
+async fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}"))
 }

@@ -1,7 +1,7 @@
 //! Accepts connections until the server ends, and waits for those that are left.
 
-use std::io;
 use std::time::Duration;
+use std::{io, mem};
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -16,7 +16,8 @@ use super::phase::{Phase, ending};
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Gives each connection to `serve`, in a task of its own and `limit` at a time, until the phase is
-/// [`Phase::Ending`]; then gives those tasks `finish` to end, and drops the rest.
+/// [`Phase::Ending`]; then gives those tasks `finish` to end, and drops the rest. Each task hears
+/// whether all places are taken.
 ///
 /// Connections beyond the limit wait in the kernel: the API server goes on without an answer as
 /// soon as it is refused a connection, and here it waits for a while.
@@ -25,17 +26,20 @@ pub(super) async fn accept<F>(
     limit: usize,
     finish: Duration,
     mut phase: watch::Receiver<Phase>,
-    serve: impl Fn(TcpStream) -> F,
+    serve: impl Fn(TcpStream, watch::Receiver<bool>) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
     let mut connections = JoinSet::new();
+    let full = watch::Sender::new(false);
     loop {
+        let is_full = connections.len() >= limit;
+        full.send_if_modified(|was| mem::replace(was, is_full) != is_full);
         tokio::select! {
             () = ending(&mut phase) => break,
             Some(ended) = connections.join_next() => told(ended),
-            stream = next(&listener), if connections.len() < limit => {
-                connections.spawn(serve(stream));
+            stream = next(&listener), if !is_full => {
+                connections.spawn(serve(stream, full.subscribe()));
             }
         }
     }
@@ -79,6 +83,8 @@ fn is_the_clients(error: &io::Error) -> bool {
     )
 }
 
+/// A task may panic: the admission answers for bugs in what it does to a pod, and whatever else goes
+/// wrong costs its own connection, for which the API server does what its failurePolicy says.
 fn told(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         error!(%error, "A connection's task failed");

@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tracing::debug;
 
 use super::limits::Limits;
@@ -40,7 +40,7 @@ pub(super) struct Http {
 // === impl Http ===
 
 impl Http {
-    /// The port that serves `router` and gives the head of a request but the first so long.
+    /// The port that serves `router` and gives the head of a request so long.
     pub(super) fn new(
         router: Router,
         head: Duration,
@@ -56,11 +56,16 @@ impl Http {
         }
     }
 
-    /// Serves requests until the client goes, a deadline passes or the server ends.
+    /// Serves requests until the client goes, a deadline passes or the server ends; or until the
+    /// server is `full` of connections and this one has not asked for anything in time.
     ///
     /// An old connection, or one of a server that leaves, is closed by a response that says so and
     /// never while it is idle: the client might be sending.
-    pub(super) async fn serve(self, io: impl AsyncRead + AsyncWrite + Unpin) {
+    pub(super) async fn serve(
+        self,
+        io: impl AsyncRead + AsyncWrite + Unpin,
+        mut full: watch::Receiver<bool>,
+    ) {
         let Self {
             router,
             head,
@@ -92,9 +97,16 @@ impl Http {
                 .max_buf_size(BUFFER)
                 .serve_connection(TokioIo::new(io), service)
         );
-        let silent = async {
-            if timeout(limits.first_head, asked.notified()).await.is_ok() {
-                pending().await
+        let place_wanted = async {
+            sleep(limits.first_head).await;
+            // An error is the end of the server, and of this task with it.
+            drop(full.wait_for(|full| *full).await);
+        };
+        let in_the_way = async {
+            tokio::select! {
+                biased;
+                () = asked.notified() => pending().await,
+                () = place_wanted => {}
             }
         };
         let served = async {
@@ -104,8 +116,8 @@ impl Http {
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
-                () = silent => {
-                    debug!("No request came");
+                () = in_the_way => {
+                    debug!("No request came, and others want the place");
                     Ok(())
                 }
             }

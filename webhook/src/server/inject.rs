@@ -1,6 +1,5 @@
 //! `POST /inject`: an AdmissionReview in, its answer out.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use axum::Router;
@@ -35,8 +34,6 @@ enum Refused {
     Body(#[from] NoBody),
     #[error(transparent)]
     Review(#[from] NotAReview),
-    #[error("the webhook failed")]
-    Panic,
 }
 
 /// The router of the TLS port.
@@ -70,10 +67,7 @@ impl Injection {
         let _in_flight = self.report.in_flight();
         let body = self.bodies.receive(request.into_body()).await?;
         let started = Instant::now();
-        // The admission itself turns its panics into answers; this is for what it does around that.
-        // It owns nothing that could be left half changed.
-        let answer = catch_unwind(AssertUnwindSafe(|| (self.admit)(&body.bytes)))
-            .map_err(|_| Refused::Panic)??;
+        let answer = (self.admit)(&body.bytes)?;
         self.report.admitted(&answer, started.elapsed());
         Ok(answer.body)
     }
@@ -98,7 +92,6 @@ impl Refused {
             Self::Body(NoBody::TooSlow(_)) => StatusCode::REQUEST_TIMEOUT,
             Self::Body(NoBody::Busy) => StatusCode::TOO_MANY_REQUESTS,
             Self::Body(NoBody::Broken) | Self::Review(_) => StatusCode::BAD_REQUEST,
-            Self::Panic => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }

@@ -10,13 +10,20 @@ use std::time::Duration;
 pub struct Limits {
     /// For a TLS handshake, the client's silence before it included.
     pub handshake: Duration,
-    /// For the head of a connection's first request, once it is up: who is silent from the start
-    /// takes a place from the API server, which connects when it has a request.
-    pub first_head: Duration,
-    /// For the head of a later request, the idle time before it included. It is longer than the 90 s for
+    /// For the head of a request, the idle time before it included. It is longer than the 90 s for
     /// which Go, and so the API server, keeps an idle connection: closed by the server, one could
     /// be closed under a request, which Go does not send again because it is a POST.
+    /// <https://github.com/golang/go/issues/22158>
     pub head: Duration,
+    /// For the head of a connection's first request where all places are taken: who has been silent
+    /// for so long has to go then.
+    ///
+    /// Only then, because Go opens connections that it does not need yet: it dials for each request
+    /// that finds none idle, gives the request whichever is free first, and keeps the other for
+    /// later (`queueForDial` and `tryPutIdleConn`, "they may be actively dialing, but this conn is
+    /// ready first"). To close such a spare one has the same risk as any idle one.
+    /// <https://github.com/golang/go/blob/go1.25.0/src/net/http/transport.go>
+    pub first_head: Duration,
     /// The same on the plain port, where clients send again what an idle connection lost, and where
     /// the kubelet's probes must not wait for others to go.
     pub plain_head: Duration,
@@ -48,8 +55,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(5),
-            first_head: Duration::from_secs(5),
             head: Duration::from_secs(100),
+            first_head: Duration::from_secs(5),
             plain_head: Duration::from_secs(10),
             body: Duration::from_secs(4),
             body_size: 7 << 20,

@@ -3,9 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use drainer::config::{parse_idle_exit, parse_listeners, parse_port};
-use drainer::timing::LONGEST;
-use drainer::{Timing, duration};
+use drainer::{LONGEST, Timing, duration, parse_idle_exit, parse_listeners, parse_port};
 
 use super::{NativeSidecar, Setting, Settings, Share, Source};
 use crate::admission::amounts;

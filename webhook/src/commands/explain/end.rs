@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use drainer::quiet::Quiet;
-use drainer::verdict::QUIET_CAP;
+use drainer::{QUIET_CAP, Quiet};
 use serde::Serialize;
 
 use super::seconds::seconds;

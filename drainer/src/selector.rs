@@ -1,0 +1,95 @@
+//! Listeners as a person names them.
+
+use std::fmt;
+use std::num::NonZeroU16;
+use std::str::FromStr;
+
+use crate::value::{InvalidValue, parse_list, parse_port};
+
+/// A listener as a person names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenerSelector {
+    /// The port it is bound to.
+    Port(NonZeroU16),
+    /// Its `name` or its `stat_prefix`.
+    Name(String),
+}
+
+/// Reads `ignore-listeners`: names or ports, separated by commas.
+///
+/// # Errors
+/// For the first entry that is neither.
+pub fn parse_listeners(text: &str) -> Result<Vec<ListenerSelector>, InvalidValue> {
+    parse_list(text)
+}
+
+// === impl ListenerSelector ===
+
+impl FromStr for ListenerSelector {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        if text.is_empty() || text.contains(',') {
+            return Err(InvalidValue::new("listener", text, "a name or a port"));
+        }
+        // Envoy takes any text for a name, but these are slips: a listener that is really called so
+        // can be given by its port.
+        let parts = text.split(|c: char| c == ';' || c.is_whitespace());
+        let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
+        if parts != [text] {
+            let wanted = format!("separate names and ports by commas: {}", parts.join(","));
+            return Err(InvalidValue::new("listener", text, wanted));
+        }
+        if text.bytes().all(|b| b.is_ascii_digit()) {
+            return parse_port(text).map(Self::Port);
+        }
+        Ok(Self::Name(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ListenerSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port(port) => port.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_separated_by_commas_alone() {
+        let table = [
+            ("", Some("")),
+            ("8080, probes ,0.0.0.0_80", Some("8080,probes,0.0.0.0_80")),
+            (
+                "public_listener:[::1]:20000",
+                Some("public_listener:[::1]:20000"),
+            ),
+            (
+                "default/eg/http,xdstp://a/b?c=d&e=f",
+                Some("default/eg/http,xdstp://a/b?c=d&e=f"),
+            ),
+            ("8080;9090", None),
+            ("8080; 9090;", None),
+            ("8080 9090", None),
+            ("8080\n9090", None),
+        ];
+        for (text, read) in table {
+            let parsed = parse_listeners(text).map(|all| {
+                let all: Vec<_> = all.iter().map(ToString::to_string).collect();
+                all.join(",")
+            });
+            match read {
+                Some(read) => assert_eq!(parsed.as_deref(), Ok(read)),
+                None => {
+                    let error = parsed.unwrap_err().to_string();
+                    assert!(error.ends_with("by commas: 8080,9090"), "{error}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Whatever a pod holds survives its admission: the patch, applied, gives what an independent edit of
+//! the same document gives, and nothing else of it changes.
+
+mod expected;
+mod pods;
+
+use k8s_openapi::api::core::v1::Pod;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use serde_json::{Value, json};
+use tests::review::{Review, Told, defaults};
+use webhook::admission::{Code, Outcome, answer};
+
+use expected::{STATUS, keeps_its_hook, push};
+use pods::{NUMBERS, anything, pod};
+
+/// Admits a pod, of which [`NUMBERS`] are sent as the numbers they stand for.
+fn admit(pod: &Value) -> Told {
+    let mut bytes = String::from_utf8(Review::of(pod).bytes()).expect("JSON is UTF-8");
+    for number in NUMBERS {
+        bytes = bytes.replace(&format!("\"{number}\""), number);
+    }
+    let answer = answer(bytes.as_bytes(), &defaults()).expect("a review");
+    Told::read(&answer, pod.clone())
+}
+
+/// A pod whose status is the JSON that it holds.
+fn with_status_read(mut pod: Value) -> Value {
+    let status = &mut pod["metadata"]["annotations"][STATUS];
+    *status = serde_json::from_str(status.as_str().expect("a text")).expect("JSON");
+    pod
+}
+
+fn assert_survives(pod: &Value) {
+    let told = admit(pod);
+    let left = with_status_read(told.pod.clone());
+    let again = admit(&told.pod);
+    if keeps_its_hook(pod) {
+        assert_eq!(told.outcome, Outcome::Skipped(Code::ExistingHook));
+        assert_eq!(left, expected::skipped(pod, "DRN008"));
+        assert_eq!(again.outcome, told.outcome);
+    } else {
+        assert_eq!(told.outcome, Outcome::Injected, "{:?}", told.message);
+        assert_eq!(left, expected::injected(pod));
+        assert_eq!(again.outcome, Outcome::Skipped(Code::AlreadyInjected));
+        assert_eq!(again.warnings, [""; 0]);
+    }
+    assert_eq!(again.patch.0, []);
+    serde_json::from_value::<Pod>(told.pod).expect("the API server can decode what we leave");
+}
+
+/// Every place in a document, as JSON pointers.
+fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+    found.push(at.to_owned());
+    let escaped = |key: &str| key.replace('~', "~0").replace('/', "~1");
+    match value {
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .for_each(|(n, item)| places(item, &format!("{at}/{n}"), found)),
+        Value::Object(map) => map
+            .iter()
+            .for_each(|(key, item)| places(item, &format!("{at}/{}", escaped(key)), found)),
+        _ => {}
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_pod_survives(pod in pod()) {
+        assert_survives(&pod);
+    }
+
+    #[test]
+    fn any_pod_that_does_not_ask_is_left_as_it_is(
+        mut pod in pod(),
+        metadata in select(vec![
+            None,
+            Some(Value::Null),
+            Some(json!({})),
+            Some(json!({"annotations": null, "labels": null})),
+            Some(json!({"annotations": {"envoy-drainer.dev/inject": "false"}})),
+        ]),
+    ) {
+        match metadata {
+            Some(metadata) => pod["metadata"] = metadata,
+            None => drop(pod.as_object_mut().unwrap().remove("metadata")),
+        }
+        let told = admit(&pod);
+        prop_assert_eq!((told.outcome, told.patch.0), (Outcome::NotAsked, vec![]));
+    }
+
+    #[test]
+    fn a_pod_with_something_wrong_in_it_is_admitted_or_refused_but_never_a_bug(
+        mut pod in pod(),
+        at in any::<Index>(),
+        wrong in anything(),
+    ) {
+        let mut found = Vec::new();
+        places(&pod, "", &mut found);
+        *pod.pointer_mut(&found[at.index(found.len())]).unwrap() = wrong;
+        let told = admit(&pod);
+        prop_assert_ne!(told.outcome, Outcome::Failed(Code::InternalError));
+        prop_assert_eq!(told.allowed, told.outcome != Outcome::Denied);
+    }
+
+    #[test]
+    fn any_bytes_are_answered_or_refused(bytes in vec(any::<u8>(), 0..64)) {
+        prop_assert!(answer(&bytes, &defaults()).is_err());
+    }
+
+    #[test]
+    fn a_review_cut_short_is_refused(pod in pod(), end in any::<Index>()) {
+        let bytes = Review::of(&pod).bytes();
+        prop_assert!(answer(&bytes[..end.index(bytes.len())], &defaults()).is_err());
+    }
+}
+
+#[test]
+fn a_pod_of_three_mebibytes_survives() {
+    let variable = |n: usize| json!({"name": format!("VARIABLE_{n}"), "value": "\"quoted\" and $(expanded) / ~".repeat(4)});
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "big", "annotations": {"envoy-drainer.dev/inject": "true"}},
+        "spec": {"containers": [{"name": "envoy", "env": (0..22_000).map(variable).collect::<Vec<_>>()}]},
+    });
+    assert!(serde_json::to_vec(&pod).unwrap().len() > 3 << 20);
+    assert_survives(&pod);
+}
+
+#[test]
+fn metadata_that_is_missing_asks_for_nothing() {
+    for pod in [
+        json!({}),
+        json!({"metadata": null}),
+        json!({"metadata": {"annotations": null}, "spec": null}),
+    ] {
+        let told = admit(&pod);
+        assert_eq!(
+            (told.outcome, told.patch.0),
+            (Outcome::NotAsked, vec![]),
+            "{pod}"
+        );
+    }
+}
+
+#[test]
+fn a_skip_is_decided_anew_when_another_webhook_brings_the_envoy() {
+    let mut pod = json!({
+        "metadata": {"annotations": {"envoy-drainer.dev/inject": "true"}},
+        "spec": {"containers": [{"name": "app"}, {"name": "cache"}]},
+    });
+    let skipped = admit(&pod);
+    assert_eq!(skipped.outcome, Outcome::Skipped(Code::NoEnvoy));
+    assert_eq!(
+        skipped.pod["metadata"]["annotations"][STATUS],
+        r#"{"skipped":"DRN009"}"#
+    );
+    let same = admit(&skipped.pod);
+    assert_eq!(
+        (same.outcome, same.patch.0),
+        (Outcome::Skipped(Code::NoEnvoy), vec![])
+    );
+
+    pod = skipped.pod;
+    push(&mut pod["spec"]["containers"], json!({"name": "envoy"}));
+    assert_survives(&pod);
+}
