@@ -99,10 +99,15 @@ impl Outcome {
         row("the pod's end took", &|ending| {
             format!("{:.1} s", ending.took.as_secs_f64())
         });
+        let Durations {
+            min_drain_duration: least,
+            idle_exit,
+            ..
+        } = Durations::default();
+        let idle = idle_exit.unwrap_or_default();
         screen.note(&format!(
-            "\n   A drain lasts {:?} at the least (min-drain-duration): clients that learn late of the end are
-   still served. Then it goes on only while something is in flight; idle connections do not count.",
-            Durations::default().min_drain_duration,
+            "\n   A drain lasts {least:?} at the least, for clients that learn late of the end, and as long as something
+   is in flight. Connections that are only kept open it leaves behind after {idle:?} of silence."
         ));
     }
 }
