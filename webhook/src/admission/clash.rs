@@ -66,12 +66,17 @@ fn taken(port: NonZeroU16, owner: &str) -> Notice {
     Code::PortTaken.about(format!("the drainer's port {port} belongs to {owner}"))
 }
 
-/// Refuses a volume of the drainer's name. A container of its name is a drainer.
-pub(super) fn volume(pod: &PodView<'_>) -> Option<Notice> {
+/// Refuses the drainer's name for a container or a volume of another's.
+pub(super) fn names(pod: &PodView<'_>) -> impl Iterator<Item = Notice> {
     let mut volumes = pod.spec.volumes.iter().flatten();
-    volumes
-        .any(|volume| volume.name.as_deref() == Some(NAME))
-        .then(|| Code::NameTaken.about(format!("the pod has a volume `{NAME}` of its own")))
+    let container = pod
+        .all_containers()
+        .any(|container| container.name() == NAME);
+    let volume = volumes.any(|volume| volume.name.as_deref() == Some(NAME));
+    [("container", container), ("volume", volume)]
+        .into_iter()
+        .filter(|(_, is_taken)| *is_taken)
+        .map(|(what, _)| Code::NameTaken.about(format!("the pod has a {what} `{NAME}` of its own")))
 }
 
 #[cfg(test)]
@@ -179,18 +184,30 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_of_the_drainers_name_is_taken() {
-        for (volumes, is_taken) in [
-            (json!([{"name": "a"}, {"name": NAME}]), true),
-            (json!([{"name": "a"}]), false),
-            (Value::Null, false),
-        ] {
-            let pod = json!({"spec": {"volumes": volumes}}).to_string();
-            assert_eq!(
-                volume(&PodView::decode(&pod).unwrap()).is_some(),
-                is_taken,
-                "{volumes}"
-            );
+    fn the_drainers_name_must_be_free() {
+        let table = [
+            (json!({}), vec![]),
+            (
+                json!({"containers": [{"name": "a"}], "volumes": [{"name": "a"}]}),
+                vec![],
+            ),
+            (
+                json!({"volumes": [{"name": "a"}, {"name": NAME}]}),
+                vec!["the pod has a volume `envoy-drainer` of its own"],
+            ),
+            (
+                json!({"initContainers": [{"name": NAME}], "volumes": [{"name": NAME}]}),
+                vec![
+                    "the pod has a container `envoy-drainer` of its own",
+                    "the pod has a volume `envoy-drainer` of its own",
+                ],
+            ),
+        ];
+        for (spec, want) in table {
+            let pod = json!({ "spec": spec }).to_string();
+            let pod = PodView::decode(&pod).unwrap();
+            let told: Vec<_> = names(&pod).map(|notice| notice.detail).collect();
+            assert_eq!(told, want, "{spec}");
         }
     }
 }

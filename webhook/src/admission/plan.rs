@@ -92,7 +92,7 @@ impl DrainPlan {
         };
         let form = Sidecar::of(settings.native_sidecar.value, facts.in_job, defaults);
         let sidecar = form.map_err(|obstacle| obstacles.push(obstacle));
-        obstacles.extend(clash::volume(pod));
+        obstacles.extend(clash::names(pod));
         let Ok((envoy, container)) = found else {
             obstacles.extend(clash::port(pod, &settings.port, None, warnings).err());
             return Err(obstacles);
