@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tests::manifest::{asking, injected, read};
 use tests::review::{IMAGE, defaults};
 use tests::{built, golden};
-use webhook::commands::explain::Explanations;
+use webhook::commands::explain::{Explanations, Outcome};
 use webhook::commands::inject::{self, Injected};
 use webhook::manifest;
 use webhook::offline::{Input, RemarkKind};
@@ -322,6 +322,58 @@ fn one_refused_pod_keeps_its_list_as_it_is() {
     assert_eq!((injected.asked, injected.injected), (3, 1));
     let kinds: Vec<_> = injected.remarks.iter().map(|remark| remark.kind).collect();
     assert_eq!(kinds, [RemarkKind::Skipped, RemarkKind::Refused]);
+}
+
+#[test]
+fn what_cannot_be_changed_is_told_by_both_commands_alike() {
+    let pod = asking("v1", "Pod", "");
+    let template = "apiVersion: v1\nkind: List\nitems:\n\
+        - {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: &t\n    \
+        {metadata: {annotations: {envoy-drainer.dev/inject: 'true'}}, spec: {containers: [{name: envoy}]}}}}\n\
+        - {apiVersion: apps/v1, kind: Deployment, metadata: {name: b}, spec: {template: *t}}\n";
+    let twice =
+        |key: &str, advice: &str| format!("the key `{key}` stands here a second time: {advice}");
+    let table = [
+        (
+            template.to_owned(),
+            6,
+            "an alias on line 7 stands for what is to be changed here: write it out there"
+                .to_owned(),
+        ),
+        (
+            format!("{pod}apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\n"),
+            1 + pod.lines().count(),
+            twice("apiVersion", "is a `---` missing?"),
+        ),
+        (
+            pod.replace("spec:", "    envoy-drainer.dev/inject: 'false'\nspec:"),
+            6,
+            twice("envoy-drainer.dev/inject", "remove one of the two"),
+        ),
+    ];
+    for (text, line, why) in table {
+        let injected = inject(&text);
+        assert_eq!(injected.bytes, text.as_bytes());
+        let told: Vec<_> = injected
+            .remarks
+            .iter()
+            .map(|remark| (remark.kind, remark.line, &*remark.text))
+            .collect();
+        assert_eq!(told, [(RemarkKind::Error, line, &*why)], "{text}");
+        let name = "a.yaml".to_owned();
+        let bytes = text.into_bytes();
+        let explained = Explanations::of(&[Input { name, bytes }], &defaults());
+        assert!(!explained.are_fine());
+        let [error] = &explained.errors[..] else {
+            panic!("{explained:?}");
+        };
+        assert_eq!((error.line, &error.message), (line, &why));
+        let outcomes = explained.pods.iter().map(|pod| pod.outcome);
+        assert!(
+            outcomes.eq(explained.pods.iter().map(|_| Outcome::Unchanged)),
+            "{explained:?}"
+        );
+    }
 }
 
 #[test]

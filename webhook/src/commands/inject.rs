@@ -152,7 +152,7 @@ fn summary(injected: &[Injected]) -> String {
 
 impl Injected {
     fn add(&mut self, document: &Document<'_>, review: &Review<'_>) {
-        let is_refused = review.cases.iter().any(Case::is_refused);
+        let is_refused = review.is_refused();
         for case in &review.cases {
             if !matches!(case.verdict, Verdict::NotAsked) {
                 self.asked += 1;
@@ -161,11 +161,7 @@ impl Injected {
             let hints = case.hints.iter().map(|hint| Remark::hint(case, hint));
             self.remarks.extend(hints);
         }
-        let injected = match is_refused {
-            true => Ok(None),
-            false => review.injected(),
-        };
-        match injected {
+        match review.injected() {
             Ok(Some(text)) => {
                 self.injected += review
                     .cases

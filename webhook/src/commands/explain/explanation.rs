@@ -41,6 +41,8 @@ pub enum Outcome {
     Injected,
     /// It asks, and gets none.
     Skipped,
+    /// It could get one, but its document is not changed, for the sake of what else is in it.
+    Unchanged,
     /// It asks for what it cannot have.
     Refused,
     /// It does not ask.
@@ -135,12 +137,15 @@ pub struct Probe {
 // === impl Explanation ===
 
 impl Explanation {
-    /// Explains a case of a file.
+    /// Explains a case of a file, whose document is changed or stays as it is.
     #[must_use]
-    pub fn of(file: &str, case: &Case) -> Self {
+    pub fn of(file: &str, case: &Case, stays: bool) -> Self {
         let reasons_of = |notices: &[Notice]| notices.iter().map(Reason::from).collect();
         let (outcome, reasons, mut warnings, plan) = match &case.verdict {
             Verdict::NotAsked => (Outcome::NotAsked, Vec::new(), Vec::new(), None),
+            Verdict::Inject { warnings, .. } if stays => {
+                (Outcome::Unchanged, Vec::new(), reasons_of(warnings), None)
+            }
             Verdict::Inject { plan, warnings, .. } => {
                 let plan = Plan::from(&**plan);
                 (

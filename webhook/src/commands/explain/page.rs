@@ -53,6 +53,11 @@ fn pod(sheet: &mut Sheet, explanation: &Explanation) {
     let (mark, colour, said) = match outcome {
         Outcome::Injected => ("✔", AnsiColor::Green, "gets a drainer"),
         Outcome::Skipped => ("!", AnsiColor::Yellow, "gets no drainer"),
+        Outcome::Unchanged => (
+            "!",
+            AnsiColor::Yellow,
+            "gets no drainer: its document stays as it is",
+        ),
         Outcome::Refused => ("✘", AnsiColor::Red, "is refused"),
         Outcome::NotAsked => ("·", AnsiColor::White, "does not ask for a drainer"),
     };
