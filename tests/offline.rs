@@ -88,7 +88,7 @@ fn everything_wrong_is_told_at_once_unquoted_values_too() {
     let field = inject(pod.replace("name: envoy", "name: [envoy]"));
     let last = &field.remarks.last().unwrap().text;
     assert!(
-        last.starts_with("Pod a: DRN026: invalid type: sequence"),
+        last.starts_with("Pod a: DRN026: spec.containers[0].name: invalid type: sequence"),
         "{last}"
     );
 }

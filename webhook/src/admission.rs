@@ -53,4 +53,4 @@ pub use review::NotAReview;
 pub(crate) use settings::misread;
 pub use settings::{ExistingHook, NativeSidecar, Setting, Settings, Share, Source};
 pub use token::token;
-pub use view::PodView;
+pub use view::{PodView, Unread};

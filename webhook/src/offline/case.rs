@@ -68,15 +68,10 @@ fn decide(pod: &Value, facts: &Facts<'_>, defaults: &Defaults) -> Verdict {
     let json = pod.to_string();
     let verdict = match PodView::decode(&json) {
         Ok(pod) => mutate(&pod, facts, defaults),
-        Err(error) => {
-            let message = error.to_string();
-            // The position is one in JSON that nobody has seen.
-            let message = message.split(" at line ").next().unwrap_or_default();
-            Verdict::Deny {
-                reasons: vec![Code::NotAPod.about(message)],
-                warnings: Vec::new(),
-            }
-        }
+        Err(unread) => Verdict::Deny {
+            reasons: vec![Code::NotAPod.about(unread.to_string())],
+            warnings: Vec::new(),
+        },
     };
     if unquoted.is_empty() {
         return verdict;
