@@ -61,6 +61,11 @@ fn what_cannot_be_read_is_told_and_passes_too() {
             (3, 3),
             "a template, not YAML: render it first, as by `helm template`",
         ),
+        (
+            b"metadata:\n  name: {{ .Release.Name }}\n",
+            (2, 10),
+            "a template, not YAML: render it first, as by `helm template`",
+        ),
         (b"a: 1\n---\nb: \xc3\xa9 \xff\n", (3, 6), "not UTF-8"),
         (b"\xff\xfea\0:\0", (1, 1), "not UTF-8"),
         (
