@@ -422,6 +422,8 @@ fn exit_codes_tell_what_happened() {
         (&["inject"], b"a: [\n", 1),
         (&["inject", "/no/such/file"], b"", 1),
         (&["inject", "--no-such-flag"], b"", 2),
+        (&["inject", "--image", ""], fine.as_bytes(), 2),
+        (&["explain", "--drain-timeout", "5s"], fine.as_bytes(), 2),
         (&["explain"], fine.as_bytes(), 0),
         (&["explain", "-o", "json", path], b"", 0),
         (&["explain"], &shop, 1),

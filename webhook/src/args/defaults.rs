@@ -1,6 +1,5 @@
 //! What the installation decides, for every pod alike.
 
-use anyhow::bail;
 use clap::ValueEnum;
 use clap::builder::ArgAction;
 use drainer::{AdminAddress, Durations, Timing};
@@ -161,6 +160,11 @@ enum Invalid {
     Warn,
 }
 
+/// Why flags give no defaults: all reasons.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.join("; "))]
+pub struct InvalidDefaults(Vec<String>);
+
 /// The product's own defaults; image and namespace are not among them.
 fn product() -> Defaults {
     Defaults::new("", "")
@@ -173,7 +177,7 @@ impl DefaultsArgs {
     ///
     /// # Errors
     /// When they would break the pods they are for: all reasons.
-    pub fn into_defaults(self) -> anyhow::Result<Defaults> {
+    pub fn into_defaults(self) -> Result<Defaults, InvalidDefaults> {
         let Self {
             image,
             release_namespace,
@@ -214,7 +218,7 @@ impl DefaultsArgs {
                 let mut reasons: Vec<_> = image.err().into_iter().collect();
                 reasons.extend(told(timing.err()));
                 reasons.extend(told(resources.err()));
-                bail!("{}", reasons.join("; "));
+                return Err(InvalidDefaults(reasons));
             }
         };
         Ok(Defaults {
@@ -276,7 +280,7 @@ mod tests {
 
     fn read(flags: &[&str]) -> anyhow::Result<Defaults> {
         let flags = ["test", "--image", "drainer:1"].iter().chain(flags);
-        Command::try_parse_from(flags)?.defaults.into_defaults()
+        Ok(Command::try_parse_from(flags)?.defaults.into_defaults()?)
     }
 
     #[test]
