@@ -38,7 +38,7 @@ pub(super) fn skip(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) ->
     }
     if is_injected {
         let detail = format!("`{STATUS}` says that the pod has a drainer, but it has none");
-        return Some(Code::StatusAlone.about(detail));
+        return Some(Code::StatusAlone.about(detail).on(["status"]));
     }
     own_drainer(pod)
 }

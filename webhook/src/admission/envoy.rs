@@ -117,14 +117,15 @@ fn missing(pod: &PodView<'_>, name: &str) -> Notice {
         .all_containers()
         .any(|container| container.name() == name)
     {
-        return Code::ContainerEnds.about(format!(
+        let detail = format!(
             "`envoy-container: {name}` is an init container that ends before the others start"
-        ));
+        );
+        return Code::ContainerEnds.about(detail).on(["envoy-container"]);
     }
     let there = listed(pod.staying().map(|(_, container)| container.name()));
-    Code::NoSuchContainer.about(format!(
-        "`envoy-container: {name}` is not among the pod's containers so far: {there}"
-    ))
+    let detail =
+        format!("`envoy-container: {name}` is not among the pod's containers so far: {there}");
+    Code::NoSuchContainer.about(detail).on(["envoy-container"])
 }
 
 /// True for `acme/my-envoy`, or a container called `edge-envoy`.
@@ -333,9 +334,10 @@ mod tests {
             ),
         ];
         for (containers, named, code, detail) in table {
+            let keys = named.map(|_| "envoy-container");
             assert_eq!(
                 found(&spec(containers), named),
-                Err(code.about(detail)),
+                Err(code.about(detail).on(keys)),
                 "{containers}"
             );
         }

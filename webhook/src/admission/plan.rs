@@ -113,9 +113,9 @@ impl DrainPlan {
         else {
             return Err(obstacles);
         };
-        settings.port.value = port;
+        settings.port = port;
         let drainer = Config {
-            port,
+            port: port.value,
             host_network: pod.spec.host_network == Some(true),
             timing: settings.timing(),
             exit_at_connections: settings.exit_at_connections.value,
@@ -182,7 +182,7 @@ impl Grace {
         let needed = i64::try_from(needed).unwrap_or(i64::MAX);
         if needed > AUTOSCALER_PATIENCE {
             warnings.push(Code::LongGrace.about(format!(
-                "the pod may take {needed} s to end, longer than the cluster autoscaler waits by default"
+                "the pod may take {needed}s to end, longer than the cluster autoscaler waits by default"
             )));
         }
         let from = present.unwrap_or(DEFAULT_GRACE);

@@ -359,7 +359,7 @@ mod tests {
                 ["--image=", "--cpu-limit=0"].as_slice(),
                 "image: invalid name ``: the drainer's image without spaces, best with a digest; \
                  cpu-limit: invalid quantity `0`: more than 0; \
-                 cpu-request 25m is more than cpu-limit 0: lower the one or raise the other",
+                 cpu-request 25m (default) is more than cpu-limit 0: lower the one or raise the other",
             ),
             (
                 &[
@@ -368,7 +368,7 @@ mod tests {
                     "--memory-limit=16Mi",
                 ],
                 "image: invalid name ` drainer:1`: the drainer's image without spaces, best with a digest; \
-                 drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other; \
+                 drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other; \
                  memory-limit: invalid limit `16Mi`: at least 24Mi, which the container runtime itself needs",
             ),
         ] {
@@ -384,7 +384,7 @@ mod tests {
         for (flags, wanted) in [
             (
                 ["--drain-timeout=5s"].as_slice(),
-                "drain-timeout 5s is less than min-drain-duration 10s",
+                "drain-timeout 5s is less than min-drain-duration 10s (default)",
             ),
             (
                 &["--poll-interval=0s"],

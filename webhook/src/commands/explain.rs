@@ -3,7 +3,6 @@
 mod end;
 mod explanation;
 mod page;
-mod seconds;
 mod settings;
 mod sheet;
 

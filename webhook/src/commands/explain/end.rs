@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use drainer::duration::plain;
 use drainer::{QUIET_CAP, Quiet};
 use serde::Serialize;
 
-use super::seconds::seconds;
 use crate::admission::DrainPlan;
 
 /// A moment in a pod's end.
@@ -49,10 +49,10 @@ pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
     };
     let no_newcomer = match (quiet.window, quiet.probes) {
         (Duration::ZERO, _) => String::new(),
-        (window, 0) => format!(", and none has come for {}", seconds(window)),
+        (window, 0) => format!(", and none has come for {}", plain(window)),
         (window, probes) => format!(
             ", and none has come for {} but {probes} of the readiness probes",
-            seconds(window)
+            plain(window)
         ),
     };
     let text = format!("the earliest end: {few}{no_newcomer}");
@@ -60,7 +60,7 @@ pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
     if let Some(idle_exit) = timing.idle_exit {
         let text = format!(
             "the earliest end with idle HTTP connections left: no request for {}",
-            seconds(idle_exit)
+            plain(idle_exit)
         );
         moments.push(moment(earliest.max(drain + idle_exit), "idle", text));
     }

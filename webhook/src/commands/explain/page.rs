@@ -1,10 +1,10 @@
 //! Explanations for a person's eyes.
 
 use anstyle::{AnsiColor, Style};
+use drainer::duration::plain;
 
 use super::end::Moment;
 use super::explanation::{Explanation, Outcome, Plan, Reason};
-use super::seconds::seconds;
 use super::settings::{Settings, Value};
 use super::sheet::Sheet;
 use crate::admission::annotations::INJECT;
@@ -156,7 +156,7 @@ fn settings(sheet: &mut Sheet, Settings(settings): &Settings) {
     sheet.heading("settings");
     for (name, Value { value, from, .. }) in settings {
         let (is_told, style) = match from {
-            Source::Annotation => (true, Style::new()),
+            Source::Annotation | Source::NextFree => (true, Style::new()),
             Source::Default | Source::JobDefault => (TIMINGS.contains(name), Style::new().dimmed()),
         };
         if is_told {
@@ -170,7 +170,7 @@ fn settings(sheet: &mut Sheet, Settings(settings): &Settings) {
 fn end(sheet: &mut Sheet, moments: &[Moment]) {
     sheet.heading("when the pod is deleted");
     for Moment { at, text, .. } in moments {
-        sheet.push(&format!("    {:>8}  ", seconds(*at)));
+        sheet.push(&format!("    {:>8}  ", plain(*at).to_string()));
         sheet.wrapped(14, text);
     }
 }
