@@ -81,7 +81,7 @@ fn everything_wrong_is_told_at_once_unquoted_values_too() {
             "Pod a: DRN020: `envoy-drainer.dev/drain-timeout`: a number is not a text: write \"5s\", with the quotes",
             "Pod a: DRN020: `envoy-drainer.dev/idle-exit`: a boolean is not a text: write \"off\", with the quotes",
             "Pod a: DRN020: `envoy-drainer.dev/port`: invalid port `0`: a number from 1 to 65535",
-            "Pod a: DRN020: drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other",
+            "Pod a: DRN020: drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",
         ]
     );
     assert_eq!(injected.bytes, pod.as_bytes());
@@ -148,10 +148,41 @@ fn the_end_of_a_pod_follows_its_timings() {
                 ("hooks", 0.),
                 ("drain", 20.),
                 ("earliest", 30.),
-                ("idle", 35.),
+                ("idle", 30.),
                 ("quiet", 50.),
                 ("deadline", 80.),
                 ("kill", 95.),
+            ],
+        ),
+        (
+            "quiet-period: 25s, idle-exit: 28s",
+            &[
+                ("drain", 0.),
+                ("earliest", 25.),
+                ("idle", 28.),
+                ("quiet", 30.),
+                ("deadline", 60.),
+                ("kill", 75.),
+            ],
+        ),
+        (
+            "quiet-period: 10m",
+            &[
+                ("drain", 0.),
+                ("earliest", 30.),
+                ("idle", 30.),
+                ("quiet", 30.),
+                ("deadline", 60.),
+                ("kill", 75.),
+            ],
+        ),
+        (
+            "quiet-period: 25s, drain-timeout: 20s",
+            &[
+                ("drain", 0.),
+                ("earliest", 20.),
+                ("deadline", 20.),
+                ("kill", 35.),
             ],
         ),
         (
@@ -438,9 +469,25 @@ fn exit_codes_tell_what_happened() {
     assert_eq!(output.stdout, inject(&shop).bytes);
     let told = String::from_utf8(output.stderr).unwrap();
     let told = told.replace("stdin:", "shop.yaml:");
-    let want =
-        golden::read("offline/shop.remarks") + "2 of 5 pods that ask for a drainer get one\n";
+    let want = golden::read("offline/shop.remarks")
+        + "of 5 pods that ask for a drainer, 2 get one, 1 is skipped, 2 are refused\n";
     assert_eq!(told, want);
+
+    let twice = envoy_drainer(&["inject"], injected(&fine).as_bytes());
+    let unread = envoy_drainer(&["inject"], b"a: [\n");
+    for (output, want) in [
+        (
+            twice,
+            "the one pod that asks for a drainer has one already\n",
+        ),
+        (unread, "no pod asks for a drainer in what could be read\n"),
+    ] {
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.ends_with(want), "{told}");
+    }
+    let unread = envoy_drainer(&["explain"], b"a: [\n");
+    let told = String::from_utf8(unread.stderr).unwrap();
+    assert_eq!(told.lines().count(), 1, "{told}");
 
     // Whoever asks for colours gets them anywhere; else a pipe has none.
     let output = envoy_drainer(&["explain", "--color", "always"], fine.as_bytes());

@@ -49,6 +49,10 @@ pub struct Injected {
     pub asked: usize,
     /// How many have got one.
     pub injected: usize,
+    /// How many have one already.
+    pub present: usize,
+    /// How many ask for what they cannot have.
+    pub refused: usize,
 }
 
 /// Writes the documents of files or stdin with their drainers, or what would change.
@@ -135,16 +139,46 @@ pub fn joined<'a>(streams: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
 }
 
 fn summary(injected: &[Injected]) -> String {
-    let asked: usize = injected.iter().map(|injected| injected.asked).sum();
-    let done: usize = injected.iter().map(|injected| injected.injected).sum();
-    let is_silent = injected.iter().all(|injected| injected.remarks.is_empty());
-    match (asked, done) {
-        (0, _) if is_silent => {
+    let sum = |count: fn(&Injected) -> usize| injected.iter().map(count).sum::<usize>();
+    let asked = sum(|injected| injected.asked);
+    let [got, present, refused] = [
+        sum(|injected| injected.injected),
+        sum(|injected| injected.present),
+        sum(|injected| injected.refused),
+    ];
+    let counts = [
+        (got, "gets one", "get one"),
+        (present, "has one already", "have one already"),
+        (asked - got - present - refused, "is skipped", "are skipped"),
+        (refused, "is refused", "are refused"),
+    ];
+    let said = counts.into_iter().filter(|(count, ..)| *count > 0);
+    let said = said.map(|(count, one, many)| match count {
+        1 => (count, one),
+        _ => (count, many),
+    });
+    let remarks = || injected.iter().flat_map(|injected| &injected.remarks);
+    match asked {
+        0 if remarks().next().is_none() => {
             format!("no pod asks for a drainer: annotate its template with {INJECT}: \"true\"")
         }
-        (0, _) => "no pod asks for a drainer".to_owned(),
-        (1, 1) => "the one pod that asks for a drainer gets it".to_owned(),
-        (asked, done) => format!("{done} of {asked} pods that ask for a drainer get one"),
+        0 if remarks().any(|remark| remark.kind == RemarkKind::Error) => {
+            "no pod asks for a drainer in what could be read".to_owned()
+        }
+        0 => "no pod asks for a drainer".to_owned(),
+        1 => {
+            let said: String = said.map(|(_, verb)| verb).collect();
+            format!("the one pod that asks for a drainer {said}")
+        }
+        asked => {
+            let said: Vec<_> = said
+                .map(|(count, verb)| format!("{count} {verb}"))
+                .collect();
+            format!(
+                "of {asked} pods that ask for a drainer, {}",
+                said.join(", ")
+            )
+        }
     }
 }
 
@@ -156,6 +190,8 @@ impl Injected {
         for case in &review.cases {
             if !matches!(case.verdict, Verdict::NotAsked) {
                 self.asked += 1;
+                self.present += usize::from(case.has_one());
+                self.refused += usize::from(case.is_refused());
                 self.remark(case, is_refused);
             }
             let hints = case.hints.iter().map(|hint| Remark::hint(case, hint));

@@ -148,6 +148,12 @@ impl Case {
         matches!(self.verdict, Verdict::Inject { .. })
     }
 
+    /// True if the pod has a drainer already.
+    #[must_use]
+    pub fn has_one(&self) -> bool {
+        matches!(&self.verdict, Verdict::Skip { reason, .. } if reason.code == Code::AlreadyInjected)
+    }
+
     /// True if the pod asks for what it cannot have, so that its document stays as it is.
     #[must_use]
     pub fn is_refused(&self) -> bool {
