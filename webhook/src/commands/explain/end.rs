@@ -31,6 +31,7 @@ pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
     );
     let drain = timing.drain_delay;
     let earliest = drain + timing.min_drain_duration;
+    let unquiet = earliest + QUIET_CAP;
     let deadline = timing.deadline();
     let asked = "readiness fails, and each response tells its client to reconnect";
     let mut moments = Vec::new();
@@ -47,26 +48,30 @@ pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
         1 => "no more than 1 connection is left".to_owned(),
         many => format!("no more than {many} connections are left"),
     };
+    // Envoy is looked at from the first hook on: what there was before counts for nothing.
+    let window = quiet.window.min(unquiet);
+    let end = earliest.max(window).min(deadline);
     let no_newcomer = match (quiet.window, quiet.probes) {
         (Duration::ZERO, _) => String::new(),
-        (window, 0) => format!(", and none has come for {}", plain(window)),
+        (window, _) if window > unquiet => String::new(),
+        (window, 0) => format!(", and no new one came in the last {}", plain(window)),
         (window, probes) => format!(
-            ", and none has come for {} but {probes} of the readiness probes",
+            ", and no new one came in the last {} but {probes} of the readiness probes",
             plain(window)
         ),
     };
-    let text = format!("the earliest end: {few}{no_newcomer}");
-    moments.push(moment(earliest, "earliest", text));
+    let text = format!("the earliest end, if {few}{no_newcomer}");
+    moments.push(moment(end, "earliest", text));
     if let Some(idle_exit) = timing.idle_exit {
         let text = format!(
-            "the earliest end with idle HTTP connections left: no request for {}",
+            "the earliest end with idle HTTP connections left, if no request ran in the last {}",
             plain(idle_exit)
         );
-        moments.push(moment(earliest.max(drain + idle_exit), "idle", text));
+        moments.push(moment(end.max(idle_exit), "idle", text));
     }
     if !quiet.window.is_zero() {
-        let text = "new connections that come and go hold it no longer";
-        moments.push(moment(earliest + QUIET_CAP, "quiet", text));
+        let text = "from here on, clients that come and go do not put the end off any more";
+        moments.push(moment(unquiet, "quiet", text));
     }
     // What would come at the deadline or later never happens.
     moments.retain(|moment| moment.at < deadline || moment.event == "earliest");

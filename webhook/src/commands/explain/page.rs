@@ -144,7 +144,7 @@ fn facts(plan: &Plan) -> Vec<(&'static str, String)> {
             .map(|probe| format!("port {} every {}s", probe.port, probe.period_seconds))
             .collect();
         let text = format!(
-            "{}: no clients, and not counted as new ones",
+            "probes of {} go on while the pod ends, and do not keep it from ending",
             probes.join(", ")
         );
         facts.push(("readiness", text));
