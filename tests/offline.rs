@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tests::manifest::{asking, injected, read};
 use tests::review::{IMAGE, defaults};
 use tests::{built, golden};
-use webhook::commands::explain::{Explanations, Outcome};
+use webhook::commands::explain::{Explanations, Outcome, Reason};
 use webhook::commands::inject::{self, Injected};
 use webhook::manifest;
 use webhook::offline::{Input, RemarkKind};
@@ -90,6 +90,36 @@ fn everything_wrong_is_told_at_once_unquoted_values_too() {
     assert!(
         last.starts_with("Pod a: DRN026: spec.containers[0].name: invalid type: sequence"),
         "{last}"
+    );
+}
+
+#[test]
+fn what_is_told_of_an_annotation_has_its_line() {
+    let pod = asking("v1", "Pod", "").replace(
+        "spec:",
+        "    envoy-drainer.dev/port: '0'\n    envoy-drainer.dev/prot: '1'\n    \
+         envoy-drainer.dev/min-drain-duration: 5m\nspec:",
+    );
+    let at = |name: &str| 1 + pod.lines().position(|line| line.contains(name)).unwrap();
+    let [port, prot, minimum] = ["/port", "/prot", "/min-drain-duration"].map(at);
+    let remarks = inject(&pod).remarks;
+    let lines: Vec<_> = remarks.iter().map(|remark| remark.line).collect();
+    assert_eq!(lines, [port, prot, minimum], "{remarks:?}");
+    let input = Input {
+        name: String::new(),
+        bytes: pod.clone().into_bytes(),
+    };
+    let explained = Explanations::of(&[input], &defaults());
+    let [told] = &explained.pods[..] else {
+        panic!("{explained:?}");
+    };
+    let lines = |reasons: &[Reason]| reasons.iter().map(|reason| reason.line).collect::<Vec<_>>();
+    assert_eq!(lines(&told.reasons), [port, minimum]);
+    assert_eq!(lines(&told.warnings), [prot]);
+    let text = explained.to_text(false);
+    assert!(
+        text.contains(&format!("DRN050    line {prot}: unknown")),
+        "{text}"
     );
 }
 

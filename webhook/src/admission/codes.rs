@@ -21,7 +21,7 @@ pub enum Effect {
 pub struct Notice {
     /// What it is.
     pub code: Code,
-    /// The annotations that it is about, without their prefix where they have ours.
+    /// The annotations that it is about, by their names under our prefix.
     pub keys: Vec<String>,
     /// What it is about: names, values, and what would be right.
     pub detail: String,
@@ -248,7 +248,7 @@ impl fmt::Display for Code {
 impl Notice {
     /// The same about these annotations.
     #[must_use]
-    pub(super) fn on<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Self {
+    pub(crate) fn on<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Self {
         Self {
             keys: keys.into_iter().map(Into::into).collect(),
             ..self

@@ -115,6 +115,7 @@ pub fn inject(stream: &[u8], defaults: &Defaults) -> Injected {
             }
         }
     }
+    into.remarks.sort_by_key(|remark| remark.line);
     into
 }
 

@@ -1,11 +1,13 @@
 //! An object of a manifest, before the judge of the cluster's pods.
 
+use std::collections::HashMap;
+
 use json_patch::jsonptr::{Pointer, PointerBuf};
 use serde_json::Value;
 
 use super::astray::{Stray, astray};
 use super::{Object, token, unquoted};
-use crate::admission::annotations::INJECT;
+use crate::admission::annotations::{INJECT, PREFIX};
 use crate::admission::{Code, Defaults, Facts, Notice, Patch, PodView, Verdict, mutate};
 use crate::manifest::{self, Manifest, Template};
 
@@ -22,6 +24,8 @@ pub struct Case {
     pub hints: Vec<Hint>,
     /// Where its pod template stands in the document.
     pub(super) path: PointerBuf,
+    /// The lines of its pod's annotations, by their names under our prefix.
+    lines: HashMap<String, usize>,
 }
 
 /// Something that looks like an annotation of ours and counts for no pod.
@@ -31,6 +35,23 @@ pub struct Hint {
     pub line: usize,
     /// What is to be said of it.
     pub notice: Notice,
+}
+
+/// The lines of the annotations of the pod at `path`, by their names under our prefix.
+fn lines(pod: &Value, path: &Pointer, manifest: &Manifest<'_>) -> HashMap<String, usize> {
+    let annotations = Pointer::from_static("/metadata/annotations");
+    let Ok(Value::Object(entries)) = annotations.resolve(pod) else {
+        return HashMap::new();
+    };
+    let path = path.concat(annotations);
+    let line = |key: &String| {
+        let name = key.strip_prefix(PREFIX)?;
+        Some((
+            name.to_owned(),
+            manifest.line(&path.with_trailing_token(key)),
+        ))
+    };
+    entries.keys().filter_map(line).collect()
 }
 
 /// What becomes of a pod, and the place in its object where it asks, or else where it starts.
@@ -131,15 +152,26 @@ impl Case {
             line: manifest.line(&written.path.concat(&path)),
             notice,
         });
+        let path = template.map_or_else(PointerBuf::new, |template| {
+            written.path.concat(template.path)
+        });
         Some(Self {
             object,
+            lines: template.map_or_else(HashMap::new, |template| {
+                lines(template.pod, &path, manifest)
+            }),
             line: manifest.line(&written.path.concat(&place)),
             verdict,
             hints: hints.collect(),
-            path: template.map_or_else(PointerBuf::new, |template| {
-                written.path.concat(template.path)
-            }),
+            path,
         })
+    }
+
+    /// The line of the first annotation that a notice is about; where it is about none, the case's.
+    #[must_use]
+    pub fn line_of(&self, notice: &Notice) -> usize {
+        let mut lines = notice.keys.iter().filter_map(|key| self.lines.get(key));
+        lines.next().copied().unwrap_or(self.line)
     }
 
     /// True if the pod gets a drainer.

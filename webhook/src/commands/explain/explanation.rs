@@ -54,6 +54,8 @@ pub enum Outcome {
 pub struct Reason {
     /// `DRN008`.
     pub code: String,
+    /// The line of the annotation that it is about, or else the pod's.
+    pub line: usize,
     /// What is the case.
     pub message: String,
     /// What to do about it, unless the message says it.
@@ -140,7 +142,8 @@ impl Explanation {
     /// Explains a case of a file, whose document is changed or stays as it is.
     #[must_use]
     pub fn of(file: &str, case: &Case, stays: bool) -> Self {
-        let reasons_of = |notices: &[Notice]| notices.iter().map(Reason::from).collect();
+        let told = |notice: &Notice| Reason::new(notice, case.line_of(notice));
+        let reasons_of = |notices: &[Notice]| notices.iter().map(told).collect();
         let (outcome, reasons, mut warnings, plan) = match &case.verdict {
             Verdict::NotAsked => (Outcome::NotAsked, Vec::new(), Vec::new(), None),
             Verdict::Inject { warnings, .. } if stays => {
@@ -159,7 +162,7 @@ impl Explanation {
                 reason, warnings, ..
             } => (
                 Outcome::Skipped,
-                vec![Reason::from(reason)],
+                vec![told(reason)],
                 reasons_of(warnings),
                 None,
             ),
@@ -170,7 +173,8 @@ impl Explanation {
                 None,
             ),
         };
-        warnings.extend(case.hints.iter().map(|hint| Reason::from(&hint.notice)));
+        let hints = case.hints.iter();
+        warnings.extend(hints.map(|hint| Reason::new(&hint.notice, hint.line)));
         Self {
             file: file.to_owned(),
             line: case.line,
@@ -187,10 +191,11 @@ impl Explanation {
 
 // === impl Reason ===
 
-impl From<&Notice> for Reason {
-    fn from(notice: &Notice) -> Self {
+impl Reason {
+    fn new(notice: &Notice, line: usize) -> Self {
         Self {
             code: notice.code.to_string(),
+            line,
             message: notice.detail.clone(),
             remedy: notice.remedy(),
         }

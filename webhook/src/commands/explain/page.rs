@@ -69,7 +69,7 @@ fn pod(sheet: &mut Sheet, explanation: &Explanation) {
     sheet.push(&format!(" {said}  "));
     sheet.styled(Style::new().dimmed(), &format!("{file}:{line}"));
     sheet.end_line();
-    reasons(sheet, why, colour);
+    reasons(sheet, *line, why, colour);
     if let Some(plan) = plan {
         sheet.end_line();
         for (label, text) in facts(plan) {
@@ -80,18 +80,24 @@ fn pod(sheet: &mut Sheet, explanation: &Explanation) {
         sheet.end_line();
         end(sheet, &plan.end);
     }
-    reasons(sheet, warnings, AnsiColor::Yellow);
+    reasons(sheet, *line, warnings, AnsiColor::Yellow);
 }
 
-fn reasons(sheet: &mut Sheet, reasons: &[Reason], colour: AnsiColor) {
+/// Reasons, with their lines where these are not the pod's.
+fn reasons(sheet: &mut Sheet, pods_line: usize, reasons: &[Reason], colour: AnsiColor) {
     for Reason {
         code,
+        line,
         message,
         remedy,
     } in reasons
     {
         sheet.end_line();
-        sheet.row(colour.on_default(), code, message);
+        let message = match *line == pods_line {
+            true => message.clone(),
+            false => format!("line {line}: {message}"),
+        };
+        sheet.row(colour.on_default(), code, &message);
         if let Some(remedy) = remedy {
             sheet.row(Style::new(), "", &format!("→ {remedy}"));
         }
