@@ -337,7 +337,7 @@ fn with_on_invalid_warn_a_bad_value_is_as_good_as_none() {
             warning.starts_with("DRN052: ") && warning.contains(&format!("{message}; ")),
             "{warning}"
         );
-        let used = match *key {
+        let used = match key {
             "envoy-container" | "admin-address" => "; one is looked for",
             _ => " used",
         };

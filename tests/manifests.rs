@@ -235,7 +235,7 @@ fn a_document_that_cannot_take_the_change_stays_as_it_is() {
             format!(
                 "{pod}  annotations:\n    {asks}\n{spec}spec:\n  containers:\n  - name: envoy\n"
             ),
-            "the key `spec` stands here a second time: remove one of the two",
+            "the key `spec` stands here a second time: is a `---` missing?",
             11,
         ),
     ];

@@ -79,17 +79,19 @@ fn everything_wrong_is_told_at_once_unquoted_values_too() {
         [
             "Pod a: DRN020: `envoy-drainer.dev/inject`: a boolean is not a text: write \"true\", with the quotes",
             "Pod a: DRN020: `envoy-drainer.dev/drain-timeout`: a number is not a text: write \"5s\", with the quotes",
+            "Pod a: DRN020: drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",
             "Pod a: DRN020: `envoy-drainer.dev/idle-exit`: a boolean is not a text: write \"off\", with the quotes",
             "Pod a: DRN020: `envoy-drainer.dev/port`: invalid port `0`: a number from 1 to 65535",
-            "Pod a: DRN020: drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",
         ]
     );
     assert_eq!(injected.bytes, pod.as_bytes());
     let field = inject(pod.replace("name: envoy", "name: [envoy]"));
-    let last = &field.remarks.last().unwrap().text;
+    let wanted = "Pod a: DRN026: spec.containers[0].name: invalid type: sequence";
+    let mut told = field.remarks.iter();
     assert!(
-        last.starts_with("Pod a: DRN026: spec.containers[0].name: invalid type: sequence"),
-        "{last}"
+        told.any(|remark| remark.text.starts_with(wanted)),
+        "{:?}",
+        field.remarks
     );
 }
 
@@ -150,11 +152,42 @@ fn a_mere_guess_is_told_as_such_and_the_admins_port_by_its_name() {
         "container `web` (a mere guess: it is the only container)",
         "127.0.0.1:9902 (the container port called `envoy-admin`)",
         "listening on port 9903",
+        "    port                    9903  next free\n",
         "DRN057",
         "→ annotate `envoy-container`",
         "DRN058",
     ] {
         assert!(text.contains(told), "{told}: {text}");
+    }
+}
+
+#[test]
+fn a_long_value_widens_its_column() {
+    let pod = asking("v1", "Pod", "").replace(
+        "spec:",
+        "    envoy-drainer.dev/ignore-listeners: 9100,health\nspec:",
+    );
+    let bytes = pod.into_bytes();
+    let name = String::new();
+    let text = Explanations::of(&[Input { name, bytes }], &defaults()).to_text(false);
+    for told in [
+        "\n    drain-timeout               60s  default\n",
+        "\n    ignore-listeners    9100,health  annotation\n",
+    ] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+}
+
+#[test]
+fn only_who_has_not_decided_is_told_how_to_ask() {
+    let asks = "envoy-drainer.dev/inject: \"true\"";
+    for (instead, is_told) in [("envoy-drainer.dev/inject: 'false'", false), ("a: b", true)] {
+        let pod = asking("v1", "Pod", "").replace(asks, instead);
+        let bytes = pod.into_bytes();
+        let name = String::new();
+        let explained = Explanations::of(&[Input { name, bytes }], &defaults());
+        let text = explained.to_text(false);
+        assert_eq!(text.contains("To ask for a drainer"), is_told, "{text}");
     }
 }
 
@@ -397,8 +430,8 @@ fn what_cannot_be_changed_is_told_by_both_commands_alike() {
     let table = [
         (
             template.to_owned(),
-            6,
-            "an alias on line 7 stands for what is to be changed here: write it out there"
+            5,
+            "an alias on line 6 stands for what is to be changed here: write it out there"
                 .to_owned(),
         ),
         (
@@ -408,7 +441,7 @@ fn what_cannot_be_changed_is_told_by_both_commands_alike() {
         ),
         (
             pod.replace("spec:", "    envoy-drainer.dev/inject: 'false'\nspec:"),
-            6,
+            7,
             twice("envoy-drainer.dev/inject", "remove one of the two"),
         ),
     ];
@@ -487,6 +520,7 @@ fn exit_codes_tell_what_happened() {
         (&["explain", "--drain-timeout", "5s"], fine.as_bytes(), 2),
         (&["explain"], fine.as_bytes(), 0),
         (&["explain", "-o", "json", path], b"", 0),
+        (&["explain", path, "/no/such/file"], b"", 1),
         (&["explain"], &shop, 1),
         (&["explain", "-o", "xml"], b"", 2),
     ];
@@ -502,6 +536,18 @@ fn exit_codes_tell_what_happened() {
     let want = golden::read("offline/shop.remarks")
         + "of 5 pods that ask for a drainer, 2 get one, 1 is skipped, 2 are refused\n";
     assert_eq!(told, want);
+
+    // What can be read is explained, but never half of the files are written.
+    let output = envoy_drainer(&["explain", path, "/no/such/file"], b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!output.stdout.is_empty());
+    assert!(
+        output
+            .stderr
+            .starts_with(b"error: cannot read /no/such/file: ")
+    );
+    let output = envoy_drainer(&["inject", path, "/no/such/file"], b"");
+    assert!(output.stdout.is_empty());
 
     let twice = envoy_drainer(&["inject"], injected(&fine).as_bytes());
     let unread = envoy_drainer(&["inject"], b"a: [\n");

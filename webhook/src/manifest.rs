@@ -348,7 +348,7 @@ s:
             ),
             (
                 "a: 1\nspec: {b: [{c: 1, 'c': 2}]}\na: 2\n",
-                Some((2, 18, key("c", remove))),
+                Some((2, 19, key("c", remove))),
             ),
             ("a: 1\na: 2\n", Some((2, 1, key("a", remove)))),
             (

@@ -91,7 +91,7 @@ pub struct Error {
 /// Explains the pods of files or stdin.
 ///
 /// # Errors
-/// When flags do not fit together, or something cannot be read or written at all.
+/// When flags do not fit together, or nothing can be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args {
         files,
@@ -100,7 +100,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         defaults,
     } = args;
     let defaults = defaults.into_defaults()?;
-    let explanations = Explanations::of(&files.read()?, &defaults);
+    let mut unread = Vec::new();
+    let read = files.read().into_iter();
+    let inputs: Vec<_> = read
+        .filter_map(|input| input.map_err(|error| unread.push(error)).ok())
+        .collect();
+    let explanations = Explanations::of(&inputs, &defaults);
     match output {
         Format::Json => print(explanations.to_json().as_bytes())?,
         Format::Text => {
@@ -109,12 +114,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             for error in &explanations.errors {
                 eprintln!("{error}");
             }
-            if explanations.pods.is_empty() && explanations.errors.is_empty() {
+            let nothing = explanations.pods.is_empty() && explanations.errors.is_empty();
+            if nothing && unread.is_empty() {
                 eprintln!("no pod and no pod template found");
             }
         }
     }
-    Ok(match explanations.are_fine() {
+    for error in &unread {
+        eprintln!("error: {error:#}");
+    }
+    Ok(match explanations.are_fine() && unread.is_empty() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })

@@ -47,6 +47,8 @@ pub struct Injected {
     pub remarks: Vec<Remark>,
     /// How many pods ask for a drainer.
     pub asked: usize,
+    /// How many decline one.
+    pub declined: usize,
     /// How many have got one.
     pub injected: usize,
     /// How many have one already.
@@ -67,7 +69,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         defaults,
     } = args;
     let defaults = defaults.into_defaults()?;
-    let inputs = files.read()?;
+    // All or nothing: half an output may be applied as if it were the whole.
+    let inputs: Vec<_> = files.read().into_iter().collect::<anyhow::Result<_>>()?;
     let injected: Vec<_> = inputs
         .iter()
         .map(|input| inject(&input.bytes, &defaults))
@@ -160,7 +163,7 @@ fn summary(injected: &[Injected]) -> String {
     });
     let remarks = || injected.iter().flat_map(|injected| &injected.remarks);
     match asked {
-        0 if remarks().next().is_none() => {
+        0 if remarks().next().is_none() && sum(|injected| injected.declined) == 0 => {
             format!("no pod asks for a drainer: annotate its template with {INJECT}: \"true\"")
         }
         0 if remarks().any(|remark| remark.kind == RemarkKind::Error) => {
@@ -195,6 +198,7 @@ impl Injected {
                 self.refused += usize::from(case.is_refused());
                 self.remark(case, is_refused);
             }
+            self.declined += usize::from(case.declines());
             let hints = case.hints.iter().map(|hint| Remark::hint(case, hint));
             self.remarks.extend(hints);
         }

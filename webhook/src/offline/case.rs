@@ -180,6 +180,12 @@ impl Case {
         matches!(self.verdict, Verdict::Inject { .. })
     }
 
+    /// True if the pod says that it wants no drainer.
+    #[must_use]
+    pub fn declines(&self) -> bool {
+        matches!(self.verdict, Verdict::NotAsked) && self.lines.contains_key("inject")
+    }
+
     /// True if the pod has a drainer already.
     #[must_use]
     pub fn has_one(&self) -> bool {

@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn the_field_is_named() {
         let table = [
-            ("[]", "the pod: invalid type: sequence"),
+            ("7", "the pod: invalid type: integer"),
             ("{} {}", "the pod: trailing characters"),
             (
                 r#"{"spec": {"containers": {"name": "envoy"}}}"#,

@@ -31,6 +31,8 @@ pub struct Explanation {
     pub warnings: Vec<Reason>,
     /// What it gets; `null` unless it is injected.
     pub plan: Option<Plan>,
+    #[serde(skip)]
+    pub(super) declines: bool,
 }
 
 /// What becomes of a pod.
@@ -185,6 +187,7 @@ impl Explanation {
             reasons,
             warnings,
             plan,
+            declines: case.declines(),
         }
     }
 }

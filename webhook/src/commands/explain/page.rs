@@ -19,6 +19,9 @@ const TIMINGS: [&str; 5] = [
     "quiet-period",
 ];
 
+/// A column of values is no wider, so that one long list of listeners does not push the others away.
+const LONGEST_VALUE: usize = 40;
+
 /// Explanations as text, with styles or without; empty if there are none.
 pub(super) fn page(explained: &[Explanation], styled: bool) -> String {
     if explained.is_empty() {
@@ -29,8 +32,10 @@ pub(super) fn page(explained: &[Explanation], styled: bool) -> String {
         pod(&mut sheet, explanation);
         sheet.end_line();
     }
-    let asked = |explanation: &Explanation| explanation.outcome != Outcome::NotAsked;
-    if !explained.iter().any(asked) {
+    let decided = |explanation: &Explanation| {
+        explanation.outcome != Outcome::NotAsked || explanation.declines
+    };
+    if !explained.iter().any(decided) {
         let hint =
             format!("To ask for a drainer, annotate the pod template with {INJECT}: \"true\".");
         sheet.wrapped(0, &hint);
@@ -49,6 +54,7 @@ fn pod(sheet: &mut Sheet, explanation: &Explanation) {
         reasons: why,
         warnings,
         plan,
+        declines: _,
     } = explanation;
     let (mark, colour, said) = match outcome {
         Outcome::Injected => ("✔", AnsiColor::Green, "gets a drainer"),
@@ -159,17 +165,23 @@ fn facts(plan: &Plan) -> Vec<(&'static str, String)> {
 }
 
 fn settings(sheet: &mut Sheet, Settings(settings): &Settings) {
+    let told: Vec<_> = settings
+        .iter()
+        .filter(|(name, Value { from, .. })| {
+            TIMINGS.contains(name) || matches!(from, Source::Annotation | Source::NextFree)
+        })
+        .collect();
+    let lengths = told.iter().map(|(_, Value { value, .. })| value.len());
+    let width = lengths.max().unwrap_or(0).clamp(8, LONGEST_VALUE);
     sheet.heading("settings");
-    for (name, Value { value, from, .. }) in settings {
-        let (is_told, style) = match from {
-            Source::Annotation | Source::NextFree => (true, Style::new()),
-            Source::Default | Source::JobDefault => (TIMINGS.contains(name), Style::new().dimmed()),
+    for (name, Value { value, from, .. }) in told {
+        let style = match from {
+            Source::Annotation | Source::NextFree => Style::new(),
+            Source::Default | Source::JobDefault => Style::new().dimmed(),
         };
-        if is_told {
-            sheet.push(&format!("    {name:<20}{value:>8}  "));
-            sheet.styled(style, &from.to_string());
-            sheet.end_line();
-        }
+        sheet.push(&format!("    {name:<20}{value:>width$}  "));
+        sheet.styled(style, &from.to_string());
+        sheet.end_line();
     }
 }
 
