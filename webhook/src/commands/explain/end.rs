@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use drainer::QUIET_CAP;
 use drainer::duration::plain;
-use drainer::{QUIET_CAP, Quiet};
 use serde::Serialize;
 
 use crate::admission::DrainPlan;
@@ -25,10 +25,6 @@ pub struct Moment {
 /// What happens when the pod is deleted, in the order of time.
 pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
     let timing = plan.drainer.timing;
-    let quiet = Quiet::new(
-        timing.quiet_period,
-        plan.drainer.readiness_probes.iter().copied(),
-    );
     let drain = timing.drain_delay;
     let earliest = drain + timing.min_drain_duration;
     let unquiet = earliest + QUIET_CAP;
@@ -49,16 +45,16 @@ pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
         many => format!("no more than {many} connections are left"),
     };
     // Envoy is looked at from the first hook on: what there was before counts for nothing.
-    let window = quiet.window.min(unquiet);
-    let end = earliest.max(window).min(deadline);
-    let no_newcomer = match (quiet.window, quiet.probes) {
-        (Duration::ZERO, _) => String::new(),
-        (window, _) if window > unquiet => String::new(),
-        (window, 0) => format!(", and no new one came in the last {}", plain(window)),
-        (window, probes) => format!(
-            ", and no new one came in the last {} but {probes} of the readiness probes",
-            plain(window)
-        ),
+    let quiet = timing.quiet_period;
+    let end = earliest.max(quiet.min(unquiet)).min(deadline);
+    let aside = match plan.drainer.readiness_probes.is_empty() {
+        true => "",
+        false => ", readiness probes aside",
+    };
+    let no_newcomer = match quiet {
+        Duration::ZERO => String::new(),
+        quiet if quiet > unquiet => String::new(),
+        quiet => format!(", and no new one came in the last {}{aside}", plain(quiet)),
     };
     let text = format!("the earliest end, if {few}{no_newcomer}");
     moments.push(moment(end, "earliest", text));
@@ -69,7 +65,7 @@ pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
         );
         moments.push(moment(end.max(idle_exit), "idle", text));
     }
-    if !quiet.window.is_zero() {
+    if !quiet.is_zero() {
         let text = "from here on, clients that come and go do not put the end off any more";
         moments.push(moment(unquiet, "quiet", text));
     }
