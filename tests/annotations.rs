@@ -270,27 +270,27 @@ const BAD: [(&str, &str, &str); 33] = [
     (
         "drain-timeout",
         "5s",
-        "drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other",
+        "drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",
     ),
     (
         "min-drain-duration",
         "61s",
-        "drain-timeout 1m0s is less than min-drain-duration 1m1s: raise the one or lower the other",
+        "drain-timeout 60s (default) is less than min-drain-duration 61s: raise the one or lower the other",
     ),
     (
         "cpu-request",
         "200m",
-        "cpu-request 200m is more than cpu-limit 100m: lower the one or raise the other",
+        "cpu-request 200m is more than cpu-limit 100m (default): lower the one or raise the other",
     ),
     (
         "cpu-limit",
         "10m",
-        "cpu-request 25m is more than cpu-limit 10m: lower the one or raise the other",
+        "cpu-request 25m (default) is more than cpu-limit 10m: lower the one or raise the other",
     ),
     (
         "memory-request",
         "1Gi",
-        "memory-request 1Gi is more than memory-limit 64Mi: lower the one or raise the other",
+        "memory-request 1Gi is more than memory-limit 64Mi (default): lower the one or raise the other",
     ),
     (
         "drain-delay",
@@ -334,9 +334,14 @@ fn with_on_invalid_warn_a_bad_value_is_as_good_as_none() {
         };
         let message = message.replace(char::is_control, " ");
         assert!(
-            warning.starts_with("DRN052: ") && warning.ends_with(&message),
+            warning.starts_with("DRN052: ") && warning.contains(&format!("{message}; ")),
             "{warning}"
         );
+        let used = match key {
+            "envoy-container" | "admin-address" => "; one is looked for",
+            _ => " used",
+        };
+        assert!(warning.ends_with(used), "{warning}");
         let annotations = told.pod["metadata"]["annotations"].as_object_mut().unwrap();
         annotations.shift_remove(&format!("{PREFIX}{key}"));
         assert_eq!(told.pod, without.pod, "{key}: {value}");
@@ -472,9 +477,11 @@ fn what_a_default_in_the_place_of_a_bad_value_brings_is_not_told() {
         ("min-drain-duration", "5m"),
     ]))
     .told(&warning_defaults());
+    let first = &told.warnings[0];
+    assert!(first.ends_with("400ms; the default 60s is used"), "{first}");
     assert_eq!(
         told.warnings[1],
-        "DRN052: drain-timeout 1m0s is less than min-drain-duration 5m0s: raise the one or lower the other"
+        "DRN052: drain-timeout 60s (default) is less than min-drain-duration 300s: raise the one or lower the other; the defaults 10s and 60s are used"
     );
 }
 

@@ -61,6 +61,11 @@ fn what_cannot_be_read_is_told_and_passes_too() {
             (3, 3),
             "a template, not YAML: render it first, as by `helm template`",
         ),
+        (
+            b"metadata:\n  name: {{ .Release.Name }}\n",
+            (2, 10),
+            "a template, not YAML: render it first, as by `helm template`",
+        ),
         (b"a: 1\n---\nb: \xc3\xa9 \xff\n", (3, 6), "not UTF-8"),
         (b"\xff\xfea\0:\0", (1, 1), "not UTF-8"),
         (
@@ -230,7 +235,7 @@ fn a_document_that_cannot_take_the_change_stays_as_it_is() {
             format!(
                 "{pod}  annotations:\n    {asks}\n{spec}spec:\n  containers:\n  - name: envoy\n"
             ),
-            "the key `spec` stands here a second time: remove one of the two",
+            "the key `spec` stands here a second time: is a `---` missing?",
             11,
         ),
     ];

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tests::manifest::{asking, injected, read};
 use tests::review::{IMAGE, defaults};
 use tests::{built, golden};
-use webhook::commands::explain::Explanations;
+use webhook::commands::explain::{Explanations, Outcome, Reason};
 use webhook::commands::inject::{self, Injected};
 use webhook::manifest;
 use webhook::offline::{Input, RemarkKind};
@@ -79,17 +79,49 @@ fn everything_wrong_is_told_at_once_unquoted_values_too() {
         [
             "Pod a: DRN020: `envoy-drainer.dev/inject`: a boolean is not a text: write \"true\", with the quotes",
             "Pod a: DRN020: `envoy-drainer.dev/drain-timeout`: a number is not a text: write \"5s\", with the quotes",
+            "Pod a: DRN020: drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",
             "Pod a: DRN020: `envoy-drainer.dev/idle-exit`: a boolean is not a text: write \"off\", with the quotes",
             "Pod a: DRN020: `envoy-drainer.dev/port`: invalid port `0`: a number from 1 to 65535",
-            "Pod a: DRN020: drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other",
         ]
     );
     assert_eq!(injected.bytes, pod.as_bytes());
     let field = inject(pod.replace("name: envoy", "name: [envoy]"));
-    let last = &field.remarks.last().unwrap().text;
+    let wanted = "Pod a: DRN026: spec.containers[0].name: invalid type: sequence";
+    let mut told = field.remarks.iter();
     assert!(
-        last.starts_with("Pod a: DRN026: invalid type: sequence"),
-        "{last}"
+        told.any(|remark| remark.text.starts_with(wanted)),
+        "{:?}",
+        field.remarks
+    );
+}
+
+#[test]
+fn what_is_told_of_an_annotation_has_its_line() {
+    let pod = asking("v1", "Pod", "").replace(
+        "spec:",
+        "    envoy-drainer.dev/port: '0'\n    envoy-drainer.dev/prot: '1'\n    \
+         envoy-drainer.dev/min-drain-duration: 5m\nspec:",
+    );
+    let at = |name: &str| 1 + pod.lines().position(|line| line.contains(name)).unwrap();
+    let [port, prot, minimum] = ["/port", "/prot", "/min-drain-duration"].map(at);
+    let remarks = inject(&pod).remarks;
+    let lines: Vec<_> = remarks.iter().map(|remark| remark.line).collect();
+    assert_eq!(lines, [port, prot, minimum], "{remarks:?}");
+    let input = Input {
+        name: String::new(),
+        bytes: pod.clone().into_bytes(),
+    };
+    let explained = Explanations::of(&[input], &defaults());
+    let [told] = &explained.pods[..] else {
+        panic!("{explained:?}");
+    };
+    let lines = |reasons: &[Reason]| reasons.iter().map(|reason| reason.line).collect::<Vec<_>>();
+    assert_eq!(lines(&told.reasons), [port, minimum]);
+    assert_eq!(lines(&told.warnings), [prot]);
+    let text = explained.to_text(false);
+    assert!(
+        text.contains(&format!("DRN050    line {prot}: unknown")),
+        "{text}"
     );
 }
 
@@ -120,11 +152,42 @@ fn a_mere_guess_is_told_as_such_and_the_admins_port_by_its_name() {
         "container `web` (a mere guess: it is the only container)",
         "127.0.0.1:9902 (the container port called `envoy-admin`)",
         "listening on port 9903",
+        "    port                    9903  next free\n",
         "DRN057",
         "→ annotate `envoy-container`",
         "DRN058",
     ] {
         assert!(text.contains(told), "{told}: {text}");
+    }
+}
+
+#[test]
+fn a_long_value_widens_its_column() {
+    let pod = asking("v1", "Pod", "").replace(
+        "spec:",
+        "    envoy-drainer.dev/ignore-listeners: 9100,health\nspec:",
+    );
+    let bytes = pod.into_bytes();
+    let name = String::new();
+    let text = Explanations::of(&[Input { name, bytes }], &defaults()).to_text(false);
+    for told in [
+        "\n    drain-timeout               60s  default\n",
+        "\n    ignore-listeners    9100,health  annotation\n",
+    ] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+}
+
+#[test]
+fn only_who_has_not_decided_is_told_how_to_ask() {
+    let asks = "envoy-drainer.dev/inject: \"true\"";
+    for (instead, is_told) in [("envoy-drainer.dev/inject: 'false'", false), ("a: b", true)] {
+        let pod = asking("v1", "Pod", "").replace(asks, instead);
+        let bytes = pod.into_bytes();
+        let name = String::new();
+        let explained = Explanations::of(&[Input { name, bytes }], &defaults());
+        let text = explained.to_text(false);
+        assert_eq!(text.contains("To ask for a drainer"), is_told, "{text}");
     }
 }
 
@@ -148,10 +211,41 @@ fn the_end_of_a_pod_follows_its_timings() {
                 ("hooks", 0.),
                 ("drain", 20.),
                 ("earliest", 30.),
-                ("idle", 35.),
+                ("idle", 30.),
                 ("quiet", 50.),
                 ("deadline", 80.),
                 ("kill", 95.),
+            ],
+        ),
+        (
+            "quiet-period: 25s, idle-exit: 28s",
+            &[
+                ("drain", 0.),
+                ("earliest", 25.),
+                ("idle", 28.),
+                ("quiet", 30.),
+                ("deadline", 60.),
+                ("kill", 75.),
+            ],
+        ),
+        (
+            "quiet-period: 10m",
+            &[
+                ("drain", 0.),
+                ("earliest", 30.),
+                ("idle", 30.),
+                ("quiet", 30.),
+                ("deadline", 60.),
+                ("kill", 75.),
+            ],
+        ),
+        (
+            "quiet-period: 25s, drain-timeout: 20s",
+            &[
+                ("drain", 0.),
+                ("earliest", 20.),
+                ("deadline", 20.),
+                ("kill", 35.),
             ],
         ),
         (
@@ -325,6 +419,58 @@ fn one_refused_pod_keeps_its_list_as_it_is() {
 }
 
 #[test]
+fn what_cannot_be_changed_is_told_by_both_commands_alike() {
+    let pod = asking("v1", "Pod", "");
+    let template = "apiVersion: v1\nkind: List\nitems:\n\
+        - {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: &t\n    \
+        {metadata: {annotations: {envoy-drainer.dev/inject: 'true'}}, spec: {containers: [{name: envoy}]}}}}\n\
+        - {apiVersion: apps/v1, kind: Deployment, metadata: {name: b}, spec: {template: *t}}\n";
+    let twice =
+        |key: &str, advice: &str| format!("the key `{key}` stands here a second time: {advice}");
+    let table = [
+        (
+            template.to_owned(),
+            5,
+            "an alias on line 6 stands for what is to be changed here: write it out there"
+                .to_owned(),
+        ),
+        (
+            format!("{pod}apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\n"),
+            1 + pod.lines().count(),
+            twice("apiVersion", "is a `---` missing?"),
+        ),
+        (
+            pod.replace("spec:", "    envoy-drainer.dev/inject: 'false'\nspec:"),
+            7,
+            twice("envoy-drainer.dev/inject", "remove one of the two"),
+        ),
+    ];
+    for (text, line, why) in table {
+        let injected = inject(&text);
+        assert_eq!(injected.bytes, text.as_bytes());
+        let told: Vec<_> = injected
+            .remarks
+            .iter()
+            .map(|remark| (remark.kind, remark.line, &*remark.text))
+            .collect();
+        assert_eq!(told, [(RemarkKind::Error, line, &*why)], "{text}");
+        let name = "a.yaml".to_owned();
+        let bytes = text.into_bytes();
+        let explained = Explanations::of(&[Input { name, bytes }], &defaults());
+        assert!(!explained.are_fine());
+        let [error] = &explained.errors[..] else {
+            panic!("{explained:?}");
+        };
+        assert_eq!((error.line, &error.message), (line, &why));
+        let outcomes = explained.pods.iter().map(|pod| pod.outcome);
+        assert!(
+            outcomes.eq(explained.pods.iter().map(|_| Outcome::Unchanged)),
+            "{explained:?}"
+        );
+    }
+}
+
+#[test]
 fn streams_are_joined_with_the_separators_they_need() {
     let table: &[(&[&str], &str)] = &[
         (&["a: 1", "b: 2\n"], "a: 1\n---\nb: 2\n"),
@@ -370,8 +516,11 @@ fn exit_codes_tell_what_happened() {
         (&["inject"], b"a: [\n", 1),
         (&["inject", "/no/such/file"], b"", 1),
         (&["inject", "--no-such-flag"], b"", 2),
+        (&["inject", "--image", ""], fine.as_bytes(), 2),
+        (&["explain", "--drain-timeout", "5s"], fine.as_bytes(), 2),
         (&["explain"], fine.as_bytes(), 0),
         (&["explain", "-o", "json", path], b"", 0),
+        (&["explain", path, "/no/such/file"], b"", 1),
         (&["explain"], &shop, 1),
         (&["explain", "-o", "xml"], b"", 2),
     ];
@@ -384,9 +533,37 @@ fn exit_codes_tell_what_happened() {
     assert_eq!(output.stdout, inject(&shop).bytes);
     let told = String::from_utf8(output.stderr).unwrap();
     let told = told.replace("stdin:", "shop.yaml:");
-    let want =
-        golden::read("offline/shop.remarks") + "2 of 5 pods that ask for a drainer get one\n";
+    let want = golden::read("offline/shop.remarks")
+        + "of 5 pods that ask for a drainer, 2 get one, 1 is skipped, 2 are refused\n";
     assert_eq!(told, want);
+
+    // What can be read is explained, but never half of the files are written.
+    let output = envoy_drainer(&["explain", path, "/no/such/file"], b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!output.stdout.is_empty());
+    assert!(
+        output
+            .stderr
+            .starts_with(b"error: cannot read /no/such/file: ")
+    );
+    let output = envoy_drainer(&["inject", path, "/no/such/file"], b"");
+    assert!(output.stdout.is_empty());
+
+    let twice = envoy_drainer(&["inject"], injected(&fine).as_bytes());
+    let unread = envoy_drainer(&["inject"], b"a: [\n");
+    for (output, want) in [
+        (
+            twice,
+            "the one pod that asks for a drainer has one already\n",
+        ),
+        (unread, "no pod asks for a drainer in what could be read\n"),
+    ] {
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.ends_with(want), "{told}");
+    }
+    let unread = envoy_drainer(&["explain"], b"a: [\n");
+    let told = String::from_utf8(unread.stderr).unwrap();
+    assert_eq!(told.lines().count(), 1, "{told}");
 
     // Whoever asks for colours gets them anywhere; else a pipe has none.
     let output = envoy_drainer(&["explain", "--color", "always"], fine.as_bytes());

@@ -78,7 +78,15 @@ pub fn display(duration: Duration) -> impl fmt::Display {
     Shown(duration)
 }
 
+/// Shows a duration as people write it, in one unit: `90s`, `400ms`; [`parse`] reads it back unchanged.
+#[must_use]
+pub fn plain(duration: Duration) -> impl fmt::Display {
+    Plain(duration)
+}
+
 struct Shown(Duration);
+
+struct Plain(Duration);
 
 // === impl Shown ===
 
@@ -106,6 +114,21 @@ impl fmt::Display for Shown {
             write!(f, "{minutes}m")?;
         }
         write!(f, "{}{}s", seconds % 60, fraction(nanos, 1_000_000_000))
+    }
+}
+
+// === impl Plain ===
+
+impl fmt::Display for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs() {
+            0 => Shown(self.0).fmt(f),
+            seconds => write!(
+                f,
+                "{seconds}{}s",
+                fraction(self.0.subsec_nanos(), 1_000_000_000)
+            ),
+        }
     }
 }
 
@@ -193,6 +216,23 @@ mod tests {
         for (nanos, text) in table {
             let duration = Duration::from_nanos(nanos);
             assert_eq!(display(duration).to_string(), text);
+            assert_eq!(parse(text), Ok(duration));
+        }
+    }
+
+    #[test]
+    fn what_is_shown_plainly_has_one_unit_and_parses_back() {
+        let table = [
+            (0, "0s"),
+            (400, "400ms"),
+            (1_500, "1.5s"),
+            (7_000, "7s"),
+            (90_000, "90s"),
+            (7_200_001, "7200.001s"),
+        ];
+        for (millis, text) in table {
+            let duration = Duration::from_millis(millis);
+            assert_eq!(plain(duration).to_string(), text);
             assert_eq!(parse(text), Ok(duration));
         }
     }

@@ -52,7 +52,7 @@ pub use flags::flags_help;
 pub use given::InvalidArgs;
 pub use marker::Marker;
 pub use progress::{Phase, Progress};
-pub use quiet::{Quiet, ReadinessProbe};
+pub use quiet::ReadinessProbe;
 pub use selector::{ListenerSelector, parse_listeners};
 pub use summary::Left;
 pub use timing::{Durations, InvalidTiming, LONGEST, Timing, parse_idle_exit};

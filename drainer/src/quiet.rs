@@ -13,7 +13,7 @@ use crate::value::InvalidValue;
 
 /// Quiet: no more than so many new connections within a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quiet {
+pub(crate) struct Quiet {
     /// The length of the window; zero asks for no quiet.
     pub window: Duration,
     /// How many new connections the pod's own readiness probes make in it.
@@ -42,7 +42,7 @@ impl Quiet {
     /// period would hardly pass without it, the window is stretched to a multiple of its period,
     /// and as many new connections are allowed as the probes make in it.
     #[must_use]
-    pub fn new(period: Duration, probes: impl IntoIterator<Item = ReadinessProbe>) -> Self {
+    pub(crate) fn new(period: Duration, probes: impl IntoIterator<Item = ReadinessProbe>) -> Self {
         let often = |probe: &ReadinessProbe| probe.period < 2 * period;
         let often: Vec<_> = probes.into_iter().filter(often).collect();
         let slowest = often.iter().map(|probe| probe.period).max();

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::duration::{self, display};
+use crate::duration::{self, plain};
 use crate::value::InvalidValue;
 
 /// The timings of a drain as somebody wrote them; [`Timing`] are those that fit together.
@@ -47,7 +47,8 @@ pub enum InvalidTiming {
     /// A drain cannot end before the least it must last.
     #[error(
         "drain-timeout {} is less than min-drain-duration {}: raise the one or lower the other",
-        display(*.drain_timeout), display(*.min_drain_duration)
+        or_default(*.drain_timeout, |product| product.drain_timeout),
+        or_default(*.min_drain_duration, |product| product.min_drain_duration)
     )]
     TimeoutBelowMinimum {
         /// The timeout given.
@@ -56,7 +57,7 @@ pub enum InvalidTiming {
         min_drain_duration: Duration,
     },
     /// Kubernetes counts a grace period in nanoseconds of 63 bits; a day is more than anyone waits.
-    #[error("{setting} {}: give 24h at most", display(*.value))]
+    #[error("{setting} {}: give 24h at most", plain(*.value))]
     TooLong {
         /// Which.
         setting: &'static str,
@@ -66,6 +67,14 @@ pub enum InvalidTiming {
     /// A poll without a pause would keep Envoy's main thread busy.
     #[error("poll-interval 0s: give at least 1ms")]
     NoPollInterval,
+}
+
+/// A duration, and whether it is the product's own: who did not give it may not know of it.
+fn or_default(duration: Duration, product: impl FnOnce(Durations) -> Duration) -> String {
+    match product(Durations::default()) == duration {
+        true => format!("{} (default)", plain(duration)),
+        false => plain(duration).to_string(),
+    }
 }
 
 /// The longest that any of the durations may be.
@@ -170,8 +179,8 @@ mod tests {
         assert_eq!(
             told,
             [
-                "drain-delay 24h0m1s: give 24h at most",
-                "drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other",
+                "drain-delay 86401s: give 24h at most",
+                "drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",
                 "poll-interval 0s: give at least 1ms",
             ]
         );

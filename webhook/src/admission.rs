@@ -51,6 +51,6 @@ pub use plan::{DrainPlan, Grace, Sidecar};
 pub use quantity::{InvalidQuantity, Quantity};
 pub use review::NotAReview;
 pub(crate) use settings::misread;
-pub use settings::{ExistingHook, NativeSidecar, Setting, Settings, Share, Source};
+pub use settings::{ExistingHook, NativeSidecar, Setting, Settings, Share, Shown, Source};
 pub use token::token;
-pub use view::PodView;
+pub use view::{PodView, Unread};

@@ -3,8 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use webhook::args::defaults::InvalidDefaults;
 use webhook::args::{Args, Command};
 use webhook::commands::{explain, inject, serve};
+
+/// As clap ends where flags are wrong each by itself.
+const WRONG_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
@@ -16,7 +20,10 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            match error.is::<InvalidDefaults>() {
+                true => ExitCode::from(WRONG_USAGE),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -36,7 +36,11 @@ use json_patch::jsonptr::Pointer;
 use json_patch::{CopyOperation, MoveOperation, Patch, PatchOperation};
 use serde_json::Value;
 
-use tree::Tree;
+use source::Source;
+use tree::{Entry, Key, Tree};
+
+/// What every object begins with, and with it the next document of a stream.
+const OBJECT_KEYS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
 
 /// A document that was read.
 #[derive(Debug, Clone)]
@@ -68,6 +72,30 @@ impl<'a> Manifest<'a> {
         let tree = Tree::read(without_mark(text), line)?;
         let value = tree.value();
         Ok(Self { text, tree, value })
+    }
+
+    /// The document as it is written.
+    #[must_use]
+    pub fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// Tells of the first key that stands a second time in its mapping. That can be read, but readers
+    /// differ on which of the two counts.
+    #[must_use]
+    pub fn repeated(&self) -> Option<Unreadable> {
+        let Entry { key, at, line, .. } = self.tree.repeated()?;
+        let column = Source(without_mark(self.text)).column(at.start) + 1;
+        let Key::Name(key) = key else { return None };
+        let advice = match column {
+            1 if OBJECT_KEYS.contains(&&**key) => "is a `---` missing?",
+            _ => "remove one of the two",
+        };
+        Some(Unreadable {
+            line: *line,
+            column,
+            why: format!("the key `{key}` stands here a second time: {advice}"),
+        })
     }
 
     /// The document as the API server gets it from `kubectl`.
@@ -306,15 +334,41 @@ s:
     }
 
     #[test]
+    fn the_first_repeated_key_is_told() {
+        let key = |key: &str, advice: &str| {
+            format!("the key `{key}` stands here a second time: {advice}")
+        };
+        let (cut, remove) = ("is a `---` missing?", "remove one of the two");
+        let table = [
+            ("a: {b: 1}\nc: {b: 1}\n", None),
+            ("m: &m {a: 1}\n<<: *m\na: 2\nb: {<<: *m, a: 1}\n", None),
+            (
+                "\u{feff}apiVersion: v1\nspec: 1\nkind: A\napiVersion: v1\nkind: B\nspec: {a: 1, a: 2}\n",
+                Some((4, 1, key("apiVersion", cut))),
+            ),
+            (
+                "a: 1\nspec: {b: [{c: 1, 'c': 2}]}\na: 2\n",
+                Some((2, 19, key("c", remove))),
+            ),
+            ("a: 1\na: 2\n", Some((2, 1, key("a", remove)))),
+            (
+                "{\"kind\": 1, \"kind\": 2}",
+                Some((1, 13, key("kind", remove))),
+            ),
+        ];
+        for (text, want) in table {
+            let told = read(text).repeated();
+            let told = told.map(|told| (told.line, told.column, told.why));
+            assert_eq!(told, want, "{text}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_written_is_refused() {
         let table = [
             (
                 "a: &x\n  b: c\nz: *x\n",
                 "line 2: an alias on line 3 stands for what is to be changed here: write it out there",
-            ),
-            (
-                "a:\n  b: c\na:\n  b: d\n",
-                "line 3: the key `a` stands here a second time: remove one of the two",
             ),
             (
                 // A merge that comes later wins for kubectl.

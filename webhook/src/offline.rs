@@ -11,6 +11,7 @@ pub use remark::{Remark, RemarkKind};
 
 use std::fmt;
 
+use crate::admission::annotations::PREFIX;
 use crate::admission::{Defaults, Verdict};
 use crate::manifest::{self, CannotEdit, Document, Manifest, Unreadable};
 
@@ -48,9 +49,13 @@ impl<'a> Review<'a> {
     /// Reads a document and decides what becomes of each of its pods.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If it cannot be read; where something of ours is in it, also if a key is repeated.
     pub fn of(document: &Document<'a>, defaults: &Defaults) -> Result<Self, Unreadable> {
         let manifest = Manifest::read(document)?;
+        let is_ours = manifest.text().contains(PREFIX);
+        if let Some(repeated) = manifest.repeated().filter(|_| is_ours) {
+            return Err(repeated);
+        }
         let cases = manifest::objects(manifest.value())
             .into_iter()
             .filter_map(|object| Case::decide(&object, &manifest, defaults))
@@ -58,11 +63,20 @@ impl<'a> Review<'a> {
         Ok(Self { cases, manifest })
     }
 
-    /// The document's text with the drainers of all its pods; `None` if none gets one.
+    /// True if one of its pods is refused, so that it stays as it is.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.cases.iter().any(Case::is_refused)
+    }
+
+    /// The document's text with the drainers of all its pods; `None` if it stays as it is.
     ///
     /// # Errors
     /// Where the text cannot take a change without changing something else.
     pub fn injected(&self) -> Result<Option<String>, CannotEdit> {
+        if self.is_refused() {
+            return Ok(None);
+        }
         let mut operations = Vec::new();
         for case in &self.cases {
             // A skip's annotation `status` is the cluster's to write: in a manifest it would outlive

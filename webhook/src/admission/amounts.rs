@@ -52,7 +52,9 @@ pub enum InvalidAmount {
 /// A request that is more than its limit, which Kubernetes refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{resource}-request {request} is more than {resource}-limit {limit}: lower the one or raise the other"
+    "{resource}-request {request}{} is more than {resource}-limit {limit}{}: lower the one or raise the other",
+    if_default(&format!("{resource}-request"), request),
+    if_default(&format!("{resource}-limit"), limit)
 )]
 pub struct RequestAboveLimit {
     resource: &'static str,
@@ -62,6 +64,21 @@ pub struct RequestAboveLimit {
 
 /// In bytes: 24Mi, which the container runtime itself needs to start a hook.
 const LEAST_MEMORY: u64 = 24 << 20;
+
+/// Says so if an amount is the product's own: who did not give it may not know of it.
+fn if_default(name: &str, amount: &Quantity) -> &'static str {
+    let product = Resources::default();
+    let default = match name {
+        "cpu-request" => &product.cpu_request,
+        "cpu-limit" => &product.cpu_limit,
+        "memory-request" => &product.memory_request,
+        _ => &product.memory_limit,
+    };
+    match amount == default {
+        true => " (default)",
+        false => "",
+    }
+}
 
 /// Returns an amount above zero.
 pub(super) fn positive(amount: Quantity) -> Result<Quantity, InvalidAmount> {
@@ -207,12 +224,14 @@ mod tests {
             ),
             (
                 ["101m", "100m", "16Mi", "64Mi"],
-                &["cpu-request 101m is more than cpu-limit 100m: lower the one or raise the other"],
+                &[
+                    "cpu-request 101m is more than cpu-limit 100m (default): lower the one or raise the other",
+                ],
             ),
             (
                 ["25m", "100m", "1Gi", "64Mi"],
                 &[
-                    "memory-request 1Gi is more than memory-limit 64Mi: lower the one or raise the other",
+                    "memory-request 1Gi is more than memory-limit 64Mi (default): lower the one or raise the other",
                 ],
             ),
             (
@@ -220,7 +239,7 @@ mod tests {
                 &[
                     "cpu-limit: invalid quantity `0`: more than 0",
                     "memory-limit: invalid limit `16Mi`: at least 24Mi, which the container runtime itself needs",
-                    "cpu-request 25m is more than cpu-limit 0: lower the one or raise the other",
+                    "cpu-request 25m (default) is more than cpu-limit 0: lower the one or raise the other",
                     "memory-request 128Mi is more than memory-limit 16Mi: lower the one or raise the other",
                 ],
             ),

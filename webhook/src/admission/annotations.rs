@@ -76,7 +76,10 @@ pub(super) fn read<T, E: fmt::Display>(
         ..=LONGEST_VALUE => parse(text).map_err(|error| error.to_string()),
         long => Err(format!("a value of {long} bytes: at most {LONGEST_VALUE}")),
     };
-    parsed.map_err(|error| Code::BadValue.about(format!("`{PREFIX}{name}`: {error}")))
+    parsed.map_err(|error| {
+        let detail = format!("`{PREFIX}{name}`: {error}");
+        Code::BadValue.about(detail).on([name])
+    })
 }
 
 /// Reads the value of [`INJECT`]: true if it asks for a drainer.
@@ -103,12 +106,13 @@ pub(super) fn warning(key: &str) -> Option<Notice> {
     }
     if NOT_YET.contains(&key) {
         let detail = format!("this version does not support `{PREFIX}{key}`");
-        return Some(Code::NotSupportedYet.about(detail));
+        return Some(Code::NotSupportedYet.about(detail).on([key]));
     }
-    Some(Code::UnknownKey.about(match nearest(key) {
+    let detail = match nearest(key) {
         Some(name) => format!("unknown annotation `{PREFIX}{key}`: did you mean `{name}`?"),
         None => format!("unknown annotation `{PREFIX}{key}`"),
-    }))
+    };
+    Some(Code::UnknownKey.about(detail).on([key]))
 }
 
 /// Warns of a whole key that looks like one of ours and is none.

@@ -22,22 +22,26 @@ pub(super) fn port(
     asked: &Setting<NonZeroU16>,
     admin: Option<&AdminAddress>,
     warnings: &mut Vec<Notice>,
-) -> Result<NonZeroU16, Notice> {
+) -> Result<Setting<NonZeroU16>, Notice> {
     let clash = |port| declared_port(pod, port).or_else(|| admin_port(port, admin?));
     let Some(taken) = clash(asked.value) else {
-        return Ok(asked.value);
+        return Ok(*asked);
     };
     let mut others = (asked.value.get()..=u16::MAX)
         .skip(1)
         .take(MOST_PORTS)
         .filter_map(NonZeroU16::new);
     match asked.source {
-        Source::Annotation => Err(taken),
-        Source::Default | Source::JobDefault => match others.find(|port| clash(*port).is_none()) {
+        Source::Annotation => Err(taken.on(["port"])),
+        _ => match others.find(|port| clash(*port).is_none()) {
             Some(free) => {
                 let detail = format!("{}, so {free} is used", taken.detail);
                 warnings.push(Code::OtherPort.about(detail));
-                Ok(free)
+                let source = Source::NextFree;
+                Ok(Setting {
+                    value: free,
+                    source,
+                })
             }
             None => Err(taken),
         },
@@ -66,12 +70,17 @@ fn taken(port: NonZeroU16, owner: &str) -> Notice {
     Code::PortTaken.about(format!("the drainer's port {port} belongs to {owner}"))
 }
 
-/// Refuses a volume of the drainer's name. A container of its name is a drainer.
-pub(super) fn volume(pod: &PodView<'_>) -> Option<Notice> {
+/// Refuses the drainer's name for a container or a volume of another's.
+pub(super) fn names(pod: &PodView<'_>) -> impl Iterator<Item = Notice> {
     let mut volumes = pod.spec.volumes.iter().flatten();
-    volumes
-        .any(|volume| volume.name.as_deref() == Some(NAME))
-        .then(|| Code::NameTaken.about(format!("the pod has a volume `{NAME}` of its own")))
+    let container = pod
+        .all_containers()
+        .any(|container| container.name() == NAME);
+    let volume = volumes.any(|volume| volume.name.as_deref() == Some(NAME));
+    [("container", container), ("volume", volume)]
+        .into_iter()
+        .filter(|(_, is_taken)| *is_taken)
+        .map(|(what, _)| Code::NameTaken.about(format!("the pod has a {what} `{NAME}` of its own")))
 }
 
 #[cfg(test)]
@@ -151,15 +160,20 @@ mod tests {
             let pod = PodView::decode(&pod).unwrap();
             let settled = port(&pod, &asked, Some(&admin), &mut warnings);
             let told: Vec<_> = warnings.into_iter().map(|notice| notice.detail).collect();
-            (settled.ok().map(NonZeroU16::get), told)
+            let port = settled.ok().map(|port| (port.value.get(), port.source));
+            (port, told)
         };
         let other = |owner: &str, port: u16| {
             let told = format!("the drainer's port 9902 belongs to {owner}, so {port} is used");
-            (Some(port), vec![told])
+            (Some((port, Source::NextFree)), vec![told])
         };
         let many: Vec<_> = (9902..10_100).collect();
         let table = [
-            (&[][..], "127.0.0.1:9901", (Some(9902), vec![])),
+            (
+                &[][..],
+                "127.0.0.1:9901",
+                (Some((9902, Source::Default)), vec![]),
+            ),
             (&[9902], "127.0.0.1:9901", other("container `web`", 9903)),
             (
                 &[9904, 9902],
@@ -172,25 +186,38 @@ mod tests {
         for (ports, admin, want) in table {
             let got = settled(ports, admin, Source::Default);
             assert_eq!(got, want, "{ports:?} {admin}");
-            let is_free = want.0 == Some(9902);
+            let free = want.0.filter(|(port, _)| *port == 9902);
             let annotated = settled(ports, admin, Source::Annotation);
-            assert_eq!(annotated, (is_free.then_some(9902), vec![]), "{ports:?}");
+            let want = free.map(|(port, _)| (port, Source::Annotation));
+            assert_eq!(annotated, (want, vec![]), "{ports:?}");
         }
     }
 
     #[test]
-    fn a_volume_of_the_drainers_name_is_taken() {
-        for (volumes, is_taken) in [
-            (json!([{"name": "a"}, {"name": NAME}]), true),
-            (json!([{"name": "a"}]), false),
-            (Value::Null, false),
-        ] {
-            let pod = json!({"spec": {"volumes": volumes}}).to_string();
-            assert_eq!(
-                volume(&PodView::decode(&pod).unwrap()).is_some(),
-                is_taken,
-                "{volumes}"
-            );
+    fn the_drainers_name_must_be_free() {
+        let table = [
+            (json!({}), vec![]),
+            (
+                json!({"containers": [{"name": "a"}], "volumes": [{"name": "a"}]}),
+                vec![],
+            ),
+            (
+                json!({"volumes": [{"name": "a"}, {"name": NAME}]}),
+                vec!["the pod has a volume `envoy-drainer` of its own"],
+            ),
+            (
+                json!({"initContainers": [{"name": NAME}], "volumes": [{"name": NAME}]}),
+                vec![
+                    "the pod has a container `envoy-drainer` of its own",
+                    "the pod has a volume `envoy-drainer` of its own",
+                ],
+            ),
+        ];
+        for (spec, want) in table {
+            let pod = json!({ "spec": spec }).to_string();
+            let pod = PodView::decode(&pod).unwrap();
+            let told: Vec<_> = names(&pod).map(|notice| notice.detail).collect();
+            assert_eq!(told, want, "{spec}");
         }
     }
 }

@@ -21,6 +21,8 @@ pub enum Effect {
 pub struct Notice {
     /// What it is.
     pub code: Code,
+    /// The annotations that it is about, by their names under our prefix.
+    pub keys: Vec<String>,
     /// What it is about: names, values, and what would be right.
     pub detail: String,
 }
@@ -215,6 +217,7 @@ impl Code {
     pub fn about(self, detail: impl Into<String>) -> Notice {
         Notice {
             code: self,
+            keys: Vec::new(),
             detail: detail.into(),
         }
     }
@@ -243,6 +246,15 @@ impl fmt::Display for Code {
 // === impl Notice ===
 
 impl Notice {
+    /// The same about these annotations.
+    #[must_use]
+    pub(crate) fn on<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Self {
+        Self {
+            keys: keys.into_iter().map(Into::into).collect(),
+            ..self
+        }
+    }
+
     /// What to do about it, unless the detail itself says what would be right.
     #[must_use]
     pub fn remedy(&self) -> Option<&'static str> {

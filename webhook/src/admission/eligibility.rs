@@ -2,7 +2,7 @@
 
 use super::annotations::{MANAGED_BY, MIRROR, STATUS};
 use super::codes::{Code, Notice};
-use super::container;
+use super::container::NAME;
 use super::defaults::Defaults;
 use super::mutate::Facts;
 use super::status;
@@ -14,7 +14,10 @@ const SHUTDOWN_MANAGER: &str = "shutdown-manager";
 /// Tells why a pod that asks is left alone, if it is.
 pub(super) fn skip(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) -> Option<Notice> {
     let namespace = facts.namespace.or_else(|| pod.namespace());
-    if pod.all_containers().any(|c| c.name() == container::NAME) {
+    let status = pod.annotation(STATUS);
+    let is_injected = status.is_some_and(status::tells_of_injection);
+    let mut named = pod.all_containers().filter(|c| c.name() == NAME);
+    if named.any(|container| is_injected || is_a_drainers(container)) {
         return Some(Code::AlreadyInjected.about("the pod has a drainer already"));
     }
     if namespace == Some("kube-system") {
@@ -33,12 +36,18 @@ pub(super) fn skip(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) ->
     if pod.annotation(MIRROR).is_some() {
         return Some(Code::MirrorPod.about("the pod mirrors a static pod"));
     }
-    let status = pod.annotation(STATUS);
-    if status.is_some_and(status::tells_of_injection) {
+    if is_injected {
         let detail = format!("`{STATUS}` says that the pod has a drainer, but it has none");
-        return Some(Code::StatusAlone.about(detail));
+        return Some(Code::StatusAlone.about(detail).on(["status"]));
     }
     own_drainer(pod)
+}
+
+/// True for the arguments that our drainers have, and no other container of their name.
+fn is_a_drainers(container: &Container<'_>) -> bool {
+    let args = container.args.as_deref().unwrap_or_default();
+    args.first().is_some_and(|arg| **arg == *"serve")
+        && args.iter().any(|arg| arg.starts_with("--token="))
 }
 
 /// A drainer that came with the pod. Both products call it the same; the label tells them apart.
@@ -77,18 +86,35 @@ mod tests {
 
     #[test]
     fn a_pod_is_left_alone_for_what_it_is() {
+        let ours = ["serve", "--port=9902", "--token=0123456789abcdef"];
         let status = |status: &str| json!({"metadata": {"annotations": {STATUS: status}}});
         let hooked = json!({"name": "envoy", "lifecycle": {"preStop": {}}});
         let manager = json!({"name": "shutdown-manager", "lifecycle": {"preStop": {}}});
         let table = [
             (json!({}), None),
             (
-                json!({"spec": {"containers": [{"name": "envoy-drainer"}]}}),
+                json!({"spec": {"containers": [{"name": NAME, "args": ours}]}}),
                 Some(Code::AlreadyInjected),
             ),
             (
-                json!({"spec": {"initContainers": [{"name": "envoy-drainer"}]}}),
+                json!({"spec": {"initContainers": [{"name": NAME, "args": ours}]}}),
                 Some(Code::AlreadyInjected),
+            ),
+            (
+                json!({
+                    "metadata": {"annotations": {STATUS: "{}"}},
+                    "spec": {"containers": [{"name": NAME}]},
+                }),
+                Some(Code::AlreadyInjected),
+            ),
+            (json!({"spec": {"containers": [{"name": NAME}]}}), None),
+            (
+                json!({"spec": {"containers": [{"name": NAME, "args": ["serve", "--port=1"]}]}}),
+                None,
+            ),
+            (
+                json!({"spec": {"containers": [{"name": "other", "args": ours}]}}),
+                None,
             ),
             (
                 status(r#"{"version":"0.1.0","sidecar":"native"}"#),

@@ -72,10 +72,9 @@ pub(super) fn find<'p, 'a>(
             .map(|envoy| found(FoundBy::Annotation, envoy))
             .ok_or_else(|| missing(pod, name));
     }
-    let candidates: Vec<_> = pod
+    let (istios, candidates): (Vec<_>, Vec<_>) = pod
         .staying()
-        .filter(|(_, container)| container.name() != ISTIO_PROXY)
-        .collect();
+        .partition(|(_, container)| container.name() == ISTIO_PROXY);
     if let Some(envoy) = candidates.iter().find(|(_, c)| c.name() == "envoy") {
         return Ok(found(FoundBy::Name, *envoy));
     }
@@ -83,10 +82,10 @@ pub(super) fn find<'p, 'a>(
         .iter()
         .filter(|(_, c)| has_envoy_image(c))
         .collect();
-    match (&by_image[..], &candidates[..]) {
-        ([envoy], _) => Ok(found(FoundBy::Image, **envoy)),
-        ([], [only]) if speaks_of_envoy(only.1) => Ok(found(FoundBy::OnlyContainer, *only)),
-        ([], [only]) => {
+    match (&by_image[..], &candidates[..], &istios[..]) {
+        ([envoy], ..) => Ok(found(FoundBy::Image, **envoy)),
+        ([], [only], []) if speaks_of_envoy(only.1) => Ok(found(FoundBy::OnlyContainer, *only)),
+        ([], [only], []) => {
             warnings.push(Code::EnvoyGuessed.about(format!(
                 "container `{}` with image `{}` is taken for the Envoy only since there is no other",
                 only.1.name(),
@@ -94,13 +93,17 @@ pub(super) fn find<'p, 'a>(
             )));
             Ok(found(FoundBy::Guess, *only))
         }
-        ([], _) => {
+        ([], _, istios) => {
             let there = listed(candidates.iter().map(|(_, container)| container.name()));
+            let beside = match istios {
+                [] => String::new(),
+                _ => format!(" beside `{ISTIO_PROXY}`"),
+            };
             Err(Code::NoEnvoy.about(format!(
-                "no Envoy is known among the pod's containers: {there}"
+                "no Envoy is known among the pod's containers{beside}: {there}"
             )))
         }
-        (several, _) => {
+        (several, ..) => {
             let names = listed(several.iter().map(|(_, container)| container.name()));
             Err(Code::SeveralEnvoys.about(format!("the containers {names} may each be the Envoy")))
         }
@@ -114,14 +117,15 @@ fn missing(pod: &PodView<'_>, name: &str) -> Notice {
         .all_containers()
         .any(|container| container.name() == name)
     {
-        return Code::ContainerEnds.about(format!(
+        let detail = format!(
             "`envoy-container: {name}` is an init container that ends before the others start"
-        ));
+        );
+        return Code::ContainerEnds.about(detail).on(["envoy-container"]);
     }
     let there = listed(pod.staying().map(|(_, container)| container.name()));
-    Code::NoSuchContainer.about(format!(
-        "`envoy-container: {name}` is not among the pod's containers so far: {there}"
-    ))
+    let detail =
+        format!("`envoy-container: {name}` is not among the pod's containers so far: {there}");
+    Code::NoSuchContainer.about(detail).on(["envoy-container"])
 }
 
 /// True for `acme/my-envoy`, or a container called `edge-envoy`.
@@ -245,12 +249,7 @@ mod tests {
             ("Edge-Envoy", None, "Edge-Envoy", FoundBy::OnlyContainer),
             ("proxy", None, "proxy", FoundBy::Guess),
             ("-init proxy=nginx", None, "proxy", FoundBy::Guess),
-            (
-                "app +istio-proxy=istio/proxyv2",
-                None,
-                "app",
-                FoundBy::Guess,
-            ),
+            ("envoy istio-proxy", None, "envoy", FoundBy::Name),
             ("app istio-proxy=envoy p=envoy", None, "p", FoundBy::Image),
             ("app envoy", Some("app"), "app", FoundBy::Annotation),
             (
@@ -298,6 +297,24 @@ mod tests {
                 "no Envoy is known among the pod's containers: `a`, `b`",
             ),
             (
+                "app=foo +istio-proxy=istio/proxyv2",
+                None,
+                Code::NoEnvoy,
+                "no Envoy is known among the pod's containers beside `istio-proxy`: `app`",
+            ),
+            (
+                "istio-proxy b=my-envoy",
+                None,
+                Code::NoEnvoy,
+                "no Envoy is known among the pod's containers beside `istio-proxy`: `b`",
+            ),
+            (
+                "istio-proxy",
+                None,
+                Code::NoEnvoy,
+                "no Envoy is known among the pod's containers beside `istio-proxy`: none",
+            ),
+            (
                 "a=envoy +b=x/envoy:1 c",
                 None,
                 Code::SeveralEnvoys,
@@ -317,9 +334,10 @@ mod tests {
             ),
         ];
         for (containers, named, code, detail) in table {
+            let keys = named.map(|_| "envoy-container");
             assert_eq!(
                 found(&spec(containers), named),
-                Err(code.about(detail)),
+                Err(code.about(detail).on(keys)),
                 "{containers}"
             );
         }

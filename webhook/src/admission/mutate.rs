@@ -3,7 +3,7 @@
 use drainer::Token;
 
 use super::annotations::{self, INJECT};
-use super::codes::{Code, Effect, Notice};
+use super::codes::{Effect, Notice};
 use super::defaults::{Defaults, OnInvalid};
 use super::patch::Patch;
 use super::plan::DrainPlan;
@@ -78,23 +78,17 @@ pub fn mutate(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) -> Verd
     let mut obstacles = Vec::from_iter(unclear);
     let plan = DrainPlan::try_new(pod, settings, &facts, defaults, &mut warnings)
         .map_err(|found| obstacles.extend(found));
-    match defaults.on_invalid {
-        OnInvalid::Deny => {
-            let refusal = |notice: &&Notice| {
-                notice.code.effect() == Effect::Refusal && !stand_ins.explain(notice)
-            };
-            let refusals = bad_values.iter().chain(&obstacles).filter(refusal);
-            let reasons: Vec<_> = refusals.cloned().collect();
-            if !reasons.is_empty() {
-                let skip = |notice: &Notice| notice.code.effect() == Effect::Skip;
-                warnings.extend(obstacles.into_iter().filter(skip));
-                warnings.retain(|warning| !stand_ins.explain(warning));
-                return Verdict::Deny { reasons, warnings };
-            }
-        }
-        OnInvalid::Warn => {
-            let defaulted = |bad: Notice| Code::DefaultUsed.about(bad.detail);
-            warnings.extend(bad_values.into_iter().map(defaulted));
+    if defaults.on_invalid == OnInvalid::Deny {
+        let refusal = |notice: &&Notice| {
+            notice.code.effect() == Effect::Refusal && !stand_ins.explain(notice)
+        };
+        let refusals = bad_values.iter().chain(&obstacles).filter(refusal);
+        let reasons: Vec<_> = refusals.cloned().collect();
+        if !reasons.is_empty() {
+            let skip = |notice: &Notice| notice.code.effect() == Effect::Skip;
+            warnings.extend(obstacles.into_iter().filter(skip));
+            warnings.retain(|warning| !stand_ins.explain(warning));
+            return Verdict::Deny { reasons, warnings };
         }
     }
     match plan {

@@ -92,7 +92,7 @@ impl DrainPlan {
         };
         let form = Sidecar::of(settings.native_sidecar.value, facts.in_job, defaults);
         let sidecar = form.map_err(|obstacle| obstacles.push(obstacle));
-        obstacles.extend(clash::volume(pod));
+        obstacles.extend(clash::names(pod));
         let Ok((envoy, container)) = found else {
             obstacles.extend(clash::port(pod, &settings.port, None, warnings).err());
             return Err(obstacles);
@@ -113,9 +113,9 @@ impl DrainPlan {
         else {
             return Err(obstacles);
         };
-        settings.port.value = port;
+        settings.port = port;
         let drainer = Config {
-            port,
+            port: port.value,
             host_network: pod.spec.host_network == Some(true),
             timing: settings.timing(),
             exit_at_connections: settings.exit_at_connections.value,
@@ -182,7 +182,7 @@ impl Grace {
         let needed = i64::try_from(needed).unwrap_or(i64::MAX);
         if needed > AUTOSCALER_PATIENCE {
             warnings.push(Code::LongGrace.about(format!(
-                "the pod may take {needed} s to end, longer than the cluster autoscaler waits by default"
+                "the pod may take {needed}s to end, longer than the cluster autoscaler waits by default"
             )));
         }
         let from = present.unwrap_or(DEFAULT_GRACE);

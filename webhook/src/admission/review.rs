@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 
 use super::mutate::Facts;
 use super::token::token;
-use super::view::{PodView, Text};
+use super::view::{PodView, Text, Unread};
 
 /// Why bytes are not a request that can be answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,7 +51,7 @@ pub(super) enum Object<'a> {
     /// A pod that is to be created.
     NewPod(PodView<'a>),
     /// A pod that is to be created and is not as we know pods.
-    UnreadPod(serde_json::Error),
+    UnreadPod(Unread),
     /// Anything else.
     Other,
 }
@@ -110,7 +110,12 @@ impl<'a> Review<'a> {
             Ok(envelope) => Self::of(envelope, |pod| pod.map_or(Object::Other, Object::NewPod)),
             // Once more without the object: if that goes well, it alone was to blame.
             Err(unread) => match serde_json::from_str::<Envelope<'_, IgnoredAny>>(body) {
-                Ok(envelope) => Self::of(envelope, |_| Object::UnreadPod(unread)),
+                Ok(envelope) => Self::of(envelope, |_| {
+                    let object = "request.object";
+                    Object::UnreadPod(Unread::find::<Envelope<'_, PodView<'_>>>(
+                        body, object, &unread,
+                    ))
+                }),
                 Err(error) => Err(garbage(&error)),
             },
         }

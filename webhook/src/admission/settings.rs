@@ -1,6 +1,7 @@
 //! What is set for one pod: its annotations over the installation's defaults.
 
 mod reading;
+mod shown;
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -15,6 +16,7 @@ use super::quantity::Quantity;
 
 pub(super) use reading::Reading;
 pub(crate) use reading::misread;
+pub use shown::Shown;
 
 /// Every setting of one pod, each with its source. They are valid and fit together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub enum Source {
     Default,
     /// The default for a Job's pod.
     JobDefault,
+    /// The next that is free in the pod, since the default is taken.
+    NextFree,
     /// The pod's annotation.
     Annotation,
 }
@@ -172,6 +176,7 @@ impl fmt::Display for Source {
         f.write_str(match self {
             Self::Default => "default",
             Self::JobDefault => "default in a Job",
+            Self::NextFree => "next free",
             Self::Annotation => "annotation",
         })
     }

@@ -40,23 +40,25 @@ impl Access {
         };
         let mount = covering_mount(envoy, socket)?;
         let (own, pods) = (envoy.security_context, pod.spec.security_context);
-        let id = |of: fn(SecurityContext) -> Option<i64>| {
-            let id = own.and_then(of).or(pods.and_then(of));
-            id.filter(|id| *id != 0)
-        };
+        let id = |of: fn(SecurityContext) -> Option<i64>| own.and_then(of).or(pods.and_then(of));
         let (user, group) = (id(|c| c.run_as_user), id(|c| c.run_as_group));
+        let known = user.filter(|user| *user != 0);
         // OpenShift gives all of a pod's containers the same user.
-        if user.is_none() && !defaults.open_shift {
+        if known.is_none() && !defaults.open_shift {
+            let why = match user {
+                Some(_) => "runs as root, which the drainer never does",
+                None => "has no `runAsUser`, so that its user is unknown",
+            };
             warnings.push(Code::SocketUserUnknown.about(format!(
-                "container `{}` has no `runAsUser` but root, so the drainer may not be allowed to use {}",
+                "container `{}` {why}: the drainer may not be allowed to use {}",
                 envoy.name(),
                 socket.display()
             )));
         }
         Ok(Self {
             mount: Some(mount),
-            user,
-            group,
+            user: known,
+            group: group.filter(|group| *group != 0),
         })
     }
 }

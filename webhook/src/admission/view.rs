@@ -4,6 +4,7 @@
 //! alike, as they are to the API server.
 
 mod text;
+mod unread;
 
 use std::path::Path;
 
@@ -14,6 +15,7 @@ use super::annotations;
 use super::envoy::{List, Place};
 
 pub(super) use text::{Entries, Scalar, Text};
+pub use unread::Unread;
 
 /// A pod, or the template of one.
 #[derive(Debug, Default, Deserialize)]
@@ -192,8 +194,8 @@ impl<'a> PodView<'a> {
     ///
     /// # Errors
     /// If a field that decides is not of its type.
-    pub fn decode(json: &'a str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(json)
+    pub fn decode(json: &'a str) -> Result<Self, Unread> {
+        serde_json::from_str(json).map_err(|error| Unread::find::<Self>(json, "", &error))
     }
 
     /// The value of one of the annotations that decide.

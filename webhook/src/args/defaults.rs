@@ -1,6 +1,5 @@
 //! What the installation decides, for every pod alike.
 
-use anyhow::bail;
 use clap::ValueEnum;
 use clap::builder::ArgAction;
 use drainer::{AdminAddress, Durations, Timing};
@@ -161,6 +160,11 @@ enum Invalid {
     Warn,
 }
 
+/// Why flags give no defaults: all reasons.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.join("; "))]
+pub struct InvalidDefaults(Vec<String>);
+
 /// The product's own defaults; image and namespace are not among them.
 fn product() -> Defaults {
     Defaults::new("", "")
@@ -173,7 +177,7 @@ impl DefaultsArgs {
     ///
     /// # Errors
     /// When they would break the pods they are for: all reasons.
-    pub fn into_defaults(self) -> anyhow::Result<Defaults> {
+    pub fn into_defaults(self) -> Result<Defaults, InvalidDefaults> {
         let Self {
             image,
             release_namespace,
@@ -214,7 +218,7 @@ impl DefaultsArgs {
                 let mut reasons: Vec<_> = image.err().into_iter().collect();
                 reasons.extend(told(timing.err()));
                 reasons.extend(told(resources.err()));
-                bail!("{}", reasons.join("; "));
+                return Err(InvalidDefaults(reasons));
             }
         };
         Ok(Defaults {
@@ -276,7 +280,7 @@ mod tests {
 
     fn read(flags: &[&str]) -> anyhow::Result<Defaults> {
         let flags = ["test", "--image", "drainer:1"].iter().chain(flags);
-        Command::try_parse_from(flags)?.defaults.into_defaults()
+        Ok(Command::try_parse_from(flags)?.defaults.into_defaults()?)
     }
 
     #[test]
@@ -355,7 +359,7 @@ mod tests {
                 ["--image=", "--cpu-limit=0"].as_slice(),
                 "image: invalid name ``: the drainer's image without spaces, best with a digest; \
                  cpu-limit: invalid quantity `0`: more than 0; \
-                 cpu-request 25m is more than cpu-limit 0: lower the one or raise the other",
+                 cpu-request 25m (default) is more than cpu-limit 0: lower the one or raise the other",
             ),
             (
                 &[
@@ -364,7 +368,7 @@ mod tests {
                     "--memory-limit=16Mi",
                 ],
                 "image: invalid name ` drainer:1`: the drainer's image without spaces, best with a digest; \
-                 drain-timeout 5s is less than min-drain-duration 10s: raise the one or lower the other; \
+                 drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other; \
                  memory-limit: invalid limit `16Mi`: at least 24Mi, which the container runtime itself needs",
             ),
         ] {
@@ -380,7 +384,7 @@ mod tests {
         for (flags, wanted) in [
             (
                 ["--drain-timeout=5s"].as_slice(),
-                "drain-timeout 5s is less than min-drain-duration 10s",
+                "drain-timeout 5s is less than min-drain-duration 10s (default)",
             ),
             (
                 &["--poll-interval=0s"],

@@ -19,14 +19,12 @@ pub struct FilesArgs {
 // === impl FilesArgs ===
 
 impl FilesArgs {
-    /// Reads all of them, before anything is done with the first.
-    ///
-    /// # Errors
-    /// When one cannot be read, or stdin is a terminal.
-    pub fn read(self) -> anyhow::Result<Vec<Input>> {
+    /// Reads all of them, before anything is done with the first. One that cannot be read, or a
+    /// terminal in the place of stdin, is an error in its place.
+    pub fn read(self) -> Vec<anyhow::Result<Input>> {
         let Self { files } = self;
         if files.is_empty() {
-            return Ok(vec![stdin()?]);
+            return vec![stdin()];
         }
         let input = |path: &PathBuf| match path == Path::new("-") {
             true => stdin(),

@@ -27,7 +27,7 @@ impl FromStr for Span {
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        duration::display(self.0).fmt(f)
+        duration::plain(self.0).fmt(f)
     }
 }
 
@@ -44,7 +44,7 @@ impl FromStr for IdleExit {
 impl fmt::Display for IdleExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(duration) => duration::display(duration).fmt(f),
+            Some(duration) => duration::plain(duration).fmt(f),
             None => f.write_str("off"),
         }
     }

@@ -3,7 +3,6 @@
 mod end;
 mod explanation;
 mod page;
-mod seconds;
 mod settings;
 mod sheet;
 
@@ -24,14 +23,14 @@ use crate::args::color::ColorArgs;
 use crate::args::defaults::DefaultsArgs;
 use crate::args::files::FilesArgs;
 use crate::manifest;
-use crate::offline::{Input, Review};
+use crate::offline::{Input, Remark, Review};
 
 /// What `--help` says below the flags.
 const HELP: &str = "\
 Reads what `inject` reads and changes nothing. Whether a namespace has the label
 `envoy-drainer.dev/injection` is not known here and does not matter.
 
-Exit codes: 0 fine; 1 a pod is refused, or a document cannot be read; 2 wrong usage.";
+Exit codes: 0 fine; 1 a pod is refused, or a document cannot be read or changed; 2 wrong usage.";
 
 /// The flags of `explain`.
 #[derive(Debug, clap::Args)]
@@ -63,7 +62,7 @@ enum Format {
     /// For people.
     #[default]
     Text,
-    /// For programs: an object with the lists `pods` and `unreadable`.
+    /// For programs: an object with the lists `pods` and `errors`.
     Json,
 }
 
@@ -72,19 +71,19 @@ enum Format {
 pub struct Explanations {
     /// Every pod and pod template, in the order of the files.
     pub pods: Vec<Explanation>,
-    /// The documents that cannot be read.
-    pub unreadable: Vec<Unreadable>,
+    /// The documents that cannot be read or changed.
+    pub errors: Vec<Error>,
 }
 
-/// A document that cannot be read.
+/// Why a document cannot be read or changed.
 #[derive(Debug, Serialize)]
-pub struct Unreadable {
+pub struct Error {
     /// Its file, or `stdin`.
     pub file: String,
-    /// The line where reading ended.
+    /// The line that is to blame.
     pub line: usize,
-    /// The column in that line, from 1.
-    pub column: usize,
+    /// The column, where a single character is to blame; from 1.
+    pub column: Option<usize>,
     /// Why.
     pub message: String,
 }
@@ -92,7 +91,7 @@ pub struct Unreadable {
 /// Explains the pods of files or stdin.
 ///
 /// # Errors
-/// When flags do not fit together, or something cannot be read or written at all.
+/// When flags do not fit together, or nothing can be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args {
         files,
@@ -101,21 +100,30 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         defaults,
     } = args;
     let defaults = defaults.into_defaults()?;
-    let explanations = Explanations::of(&files.read()?, &defaults);
+    let mut unread = Vec::new();
+    let read = files.read().into_iter();
+    let inputs: Vec<_> = read
+        .filter_map(|input| input.map_err(|error| unread.push(error)).ok())
+        .collect();
+    let explanations = Explanations::of(&inputs, &defaults);
     match output {
         Format::Json => print(explanations.to_json().as_bytes())?,
         Format::Text => {
             let styled = color.styles(&io::stdout());
             print(explanations.to_text(styled).as_bytes())?;
-            for unreadable in &explanations.unreadable {
-                eprintln!("{unreadable}");
+            for error in &explanations.errors {
+                eprintln!("{error}");
             }
-            if explanations.pods.is_empty() {
+            let nothing = explanations.pods.is_empty() && explanations.errors.is_empty();
+            if nothing && unread.is_empty() {
                 eprintln!("no pod and no pod template found");
             }
         }
     }
-    Ok(match explanations.are_fine() {
+    for error in &unread {
+        eprintln!("error: {error:#}");
+    }
+    Ok(match explanations.are_fine() && unread.is_empty() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
@@ -131,26 +139,40 @@ impl Explanations {
         for Input { name, bytes } in inputs {
             for document in manifest::documents(bytes) {
                 match Review::of(&document, defaults) {
-                    Ok(review) => {
-                        let explained = review.cases.iter().map(|case| Explanation::of(name, case));
-                        explanations.pods.extend(explained);
-                    }
-                    Err(error) => explanations.unreadable.push(Unreadable {
-                        file: name.clone(),
-                        line: error.line,
-                        column: error.column,
-                        message: error.why,
-                    }),
+                    Ok(review) => explanations.add(name, &review),
+                    Err(error) => explanations.fail(name, error.into()),
                 }
             }
         }
         explanations
     }
 
-    /// True if everything could be read and no pod is refused.
+    fn add(&mut self, file: &str, review: &Review<'_>) {
+        let injected = review.injected();
+        let stays = review.is_refused() || injected.is_err();
+        let explained = review
+            .cases
+            .iter()
+            .map(|case| Explanation::of(file, case, stays));
+        self.pods.extend(explained);
+        if let Err(error) = injected {
+            self.fail(file, error.into());
+        }
+    }
+
+    fn fail(&mut self, file: &str, remark: Remark) {
+        self.errors.push(Error {
+            file: file.to_owned(),
+            line: remark.line,
+            column: remark.column,
+            message: remark.text,
+        });
+    }
+
+    /// True if everything could be read and changed, and no pod is refused.
     #[must_use]
     pub fn are_fine(&self) -> bool {
-        self.unreadable.is_empty() && self.pods.iter().all(|pod| pod.outcome != Outcome::Refused)
+        self.errors.is_empty() && self.pods.iter().all(|pod| pod.outcome != Outcome::Refused)
     }
 
     /// For people.
@@ -169,9 +191,9 @@ impl Explanations {
     }
 }
 
-// === impl Unreadable ===
+// === impl Error ===
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             file,
@@ -179,6 +201,10 @@ impl fmt::Display for Unreadable {
             column,
             message,
         } = self;
-        write!(f, "{file}:{line}:{column}: error: {message}")
+        write!(f, "{file}:{line}:")?;
+        if let Some(column) = column {
+            write!(f, "{column}:")?;
+        }
+        write!(f, " error: {message}")
     }
 }

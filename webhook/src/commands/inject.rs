@@ -47,8 +47,14 @@ pub struct Injected {
     pub remarks: Vec<Remark>,
     /// How many pods ask for a drainer.
     pub asked: usize,
+    /// How many decline one.
+    pub declined: usize,
     /// How many have got one.
     pub injected: usize,
+    /// How many have one already.
+    pub present: usize,
+    /// How many ask for what they cannot have.
+    pub refused: usize,
 }
 
 /// Writes the documents of files or stdin with their drainers, or what would change.
@@ -63,7 +69,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         defaults,
     } = args;
     let defaults = defaults.into_defaults()?;
-    let inputs = files.read()?;
+    // All or nothing: half an output may be applied as if it were the whole.
+    let inputs: Vec<_> = files.read().into_iter().collect::<anyhow::Result<_>>()?;
     let injected: Vec<_> = inputs
         .iter()
         .map(|input| inject(&input.bytes, &defaults))
@@ -111,6 +118,7 @@ pub fn inject(stream: &[u8], defaults: &Defaults) -> Injected {
             }
         }
     }
+    into.remarks.sort_by_key(|remark| remark.line);
     into
 }
 
@@ -135,16 +143,46 @@ pub fn joined<'a>(streams: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
 }
 
 fn summary(injected: &[Injected]) -> String {
-    let asked: usize = injected.iter().map(|injected| injected.asked).sum();
-    let done: usize = injected.iter().map(|injected| injected.injected).sum();
-    let is_silent = injected.iter().all(|injected| injected.remarks.is_empty());
-    match (asked, done) {
-        (0, _) if is_silent => {
+    let sum = |count: fn(&Injected) -> usize| injected.iter().map(count).sum::<usize>();
+    let asked = sum(|injected| injected.asked);
+    let [got, present, refused] = [
+        sum(|injected| injected.injected),
+        sum(|injected| injected.present),
+        sum(|injected| injected.refused),
+    ];
+    let counts = [
+        (got, "gets one", "get one"),
+        (present, "has one already", "have one already"),
+        (asked - got - present - refused, "is skipped", "are skipped"),
+        (refused, "is refused", "are refused"),
+    ];
+    let said = counts.into_iter().filter(|(count, ..)| *count > 0);
+    let said = said.map(|(count, one, many)| match count {
+        1 => (count, one),
+        _ => (count, many),
+    });
+    let remarks = || injected.iter().flat_map(|injected| &injected.remarks);
+    match asked {
+        0 if remarks().next().is_none() && sum(|injected| injected.declined) == 0 => {
             format!("no pod asks for a drainer: annotate its template with {INJECT}: \"true\"")
         }
-        (0, _) => "no pod asks for a drainer".to_owned(),
-        (1, 1) => "the one pod that asks for a drainer gets it".to_owned(),
-        (asked, done) => format!("{done} of {asked} pods that ask for a drainer get one"),
+        0 if remarks().any(|remark| remark.kind == RemarkKind::Error) => {
+            "no pod asks for a drainer in what could be read".to_owned()
+        }
+        0 => "no pod asks for a drainer".to_owned(),
+        1 => {
+            let said: String = said.map(|(_, verb)| verb).collect();
+            format!("the one pod that asks for a drainer {said}")
+        }
+        asked => {
+            let said: Vec<_> = said
+                .map(|(count, verb)| format!("{count} {verb}"))
+                .collect();
+            format!(
+                "of {asked} pods that ask for a drainer, {}",
+                said.join(", ")
+            )
+        }
     }
 }
 
@@ -152,20 +190,19 @@ fn summary(injected: &[Injected]) -> String {
 
 impl Injected {
     fn add(&mut self, document: &Document<'_>, review: &Review<'_>) {
-        let is_refused = review.cases.iter().any(Case::is_refused);
+        let is_refused = review.is_refused();
         for case in &review.cases {
             if !matches!(case.verdict, Verdict::NotAsked) {
                 self.asked += 1;
+                self.present += usize::from(case.has_one());
+                self.refused += usize::from(case.is_refused());
                 self.remark(case, is_refused);
             }
+            self.declined += usize::from(case.declines());
             let hints = case.hints.iter().map(|hint| Remark::hint(case, hint));
             self.remarks.extend(hints);
         }
-        let injected = match is_refused {
-            true => Ok(None),
-            false => review.injected(),
-        };
-        match injected {
+        match review.injected() {
             Ok(Some(text)) => {
                 self.injected += review
                     .cases

@@ -17,14 +17,6 @@ pub enum CannotEdit {
         /// Where its first alias is.
         alias: usize,
     },
-    /// Readers differ on which of two equal keys counts.
-    #[error("the key `{key}` stands here a second time: remove one of the two")]
-    Duplicate {
-        /// The line of the second one.
-        line: usize,
-        /// The key.
-        key: String,
-    },
     /// The text holds the place in a form into which the change cannot be written.
     #[error("`{path}` cannot be written into this text: use plain block style here")]
     Form {
@@ -42,9 +34,7 @@ impl CannotEdit {
     #[must_use]
     pub fn line(&self) -> usize {
         match self {
-            Self::Shared { line, .. } | Self::Duplicate { line, .. } | Self::Form { line, .. } => {
-                *line
-            }
+            Self::Shared { line, .. } | Self::Form { line, .. } => *line,
         }
     }
 }
@@ -131,15 +121,8 @@ impl Change<'_> {
 
     fn mapping(&self, entries: &mut Vec<Entry>, token: &str, rest: &Pointer) -> Result<(), Stop> {
         let is_named = |entry: &&mut Entry| matches!(&entry.key, Key::Name(name) if name == token);
-        let mut named = entries.iter_mut().filter(is_named);
-        if let Some(entry) = named.next() {
-            return match named.next() {
-                None => self.node(&mut entry.value, rest),
-                Some(second) => Err(Stop::Cannot(CannotEdit::Duplicate {
-                    line: second.line,
-                    key: token.to_owned(),
-                })),
-            };
+        if let Some(entry) = entries.iter_mut().find(is_named) {
+            return self.node(&mut entry.value, rest);
         }
         let value = if rest.is_root() {
             self.value.clone()

@@ -84,16 +84,8 @@ impl<'a> Reader<'a> {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => {
                 let marker = error.marker();
-                let line = self.text.lines().nth(marker.line().saturating_sub(1));
-                let why = match line.is_some_and(|line| line.contains("{{")) {
-                    true => "a template, not YAML: render it first, as by `helm template`".into(),
-                    false => reason(&error.info()).to_owned(),
-                };
-                Err(Unreadable {
-                    line: self.lines_before + marker.line(),
-                    column: marker.col() + 1,
-                    why,
-                })
+                let info = error.info();
+                Err(self.blamed(marker.line(), marker.col(), reason(&info)))
             }
             None => Ok((Event::StreamEnd, Span::default())),
         }
@@ -197,10 +189,20 @@ impl<'a> Reader<'a> {
     }
 
     fn unreadable(&self, span: &Span, why: impl Into<String>) -> Unreadable {
+        self.blamed(span.start.line(), span.start.col(), why)
+    }
+
+    /// Blames a place in the text, and what it may be if it is not YAML.
+    fn blamed(&self, line: usize, column: usize, why: impl Into<String>) -> Unreadable {
+        let written = self.text.lines().nth(line.saturating_sub(1));
+        let why = match written.is_some_and(|line| line.contains("{{")) {
+            true => "a template, not YAML: render it first, as by `helm template`".to_owned(),
+            false => why.into(),
+        };
         Unreadable {
-            line: self.line(span),
-            column: span.start.col() + 1,
-            why: why.into(),
+            line: self.lines_before + line,
+            column: column + 1,
+            why,
         }
     }
 }

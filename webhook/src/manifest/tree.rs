@@ -1,6 +1,6 @@
 //! A document as a tree that knows where in the text each node stands.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use json_patch::jsonptr::Pointer;
@@ -90,6 +90,11 @@ impl Tree {
         self.root.value(&self.anchors)
     }
 
+    /// The first entry, in the order of the text, whose key its mapping has already.
+    pub(super) fn repeated(&self) -> Option<&Entry> {
+        self.root.repeated()
+    }
+
     /// The line of the node at `path`, or of the nearest above it that is in the text.
     pub(super) fn line(&self, path: &Pointer) -> usize {
         let mut node = &self.root;
@@ -123,6 +128,20 @@ impl Node {
         Self {
             new: Some(value),
             ..Self::nothing()
+        }
+    }
+
+    fn repeated(&self) -> Option<&Entry> {
+        match &self.content {
+            Content::Mapping(_, entries) => {
+                let mut names = HashSet::new();
+                entries.iter().find_map(|entry| match &entry.key {
+                    Key::Name(name) if !names.insert(name) => Some(entry),
+                    _ => entry.value.repeated(),
+                })
+            }
+            Content::Sequence(_, items) => items.iter().find_map(Self::repeated),
+            Content::Scalar(_) | Content::Alias(_) => None,
         }
     }
 

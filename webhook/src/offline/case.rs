@@ -1,11 +1,13 @@
 //! An object of a manifest, before the judge of the cluster's pods.
 
+use std::collections::HashMap;
+
 use json_patch::jsonptr::{Pointer, PointerBuf};
 use serde_json::Value;
 
 use super::astray::{Stray, astray};
 use super::{Object, token, unquoted};
-use crate::admission::annotations::INJECT;
+use crate::admission::annotations::{INJECT, PREFIX};
 use crate::admission::{Code, Defaults, Facts, Notice, Patch, PodView, Verdict, mutate};
 use crate::manifest::{self, Manifest, Template};
 
@@ -22,6 +24,8 @@ pub struct Case {
     pub hints: Vec<Hint>,
     /// Where its pod template stands in the document.
     pub(super) path: PointerBuf,
+    /// The lines of its pod's annotations, by their names under our prefix.
+    lines: HashMap<String, usize>,
 }
 
 /// Something that looks like an annotation of ours and counts for no pod.
@@ -31,6 +35,23 @@ pub struct Hint {
     pub line: usize,
     /// What is to be said of it.
     pub notice: Notice,
+}
+
+/// The lines of the annotations of the pod at `path`, by their names under our prefix.
+fn lines(pod: &Value, path: &Pointer, manifest: &Manifest<'_>) -> HashMap<String, usize> {
+    let annotations = Pointer::from_static("/metadata/annotations");
+    let Ok(Value::Object(entries)) = annotations.resolve(pod) else {
+        return HashMap::new();
+    };
+    let path = path.concat(annotations);
+    let line = |key: &String| {
+        let name = key.strip_prefix(PREFIX)?;
+        Some((
+            name.to_owned(),
+            manifest.line(&path.with_trailing_token(key)),
+        ))
+    };
+    entries.keys().filter_map(line).collect()
 }
 
 /// What becomes of a pod, and the place in its object where it asks, or else where it starts.
@@ -68,15 +89,10 @@ fn decide(pod: &Value, facts: &Facts<'_>, defaults: &Defaults) -> Verdict {
     let json = pod.to_string();
     let verdict = match PodView::decode(&json) {
         Ok(pod) => mutate(&pod, facts, defaults),
-        Err(error) => {
-            let message = error.to_string();
-            // The position is one in JSON that nobody has seen.
-            let message = message.split(" at line ").next().unwrap_or_default();
-            Verdict::Deny {
-                reasons: vec![Code::NotAPod.about(message)],
-                warnings: Vec::new(),
-            }
-        }
+        Err(unread) => Verdict::Deny {
+            reasons: vec![Code::NotAPod.about(unread.to_string())],
+            warnings: Vec::new(),
+        },
     };
     if unquoted.is_empty() {
         return verdict;
@@ -136,21 +152,44 @@ impl Case {
             line: manifest.line(&written.path.concat(&path)),
             notice,
         });
+        let path = template.map_or_else(PointerBuf::new, |template| {
+            written.path.concat(template.path)
+        });
         Some(Self {
             object,
+            lines: template.map_or_else(HashMap::new, |template| {
+                lines(template.pod, &path, manifest)
+            }),
             line: manifest.line(&written.path.concat(&place)),
             verdict,
             hints: hints.collect(),
-            path: template.map_or_else(PointerBuf::new, |template| {
-                written.path.concat(template.path)
-            }),
+            path,
         })
+    }
+
+    /// The line of the first annotation that a notice is about; where it is about none, the case's.
+    #[must_use]
+    pub fn line_of(&self, notice: &Notice) -> usize {
+        let mut lines = notice.keys.iter().filter_map(|key| self.lines.get(key));
+        lines.next().copied().unwrap_or(self.line)
     }
 
     /// True if the pod gets a drainer.
     #[must_use]
     pub fn is_injected(&self) -> bool {
         matches!(self.verdict, Verdict::Inject { .. })
+    }
+
+    /// True if the pod says that it wants no drainer.
+    #[must_use]
+    pub fn declines(&self) -> bool {
+        matches!(self.verdict, Verdict::NotAsked) && self.lines.contains_key("inject")
+    }
+
+    /// True if the pod has a drainer already.
+    #[must_use]
+    pub fn has_one(&self) -> bool {
+        matches!(&self.verdict, Verdict::Skip { reason, .. } if reason.code == Code::AlreadyInjected)
     }
 
     /// True if the pod asks for what it cannot have, so that its document stays as it is.

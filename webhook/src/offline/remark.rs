@@ -56,7 +56,10 @@ impl Remark {
 
     /// What a notice says of a pod, and what to do about it.
     pub(crate) fn of(case: &Case, kind: RemarkKind, notice: &Notice) -> Self {
-        Self::about(case, kind, format_args!("{notice:#}"))
+        Self {
+            line: case.line_of(notice),
+            ..Self::about(case, kind, format_args!("{notice:#}"))
+        }
     }
 
     /// What is said beside of a case's object.

@@ -29,7 +29,7 @@ pub(super) fn quoted(pod: &Value, in_job: bool) -> (Cow<'_, Value>, Vec<Notice>)
             Ok(text) => {
                 let detail =
                     format!("`{key}`: a {kind} is not a text: write \"{text}\", with the quotes");
-                (text, Code::BadValue.about(detail))
+                (text, Code::BadValue.about(detail).on([name]))
             }
             Err((text, misread)) => (text, misread),
         };
@@ -155,7 +155,7 @@ mod tests {
             let (quoted, notices) = quoted(&pod, false);
             assert_eq!(
                 notices,
-                [Code::BadValue.about(format!("`{key}`: {want}"))],
+                [Code::BadValue.about(format!("`{key}`: {want}")).on([name])],
                 "{name}"
             );
             assert!(

@@ -18,9 +18,9 @@ use crate::admission::view::PodView;
 pub(in crate::admission) struct Reading {
     /// The settings, with the default in place of each bad value.
     pub settings: Settings,
-    /// Every bad value.
+    /// Every bad value for which the pod is refused.
     pub bad_values: Vec<Notice>,
-    /// Every key that sets nothing.
+    /// Every key that sets nothing, and every bad value for which the pod is not refused.
     pub warnings: Vec<Notice>,
     /// The settings that have their default in the place of a bad value.
     pub stand_ins: StandIns,
@@ -50,7 +50,7 @@ impl Reading {
             .annotations()
             .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)))
             .collect();
-        let warnings = annotations
+        let mut warnings: Vec<_> = annotations
             .iter()
             .filter_map(|(key, _)| annotations::warning(key))
             .take(MOST_WARNINGS)
@@ -64,6 +64,10 @@ impl Reading {
         let memory = ["memory-request", "memory-limit"];
         given.fit_share("memory", memory, &mut settings.memory, &standard.memory);
         given.fit_timing(&mut settings, &standard);
+        if defaults.on_invalid == OnInvalid::Warn {
+            let bad_values = given.bad_values.drain(..);
+            warnings.extend(bad_values.map(|bad| instead(&bad, &settings)));
+        }
         Self {
             settings,
             bad_values: given.bad_values,
@@ -179,19 +183,29 @@ impl<'p> Given<'p> {
         share: &mut Share,
         standard: &Share,
     ) {
-        let (request, limit) = (&share.request.value, &share.limit.value);
-        if let Err(misfit) = amounts::fit(resource, request, limit) {
-            self.refuse_misfit(names, &misfit);
+        let (request, limit) = (&share.request, &share.limit);
+        if amounts::fit(resource, &request.value, &limit.value).is_err() {
+            let (request, limit) = (told(names[0], request), told(names[1], limit));
+            let detail =
+                format!("{request} is more than {limit}: lower the one or raise the other");
+            self.refuse_misfit(names, detail);
             *share = standard.clone();
         }
     }
 
     /// Refuses a timeout below the minimum: each duration by itself is right.
     fn fit_timing(&mut self, settings: &mut Settings, standard: &Settings) {
-        settings.timing = Timing::try_new(settings.durations()).unwrap_or_else(|misfits| {
-            for misfit in misfits {
-                self.refuse_misfit(["drain-timeout", "min-drain-duration"], &misfit);
-            }
+        settings.timing = Timing::try_new(settings.durations()).unwrap_or_else(|_| {
+            let names = ["drain-timeout", "min-drain-duration"];
+            let spans = [settings.drain_timeout, settings.min_drain_duration];
+            let [timeout, minimum] = [0, 1].map(|nth| {
+                let Setting { value, source } = spans[nth];
+                let value = duration::plain(value);
+                told(names[nth], &Setting { value, source })
+            });
+            let detail =
+                format!("{timeout} is less than {minimum}: raise the one or lower the other");
+            self.refuse_misfit(names, detail);
             settings.min_drain_duration = standard.min_drain_duration;
             settings.drain_timeout = standard.drain_timeout;
             Timing::try_new(settings.durations())
@@ -201,12 +215,39 @@ impl<'p> Given<'p> {
 
     /// Refuses two values that do not fit together. Where one of them is a mere stand-in, and the pod
     /// is refused for that, whether they fit is not known yet.
-    fn refuse_misfit(&mut self, names: [&'static str; 2], misfit: &impl ToString) {
+    fn refuse_misfit(&mut self, names: [&'static str; 2], detail: String) {
         let stands_in = |name| self.stand_ins.0.contains(name);
         if self.on_invalid == OnInvalid::Warn || !names.iter().any(stands_in) {
-            self.bad_values
-                .push(Code::BadValue.about(misfit.to_string()));
+            self.bad_values.push(Code::BadValue.about(detail).on(names));
         }
+    }
+}
+
+/// Warns of a bad value, and tells what is used instead.
+fn instead(bad: &Notice, settings: &Settings) -> Notice {
+    let used: Vec<_> = settings
+        .shown()
+        .into_iter()
+        .filter(|setting| bad.keys.iter().any(|key| key == setting.name))
+        .map(|setting| match &*setting.value {
+            "" => "none".to_owned(),
+            value => value.to_owned(),
+        })
+        .collect();
+    let instead = match &used[..] {
+        [] => "one is looked for".to_owned(),
+        [default] => format!("the default {default} is used"),
+        several => format!("the defaults {} are used", several.join(" and ")),
+    };
+    let detail = format!("{}; {instead}", bad.detail);
+    Code::DefaultUsed.about(detail).on(bad.keys.clone())
+}
+
+/// A setting, and who said so unless the pod's author did, who may not know of it.
+fn told(name: &str, Setting { value, source }: &Setting<impl fmt::Display>) -> String {
+    match source {
+        Source::Annotation => format!("{name} {value}"),
+        other => format!("{name} {value} ({other})"),
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use drainer::{QUIET_CAP, Quiet};
+use drainer::QUIET_CAP;
+use drainer::duration::plain;
 use serde::Serialize;
 
-use super::seconds::seconds;
 use crate::admission::DrainPlan;
 
 /// A moment in a pod's end.
@@ -25,12 +25,9 @@ pub struct Moment {
 /// What happens when the pod is deleted, in the order of time.
 pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
     let timing = plan.drainer.timing;
-    let quiet = Quiet::new(
-        timing.quiet_period,
-        plan.drainer.readiness_probes.iter().copied(),
-    );
     let drain = timing.drain_delay;
     let earliest = drain + timing.min_drain_duration;
+    let unquiet = earliest + QUIET_CAP;
     let deadline = timing.deadline();
     let asked = "readiness fails, and each response tells its client to reconnect";
     let mut moments = Vec::new();
@@ -47,26 +44,30 @@ pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
         1 => "no more than 1 connection is left".to_owned(),
         many => format!("no more than {many} connections are left"),
     };
-    let no_newcomer = match (quiet.window, quiet.probes) {
-        (Duration::ZERO, _) => String::new(),
-        (window, 0) => format!(", and none has come for {}", seconds(window)),
-        (window, probes) => format!(
-            ", and none has come for {} but {probes} of the readiness probes",
-            seconds(window)
-        ),
+    // Envoy is looked at from the first hook on: what there was before counts for nothing.
+    let quiet = timing.quiet_period;
+    let end = earliest.max(quiet.min(unquiet)).min(deadline);
+    let aside = match plan.drainer.readiness_probes.is_empty() {
+        true => "",
+        false => ", readiness probes aside",
     };
-    let text = format!("the earliest end: {few}{no_newcomer}");
-    moments.push(moment(earliest, "earliest", text));
+    let no_newcomer = match quiet {
+        Duration::ZERO => String::new(),
+        quiet if quiet > unquiet => String::new(),
+        quiet => format!(", and no new one came in the last {}{aside}", plain(quiet)),
+    };
+    let text = format!("the earliest end, if {few}{no_newcomer}");
+    moments.push(moment(end, "earliest", text));
     if let Some(idle_exit) = timing.idle_exit {
         let text = format!(
-            "the earliest end with idle HTTP connections left: no request for {}",
-            seconds(idle_exit)
+            "the earliest end with idle HTTP connections left, if no request ran in the last {}",
+            plain(idle_exit)
         );
-        moments.push(moment(earliest.max(drain + idle_exit), "idle", text));
+        moments.push(moment(end.max(idle_exit), "idle", text));
     }
-    if !quiet.window.is_zero() {
-        let text = "new connections that come and go hold it no longer";
-        moments.push(moment(earliest + QUIET_CAP, "quiet", text));
+    if !quiet.is_zero() {
+        let text = "from here on, clients that come and go do not put the end off any more";
+        moments.push(moment(unquiet, "quiet", text));
     }
     // What would come at the deadline or later never happens.
     moments.retain(|moment| moment.at < deadline || moment.event == "earliest");

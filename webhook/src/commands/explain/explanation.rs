@@ -31,6 +31,8 @@ pub struct Explanation {
     pub warnings: Vec<Reason>,
     /// What it gets; `null` unless it is injected.
     pub plan: Option<Plan>,
+    #[serde(skip)]
+    pub(super) declines: bool,
 }
 
 /// What becomes of a pod.
@@ -41,6 +43,8 @@ pub enum Outcome {
     Injected,
     /// It asks, and gets none.
     Skipped,
+    /// It could get one, but its document is not changed, for the sake of what else is in it.
+    Unchanged,
     /// It asks for what it cannot have.
     Refused,
     /// It does not ask.
@@ -52,6 +56,8 @@ pub enum Outcome {
 pub struct Reason {
     /// `DRN008`.
     pub code: String,
+    /// The line of the annotation that it is about, or else the pod's.
+    pub line: usize,
     /// What is the case.
     pub message: String,
     /// What to do about it, unless the message says it.
@@ -135,12 +141,16 @@ pub struct Probe {
 // === impl Explanation ===
 
 impl Explanation {
-    /// Explains a case of a file.
+    /// Explains a case of a file, whose document is changed or stays as it is.
     #[must_use]
-    pub fn of(file: &str, case: &Case) -> Self {
-        let reasons_of = |notices: &[Notice]| notices.iter().map(Reason::from).collect();
+    pub fn of(file: &str, case: &Case, stays: bool) -> Self {
+        let told = |notice: &Notice| Reason::new(notice, case.line_of(notice));
+        let reasons_of = |notices: &[Notice]| notices.iter().map(told).collect();
         let (outcome, reasons, mut warnings, plan) = match &case.verdict {
             Verdict::NotAsked => (Outcome::NotAsked, Vec::new(), Vec::new(), None),
+            Verdict::Inject { warnings, .. } if stays => {
+                (Outcome::Unchanged, Vec::new(), reasons_of(warnings), None)
+            }
             Verdict::Inject { plan, warnings, .. } => {
                 let plan = Plan::from(&**plan);
                 (
@@ -154,7 +164,7 @@ impl Explanation {
                 reason, warnings, ..
             } => (
                 Outcome::Skipped,
-                vec![Reason::from(reason)],
+                vec![told(reason)],
                 reasons_of(warnings),
                 None,
             ),
@@ -165,7 +175,8 @@ impl Explanation {
                 None,
             ),
         };
-        warnings.extend(case.hints.iter().map(|hint| Reason::from(&hint.notice)));
+        let hints = case.hints.iter();
+        warnings.extend(hints.map(|hint| Reason::new(&hint.notice, hint.line)));
         Self {
             file: file.to_owned(),
             line: case.line,
@@ -176,16 +187,18 @@ impl Explanation {
             reasons,
             warnings,
             plan,
+            declines: case.declines(),
         }
     }
 }
 
 // === impl Reason ===
 
-impl From<&Notice> for Reason {
-    fn from(notice: &Notice) -> Self {
+impl Reason {
+    fn new(notice: &Notice, line: usize) -> Self {
         Self {
             code: notice.code.to_string(),
+            line,
             message: notice.detail.clone(),
             remedy: notice.remedy(),
         }

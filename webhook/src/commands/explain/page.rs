@@ -1,10 +1,10 @@
 //! Explanations for a person's eyes.
 
 use anstyle::{AnsiColor, Style};
+use drainer::duration::plain;
 
 use super::end::Moment;
 use super::explanation::{Explanation, Outcome, Plan, Reason};
-use super::seconds::seconds;
 use super::settings::{Settings, Value};
 use super::sheet::Sheet;
 use crate::admission::annotations::INJECT;
@@ -19,6 +19,9 @@ const TIMINGS: [&str; 5] = [
     "quiet-period",
 ];
 
+/// A column of values is no wider, so that one long list of listeners does not push the others away.
+const LONGEST_VALUE: usize = 40;
+
 /// Explanations as text, with styles or without; empty if there are none.
 pub(super) fn page(explained: &[Explanation], styled: bool) -> String {
     if explained.is_empty() {
@@ -29,8 +32,10 @@ pub(super) fn page(explained: &[Explanation], styled: bool) -> String {
         pod(&mut sheet, explanation);
         sheet.end_line();
     }
-    let asked = |explanation: &Explanation| explanation.outcome != Outcome::NotAsked;
-    if !explained.iter().any(asked) {
+    let decided = |explanation: &Explanation| {
+        explanation.outcome != Outcome::NotAsked || explanation.declines
+    };
+    if !explained.iter().any(decided) {
         let hint =
             format!("To ask for a drainer, annotate the pod template with {INJECT}: \"true\".");
         sheet.wrapped(0, &hint);
@@ -49,10 +54,16 @@ fn pod(sheet: &mut Sheet, explanation: &Explanation) {
         reasons: why,
         warnings,
         plan,
+        declines: _,
     } = explanation;
     let (mark, colour, said) = match outcome {
         Outcome::Injected => ("✔", AnsiColor::Green, "gets a drainer"),
         Outcome::Skipped => ("!", AnsiColor::Yellow, "gets no drainer"),
+        Outcome::Unchanged => (
+            "!",
+            AnsiColor::Yellow,
+            "gets no drainer: its document stays as it is",
+        ),
         Outcome::Refused => ("✘", AnsiColor::Red, "is refused"),
         Outcome::NotAsked => ("·", AnsiColor::White, "does not ask for a drainer"),
     };
@@ -64,7 +75,7 @@ fn pod(sheet: &mut Sheet, explanation: &Explanation) {
     sheet.push(&format!(" {said}  "));
     sheet.styled(Style::new().dimmed(), &format!("{file}:{line}"));
     sheet.end_line();
-    reasons(sheet, why, colour);
+    reasons(sheet, *line, why, colour);
     if let Some(plan) = plan {
         sheet.end_line();
         for (label, text) in facts(plan) {
@@ -75,18 +86,24 @@ fn pod(sheet: &mut Sheet, explanation: &Explanation) {
         sheet.end_line();
         end(sheet, &plan.end);
     }
-    reasons(sheet, warnings, AnsiColor::Yellow);
+    reasons(sheet, *line, warnings, AnsiColor::Yellow);
 }
 
-fn reasons(sheet: &mut Sheet, reasons: &[Reason], colour: AnsiColor) {
+/// Reasons, with their lines where these are not the pod's.
+fn reasons(sheet: &mut Sheet, pods_line: usize, reasons: &[Reason], colour: AnsiColor) {
     for Reason {
         code,
+        line,
         message,
         remedy,
     } in reasons
     {
         sheet.end_line();
-        sheet.row(colour.on_default(), code, message);
+        let message = match *line == pods_line {
+            true => message.clone(),
+            false => format!("line {line}: {message}"),
+        };
+        sheet.row(colour.on_default(), code, &message);
         if let Some(remedy) = remedy {
             sheet.row(Style::new(), "", &format!("→ {remedy}"));
         }
@@ -139,7 +156,7 @@ fn facts(plan: &Plan) -> Vec<(&'static str, String)> {
             .map(|probe| format!("port {} every {}s", probe.port, probe.period_seconds))
             .collect();
         let text = format!(
-            "{}: no clients, and not counted as new ones",
+            "probes of {} go on while the pod ends, and do not keep it from ending",
             probes.join(", ")
         );
         facts.push(("readiness", text));
@@ -148,24 +165,30 @@ fn facts(plan: &Plan) -> Vec<(&'static str, String)> {
 }
 
 fn settings(sheet: &mut Sheet, Settings(settings): &Settings) {
+    let told: Vec<_> = settings
+        .iter()
+        .filter(|(name, Value { from, .. })| {
+            TIMINGS.contains(name) || matches!(from, Source::Annotation | Source::NextFree)
+        })
+        .collect();
+    let lengths = told.iter().map(|(_, Value { value, .. })| value.len());
+    let width = lengths.max().unwrap_or(0).clamp(8, LONGEST_VALUE);
     sheet.heading("settings");
-    for (name, Value { value, from, .. }) in settings {
-        let (is_told, style) = match from {
-            Source::Annotation => (true, Style::new()),
-            Source::Default | Source::JobDefault => (TIMINGS.contains(name), Style::new().dimmed()),
+    for (name, Value { value, from, .. }) in told {
+        let style = match from {
+            Source::Annotation | Source::NextFree => Style::new(),
+            Source::Default | Source::JobDefault => Style::new().dimmed(),
         };
-        if is_told {
-            sheet.push(&format!("    {name:<20}{value:>8}  "));
-            sheet.styled(style, &from.to_string());
-            sheet.end_line();
-        }
+        sheet.push(&format!("    {name:<20}{value:>width$}  "));
+        sheet.styled(style, &from.to_string());
+        sheet.end_line();
     }
 }
 
 fn end(sheet: &mut Sheet, moments: &[Moment]) {
     sheet.heading("when the pod is deleted");
     for Moment { at, text, .. } in moments {
-        sheet.push(&format!("    {:>8}  ", seconds(*at)));
+        sheet.push(&format!("    {:>8}  ", plain(*at).to_string()));
         sheet.wrapped(14, text);
     }
 }

@@ -1,0 +1,73 @@
+//! Why something is no pod: the field, and what is wrong with it.
+
+use serde::Deserialize;
+
+/// Why a pod cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {why}")]
+pub struct Unread {
+    /// The field, as people name it: `spec.containers[0].name`.
+    field: String,
+    why: String,
+}
+
+// === impl Unread ===
+
+impl Unread {
+    /// Finds the field of a pod that is to blame for `error`, by reading the `T` with the pod at
+    /// `pod` once more: who reads what is right need not keep count of where he is.
+    pub(in crate::admission) fn find<'a, T: Deserialize<'a>>(
+        json: &'a str,
+        pod: &str,
+        error: &serde_json::Error,
+    ) -> Self {
+        let mut again = serde_json::Deserializer::from_str(json);
+        let path = match serde_path_to_error::deserialize::<_, T>(&mut again) {
+            Err(error) => error.path().to_string(),
+            Ok(_) => String::new(),
+        };
+        let why = error.to_string();
+        Self {
+            field: match path.strip_prefix(pod).unwrap_or(&path) {
+                "" | "." => "the pod".to_owned(),
+                field => field.trim_start_matches('.').to_owned(),
+            },
+            // The position is one in JSON that nobody has seen.
+            why: why.split(" at line ").next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::admission::PodView;
+
+    #[test]
+    fn the_field_is_named() {
+        let table = [
+            ("7", "the pod: invalid type: integer"),
+            ("{} {}", "the pod: trailing characters"),
+            (
+                r#"{"spec": {"containers": {"name": "envoy"}}}"#,
+                "spec.containers: invalid type: map",
+            ),
+            (
+                r#"{"spec": {"containers": [{}, {"name": ["envoy"]}]}}"#,
+                "spec.containers[1].name: invalid type: sequence",
+            ),
+            (
+                r#"{"spec": {"containers": [{"env": [1], "lifecycle": {"preStop": {"a": 1}}, "ports": [{"containerPort": "80"}]}]}}"#,
+                "spec.containers[0].ports[0].containerPort: invalid type: string",
+            ),
+            (
+                r#"{"metadata": {"annotations": {"envoy-drainer.dev/port": 1}}}"#,
+                "metadata.annotations.envoy-drainer.dev/port: invalid type: integer",
+            ),
+        ];
+        for (json, want) in table {
+            let told = PodView::decode(json).unwrap_err().to_string();
+            assert!(told.starts_with(want), "{told}");
+            assert!(!told.contains(" line "), "{told}");
+        }
+    }
+}
