@@ -3,6 +3,7 @@
 //! Whatever is not listed here is skipped unread and therefore never lost. `null` and missing are
 //! alike, as they are to the API server.
 
+mod object;
 mod text;
 mod unread;
 
@@ -13,12 +14,14 @@ use serde_json::value::RawValue;
 
 use super::annotations;
 use super::envoy::{List, Place};
+use object::from_objects;
 
 pub(super) use text::{Entries, Scalar, Text};
 pub use unread::Unread;
 
 /// A pod, or the template of one.
 #[derive(Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct PodView<'a> {
     #[serde(borrow)]
     pub(super) metadata: Option<Metadata<'a>>,
@@ -27,7 +30,7 @@ pub struct PodView<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct Metadata<'a> {
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
@@ -44,7 +47,7 @@ pub(super) struct Metadata<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct OwnerReference<'a> {
     #[serde(borrow)]
     pub api_version: Option<Text<'a>>,
@@ -53,7 +56,7 @@ pub(super) struct OwnerReference<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct Spec<'a> {
     #[serde(borrow)]
     pub containers: Option<Vec<Container<'a>>>,
@@ -73,7 +76,7 @@ pub(super) struct Spec<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct Container<'a> {
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
@@ -102,13 +105,14 @@ pub(super) struct Container<'a> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(remote = "Self")]
 pub(super) struct Named<'a> {
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct Port<'a> {
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
@@ -118,14 +122,14 @@ pub(super) struct Port<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct Lifecycle<'a> {
     #[serde(borrow)]
     pub pre_stop: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct Probe<'a> {
     #[serde(borrow)]
     pub http_get: Option<ProbeAction<'a>>,
@@ -137,13 +141,14 @@ pub(super) struct Probe<'a> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(remote = "Self")]
 pub(super) struct ProbeAction<'a> {
     #[serde(borrow)]
     pub port: Option<Scalar<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct VolumeMount<'a> {
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
@@ -156,13 +161,14 @@ pub(super) struct VolumeMount<'a> {
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct SecurityContext {
     pub run_as_user: Option<i64>,
     pub run_as_group: Option<i64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub(super) struct Resources<'a> {
     #[serde(borrow)]
     pub requests: Option<Amounts<'a>>,
@@ -171,6 +177,7 @@ pub(super) struct Resources<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub(super) struct Amounts<'a> {
     #[serde(borrow)]
     pub cpu: Option<Scalar<'a>>,
@@ -178,6 +185,23 @@ pub(super) struct Amounts<'a> {
     pub memory: Option<Scalar<'a>>,
     #[serde(borrow, rename = "ephemeral-storage")]
     pub ephemeral_storage: Option<Scalar<'a>>,
+}
+
+from_objects! {
+    PodView<'a>,
+    Metadata<'a>,
+    OwnerReference<'a>,
+    Spec<'a>,
+    Container<'a>,
+    Named<'a>,
+    Port<'a>,
+    Lifecycle<'a>,
+    Probe<'a>,
+    ProbeAction<'a>,
+    VolumeMount<'a>,
+    SecurityContext,
+    Resources<'a>,
+    Amounts<'a>,
 }
 
 /// Reads `null` like a missing field.
@@ -347,6 +371,20 @@ mod tests {
                 "{text}"
             );
             assert_eq!(pod.all_containers().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_list_is_no_object() {
+        let spec = |container: &str| format!(r#"{{"spec": {{"containers": [{container}]}}}}"#);
+        for text in [
+            r#"[{}, {}]"#,
+            r#"{"metadata": [null, null, null, null, null, null]}"#,
+            &spec(r#"{"lifecycle": [null]}"#),
+            &spec(r#"{"resources": [null, null]}"#),
+            &spec(r#"{"readinessProbe": {"httpGet": ["8080"]}}"#),
+        ] {
+            assert!(PodView::decode(text).is_err(), "{text}");
         }
     }
 
