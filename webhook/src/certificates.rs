@@ -219,6 +219,12 @@ impl Serving {
         self.identity.store(Some(Arc::new(next)));
     }
 
+    /// What new connections are shown.
+    #[must_use]
+    pub fn shown(&self) -> Option<Arc<Identity>> {
+        self.identity.load_full()
+    }
+
     /// Says that clients trust what is shown. That is so for good.
     pub fn announce(&self) {
         self.ready.store(true, Ordering::Relaxed);

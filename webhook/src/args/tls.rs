@@ -215,8 +215,8 @@ mod tests {
             ),
             (
                 "--ca-secret s --webhook-configuration w --tls-name a --tls-name b \
-                 --ca-lifetime 90s --leaf-lifetime 30s --ca-activation-delay 10s",
-                r#"Cluster { secret: "s", webhooks: "w", mode: Own { names: ["a", "b"], lifetimes: Lifetimes { ca: 90s, leaf: 30s, activation_delay: 10s } } }"#,
+                 --ca-lifetime 90s --leaf-lifetime 30s --ca-activation-delay 5s",
+                r#"Cluster { secret: "s", webhooks: "w", mode: Own { names: ["a", "b"], lifetimes: Lifetimes { ca: 90s, leaf: 30s, activation_delay: 5s } } }"#,
             ),
             (
                 "--tls-secret s --webhook-configuration w",
@@ -258,8 +258,8 @@ mod tests {
             ),
             ("--ca-lifetime 90000h", "ca-lifetime: at most 87600h"),
             (
-                "--leaf-lifetime 5m",
-                "leaf-lifetime is less than three times ca-activation-delay",
+                "--leaf-lifetime 10m",
+                "leaf-lifetime is less than six times ca-activation-delay",
             ),
             (
                 "--ca-activation-delay 0s",

@@ -6,6 +6,7 @@
 //! at once. So nothing is lost with an event, and no state of a cache is acted upon.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustls::crypto::ring;
@@ -56,6 +57,7 @@ pub struct Authority<C> {
     cluster: C,
     mode: Mode,
     live: Live,
+    read: Option<Read>,
     retirement: Option<Retirement>,
     shown: Option<Shown>,
     no_webhooks_since: Option<Instant>,
@@ -85,6 +87,14 @@ pub enum TickFailed {
     /// The authority's key.
     #[error("cannot make an authority")]
     Ca(#[from] rcgen::Error),
+}
+
+/// What was last read in the Secret, as long as that stays the same.
+#[derive(Debug)]
+struct Read {
+    version: String,
+    keyring: Arc<Keyring>,
+    spoilt: bool,
 }
 
 /// The last retirement that this process found in the Secret.
@@ -119,16 +129,11 @@ impl<C: Cluster> Authority<C> {
             cluster,
             mode,
             live: Live::default(),
+            read: None,
             retirement: None,
             shown: None,
             no_webhooks_since: None,
         }
-    }
-
-    /// What the server shows.
-    #[must_use]
-    pub fn shown(&self) -> Option<&Identity> {
-        self.shown.as_ref().map(|shown| &shown.identity)
     }
 
     /// Ticks for as long as it is polled.
@@ -177,10 +182,7 @@ impl<C: Cluster> Authority<C> {
                     return Ok(Progress::Changed);
                 };
                 let lifetimes = *lifetimes;
-                let (keyring, unusable) = Keyring::read(&secret.data);
-                if !unusable.is_empty() {
-                    warn!(keys = ?unusable, "Secret holds what cannot be used");
-                }
+                let (keyring, spoilt) = self.read(&secret);
                 let situation = Situation {
                     keyring: &keyring,
                     retired_for: self.retired_for(keyring.retired_at),
@@ -188,11 +190,13 @@ impl<C: Cluster> Authority<C> {
                     now,
                     lifetimes: &lifetimes,
                 };
-                let gone = rotation::overdue(&situation);
+                // Whatever the Secret says, what is shown is in use.
+                let in_use = self.shown.as_ref().map(|shown| &shown.anchors);
+                let gone = rotation::overdue(&situation)
+                    .only(|der| !in_use.is_some_and(|in_use| in_use.contains(der)));
                 let rotated = match &webhooks {
                     Ok(_) => {
                         let step = rotation::next(&situation);
-                        let spoilt = !unusable.is_empty();
                         self.take(step, spoilt, &secret, now, &lifetimes, report)
                             .await
                     }
@@ -238,6 +242,28 @@ impl<C: Cluster> Authority<C> {
             .collect();
         report.webhooks_found(!bundles.is_empty());
         self.live.look(bundles, Instant::now());
+    }
+
+    /// Reads the Secret, unless it is the one that was read before; and whether something in it cannot
+    /// be used.
+    fn read(&mut self, secret: &Secret) -> (Arc<Keyring>, bool) {
+        let read = match self.read.take() {
+            Some(read) if read.version == secret.version => read,
+            _ => {
+                let (keyring, unusable) = Keyring::read(&secret.data);
+                if !unusable.is_empty() {
+                    warn!(keys = ?unusable, "Secret holds what cannot be used");
+                }
+                Read {
+                    version: secret.version.clone(),
+                    keyring: Arc::new(keyring),
+                    spoilt: !unusable.is_empty(),
+                }
+            }
+        };
+        let found = (Arc::clone(&read.keyring), read.spoilt);
+        self.read = Some(read);
+        found
     }
 
     /// Writes the Secret as it is after `step`, and anew if something in it is `spoilt`.

@@ -1,7 +1,6 @@
 //! The certificates that clients trust, as a `caBundle` or a `ca.crt` lists them.
 
 use std::fmt;
-use std::slice;
 use std::time::SystemTime;
 
 use base64::Engine;
@@ -14,7 +13,16 @@ use super::x509::Facts;
 
 /// A set of certificates, in the order in which they were found.
 #[derive(Clone, Default)]
-pub struct Bundle(Vec<CertificateDer<'static>>);
+pub struct Bundle(Vec<Anchor>);
+
+/// A certificate, and what decides over it.
+#[derive(Clone)]
+struct Anchor {
+    der: CertificateDer<'static>,
+    own: bool,
+    /// `None` if that cannot be read.
+    not_after: Option<SystemTime>,
+}
 
 // === impl Bundle ===
 
@@ -43,7 +51,7 @@ impl Bundle {
     /// Returns true if it has this certificate.
     #[must_use]
     pub fn contains(&self, certificate: &CertificateDer<'_>) -> bool {
-        self.0.iter().any(|other| other == certificate)
+        self.iter().any(|other| other == certificate)
     }
 
     /// Returns true if it has all that `other` has.
@@ -53,35 +61,64 @@ impl Bundle {
     }
 
     /// Its certificates.
-    pub fn iter(&self) -> slice::Iter<'_, CertificateDer<'static>> {
-        self.0.iter()
+    pub fn iter(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+        self.0.iter().map(|anchor| &anchor.der)
     }
 
     /// Adds what it lacks of `other`, at its end.
     #[must_use]
     pub fn with(mut self, other: &Self) -> Self {
-        self.extend(other.iter().cloned());
+        for anchor in &other.0 {
+            self.add(anchor.clone());
+        }
         self
     }
 
     /// Keeps those certificates for which `keep` is true.
     #[must_use]
     pub fn only(&self, mut keep: impl FnMut(&CertificateDer<'static>) -> bool) -> Self {
-        self.iter().filter(|der| keep(der)).cloned().collect()
+        self.filter(|anchor| keep(&anchor.der))
     }
 
     /// Those of our own line that are valid at `now`.
     #[must_use]
     pub fn own(&self, now: SystemTime) -> Self {
-        self.only(|der| {
-            Facts::read(der).is_ok_and(|facts| ca::is_own(&facts) && now < facts.not_after)
-        })
+        self.filter(|anchor| anchor.own && anchor.not_after.is_some_and(|end| now < end))
     }
 
     /// Those that have expired at `now`. One that cannot be read never does.
     #[must_use]
     pub fn expired(&self, now: SystemTime) -> Self {
-        self.only(|der| Facts::read(der).is_ok_and(|facts| facts.not_after <= now))
+        self.filter(|anchor| anchor.not_after.is_some_and(|end| end <= now))
+    }
+
+    fn filter(&self, mut keep: impl FnMut(&Anchor) -> bool) -> Self {
+        Self(
+            self.0
+                .iter()
+                .filter(|anchor| keep(anchor))
+                .cloned()
+                .collect(),
+        )
+    }
+
+    fn add(&mut self, anchor: Anchor) {
+        if !self.contains(&anchor.der) {
+            self.0.push(anchor);
+        }
+    }
+}
+
+// === impl Anchor ===
+
+impl From<CertificateDer<'static>> for Anchor {
+    fn from(der: CertificateDer<'static>) -> Self {
+        let facts = Facts::read(&der).ok();
+        Self {
+            own: facts.as_ref().is_some_and(ca::is_own),
+            not_after: facts.map(|facts| facts.not_after),
+            der,
+        }
     }
 }
 
@@ -96,7 +133,7 @@ impl Eq for Bundle {}
 
 impl From<CertificateDer<'static>> for Bundle {
     fn from(certificate: CertificateDer<'static>) -> Self {
-        Self(vec![certificate])
+        Self(vec![certificate.into()])
     }
 }
 
@@ -104,9 +141,7 @@ impl Extend<CertificateDer<'static>> for Bundle {
     /// Adds each that it lacks.
     fn extend<T: IntoIterator<Item = CertificateDer<'static>>>(&mut self, more: T) {
         for certificate in more {
-            if !self.contains(&certificate) {
-                self.0.push(certificate);
-            }
+            self.add(certificate.into());
         }
     }
 }

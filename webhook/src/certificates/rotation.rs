@@ -31,9 +31,9 @@ pub enum BadLifetimes {
     /// A leaf would still be in use when its authority ends.
     #[error("ca-lifetime is less than three times leaf-lifetime: raise the one or lower the other")]
     Leaf,
-    /// An authority would be due before it is in use.
+    /// A leaf that is due when the Secret is lost would end before a new authority may sign the next.
     #[error(
-        "leaf-lifetime is less than three times ca-activation-delay: raise the one or lower the other"
+        "leaf-lifetime is less than six times ca-activation-delay: raise the one or lower the other"
     )]
     ActivationDelay,
     /// No time at all.
@@ -142,7 +142,8 @@ pub fn bundle(found: &Bundle, wanted: &Bundle, gone: &Bundle, now: SystemTime) -
 }
 
 /// The retired whose leaves are out of use: twice a leaf's lifetime after the last of them signed, as
-/// a replica that sees neither the Secret nor the right time may show its leaf until that ends.
+/// a replica that sees neither the Secret nor the right time may show its leaf until that ends; and not
+/// before every replica has had time to learn of it, whatever the time is thought to be.
 #[must_use]
 pub fn overdue(situation: &Situation<'_>) -> Bundle {
     let Situation {
@@ -154,7 +155,7 @@ pub fn overdue(situation: &Situation<'_>) -> Bundle {
     } = *situation;
     let out_of_use = match (&keyring.signer, keyring.retired_at) {
         (Some(_), Some(at)) => {
-            now >= at + lifetimes.leaf * 2 && retired_for >= lifetimes.activation_delay
+            now >= at + lifetimes.leaf * 2 && retired_for >= lifetimes.activation_delay * 3
         }
         // Its key was lost, so the last that signed is among them.
         (None, _) | (_, None) => false,
@@ -235,7 +236,7 @@ impl Lifetimes {
         if ca < leaf.saturating_mul(3) {
             return Err(BadLifetimes::Leaf);
         }
-        if leaf < activation_delay.saturating_mul(3) {
+        if leaf < activation_delay.saturating_mul(6) {
             return Err(BadLifetimes::ActivationDelay);
         }
         Ok(Self {
@@ -273,5 +274,278 @@ impl Default for Lifetimes {
             leaf: 7 * DAY,
             activation_delay: Duration::from_secs(120),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::CertificateDer;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::certificates::wall_clock;
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// The authorities of the tables, each by its letter: what their Secret and bundles hold is written
+    /// as words.
+    struct Cast {
+        now: SystemTime,
+        authorities: Vec<(char, Ca)>,
+        stranger: CertificateDer<'static>,
+    }
+
+    impl Cast {
+        fn new() -> Self {
+            let now = wall_clock();
+            let made = |letter, age: u32| {
+                let ca = Ca::try_new(now - DAY * age, Lifetimes::default().ca);
+                (letter, ca.unwrap())
+            };
+            let stranger = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+            Self {
+                now,
+                // Old enough to be due, young, just made, expired.
+                authorities: vec![made('o', 300), made('y', 10), made('n', 0), made('x', 370)],
+                stranger: stranger.cert.der().clone(),
+            }
+        }
+
+        fn ca(&self, letter: char) -> Ca {
+            let found = self.authorities.iter().find(|(name, _)| *name == letter);
+            let (_, ca) = found.unwrap();
+            Ca::from_pem(ca.pem().as_bytes(), ca.key_pem().as_bytes()).unwrap()
+        }
+
+        /// `s` is somebody else's.
+        fn bundle(&self, letters: &str) -> Bundle {
+            let der = |letter| match letter {
+                's' => self.stranger.clone(),
+                letter => self.ca(letter).der().clone(),
+            };
+            letters.chars().map(der).collect()
+        }
+
+        /// Signer, next and retired, with a dash for none.
+        fn keyring(&self, letters: &str, retired_at: Option<SystemTime>) -> Keyring {
+            let mut words = letters.split(' ');
+            let mut one = || {
+                let letter = words.next().unwrap().chars().next().unwrap();
+                (letter != '-').then(|| self.ca(letter))
+            };
+            let (signer, next) = (one(), one());
+            Keyring {
+                signer,
+                next,
+                retired: self.bundle(words.next().unwrap_or_default()),
+                retired_at,
+            }
+        }
+
+        /// Two looks at bundles, so long apart.
+        fn live(&self, first: &str, then: &str, wait: Duration) -> Live {
+            let mut live = Live::default();
+            let now = Instant::now();
+            let read = |look: &str| -> Vec<_> {
+                let each = look.split(' ').filter(|word| !word.is_empty());
+                each.map(|word| self.bundle(word.trim_matches('-')))
+                    .collect()
+            };
+            live.look(read(first), now);
+            live.look(read(then), now);
+            live.look(read(then), now + wait);
+            live
+        }
+
+        fn named(&self, bundle: &Bundle) -> String {
+            let all = self.authorities.iter();
+            let found = all.filter(|(_, ca)| bundle.contains(ca.der()));
+            let mut letters: Vec<_> = found.map(|(letter, _)| *letter).collect();
+            letters.extend(bundle.contains(&self.stranger).then_some('s'));
+            letters.sort_unstable();
+            letters.into_iter().collect()
+        }
+
+        fn step(&self, step: &Step) -> String {
+            match step {
+                Step::Rest => "rest".into(),
+                Step::Adopt(own) => format!("adopt {}", self.named(own)),
+                Step::Publish(reason) => format!("publish {reason:?}"),
+                Step::Activate => "activate".into(),
+                Step::Forget(gone) => format!("forget {}", self.named(gone)),
+            }
+        }
+    }
+
+    #[test]
+    fn the_next_step_follows_from_the_secret_and_the_bundles() {
+        let cast = Cast::new();
+        let long = DAY * 15;
+        // Secret, first look, last look, time between, since the last retirement, step.
+        for (secret, first, then, wait, retired, wanted) in [
+            // Nothing yet.
+            ("- -", "", "", 0, None, "publish Missing"),
+            ("- -", "- -", "- -", 0, None, "publish Missing"),
+            ("- n", "- -", "- -", 9, None, "rest"),
+            // Half of the webhooks is not all of them.
+            ("- n", "- -", "n -", 9, None, "rest"),
+            ("- n", "- -", "n n", 0, None, "activate"),
+            // The same beside somebody else's certificate, which may be in use.
+            ("- n", "s s", "ns s", 9, None, "rest"),
+            ("- n", "s s", "ns sn", 1, None, "rest"),
+            ("- n", "s s", "ns sn", 2, None, "activate"),
+            // What was there before this process was may have come just then.
+            ("- n", "ns sn", "ns sn", 1, None, "rest"),
+            // Years of this.
+            ("y -", "y y", "y y", 9, None, "rest"),
+            ("y -", "- -", "- -", 9, None, "rest"),
+            ("y -", "", "", 9, None, "rest"),
+            ("o -", "o o", "o o", 9, None, "publish Due"),
+            ("x -", "x x", "x x", 9, None, "publish Missing"),
+            // The next takes over.
+            ("o n", "o o", "o o", 9, None, "rest"),
+            ("o n", "o o", "on o", 9, None, "rest"),
+            ("o n", "o o", "on on", 1, None, "rest"),
+            ("o n", "o o", "on no", 2, None, "activate"),
+            ("o n", "", "", 9, None, "rest"),
+            // One that came to nothing.
+            ("o x", "o o", "ox ox", 9, None, "publish Due"),
+            ("y x", "y y", "yx yx", 9, None, "rest"),
+            // The old is forgotten when no leaf can be of it and nobody trusts it.
+            ("y - o", "yo yo", "yo yo", 9, None, "rest"),
+            ("y - o", "yo yo", "y y", 9, Some(DAY * 13), "rest"),
+            ("y - o", "yo yo", "y yo", 9, Some(long), "rest"),
+            ("y - o", "yo yo", "y y", 9, Some(long), "forget o"),
+            ("y - ox", "yo yo", "yo yo", 9, Some(DAY), "forget x"),
+            ("y - o", "", "", 9, Some(long), "forget o"),
+            // The signer's key was lost, so the retired are in use.
+            ("- - o", "o o", "o o", 9, Some(long), "publish Missing"),
+            ("- n o", "on on", "on on", 1, Some(long), "rest"),
+            ("- n o", "on on", "on on", 2, Some(long), "activate"),
+            // The Secret was lost, or an old one came back.
+            ("- -", "o o", "o o", 0, None, "adopt o"),
+            ("- -", "osx -", "osx -", 0, None, "adopt o"),
+            ("- -", "on s", "on y", 0, None, "adopt noy"),
+            ("o -", "y y", "yo yo", 9, None, "adopt y"),
+            ("- n", "no no", "no no", 9, None, "adopt o"),
+        ] {
+            let row = format!("{secret:?}, {first:?}, {then:?}, {wait} min, {retired:?}");
+            let situation = Situation {
+                keyring: &cast.keyring(secret, retired.map(|ago| cast.now - ago)),
+                retired_for: DAY,
+                live: &cast.live(first, then, MINUTE * wait),
+                now: cast.now,
+                lifetimes: &Lifetimes::default(),
+            };
+            assert_eq!(cast.step(&next(&situation)), wanted, "{row}");
+        }
+    }
+
+    #[test]
+    fn a_step_makes_the_secret_what_the_next_one_starts_from() {
+        let cast = Cast::new();
+        let earlier = cast.now - DAY;
+        for (secret, step, wanted) in [
+            ("- -", Step::Rest, "- - "),
+            ("- -", Step::Adopt(cast.bundle("oy")), "- - oy now"),
+            ("y - o", Step::Publish(Reason::Due), "y new o"),
+            ("y x o", Step::Publish(Reason::Missing), "y new ox now"),
+            ("y n o", Step::Activate, "n - oy now"),
+            ("- n o", Step::Activate, "n - o now"),
+            ("y - ox", Step::Forget(cast.bundle("x")), "y - o"),
+        ] {
+            let mut keyring = cast.keyring(secret, Some(earlier));
+            let row = format!("{secret:?} and {}", cast.step(&step));
+            keyring.take(step, cast.now, &Lifetimes::default()).unwrap();
+            let name = |ca: &Option<Ca>| match ca.as_ref().map(|ca| Bundle::from(ca.der().clone()))
+            {
+                Some(one) => match cast.named(&one).as_str() {
+                    "" => "new".to_owned(),
+                    known => known.to_owned(),
+                },
+                None => "-".to_owned(),
+            };
+            let when = match keyring.retired_at {
+                Some(at) if at == cast.now => " now",
+                _ => "",
+            };
+            let (signer, next) = (name(&keyring.signer), name(&keyring.next));
+            let retired = cast.named(&keyring.retired);
+            assert_eq!(format!("{signer} {next} {retired}{when}"), wanted, "{row}");
+        }
+    }
+
+    #[test]
+    fn a_bundle_loses_nothing_but_what_is_out_of_use_or_has_expired() {
+        let cast = Cast::new();
+        // Found, wanted, out of use, right; a dash where it is right already.
+        for (found, wanted, gone, right) in [
+            ("", "y", "", "y"),
+            ("y", "y", "", "-"),
+            ("yn", "ny", "", "-"),
+            ("y", "yn", "", "ny"),
+            // Somebody else's stays, and so does one of our own line that nobody asks for.
+            ("s", "y", "", "sy"),
+            ("oy", "y", "", "-"),
+            ("oy", "y", "o", "y"),
+            ("oys", "y", "o", "sy"),
+            ("xy", "y", "", "y"),
+            // From mode `self` to `secret` and back: each adds its own to the other's.
+            ("y", "s", "", "sy"),
+            ("ys", "s", "", "-"),
+            ("ys", "n", "", "nsy"),
+            // Expired, and all there is.
+            ("x", "x", "", "-"),
+            ("", "", "", "-"),
+        ] {
+            let [found, wanted, gone] = [found, wanted, gone].map(|letters| cast.bundle(letters));
+            let made = bundle(&found, &wanted, &gone, cast.now);
+            let made = made.map_or("-".to_owned(), |made| cast.named(&made));
+            assert_eq!(made, right, "{found:?} {wanted:?} {gone:?}");
+        }
+    }
+
+    #[test]
+    fn the_retired_are_overdue_after_two_leaves_by_the_clock_and_a_while_by_the_stopwatch() {
+        let cast = Cast::new();
+        for (secret, retired_at, retired_for, wanted) in [
+            ("y - o", None, DAY, ""),
+            ("y - o", Some(cast.now - DAY * 14), DAY, "o"),
+            ("y - o", Some(cast.now - DAY * 13), DAY, ""),
+            ("y - ox", Some(cast.now - DAY * 13), DAY, "x"),
+            ("- - o", Some(cast.now - DAY * 14), DAY, ""),
+            // The clock may have jumped.
+            ("y - o", Some(cast.now - DAY * 99), MINUTE * 5, ""),
+            ("y - o", Some(cast.now - DAY * 99), MINUTE * 6, "o"),
+            ("y - o", Some(cast.now + DAY * 99), DAY, ""),
+        ] {
+            let keyring = cast.keyring(secret, retired_at);
+            let situation = Situation {
+                keyring: &keyring,
+                retired_for,
+                live: &Live::default(),
+                now: cast.now,
+                lifetimes: &Lifetimes::default(),
+            };
+            let overdue = cast.named(&overdue(&situation));
+            assert_eq!(overdue, wanted, "{secret}, {retired_at:?}, {retired_for:?}");
+        }
+    }
+
+    #[test]
+    fn an_authority_is_due_when_about_a_third_of_its_life_is_left_and_all_agree_when() {
+        let now = wall_clock();
+        let life = DAY * 300;
+        let authorities: Vec<_> = (0..20).map(|_| Ca::try_new(now, life).unwrap()).collect();
+        let mut dues: Vec<_> = authorities.iter().map(due).collect();
+        for (ca, at) in authorities.iter().zip(&dues) {
+            let left = ca.facts().not_after.duration_since(*at).unwrap();
+            assert!(left >= life * 4 / 15 && left <= life * 6 / 15, "{left:?}");
+            let stored = Ca::from_pem(ca.pem().as_bytes(), ca.key_pem().as_bytes()).unwrap();
+            assert_eq!(due(&stored), *at);
+        }
+        dues.dedup();
+        assert!(dues.len() > 1, "they are spread");
     }
 }
