@@ -17,6 +17,8 @@ const LIFE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 pub(crate) struct Issuer {
     signer: Signer<'static, KeyPair>,
     pem: String,
+    /// From then on its leaves might outlive it.
+    pub(crate) old_at: SystemTime,
 }
 
 // === impl Issuer ===
@@ -35,6 +37,7 @@ impl Issuer {
         Self {
             signer: Signer::new(params, key),
             pem,
+            old_at: now + 2 * LIFE,
         }
     }
 

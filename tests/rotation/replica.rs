@@ -88,7 +88,7 @@ impl Replica {
     async fn rest(&self, active_until: &mut Instant) {
         let clock = &self.api.clocks[self.number];
         if Instant::now() >= *active_until {
-            let quiet = self.chance.up_to(36 * HOUR);
+            let quiet = self.chance.up_to(24 * HOUR);
             if timeout(quiet, clock.notified()).await.is_err() {
                 return;
             }

@@ -65,8 +65,7 @@ struct Slot {
     next_mode: Rc<Cell<ModeOf>>,
     mode: Rc<Cell<ModeOf>>,
     killed: Rc<Cell<bool>>,
-    cut_until: Option<Instant>,
-    jumped_until: Option<Instant>,
+    jumped: Rc<Cell<bool>>,
 }
 
 /// What came of it.
@@ -85,9 +84,9 @@ impl Default for Faults {
     /// Much more than ever happens.
     fn default() -> Self {
         Self {
-            restart_every: 5 * DAY,
-            cut_every: 10 * DAY,
-            jump_every: 20 * DAY,
+            restart_every: 10 * DAY,
+            cut_every: 30 * DAY,
+            jump_every: 30 * DAY,
             lost_every: 700 * DAY,
             spoilt_every: None,
             other_mode_every: None,
@@ -129,8 +128,7 @@ impl World {
                 next_mode: Rc::clone(&replica.next_mode),
                 mode: Rc::clone(&replica.api.mode),
                 killed: Rc::clone(&replica.killed),
-                cut_until: None,
-                jumped_until: None,
+                jumped: Rc::default(),
             });
             spawn_local(replica.run());
         }
@@ -150,7 +148,7 @@ impl World {
         }
     }
 
-    /// Goes on until the authority was replaced so often, and then for a quiet hour.
+    /// Goes on until the authority was replaced so often, and then for some quiet hours.
     ///
     /// # Panics
     /// When trust was broken, or rotations do not come about, or a replica is not well in the end.
@@ -164,10 +162,8 @@ impl World {
             let most = 400 * DAY * u32::try_from(rotations).unwrap();
             assert!(start.elapsed() < most, "authorities are not replaced");
         }
-        for slot in &mut self.slots {
-            slot.mend(None, &self.chance);
-        }
-        sleep(HOUR).await;
+        // The last cut and the last jump are over.
+        sleep(7 * HOUR).await;
         self.assert_trusted();
         let replicas = self.trust.replicas.borrow();
         let ready = replicas.iter().flatten().filter(|one| one.is_ready());
@@ -196,13 +192,10 @@ impl World {
             chance.once_in(times)
         };
         let now = Instant::now();
-        for slot in &mut self.slots {
-            slot.mend(Some(now), chance);
-        }
         let one = usize::try_from(chance.below(3)).unwrap();
-        let until = now + chance.up_to(6 * HOUR);
+        let lasts = chance.up_to(6 * HOUR);
         // A clock that is weeks ahead beside a replica that nobody reaches is more than is claimed.
-        let jumped = self.slots.iter().any(|slot| slot.jumped_until.is_some());
+        let jumped = self.slots.iter().any(|slot| slot.jumped.get());
         let cut = self.slots.iter().any(|slot| slot.cut.get());
         // Nor is a replica that starts within the delay after somebody else has a new authority: nobody
         // tells it that this is new.
@@ -213,18 +206,15 @@ impl World {
             self.slots[one].killed.set(true);
         }
         if happens(faults.cut_every) && !jumped {
-            self.slots[one].cut.set(true);
-            self.slots[one].cut_until = Some(until);
-        }
-        if happens(faults.jump_every) && !cut {
-            let jump = match chance.below(4) {
+            self.slots[one].cut_for(lasts);
+        } else if happens(faults.jump_every) && !cut {
+            let jump = match chance.below(3) {
                 0 => chance.around(40 * MINUTE),
                 1 => chance.around(12 * HOUR),
-                2 => 20 * chance.around(DAY).abs(),
-                _ => 100 * chance.around(DAY).abs(),
+                _ => chance.around(20 * DAY).abs(),
             };
-            self.slots[one].skew.set(jump);
-            self.slots[one].jumped_until = Some(until);
+            let after = chance.around(5 * MINUTE);
+            self.slots[one].jump_for(lasts, jump, after);
         }
         let lost = happens(faults.lost_every);
         let spoilt = faults.spoilt_every.is_some_and(happens);
@@ -273,7 +263,7 @@ impl World {
     /// Renews somebody else's certificate, with a new authority now and then.
     fn issue(&mut self) {
         let now = self.trust.now();
-        if self.chance.once_in(3) {
+        if self.chance.once_in(3) || now >= self.issuer.old_at {
             self.issuer = Issuer::new(now);
         }
         self.etcd.borrow_mut().give(self.issuer.issue(now));
@@ -337,17 +327,26 @@ impl Faults {
 // === impl Slot ===
 
 impl Slot {
-    /// Ends what is over; with `None`, everything.
-    fn mend(&mut self, now: Option<Instant>, chance: &Chance) {
-        let over = |until: &mut Option<Instant>| {
-            until.take_if(|until| now.is_none_or(|now| *until <= now))
-        };
-        if over(&mut self.cut_until).is_some() {
-            self.cut.set(false);
-        }
-        if over(&mut self.jumped_until).is_some() {
-            self.skew.set(chance.around(5 * MINUTE));
-        }
+    /// Cuts it off, for so long.
+    fn cut_for(&self, lasts: Duration) {
+        self.cut.set(true);
+        let cut = Rc::clone(&self.cut);
+        spawn_local(async move {
+            sleep(lasts).await;
+            cut.set(false);
+        });
+    }
+
+    /// Sets its clock off, for so long, by so many seconds, and by so many from then on.
+    fn jump_for(&self, lasts: Duration, jump: i64, after: i64) {
+        self.jumped.set(true);
+        self.skew.set(jump);
+        let (jumped, skew) = (Rc::clone(&self.jumped), Rc::clone(&self.skew));
+        spawn_local(async move {
+            sleep(lasts).await;
+            jumped.set(false);
+            skew.set(after);
+        });
     }
 }
 
