@@ -178,12 +178,17 @@ impl Api {
         }
     }
 
-    /// The way there or back: mostly milliseconds, sometimes seconds, sometimes for ever.
+    /// The way there or back: nothing or milliseconds, sometimes seconds, sometimes for ever.
     async fn travel(&self, call: Call) -> Result<(), CallFailed> {
         self.trust.check();
-        let slow = self.chance.once_in(20);
-        let most = if slow { 8000 } else { 50 };
-        sleep(self.chance.up_to(Duration::from_millis(most))).await;
+        let most = match self.chance.below(20) {
+            0 => 8000,
+            1..8 => 50,
+            _ => 0,
+        };
+        if most > 0 {
+            sleep(self.chance.up_to(Duration::from_millis(most))).await;
+        }
         if self.cut.get() || self.chance.once_in(50) {
             return Err(CallFailed::Late { call });
         }

@@ -72,7 +72,7 @@ fn the_other_mode_and_back_again_loses_no_trust() {
         other_mode_every: Some(30 * DAY),
         ..Faults::default()
     };
-    run(300..302, 10, &faults);
+    run(300..302, 5, &faults);
 }
 
 #[test]
@@ -81,5 +81,5 @@ fn an_emptied_bundle_is_filled_again() {
         spoilt_every: Some(10 * DAY),
         ..Faults::default()
     };
-    run(200..202, 5, &faults);
+    run(200..202, 4, &faults);
 }

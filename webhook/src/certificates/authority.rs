@@ -308,9 +308,13 @@ impl<C: Cluster> Authority<C> {
             return Ok(());
         };
         let anchors = Bundle::from(signer.der().clone());
+        let left = signer.facts().not_after.duration_since(now);
+        let left = left.unwrap_or_default();
         let due = match &self.shown {
-            Some(shown) => shown.anchors != anchors || now >= shown.renew_at,
-            None => true,
+            Some(shown) if shown.anchors == anchors => now >= shown.renew_at,
+            // Somebody put back an old Secret: its authority is about to be replaced.
+            Some(shown) if now < shown.identity.not_after() => left >= lifetimes.leaf(),
+            Some(_) | None => !left.is_zero(),
         };
         if due && self.may_show(&anchors, now) {
             let identity = leaf::issue(signer, names, now, lifetimes.leaf())?;
