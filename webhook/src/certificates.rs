@@ -1,17 +1,26 @@
 //! The certificate that the server shows: where it comes from, and how it changes while it serves.
 
+pub mod authority;
+pub mod bundle;
 pub mod ca;
-pub mod expiry;
+pub mod cluster;
 pub mod files;
+pub mod keyring;
 pub mod leaf;
+pub mod live;
+pub mod rotation;
+pub mod secret;
 pub mod self_made;
+pub mod x509;
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use rustls::InconsistentKeys;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
@@ -20,7 +29,10 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tracing::{error, info};
 
-use crate::report::Report;
+use crate::kubernetes::Objects;
+use crate::report::{Kind, Report};
+
+use authority::Authority;
 
 /// A certificate chain and the key that belongs to it.
 #[derive(Clone)]
@@ -47,19 +59,24 @@ pub enum BadIdentity {
     /// The key or the certificate is of a kind that TLS here cannot use.
     #[error("the certificate or its key cannot be used")]
     Unusable(#[source] rustls::Error),
-    /// The certificate's end cannot be read.
+    /// The certificate cannot be read.
     #[error(transparent)]
-    Expiry(#[from] expiry::NoExpiry),
+    Certificate(#[from] x509::NoCertificate),
 }
 
 /// The identity that new connections are shown. Whoever makes certificates replaces it while the
 /// server serves; connections that are open keep the one they were shown.
 #[derive(Debug)]
-pub struct Serving(ArcSwap<Identity>);
+pub struct Serving {
+    identity: ArcSwapOption<Identity>,
+    ready: AtomicBool,
+}
 
 /// Where identities come from.
 #[derive(Debug)]
 pub enum Source {
+    /// A Secret in the cluster that this webhook serves.
+    Cluster(Box<Authority<Objects>>),
     /// Two PEM files that somebody else renews.
     Files(files::Files),
     /// A certificate authority in this process's memory.
@@ -78,33 +95,30 @@ pub fn wall_clock() -> SystemTime {
 
 /// Shows each identity that `source` brings, for as long as it is polled. A bad one is told and the
 /// old one stays.
-pub async fn follow(mut source: Source, serving: &Serving, report: &Report) -> Infallible {
-    loop {
-        match source.next().await {
-            Ok(identity) => {
-                report.certificate_reloaded(true);
-                report.certificate_ends(identity.not_after());
-                serving.replace(identity);
-                info!("Certificate replaced");
-            }
-            Err(error) => {
-                report.certificate_reloaded(false);
-                let error = format!("{error:#}");
-                error!(error, "Certificate kept, the new one cannot be used");
-            }
-        }
+pub async fn follow(source: Source, serving: &Serving, report: &Report) -> Infallible {
+    match source {
+        Source::Cluster(authority) => authority.run(serving, report).await,
+        Source::Files(mut files) => loop {
+            show(files.next().await, serving, report);
+        },
+        Source::SelfMade(mut self_made) => loop {
+            show(self_made.next().await, serving, report);
+        },
     }
 }
 
-// === impl Source ===
-
-impl Source {
-    /// Waits for the next identity, or for a change that brings none.
-    async fn next(&mut self) -> anyhow::Result<Identity> {
-        Ok(match self {
-            Self::Files(files) => files.next().await?,
-            Self::SelfMade(self_made) => self_made.next().await?,
-        })
+fn show(next: Result<Identity, impl Error + 'static>, serving: &Serving, report: &Report) {
+    report.certificate_reloaded(next.is_ok());
+    match next {
+        Ok(identity) => {
+            report.certificate_ends(Kind::Leaf, identity.not_after());
+            serving.replace(identity);
+            info!("Certificate replaced");
+        }
+        Err(error) => {
+            let error: &dyn Error = &error;
+            error!(error, "Certificate kept, the new one cannot be used");
+        }
     }
 }
 
@@ -132,7 +146,7 @@ impl Identity {
         key: PrivateKeyDer<'static>,
     ) -> Result<Self, BadIdentity> {
         let leaf = chain.first().ok_or(BadIdentity::NoCertificate)?;
-        let not_after = expiry::not_after(leaf)?;
+        let not_after = x509::Facts::read(leaf)?.not_after;
         let certified =
             CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| {
                 match error {
@@ -148,12 +162,27 @@ impl Identity {
         })
     }
 
+    /// The chain, leaf first.
+    #[must_use]
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.certified.cert
+    }
+
     /// The instant from which clients refuse the leaf.
     #[must_use]
     pub fn not_after(&self) -> SystemTime {
         self.not_after
     }
 }
+
+/// Equal are two with the same chain, which belongs to one key alone.
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        self.chain() == other.chain()
+    }
+}
+
+impl Eq for Identity {}
 
 impl fmt::Debug for Identity {
     /// Shows no key.
@@ -167,20 +196,50 @@ impl fmt::Debug for Identity {
 // === impl Serving ===
 
 impl Serving {
-    /// Shows `first` until it is replaced.
+    /// Shows `first` until it is replaced, and is ready.
     #[must_use]
     pub fn new(first: Identity) -> Self {
-        Self(ArcSwap::from_pointee(first))
+        let this = Self::waiting();
+        this.replace(first);
+        this.announce();
+        this
+    }
+
+    /// Has nothing to show yet, so that handshakes fail, and is not ready.
+    #[must_use]
+    pub fn waiting() -> Self {
+        Self {
+            identity: ArcSwapOption::empty(),
+            ready: AtomicBool::new(false),
+        }
     }
 
     /// Shows `next` to every connection from now on.
     pub fn replace(&self, next: Identity) {
-        self.0.store(Arc::new(next));
+        self.identity.store(Some(Arc::new(next)));
+    }
+
+    /// What new connections are shown.
+    #[must_use]
+    pub fn shown(&self) -> Option<Arc<Identity>> {
+        self.identity.load_full()
+    }
+
+    /// Says that clients trust what is shown. That is so for good.
+    pub fn announce(&self) {
+        self.ready.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if clients trust what is shown, or did when they first could.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
     }
 }
 
 impl ResolvesServerCert for Serving {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.load().certified))
+        let identity = self.identity.load();
+        Some(Arc::clone(&identity.as_ref()?.certified))
     }
 }

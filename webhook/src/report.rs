@@ -13,6 +13,8 @@ use prometheus_client::registry::Registry;
 use tracing::{debug, error, info};
 
 use crate::admission::{About, Answer, Code, Outcome};
+use crate::certificates::cluster::CallFailed;
+use crate::certificates::rotation::Reason;
 
 /// The media type of [`Report::text`].
 pub const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -30,7 +32,20 @@ pub struct Report {
     refused: Family<Refusal, Counter>,
     handshakes_failed: Counter,
     certificates: Family<Renewal, Counter>,
-    certificate_not_after: Gauge,
+    certificate_not_after: Family<Ends, Gauge>,
+    webhooks_found: Gauge,
+    bundle_in_sync: Gauge,
+    ca_rotations: Family<Rotation, Counter>,
+    calls_failed: Family<FailedCall, Counter>,
+}
+
+/// Whose end a certificate's end is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The certificate that is shown.
+    Leaf,
+    /// The authority that signs it.
+    Ca,
 }
 
 /// One request in flight, until it is dropped.
@@ -40,15 +55,31 @@ pub struct InFlight<'a>(&'a Gauge);
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Admission {
     outcome: &'static str,
-    code: Reason,
+    code: Label,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Reason(Option<Code>);
+struct Label(Option<Code>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Refusal {
     status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ends {
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Rotation {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailedCall {
+    call: &'static str,
+    reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -71,7 +102,11 @@ impl Report {
             refused: Family::default(),
             handshakes_failed: Counter::default(),
             certificates: Family::default(),
-            certificate_not_after: Gauge::default(),
+            certificate_not_after: Family::default(),
+            webhooks_found: Gauge::default(),
+            bundle_in_sync: Gauge::default(),
+            ca_rotations: Family::default(),
+            calls_failed: Family::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -106,8 +141,28 @@ impl Report {
         );
         registry.register(
             "certificate_not_after_seconds",
-            "When the served certificate ends, in seconds since 1970",
+            "When the served certificate, and the authority that signs it, end, in seconds since 1970",
             this.certificate_not_after.clone(),
+        );
+        registry.register(
+            "webhook_configuration_found",
+            "Whether the webhook configuration exists and has a webhook",
+            this.webhooks_found.clone(),
+        );
+        registry.register(
+            "ca_bundle_in_sync",
+            "Whether every caBundle of the webhook configuration is what it should be",
+            this.bundle_in_sync.clone(),
+        );
+        registry.register(
+            "ca_rotations",
+            "Authorities that this replica made, by why",
+            this.ca_rotations.clone(),
+        );
+        registry.register(
+            "kubernetes_calls_failed",
+            "Calls to the API server for certificates that failed, by call and why",
+            this.calls_failed.clone(),
         );
         // Seen at zero, so that the first failure is an increase.
         for result in [LOADED, KEPT] {
@@ -148,11 +203,47 @@ impl Report {
         self.handshakes_failed.inc();
     }
 
-    /// Tells when the served certificate ends.
-    pub fn certificate_ends(&self, not_after: SystemTime) {
+    /// Tells when a certificate ends.
+    pub fn certificate_ends(&self, kind: Kind, not_after: SystemTime) {
+        let kind = match kind {
+            Kind::Leaf => "leaf",
+            Kind::Ca => "ca",
+        };
         let seconds = not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.certificate_not_after
+            .get_or_create(&Ends { kind })
             .set(i64::try_from(seconds.as_secs()).unwrap_or(i64::MAX));
+    }
+
+    /// Tells whether there is a webhook configuration.
+    pub fn webhooks_found(&self, found: bool) {
+        self.webhooks_found.set(found.into());
+    }
+
+    /// Tells whether API servers are told to trust what they should.
+    pub fn bundle_in_sync(&self, in_sync: bool) {
+        self.bundle_in_sync.set(in_sync.into());
+    }
+
+    /// Counts an authority that was made.
+    pub fn ca_rotated(&self, reason: Reason) {
+        let reason = match reason {
+            Reason::Missing => "missing",
+            Reason::Due => "due",
+        };
+        self.ca_rotations.get_or_create(&Rotation { reason }).inc();
+    }
+
+    /// Counts a call to the API server that failed.
+    pub fn call_failed(&self, failed: &CallFailed) {
+        let reason = match failed {
+            CallFailed::Conflict { .. } => "conflict",
+            CallFailed::Late { .. } => "late",
+            CallFailed::Other { .. } => "other",
+        };
+        let call = failed.call().name();
+        let failed = FailedCall { call, reason };
+        self.calls_failed.get_or_create(&failed).inc();
     }
 
     /// Counts a new certificate, which could be served or not.
@@ -204,7 +295,7 @@ impl From<&Answer> for Admission {
         };
         Self {
             outcome,
-            code: Reason(code),
+            code: Label(code),
         }
     }
 }
@@ -217,9 +308,9 @@ impl Drop for InFlight<'_> {
     }
 }
 
-// === impl Reason ===
+// === impl Label ===
 
-impl EncodeLabelValue for Reason {
+impl EncodeLabelValue for Label {
     /// `DRN006`; nothing where a pod got its drainer without a word.
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
         match self.0 {

@@ -63,9 +63,9 @@ pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Out
     } = server;
     let limits = Arc::new(limits);
     let (announce, phase) = watch::channel(Phase::Serving);
-    let acceptor = tls::acceptor(serving, tls_min_version);
+    let acceptor = tls::acceptor(Arc::clone(&serving), tls_min_version);
 
-    let health = health::router(phase.clone(), Arc::clone(&report));
+    let health = health::router(phase.clone(), serving, Arc::clone(&report));
     let health = Http::new(health, limits.plain_head, &limits, &phase);
     let plain = accept(
         listeners.plain,

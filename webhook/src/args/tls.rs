@@ -5,12 +5,17 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
+use super::written::Span;
+use crate::certificates::authority::{Authority, Mode};
 use crate::certificates::files::Files;
+use crate::certificates::rotation::Lifetimes;
 use crate::certificates::self_made::SelfMade;
-use crate::certificates::{Identity, Source, wall_clock};
+use crate::certificates::{Identity, Serving, Source, wall_clock};
+use crate::kubernetes::Objects;
+use crate::report::{Kind, Report};
 use crate::server::MinVersion;
 
-/// The certificate: either from files, or self-made.
+/// The certificate: from files, made in memory, or by the cluster's Secrets.
 #[derive(Debug, clap::Args)]
 pub struct TlsArgs {
     /// PEM file of the certificate chain, leaf first; read again when it changes.
@@ -19,7 +24,7 @@ pub struct TlsArgs {
     /// PEM file of the certificate's key; read again when it changes.
     #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_TLS_KEY")]
     tls_key: Option<PathBuf>,
-    /// DNS name or IP address for which a certificate is made in memory, instead of files; may be repeated.
+    /// DNS name or IP address for which a certificate is made, by the authority in --ca-secret or, without it, by one in memory; may be repeated.
     #[arg(
         long,
         value_name = "NAME",
@@ -27,9 +32,42 @@ pub struct TlsArgs {
         value_delimiter = ','
     )]
     tls_name: Vec<String>,
-    /// File to write the certificate to that clients must trust, with --tls-name.
+    /// File to write the certificate to that clients must trust, with --tls-name alone.
     #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_TLS_CA_OUT")]
     tls_ca_out: Option<PathBuf>,
+    /// Secret of the release's namespace in which this webhook's replicas keep their authority.
+    #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_CA_SECRET")]
+    ca_secret: Option<String>,
+    /// Secret of the release's namespace that somebody else keeps: tls.crt, tls.key and ca.crt.
+    #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_TLS_SECRET")]
+    tls_secret: Option<String>,
+    /// MutatingWebhookConfiguration whose caBundle is kept in step with the Secret.
+    #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_WEBHOOK_CONFIGURATION")]
+    webhook_configuration: Option<String>,
+    /// How long an authority in --ca-secret lives; the next takes over when a third of that is left.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "ENVOY_DRAINER_CA_LIFETIME",
+        default_value_t = Span(Lifetimes::default().ca())
+    )]
+    ca_lifetime: Span,
+    /// How long a certificate that it signs lives; the next takes over when a third of that is left.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "ENVOY_DRAINER_LEAF_LIFETIME",
+        default_value_t = Span(Lifetimes::default().leaf())
+    )]
+    leaf_lifetime: Span,
+    /// How long a new authority is trusted before its certificate is shown: longer than any API server takes to learn of it.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "ENVOY_DRAINER_CA_ACTIVATION_DELAY",
+        default_value_t = Span(Lifetimes::default().activation_delay())
+    )]
+    ca_activation_delay: Span,
     /// The oldest TLS that is spoken.
     #[arg(
         long,
@@ -41,39 +79,196 @@ pub struct TlsArgs {
     tls_min_version: MinVersion,
 }
 
+/// The one source that the flags name.
+#[derive(Debug)]
+enum Named {
+    Files {
+        chain: PathBuf,
+        key: PathBuf,
+    },
+    Memory {
+        ca_out: Option<PathBuf>,
+    },
+    Cluster {
+        secret: String,
+        webhooks: String,
+        mode: Mode,
+    },
+}
+
 // === impl TlsArgs ===
 
 impl TlsArgs {
-    /// Opens the source of certificates, with its first.
+    /// Opens the source of certificates, and what serves them: with the first, but that of a cluster
+    /// comes when it comes. The cluster's Secrets are those of `namespace`.
     ///
     /// # Errors
     /// When there is not exactly one source, or it has no certificate.
-    pub fn open(self) -> anyhow::Result<(Source, Identity, MinVersion)> {
-        let Self {
-            tls_cert,
-            tls_key,
-            tls_name,
-            tls_ca_out,
-            tls_min_version,
-        } = self;
-        let (source, first) = match (tls_cert, tls_key, tls_name, tls_ca_out) {
-            (Some(cert), Some(key), names, None) if names.is_empty() => {
-                let (files, first) = Files::open(cert, key)?;
-                (Source::Files(files), first)
+    pub async fn open(
+        self,
+        namespace: &str,
+        report: &Report,
+    ) -> anyhow::Result<(Source, Serving, MinVersion)> {
+        let tls_min_version = self.tls_min_version;
+        let names = self.tls_name.clone();
+        let serving = |first: Identity| {
+            report.certificate_ends(Kind::Leaf, first.not_after());
+            Serving::new(first)
+        };
+        let (source, serving) = match self.named()? {
+            Named::Files { chain, key } => {
+                let (files, first) = Files::open(chain, key)?;
+                (Source::Files(files), serving(first))
             }
-            (None, None, names, ca_out) if !names.is_empty() => {
+            Named::Memory { ca_out } => {
                 let (self_made, first) = SelfMade::try_new(names, wall_clock())?;
                 if let Some(path) = ca_out {
                     fs::write(&path, self_made.ca_pem())
                         .with_context(|| format!("cannot write {}", path.display()))?;
                 }
-                (Source::SelfMade(Box::new(self_made)), first)
+                (Source::SelfMade(Box::new(self_made)), serving(first))
             }
-            _ => bail!(
-                "give one source of a certificate: --tls-cert with --tls-key, \
-                 or --tls-name, perhaps with --tls-ca-out"
-            ),
+            Named::Cluster {
+                secret,
+                webhooks,
+                mode,
+            } => {
+                let objects = Objects::open(namespace, secret, webhooks).await?;
+                let authority = Authority::new(objects, mode);
+                (Source::Cluster(Box::new(authority)), Serving::waiting())
+            }
         };
-        Ok((source, first, tls_min_version))
+        Ok((source, serving, tls_min_version))
+    }
+
+    fn named(self) -> anyhow::Result<Named> {
+        let Self {
+            tls_cert,
+            tls_key,
+            tls_name: names,
+            tls_ca_out: ca_out,
+            ca_secret,
+            tls_secret,
+            webhook_configuration: webhooks,
+            ca_lifetime: Span(ca),
+            leaf_lifetime: Span(leaf),
+            ca_activation_delay: Span(activation_delay),
+            tls_min_version: _,
+        } = self;
+        let lifetimes = Lifetimes::try_new(ca, leaf, activation_delay)?;
+        let files = (tls_cert, tls_key, ca_out);
+        Ok(
+            match (files, names.is_empty(), ca_secret, tls_secret, webhooks) {
+                ((Some(chain), Some(key), None), true, None, None, None) => {
+                    Named::Files { chain, key }
+                }
+                ((None, None, ca_out), false, None, None, None) => Named::Memory { ca_out },
+                ((None, None, None), false, Some(secret), None, Some(webhooks)) => Named::Cluster {
+                    secret,
+                    webhooks,
+                    mode: Mode::Own { names, lifetimes },
+                },
+                ((None, None, None), true, None, Some(secret), Some(webhooks)) => Named::Cluster {
+                    secret,
+                    webhooks,
+                    mode: Mode::Given { activation_delay },
+                },
+                _ => bail!(
+                    "give one source of a certificate: --tls-cert with --tls-key; \
+                 or --tls-name, perhaps with --tls-ca-out; \
+                 or --ca-secret with --webhook-configuration and --tls-name; \
+                 or --tls-secret with --webhook-configuration"
+                ),
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        tls: TlsArgs,
+    }
+
+    fn named(flags: &str) -> anyhow::Result<Named> {
+        let flags = ["test"].into_iter().chain(flags.split_whitespace());
+        Command::try_parse_from(flags)?.tls.named()
+    }
+
+    #[test]
+    fn one_source_is_named_by_all_of_its_flags() {
+        for (flags, wanted) in [
+            (
+                "--tls-cert c --tls-key k",
+                r#"Files { chain: "c", key: "k" }"#,
+            ),
+            ("--tls-name a", "Memory { ca_out: None }"),
+            (
+                "--tls-name a,b --tls-ca-out o",
+                r#"Memory { ca_out: Some("o") }"#,
+            ),
+            (
+                "--ca-secret s --webhook-configuration w --tls-name a --tls-name b \
+                 --ca-lifetime 90s --leaf-lifetime 30s --ca-activation-delay 5s",
+                r#"Cluster { secret: "s", webhooks: "w", mode: Own { names: ["a", "b"], lifetimes: Lifetimes { ca: 90s, leaf: 30s, activation_delay: 5s } } }"#,
+            ),
+            (
+                "--tls-secret s --webhook-configuration w",
+                r#"Cluster { secret: "s", webhooks: "w", mode: Given { activation_delay: 120s } }"#,
+            ),
+        ] {
+            let named = named(flags).unwrap();
+            assert_eq!(format!("{named:?}"), wanted, "{flags}");
+        }
+    }
+
+    #[test]
+    fn less_or_more_than_one_source_is_told() {
+        for flags in [
+            "",
+            "--tls-cert c",
+            "--tls-ca-out o",
+            "--tls-cert c --tls-key k --tls-name a",
+            "--ca-secret s --tls-name a",
+            "--ca-secret s --webhook-configuration w",
+            "--webhook-configuration w --tls-name a",
+            "--tls-secret s",
+            "--tls-secret s --webhook-configuration w --tls-name a",
+            "--tls-secret s --ca-secret s --webhook-configuration w --tls-name a",
+            "--tls-secret s --webhook-configuration w --tls-cert c --tls-key k",
+            "--ca-secret s --webhook-configuration w --tls-name a --tls-ca-out o",
+        ] {
+            let told = named(flags).unwrap_err().to_string();
+            assert!(told.starts_with("give one source"), "{flags}: {told}");
+        }
+    }
+
+    #[test]
+    fn lifetimes_that_do_not_fit_each_other_are_told() {
+        for (flags, wanted) in [
+            (
+                "--ca-lifetime 500h",
+                "ca-lifetime is less than three times leaf-lifetime",
+            ),
+            ("--ca-lifetime 90000h", "ca-lifetime: at most 87600h"),
+            (
+                "--leaf-lifetime 10m",
+                "leaf-lifetime is less than six times ca-activation-delay",
+            ),
+            (
+                "--ca-activation-delay 0s",
+                "ca-activation-delay: give at least 100ms",
+            ),
+        ] {
+            let flags = format!("--tls-name a {flags}");
+            let told = named(&flags).unwrap_err().to_string();
+            assert!(told.starts_with(wanted), "{flags}: {told}");
+        }
     }
 }

@@ -2,40 +2,95 @@
 
 use std::time::{Duration, SystemTime};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
-/// How far certificates reach back, for clients whose clock is behind ours.
-pub(super) const BACKDATED: Duration = Duration::from_secs(60 * 60);
+use super::x509::Facts;
+use super::{BadIdentity, Identity};
+
+/// The name of every authority that is made here. It tells our own line in a bundle, and a stored
+/// authority is known to sign in this name: it is the same for ever.
+const NAME: &str = "envoy-drainer CA";
 
 /// A certificate authority: it signs leaves, and clients trust its certificate.
 #[derive(Debug)]
 pub struct Ca {
     issuer: Issuer<'static, KeyPair>,
+    der: CertificateDer<'static>,
     pem: String,
+    facts: Facts,
+}
+
+/// Why a certificate and a key are no [`Ca`].
+#[derive(Debug, thiserror::Error)]
+pub enum BadCa {
+    /// They are no pair, or no PEM.
+    #[error(transparent)]
+    Identity(#[from] BadIdentity),
+    /// The key is not of the kind that is made here.
+    #[error("the authority's key is no P-256 key")]
+    Key(#[source] rcgen::Error),
+    /// The certificate is not of our own line.
+    #[error("the authority is none that was made here")]
+    Stranger,
+}
+
+/// Whether a certificate is of an authority that was made here, by this process or another.
+#[must_use]
+pub fn is_own(facts: &Facts) -> bool {
+    facts.subject == subject()
 }
 
 // === impl Ca ===
 
 impl Ca {
-    /// Makes an authority with a new key, valid from an hour before `now` for `lifetime`.
+    /// Makes an authority with a new key, valid until `lifetime` after `now`.
+    ///
+    /// It is valid from `lifetime` before `now` too: as nothing was signed with its key then, that
+    /// harms nobody, and whoever makes it with a clock that is ahead makes one that is valid today.
     ///
     /// # Errors
     /// When the system gives no randomness.
     pub fn try_new(now: SystemTime, lifetime: Duration) -> Result<Self, rcgen::Error> {
-        let mut params = CertificateParams::default();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "envoy-drainer CA");
-        // It signs leaves and no further authority.
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.not_before = (now - BACKDATED).into();
+        let mut params = params();
+        params.not_before = (now - lifetime).into();
         params.not_after = (now + lifetime).into();
         let key = KeyPair::generate()?;
-        let pem = params.self_signed(&key)?.pem();
+        let certificate = params.self_signed(&key)?;
+        let der = certificate.der().clone();
+        let facts = Facts::read(&der).expect("rcgen writes certificates");
         Ok(Self {
             issuer: Issuer::new(params, key),
-            pem,
+            pem: certificate.pem(),
+            der,
+            facts,
+        })
+    }
+
+    /// Takes an authority that was made here and stored, certificate and key PEM.
+    ///
+    /// # Errors
+    /// When they are not a pair, or not of our own line.
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, BadCa> {
+        // It reads both, and compares their public keys.
+        Identity::from_pem(certificate, key)?;
+        let der = CertificateDer::from_pem_slice(certificate).map_err(BadIdentity::ChainPem)?;
+        let facts = Facts::read(&der).map_err(BadIdentity::Certificate)?;
+        if !is_own(&facts) {
+            return Err(BadCa::Stranger);
+        }
+        let key = str::from_utf8(key).unwrap_or_default();
+        let key =
+            KeyPair::from_pem_and_sign_algo(key, &PKCS_ECDSA_P256_SHA256).map_err(BadCa::Key)?;
+        Ok(Self {
+            issuer: Issuer::new(params(), key),
+            pem: String::from_utf8_lossy(certificate).into_owned(),
+            der,
+            facts,
         })
     }
 
@@ -45,7 +100,104 @@ impl Ca {
         &self.pem
     }
 
+    /// The authority's key, PEM.
+    #[must_use]
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
+    /// The authority's certificate, DER.
+    #[must_use]
+    pub fn der(&self) -> &CertificateDer<'static> {
+        &self.der
+    }
+
+    /// When it is valid.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
     pub(super) fn issuer(&self) -> &Issuer<'static, KeyPair> {
         &self.issuer
+    }
+}
+
+/// What all of them have in common, which is all that signing needs beside the key.
+fn params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, NAME);
+    // It signs leaves and no further authority.
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+/// The name as DER: one relative name with one attribute.
+/// <https://www.rfc-editor.org/rfc/rfc5280#section-4.1.2.4>
+fn subject() -> Vec<u8> {
+    yasna::construct_der(|name| {
+        name.write_sequence(|name| {
+            name.next().write_set(|relative| {
+                relative.next().write_sequence(|attribute| {
+                    let common_name = yasna::models::ObjectIdentifier::from_slice(&[2, 5, 4, 3]);
+                    attribute.next().write_oid(&common_name);
+                    attribute.next().write_utf8_string(NAME);
+                });
+            });
+        });
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certificates::bundle::Bundle;
+    use crate::certificates::{leaf, wall_clock};
+
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+    #[test]
+    fn a_stored_authority_is_of_our_own_line_and_signs_on() {
+        let now = wall_clock();
+        let made = Ca::try_new(now, YEAR).unwrap();
+        let stored = Ca::from_pem(made.pem().as_bytes(), made.key_pem().as_bytes()).unwrap();
+        assert_eq!(
+            (stored.der(), stored.facts()),
+            (made.der(), made.facts()),
+            "the same certificate"
+        );
+        let leaf = leaf::issue(&stored, &["a".into()], now, YEAR / 52).unwrap();
+        let trusted = Bundle::from(made.der().clone());
+        leaf::tests::verify(&trusted, &leaf, "a", now).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_authority_of_ours_is_refused() {
+        let now = wall_clock();
+        let [ca, other] = [(); 2].map(|()| Ca::try_new(now, YEAR).unwrap());
+        let stranger = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        let (stranger, strangers_key) = (stranger.cert.pem(), stranger.signing_key.serialize_pem());
+        for (certificate, key, wanted) in [
+            (
+                ca.pem(),
+                other.key_pem(),
+                "the private key does not belong to the certificate",
+            ),
+            (
+                ca.pem(),
+                String::new(),
+                "the private key is no valid PEM key",
+            ),
+            ("", ca.key_pem(), "the certificate chain has no certificate"),
+            (
+                &stranger,
+                strangers_key,
+                "the authority is none that was made here",
+            ),
+        ] {
+            let told = Ca::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap_err();
+            assert_eq!(told.to_string(), wanted);
+        }
     }
 }

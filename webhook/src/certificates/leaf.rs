@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
-use super::ca::{BACKDATED, Ca};
+use super::ca::Ca;
 use super::{BadIdentity, Identity};
 
 /// Why no leaf could be issued.
@@ -25,8 +25,11 @@ pub enum NoLeaf {
     Identity(#[from] BadIdentity),
 }
 
-/// Issues a leaf with a new key for `names` (DNS names and IP addresses), valid from an hour before
-/// `now` until `lifetime` after it.
+/// Issues a leaf with a new key for `names` (DNS names and IP addresses), valid until `lifetime` after
+/// `now`, or until its authority ends.
+///
+/// It is valid for as long as its authority has been, so that a client whose clock is behind ours, or
+/// is right while ours is ahead, trusts it too.
 ///
 /// # Errors
 /// When a name cannot stand in a certificate, or the system gives no randomness.
@@ -44,8 +47,8 @@ pub fn issue(
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
-        params.not_before = (now - BACKDATED).into();
-        params.not_after = (now + lifetime).into();
+        params.not_before = ca.facts().not_before.into();
+        params.not_after = (now + lifetime).min(ca.facts().not_after).into();
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, ca.issuer())?;
         Ok((certificate, key))
@@ -67,25 +70,30 @@ pub fn renew_at(issued: SystemTime, not_after: SystemTime) -> SystemTime {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use rustls::client::WebPkiServerVerifier;
     use rustls::client::danger::ServerCertVerifier;
     use rustls::crypto::ring;
-    use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+    use rustls::pki_types::{ServerName, UnixTime};
     use rustls::{CertificateError, Error, RootCertStore};
 
     use super::*;
+    use crate::certificates::bundle::Bundle;
     use crate::certificates::wall_clock;
 
     const HOUR: Duration = Duration::from_secs(60 * 60);
 
-    fn verify(ca: &Ca, leaf: &Identity, name: &str, at: SystemTime) -> Result<(), Error> {
+    /// Verifies a leaf as a client does that trusts this bundle.
+    pub(in crate::certificates) fn verify(
+        trusted: &Bundle,
+        leaf: &Identity,
+        name: &str,
+        at: SystemTime,
+    ) -> Result<(), Error> {
         let mut roots = RootCertStore::empty();
-        let root = CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap();
-        roots.add(root).unwrap();
+        roots.add_parsable_certificates(trusted.iter().cloned());
         let provider = Arc::new(ring::default_provider());
         let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap();
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
@@ -109,7 +117,8 @@ mod tests {
     fn a_leaf_is_trusted_by_its_names_in_its_time_and_by_nobody_elses_clients() {
         let now = wall_clock();
         let ca = Ca::try_new(now, 100 * HOUR).unwrap();
-        let other = Ca::try_new(now, 100 * HOUR).unwrap();
+        let [trusting, others] =
+            [&ca, &Ca::try_new(now, 100 * HOUR).unwrap()].map(|ca| Bundle::from(ca.der().clone()));
         let leaf = issue(&ca, &names(&["a.ns.svc", "127.0.0.1"]), now, 10 * HOUR).unwrap();
         let expired = |error: &Error| {
             matches!(
@@ -124,16 +133,24 @@ mod tests {
             )
         };
         for name in ["a.ns.svc", "127.0.0.1"] {
-            for at in [now - HOUR, now, now + 9 * HOUR] {
-                assert_eq!(verify(&ca, &leaf, name, at), Ok(()), "{name}");
+            for at in [now - 99 * HOUR, now, now + 9 * HOUR] {
+                assert_eq!(verify(&trusting, &leaf, name, at), Ok(()), "{name}");
             }
         }
-        let late = verify(&ca, &leaf, "a.ns.svc", now + 10 * HOUR + HOUR / 60).unwrap_err();
+        let late = verify(&trusting, &leaf, "a.ns.svc", now + 10 * HOUR + HOUR / 60).unwrap_err();
         assert!(expired(&late), "{late}");
-        let too_early = verify(&ca, &leaf, "a.ns.svc", now - 2 * HOUR).unwrap_err();
+        let too_early = verify(&trusting, &leaf, "a.ns.svc", now - 101 * HOUR).unwrap_err();
         assert!(early(&too_early), "{too_early}");
-        assert!(verify(&ca, &leaf, "b.ns.svc", now).is_err());
-        assert!(verify(&other, &leaf, "a.ns.svc", now).is_err());
+        assert!(verify(&trusting, &leaf, "b.ns.svc", now).is_err());
+        assert!(verify(&others, &leaf, "a.ns.svc", now).is_err());
+    }
+
+    #[test]
+    fn a_leaf_ends_with_its_authority_at_the_latest() {
+        let now = wall_clock();
+        let ca = Ca::try_new(now, 10 * HOUR).unwrap();
+        let leaf = issue(&ca, &names(&["a"]), now + 5 * HOUR, 10 * HOUR).unwrap();
+        assert_eq!(leaf.not_after(), ca.facts().not_after);
     }
 
     #[test]

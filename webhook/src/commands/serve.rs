@@ -15,7 +15,7 @@ use crate::args::defaults::DefaultsArgs;
 use crate::args::logs::LogArgs;
 use crate::args::tls::TlsArgs;
 use crate::args::written::Span;
-use crate::certificates::{self, Serving};
+use crate::certificates;
 use crate::report::Report;
 use crate::server::{self, Limits, Listeners, Server};
 use crate::signals::Signals;
@@ -81,10 +81,9 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let mut signals = Signals::install().context("cannot handle signals")?;
     logs.start();
     let defaults = defaults.into_defaults()?;
-    let (source, first, tls_min_version) = tls.open()?;
     let report = Arc::new(Report::new());
-    report.certificate_ends(first.not_after());
-    let serving = Arc::new(Serving::new(first));
+    let (source, serving, tls_min_version) = tls.open(&defaults.release_namespace, &report).await?;
+    let serving = Arc::new(serving);
     let listeners = Listeners {
         tls: listener(listen).await?,
         plain: listener(health_listen).await?,

@@ -1,0 +1,306 @@
+//! An API in memory: one Secret, one webhook configuration, and all that can go wrong with calls.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use webhook::certificates::bundle::Bundle;
+use webhook::certificates::cluster::{Call, CallFailed, Cluster, Data, Secret, Webhooks};
+
+use crate::chance::Chance;
+use crate::trust::Trust;
+
+/// The state of an object from one instant on.
+#[derive(Debug, Clone)]
+pub(crate) struct State<T> {
+    pub(crate) since: Instant,
+    pub(crate) version: u64,
+    pub(crate) value: T,
+}
+
+/// What etcd holds, and held for as long as anybody may read it.
+#[derive(Debug)]
+pub(crate) struct Etcd {
+    pub(crate) secret: VecDeque<State<Option<Data>>>,
+    /// Somebody else's Secret, of mode `secret`.
+    pub(crate) given: VecDeque<State<Option<Data>>>,
+    pub(crate) webhooks: VecDeque<State<Vec<(String, Bundle)>>>,
+    version: u64,
+    /// How often another authority began to sign.
+    pub(crate) rotations: usize,
+    /// For how long old states are read.
+    memory: Duration,
+}
+
+/// In which mode a replica runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum ModeOf {
+    #[default]
+    Own,
+    Given,
+}
+
+/// One replica's way to the API.
+#[derive(Debug, Clone)]
+pub(crate) struct Api {
+    etcd: Rc<RefCell<Etcd>>,
+    chance: Chance,
+    /// Rings in every replica, later or sooner.
+    pub(crate) bells: Rc<Vec<Notify>>,
+    replica: usize,
+    pub(crate) cut: Rc<Cell<bool>>,
+    staleness: Duration,
+    /// Whose Secret is read.
+    pub(crate) mode: Rc<Cell<ModeOf>>,
+    /// Reaches every replica after each write: its tick, which is more often than is worth to run
+    /// while nothing happens.
+    pub(crate) clocks: Rc<Vec<Notify>>,
+    trust: Rc<Trust>,
+}
+
+// === impl Etcd ===
+
+impl Etcd {
+    pub(crate) fn new(webhooks: &[&str], memory: Duration) -> Self {
+        let since = Instant::now();
+        let webhooks = webhooks.iter().copied();
+        Self {
+            secret: VecDeque::from([State {
+                since,
+                version: 1,
+                value: Some(Data::new()),
+            }]),
+            given: VecDeque::from([State {
+                since,
+                version: 1,
+                value: None,
+            }]),
+            webhooks: VecDeque::from([State {
+                since,
+                version: 2,
+                value: webhooks
+                    .map(|name| (name.to_owned(), Bundle::default()))
+                    .collect(),
+            }]),
+            version: 2,
+            rotations: 0,
+            memory,
+        }
+    }
+
+    pub(crate) fn write_secret(&mut self, value: Option<Data>) {
+        self.version += 1;
+        let signer = |value: &Option<Data>| value.as_ref()?.get("signer.crt").cloned();
+        let before = self.secret.back().and_then(|last| signer(&last.value));
+        let after = signer(&value);
+        self.rotations += usize::from(after.is_some() && after != before);
+        push(&mut self.secret, self.version, value, self.memory);
+    }
+
+    pub(crate) fn give(&mut self, value: Data) {
+        self.version += 1;
+        push(&mut self.given, self.version, Some(value), self.memory);
+    }
+
+    pub(crate) fn write_webhooks(&mut self, value: Vec<(String, Bundle)>) {
+        self.version += 1;
+        push(&mut self.webhooks, self.version, value, self.memory);
+    }
+
+    /// The states of the webhooks that an API server which is `lag` behind may act upon.
+    pub(crate) fn acted_upon(
+        &self,
+        lag: Duration,
+    ) -> impl Iterator<Item = &State<Vec<(String, Bundle)>>> {
+        read(&self.webhooks, before(lag))
+    }
+}
+
+fn push<T>(states: &mut VecDeque<State<T>>, version: u64, value: T, memory: Duration) {
+    let since = Instant::now();
+    states.push_back(State {
+        since,
+        version,
+        value,
+    });
+    // The one that was current at the end of the memory is still needed.
+    while states
+        .get(1)
+        .is_some_and(|next| next.since + memory < since)
+    {
+        states.pop_front();
+    }
+}
+
+fn before(lag: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_sub(lag).unwrap_or(now)
+}
+
+/// The states that were current at `oldest` or later.
+fn read<T>(states: &VecDeque<State<T>>, oldest: Instant) -> impl Iterator<Item = &State<T>> {
+    let first = states.iter().rposition(|state| state.since <= oldest);
+    states.iter().skip(first.unwrap_or(0))
+}
+
+// === impl Api ===
+
+impl Api {
+    pub(crate) fn new(
+        etcd: Rc<RefCell<Etcd>>,
+        trust: Rc<Trust>,
+        chance: Chance,
+        replicas: usize,
+        staleness: Duration,
+    ) -> Self {
+        Self {
+            etcd,
+            chance,
+            bells: Rc::new((0..replicas).map(|_| Notify::new()).collect()),
+            replica: 0,
+            cut: Rc::default(),
+            staleness,
+            mode: Rc::default(),
+            clocks: Rc::new((0..replicas).map(|_| Notify::new()).collect()),
+            trust,
+        }
+    }
+
+    pub(crate) fn of(&self, replica: usize) -> Self {
+        Self {
+            replica,
+            cut: Rc::default(),
+            mode: Rc::default(),
+            ..self.clone()
+        }
+    }
+
+    /// The way there or back: nothing or milliseconds, sometimes seconds, sometimes for ever.
+    async fn travel(&self, call: Call) -> Result<(), CallFailed> {
+        self.trust.check();
+        let most = match self.chance.below(20) {
+            0 => 8000,
+            1..8 => 50,
+            _ => 0,
+        };
+        if most > 0 {
+            sleep(self.chance.up_to(Duration::from_millis(most))).await;
+        }
+        if self.cut.get() || self.chance.once_in(50) {
+            return Err(CallFailed::Late { call });
+        }
+        Ok(())
+    }
+
+    /// Returns a state that was current not long ago: mostly the last one.
+    fn find<T: Clone>(&self, states: &VecDeque<State<T>>) -> State<T> {
+        let oldest = if self.chance.once_in(10) {
+            before(self.chance.up_to(self.staleness))
+        } else {
+            Instant::now()
+        };
+        read(states, oldest)
+            .next()
+            .expect("there is a state")
+            .clone()
+    }
+
+    /// Rings everywhere, but where the event is lost.
+    pub(crate) fn ring(&self) {
+        for bell in self.bells.iter() {
+            if !self.chance.once_in(10) {
+                bell.notify_one();
+            }
+        }
+        for clock in self.clocks.iter() {
+            clock.notify_one();
+        }
+        self.trust.check();
+    }
+}
+
+impl Cluster for Api {
+    async fn secret(&self) -> Result<Option<Secret>, CallFailed> {
+        self.travel(Call::ReadSecret).await?;
+        let state = match self.mode.get() {
+            ModeOf::Own => self.find(&self.etcd.borrow().secret),
+            ModeOf::Given => self.find(&self.etcd.borrow().given),
+        };
+        self.travel(Call::ReadSecret).await?;
+        Ok(state.value.map(|data| Secret {
+            version: state.version.to_string(),
+            data,
+        }))
+    }
+
+    async fn create_secret(&self) -> Result<(), CallFailed> {
+        self.travel(Call::WriteSecret).await?;
+        {
+            let mut etcd = self.etcd.borrow_mut();
+            if etcd.secret.back().is_some_and(|last| last.value.is_none()) {
+                etcd.write_secret(Some(Data::new()));
+            }
+        }
+        self.ring();
+        self.travel(Call::WriteSecret).await
+    }
+
+    async fn write_secret(
+        &self,
+        version: &str,
+        keys: BTreeMap<&'static str, Option<Vec<u8>>>,
+    ) -> Result<(), CallFailed> {
+        let call = Call::WriteSecret;
+        self.travel(call).await?;
+        {
+            let mut etcd = self.etcd.borrow_mut();
+            let last = etcd.secret.back().expect("there is a state").clone();
+            let conflict = last.version.to_string() != version;
+            let Some(mut data) = last.value.filter(|_| !conflict) else {
+                return Err(CallFailed::Conflict { call });
+            };
+            for (key, value) in keys {
+                match value {
+                    Some(value) => data.insert(key.to_owned(), value),
+                    None => data.remove(key),
+                };
+            }
+            etcd.write_secret(Some(data));
+        }
+        self.ring();
+        // An answer may be lost of what was done.
+        self.travel(call).await
+    }
+
+    async fn webhooks(&self) -> Result<Option<Webhooks>, CallFailed> {
+        self.travel(Call::ReadWebhooks).await?;
+        let state = self.find(&self.etcd.borrow().webhooks);
+        self.travel(Call::ReadWebhooks).await?;
+        Ok(Some(Webhooks {
+            version: state.version.to_string(),
+            bundles: state.value,
+        }))
+    }
+
+    async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), CallFailed> {
+        let call = Call::WriteBundles;
+        self.travel(call).await?;
+        {
+            let mut etcd = self.etcd.borrow_mut();
+            let last = etcd.webhooks.back().expect("there is a state");
+            if last.version.to_string() != webhooks.version {
+                return Err(CallFailed::Conflict { call });
+            }
+            etcd.write_webhooks(webhooks.bundles.clone());
+        }
+        self.ring();
+        self.travel(call).await
+    }
+
+    async fn changed(&self) {
+        self.bells[self.replica].notified().await;
+    }
+}

@@ -1,0 +1,57 @@
+//! Somebody else who issues certificates into a Secret, as cert-manager does.
+
+use std::time::{Duration, SystemTime};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer as Signer, KeyPair};
+use webhook::certificates::cluster::Data;
+
+use crate::DAY;
+use crate::trust::NAME;
+
+/// As cert-manager's are by default.
+/// <https://cert-manager.io/docs/usage/certificate/#renewal-reissuance-and-rotation>
+const LIFE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+
+/// An authority of another line than the webhook's own.
+#[derive(Debug)]
+pub(crate) struct Issuer {
+    signer: Signer<'static, KeyPair>,
+    pem: String,
+    /// From then on its leaves might outlive it.
+    pub(crate) old_at: SystemTime,
+}
+
+// === impl Issuer ===
+
+impl Issuer {
+    pub(crate) fn new(now: SystemTime) -> Self {
+        let mut params = CertificateParams::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "somebody else's CA");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = (now - DAY).into();
+        params.not_after = (now + 4 * LIFE).into();
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self {
+            signer: Signer::new(params, key),
+            pem,
+            old_at: now + 2 * LIFE,
+        }
+    }
+
+    /// Fills a Secret with a new certificate.
+    pub(crate) fn issue(&self, now: SystemTime) -> Data {
+        let mut params = CertificateParams::new([NAME.to_owned()]).unwrap();
+        params.not_before = (now - DAY).into();
+        params.not_after = (now + LIFE).into();
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &self.signer).unwrap();
+        Data::from([
+            ("tls.crt".to_owned(), leaf.pem().into_bytes()),
+            ("tls.key".to_owned(), key.serialize_pem().into_bytes()),
+            ("ca.crt".to_owned(), self.pem.clone().into_bytes()),
+        ])
+    }
+}

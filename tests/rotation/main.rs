@@ -1,0 +1,85 @@
+//! Years of a webhook's authorities: three replicas of the product's own code, and a cluster whose API
+//! is slow, late, in conflict and sometimes gone. At no instant does a replica that is called show a
+//! certificate which an API server does not trust.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
+
+mod chance;
+mod cluster;
+mod issuer;
+mod replica;
+mod trust;
+mod world;
+
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::task::LocalSet;
+
+use world::{Faults, World};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Runs worlds until their authorities were replaced so often, each on a thread of its own. Everything
+/// that happens in one is drawn from its seed, which a failure tells.
+fn run(seeds: impl IntoIterator<Item = u64>, rotations: usize, faults: &Faults) {
+    let worlds: Vec<_> = seeds
+        .into_iter()
+        .map(|seed| {
+            let faults = faults.clone();
+            let world = thread::Builder::new().name(format!("seed {seed}"));
+            let world = world.spawn(move || {
+                let runtime = runtime::Builder::new_current_thread()
+                    .enable_time()
+                    .start_paused(true)
+                    .build()
+                    .unwrap();
+                let told = LocalSet::new().block_on(&runtime, async {
+                    World::new(seed, faults).run(rotations).await
+                });
+                println!("seed {seed}: {told}");
+            });
+            world.unwrap()
+        })
+        .collect();
+    for world in worlds {
+        world.join().unwrap();
+    }
+}
+
+#[test]
+fn a_hundred_rotations_at_default_lifetimes_lose_no_trust() {
+    run(0..4, 25, &Faults::default());
+}
+
+#[test]
+fn a_secret_that_is_lost_again_and_again_loses_no_trust() {
+    // Often within the rotation that the last loss began, and replicas restart as often.
+    let faults = Faults {
+        restart_every: 20 * MINUTE,
+        lost_every: 10 * MINUTE,
+        ..Faults::default()
+    };
+    run(100..104, 25, &faults);
+}
+
+#[test]
+fn the_other_mode_and_back_again_loses_no_trust() {
+    let faults = Faults {
+        other_mode_every: Some(30 * DAY),
+        ..Faults::default()
+    };
+    run(300..302, 5, &faults);
+}
+
+#[test]
+fn an_emptied_bundle_is_filled_again() {
+    let faults = Faults {
+        spoilt_every: Some(10 * DAY),
+        ..Faults::default()
+    };
+    run(200..202, 4, &faults);
+}

@@ -1,0 +1,143 @@
+//! What the test claims: whoever is called shows what whoever calls trusts.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::ring;
+use rustls::pki_types::{ServerName, UnixTime};
+use rustls::{Error, RootCertStore};
+use tokio::time::Instant;
+use webhook::certificates::bundle::Bundle;
+use webhook::certificates::{Identity, Serving};
+
+use crate::cluster::Etcd;
+
+/// The name by which API servers call.
+pub(crate) const NAME: &str = "envoy-drainer.envoy-drainer.svc";
+
+/// Looks at every replica whenever something may have changed.
+#[derive(Debug)]
+pub(crate) struct Trust {
+    etcd: Rc<RefCell<Etcd>>,
+    epoch: (SystemTime, Instant),
+    /// How far API servers are behind.
+    lag: Duration,
+    /// What each replica shows, while it lives.
+    pub(crate) replicas: RefCell<Vec<Option<Arc<Serving>>>>,
+    /// Nobody is to blame until then: somebody else spoilt the bundles.
+    pub(crate) excused: Cell<Option<Instant>>,
+    /// What was verified already: a leaf by the end of its signature, and a version.
+    verified: RefCell<HashSet<([u8; 16], u64)>>,
+    pub(crate) checks: Cell<u64>,
+    /// The first breach.
+    pub(crate) breach: RefCell<Option<String>>,
+}
+
+// === impl Trust ===
+
+impl Trust {
+    pub(crate) fn new(
+        etcd: Rc<RefCell<Etcd>>,
+        epoch: SystemTime,
+        lag: Duration,
+        replicas: usize,
+    ) -> Self {
+        Self {
+            etcd,
+            epoch: (epoch, Instant::now()),
+            lag,
+            replicas: RefCell::new(vec![None; replicas]),
+            excused: Cell::default(),
+            verified: RefCell::default(),
+            checks: Cell::default(),
+            breach: RefCell::default(),
+        }
+    }
+
+    /// The right time.
+    pub(crate) fn now(&self) -> SystemTime {
+        let (epoch, start) = self.epoch;
+        epoch + start.elapsed()
+    }
+
+    /// Looks at what is shown, and at every state of the bundles that an API server may act upon.
+    pub(crate) fn check(&self) {
+        if self.breach.borrow().is_some() {
+            return;
+        }
+        if self
+            .excused
+            .get()
+            .is_some_and(|until| Instant::now() < until)
+        {
+            return;
+        }
+        for (replica, serving) in self.replicas.borrow().iter().enumerate() {
+            let ready = serving.iter().filter(|serving| serving.is_ready());
+            for shown in ready.filter_map(|serving| serving.shown()) {
+                if let Err(breach) = self.verify(&shown) {
+                    let after = self.epoch.1.elapsed();
+                    let breach = format!("replica {replica}, after {after:?}: {breach}");
+                    self.breach.borrow_mut().get_or_insert(breach);
+                }
+            }
+        }
+    }
+
+    fn verify(&self, shown: &Identity) -> Result<(), String> {
+        self.checks.set(self.checks.get() + 1);
+        let now = self.now();
+        if shown.not_after() <= now {
+            return Err("its certificate has expired".into());
+        }
+        let leaf = *shown.chain()[0].last_chunk().expect("it has a signature");
+        let etcd = self.etcd.borrow();
+        for state in etcd.acted_upon(self.lag) {
+            // Whoever never trusted anybody calls nobody.
+            let new = state.value.iter().all(|(_, bundle)| bundle.is_empty());
+            let key = (leaf, state.version);
+            if new || self.verified.borrow().contains(&key) {
+                continue;
+            }
+            let mut last = None;
+            for (webhook, bundle) in &state.value {
+                // Mostly they are all the same.
+                if last.replace(bundle) == Some(bundle) {
+                    continue;
+                }
+                verify(shown, bundle, now).map_err(|error| {
+                    let version = state.version;
+                    format!("{webhook} at version {version} trusts {bundle:?}: {error}")
+                })?;
+            }
+            self.verified.borrow_mut().insert(key);
+        }
+        Ok(())
+    }
+}
+
+/// As a client does it.
+fn verify(shown: &Identity, trusted: &Bundle, now: SystemTime) -> Result<(), Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(trusted.iter().cloned());
+    if roots.is_empty() {
+        return Err(Error::General("nothing is trusted".into()));
+    }
+    let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()))
+        .build()
+        .unwrap()
+        .verify_server_cert(
+            &shown.chain()[0],
+            &[],
+            &ServerName::try_from(NAME).unwrap(),
+            &[],
+            UnixTime::since_unix_epoch(now),
+        )
+        .map(drop)
+}

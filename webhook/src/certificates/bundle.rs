@@ -1,0 +1,253 @@
+//! The certificates that clients trust, as a `caBundle` or a `ca.crt` lists them.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::ca;
+use super::x509::Facts;
+
+/// A set of certificates, in the order in which they were found.
+#[derive(Clone, Default)]
+pub struct Bundle(Vec<Anchor>);
+
+/// A certificate, and what decides over it.
+#[derive(Clone)]
+struct Anchor {
+    der: CertificateDer<'static>,
+    own: bool,
+    /// `None` if that cannot be read.
+    not_after: Option<SystemTime>,
+}
+
+// === impl Bundle ===
+
+impl Bundle {
+    /// Reads every certificate that is in `pem`, each once. What is none is passed over, as the API
+    /// server does. <https://pkg.go.dev/crypto/x509#CertPool.AppendCertsFromPEM>
+    #[must_use]
+    pub fn read(pem: &[u8]) -> Self {
+        CertificateDer::pem_slice_iter(pem)
+            .filter_map(Result::ok)
+            .collect()
+    }
+
+    /// Writes it as PEM.
+    #[must_use]
+    pub fn pem(&self) -> String {
+        self.to_string()
+    }
+
+    /// Returns true if it has no certificate.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns true if it has this certificate.
+    #[must_use]
+    pub fn contains(&self, certificate: &CertificateDer<'_>) -> bool {
+        self.iter().any(|other| other == certificate)
+    }
+
+    /// Returns true if it has all that `other` has.
+    #[must_use]
+    pub fn contains_all(&self, other: &Self) -> bool {
+        other.iter().all(|certificate| self.contains(certificate))
+    }
+
+    /// Its certificates.
+    pub fn iter(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+        self.0.iter().map(|anchor| &anchor.der)
+    }
+
+    /// Adds what it lacks of `other`, at its end.
+    #[must_use]
+    pub fn with(mut self, other: &Self) -> Self {
+        for anchor in &other.0 {
+            self.add(anchor.clone());
+        }
+        self
+    }
+
+    /// Keeps those certificates for which `keep` is true.
+    #[must_use]
+    pub fn only(&self, mut keep: impl FnMut(&CertificateDer<'static>) -> bool) -> Self {
+        self.filter(|anchor| keep(&anchor.der))
+    }
+
+    /// Those of our own line that are valid at `now`.
+    #[must_use]
+    pub fn own(&self, now: SystemTime) -> Self {
+        self.filter(|anchor| anchor.own && anchor.not_after.is_some_and(|end| now < end))
+    }
+
+    /// Those that have expired at `now`. One that cannot be read never does.
+    #[must_use]
+    pub fn expired(&self, now: SystemTime) -> Self {
+        self.filter(|anchor| anchor.not_after.is_some_and(|end| end <= now))
+    }
+
+    fn filter(&self, mut keep: impl FnMut(&Anchor) -> bool) -> Self {
+        Self(
+            self.0
+                .iter()
+                .filter(|anchor| keep(anchor))
+                .cloned()
+                .collect(),
+        )
+    }
+
+    fn add(&mut self, anchor: Anchor) {
+        if !self.contains(&anchor.der) {
+            self.0.push(anchor);
+        }
+    }
+}
+
+// === impl Anchor ===
+
+impl From<CertificateDer<'static>> for Anchor {
+    fn from(der: CertificateDer<'static>) -> Self {
+        let facts = Facts::read(&der).ok();
+        Self {
+            own: facts.as_ref().is_some_and(ca::is_own),
+            not_after: facts.map(|facts| facts.not_after),
+            der,
+        }
+    }
+}
+
+/// Equal are two that trust the same, in whatever order.
+impl PartialEq for Bundle {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len() && self.contains_all(other)
+    }
+}
+
+impl Eq for Bundle {}
+
+impl From<CertificateDer<'static>> for Bundle {
+    fn from(certificate: CertificateDer<'static>) -> Self {
+        Self(vec![certificate.into()])
+    }
+}
+
+impl Extend<CertificateDer<'static>> for Bundle {
+    /// Adds each that it lacks.
+    fn extend<T: IntoIterator<Item = CertificateDer<'static>>>(&mut self, more: T) {
+        for certificate in more {
+            self.add(certificate.into());
+        }
+    }
+}
+
+impl FromIterator<CertificateDer<'static>> for Bundle {
+    fn from_iter<T: IntoIterator<Item = CertificateDer<'static>>>(certificates: T) -> Self {
+        let mut this = Self::default();
+        this.extend(certificates);
+        this
+    }
+}
+
+impl fmt::Display for Bundle {
+    /// Writes PEM: lines of 64, as everyone does.
+    /// <https://www.rfc-editor.org/rfc/rfc7468#section-3>
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for certificate in self.iter() {
+            f.write_str("-----BEGIN CERTIFICATE-----\n")?;
+            // 48 bytes are 64 characters.
+            for line in certificate.chunks(48) {
+                writeln!(f, "{}", STANDARD.encode(line))?;
+            }
+            f.write_str("-----END CERTIFICATE-----\n")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Bundle {
+    /// Shows what tells certificates apart: the last bytes of their signatures.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ends = self.iter().map(|der| {
+            let end = der.last_chunk::<4>().copied().unwrap_or_default();
+            u32::from_be_bytes(end)
+        });
+        f.debug_list()
+            .entries(ends.map(|end| format_args!("{end:08x}").to_string()))
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::certificates::ca::Ca;
+    use crate::certificates::wall_clock;
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    fn made(lifetime: Duration) -> Bundle {
+        let ca = Ca::try_new(wall_clock(), lifetime).unwrap();
+        Bundle::from(ca.der().clone())
+    }
+
+    fn stranger() -> Bundle {
+        let stranger = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        Bundle::from(stranger.cert.der().clone())
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let [one, two] = [(); 2].map(|()| made(DAY));
+        let both = one.clone().with(&two);
+        assert_eq!(Bundle::read(both.pem().as_bytes()), both);
+        assert_eq!(Bundle::default().pem(), "");
+        // As rcgen writes it, but for its line ends.
+        let ca = Ca::try_new(wall_clock(), DAY).unwrap();
+        let written = Bundle::from(ca.der().clone()).pem();
+        assert_eq!(written, ca.pem().replace("\r\n", "\n"));
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_passed_over_and_none_counts_twice() {
+        let [one, two] = [(); 2].map(|()| made(DAY));
+        let (one_pem, two_pem) = (one.pem(), two.pem());
+        let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+        let broken = "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n";
+        let open = "-----BEGIN CERTIFICATE-----\nAAAA\n";
+        let pem = format!("word\n{one_pem}{key}{broken}{two_pem}{one_pem}{open}");
+        assert_eq!(Bundle::read(pem.as_bytes()), one.with(&two));
+        for nothing in ["", "\n", "word", open] {
+            assert!(Bundle::read(nothing.as_bytes()).is_empty(), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn two_are_equal_that_trust_the_same() {
+        let [one, two] = [(); 2].map(|()| made(DAY));
+        let both = one.clone().with(&two);
+        assert_eq!(both, two.clone().with(&one));
+        assert_ne!(both, one);
+        assert_ne!(one, two);
+        assert_eq!(both.clone().with(&one), both);
+    }
+
+    #[test]
+    fn our_own_line_is_told_by_its_name_and_the_expired_by_their_end() {
+        let now = wall_clock();
+        let (own, brief, stranger) = (made(2 * DAY), made(DAY / 2), stranger());
+        let junk = Bundle::from(CertificateDer::from(vec![0x30, 0]));
+        let all = own.clone().with(&brief).with(&stranger).with(&junk);
+        assert_eq!(all.own(now), own.clone().with(&brief));
+        assert_eq!(all.own(now + DAY), own);
+        assert!(all.expired(now).is_empty());
+        assert_eq!(all.expired(now + DAY), brief);
+    }
+}

@@ -1,0 +1,132 @@
+//! What certificates ask of a cluster: one Secret and one webhook configuration. The API server is
+//! one implementation; the rotation's simulator is another.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use super::bundle::Bundle;
+
+/// A Secret's data, by key.
+pub type Data = BTreeMap<String, Vec<u8>>;
+
+/// A Secret as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Secret {
+    /// Its `resourceVersion`.
+    pub version: String,
+    /// What it holds.
+    pub data: Data,
+}
+
+/// The webhook configuration as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Webhooks {
+    /// Its `resourceVersion`.
+    pub version: String,
+    /// Each webhook's name and `caBundle`.
+    pub bundles: Vec<(String, Bundle)>,
+}
+
+/// A call to the API server that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallFailed {
+    /// Somebody else was faster: what was read is out of date.
+    #[error("cannot {call}: it has changed meanwhile")]
+    Conflict {
+        /// What was called for.
+        call: Call,
+    },
+    /// It did not answer in time.
+    #[error("cannot {call}: no answer in time")]
+    Late {
+        /// What was called for.
+        call: Call,
+    },
+    /// Anything else.
+    #[error("cannot {call}")]
+    Other {
+        /// What was called for.
+        call: Call,
+        /// What went wrong.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+/// The calls, as metrics and messages name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// Reading the Secret.
+    ReadSecret,
+    /// Making the Secret, or writing what it holds.
+    WriteSecret,
+    /// Reading the webhook configuration.
+    ReadWebhooks,
+    /// Writing `caBundle`s.
+    WriteBundles,
+}
+
+/// The two objects. Every call has a deadline.
+pub trait Cluster {
+    /// Reads the Secret; `None` where there is none. An old state may be read, though it need not.
+    fn secret(&self) -> impl Future<Output = Result<Option<Secret>, CallFailed>>;
+
+    /// Makes the Secret, empty. One that is there stays as it is.
+    fn create_secret(&self) -> impl Future<Output = Result<(), CallFailed>>;
+
+    /// Sets these keys of the Secret, and removes those whose value is `None`; a conflict if the
+    /// Secret is not in this version.
+    fn write_secret(
+        &self,
+        version: &str,
+        keys: BTreeMap<&'static str, Option<Vec<u8>>>,
+    ) -> impl Future<Output = Result<(), CallFailed>>;
+
+    /// Reads the webhook configuration; `None` where there is none.
+    fn webhooks(&self) -> impl Future<Output = Result<Option<Webhooks>, CallFailed>>;
+
+    /// Writes every webhook's `caBundle`; a conflict if the configuration is not in `webhooks`'
+    /// version.
+    fn write_bundles(&self, webhooks: &Webhooks) -> impl Future<Output = Result<(), CallFailed>>;
+
+    /// Waits until one of both may have changed since the last call. It may miss a change.
+    fn changed(&self) -> impl Future<Output = ()>;
+}
+
+// === impl CallFailed ===
+
+impl CallFailed {
+    /// What was called for.
+    #[must_use]
+    pub fn call(&self) -> Call {
+        match self {
+            Self::Conflict { call } | Self::Late { call } | Self::Other { call, .. } => *call,
+        }
+    }
+}
+
+// === impl Call ===
+
+impl Call {
+    /// Its name in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReadSecret => "read_secret",
+            Self::WriteSecret => "write_secret",
+            Self::ReadWebhooks => "read_webhooks",
+            Self::WriteBundles => "write_bundles",
+        }
+    }
+}
+
+impl std::fmt::Display for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::ReadSecret => "read the Secret",
+            Self::WriteSecret => "write the Secret",
+            Self::ReadWebhooks => "read the webhook configuration",
+            Self::WriteBundles => "write the webhook configuration's caBundle",
+        })
+    }
+}

@@ -1,0 +1,289 @@
+//! What the Secret of mode `self` holds: our authorities.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::pki_types::CertificateDer;
+use serde::{Deserialize, Serialize};
+
+use super::bundle::Bundle;
+use super::ca::Ca;
+use super::cluster::Data;
+
+/// Every authority that may have signed a leaf which is still shown, PEM.
+const CA_CRT: &str = "ca.crt";
+const SIGNER: Pair = Pair {
+    certificate: "signer.crt",
+    key: "signer.key",
+};
+const NEXT: Pair = Pair {
+    certificate: "next.crt",
+    key: "next.key",
+};
+const STATE: &str = "state.json";
+
+/// Our authorities: the one that signs, the one that will, and those that did.
+#[derive(Debug, Default)]
+pub struct Keyring {
+    /// It signs.
+    pub signer: Option<Ca>,
+    /// It is published, and signs nothing until every API server trusts it.
+    pub next: Option<Ca>,
+    /// They sign nothing any more; leaves that they signed may be shown still.
+    pub retired: Bundle,
+    /// When the last of the retired came to them.
+    pub retired_at: Option<SystemTime>,
+}
+
+/// The keys of the Secret under which an authority is stored.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    certificate: &'static str,
+    key: &'static str,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct State {
+    /// In seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retired_at: Option<u64>,
+}
+
+// === impl Keyring ===
+
+impl Keyring {
+    /// Reads the Secret, and names the keys in it that cannot be used: what they should hold is
+    /// missing then, and is made anew as anything else that is missing.
+    #[must_use]
+    pub fn read(data: &Data) -> (Self, Vec<&'static str>) {
+        let mut unusable = Vec::new();
+        let mut pair = |pair: Pair| match pair.read(data) {
+            Ok(ca) => ca,
+            Err(key) => {
+                unusable.push(key);
+                None
+            }
+        };
+        let (signer, next) = (pair(SIGNER), pair(NEXT));
+        let state = match data.get(STATE).map(|json| serde_json::from_slice(json)) {
+            Some(Ok(state)) => state,
+            Some(Err(_)) => {
+                unusable.push(STATE);
+                State::default()
+            }
+            None => State::default(),
+        };
+        let listed = data.get(CA_CRT).map(|pem| Bundle::read(pem));
+        if listed.as_ref().is_some_and(Bundle::is_empty) {
+            unusable.push(CA_CRT);
+        }
+        let mut this = Self {
+            signer,
+            next,
+            retired: Bundle::default(),
+            retired_at: state.retired_at.and_then(time),
+        };
+        let current = this.current();
+        this.retired = listed
+            .unwrap_or_default()
+            .only(|certificate| !current.contains(certificate));
+        (this, unusable)
+    }
+
+    /// Writes it: every key of the Secret, with `None` for those that it shall not have.
+    #[must_use]
+    pub fn write(&self) -> BTreeMap<&'static str, Option<Vec<u8>>> {
+        let state = State {
+            retired_at: self.retired_at.map(seconds),
+        };
+        let state = serde_json::to_vec(&state).expect("a struct of numbers is JSON");
+        let mut keys = BTreeMap::from([
+            (CA_CRT, Some(self.all().pem().into_bytes())),
+            (STATE, Some(state)),
+        ]);
+        for (Pair { certificate, key }, ca) in [(SIGNER, &self.signer), (NEXT, &self.next)] {
+            let ca = ca.as_ref();
+            keys.insert(certificate, ca.map(|ca| ca.pem().as_bytes().to_vec()));
+            keys.insert(key, ca.map(|ca| ca.key_pem().into_bytes()));
+        }
+        keys
+    }
+
+    /// Those that sign or will.
+    #[must_use]
+    pub fn current(&self) -> Bundle {
+        let both = [&self.signer, &self.next].into_iter().flatten();
+        both.map(|ca| ca.der().clone()).collect()
+    }
+
+    /// All of them: what clients must trust.
+    #[must_use]
+    pub fn all(&self) -> Bundle {
+        self.current().with(&self.retired)
+    }
+
+    /// Adds authorities that sign no more, at `now`.
+    pub fn retire(
+        &mut self,
+        more: impl IntoIterator<Item = CertificateDer<'static>>,
+        now: SystemTime,
+    ) {
+        self.retired.extend(more);
+        self.retired_at = Some(now);
+    }
+}
+
+// === impl Pair ===
+
+impl Pair {
+    /// Reads an authority; `None` where none is stored.
+    ///
+    /// # Errors
+    /// Names the key whose value is unusable, or lacks its other half.
+    fn read(self, data: &Data) -> Result<Option<Ca>, &'static str> {
+        match (data.get(self.certificate), data.get(self.key)) {
+            (None, None) => Ok(None),
+            (Some(certificate), Some(key)) => Ca::from_pem(certificate, key)
+                .map(Some)
+                .map_err(|_| self.certificate),
+            (Some(_), None) => Err(self.certificate),
+            (None, Some(_)) => Err(self.key),
+        }
+    }
+}
+
+fn seconds(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// `None` for a number that is no time.
+fn time(seconds: u64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certificates::wall_clock;
+
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+    fn ca() -> Ca {
+        Ca::try_new(wall_clock(), YEAR).unwrap()
+    }
+
+    fn data(keyring: &Keyring) -> Data {
+        let keys = keyring.write().into_iter();
+        keys.filter_map(|(key, value)| Some((key.to_owned(), value?)))
+            .collect()
+    }
+
+    fn full() -> Keyring {
+        Keyring {
+            signer: Some(ca()),
+            next: Some(ca()),
+            retired: Bundle::from(ca().der().clone()),
+            retired_at: time(1_700_000_000),
+        }
+    }
+
+    fn der(ca: Option<&Ca>) -> Option<&CertificateDer<'static>> {
+        ca.map(Ca::der)
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let alone = Keyring {
+            signer: Some(ca()),
+            ..Keyring::default()
+        };
+        for keyring in [full(), alone, Keyring::default()] {
+            let (read, unusable) = Keyring::read(&data(&keyring));
+            assert_eq!(der(read.signer.as_ref()), der(keyring.signer.as_ref()));
+            assert_eq!(der(read.next.as_ref()), der(keyring.next.as_ref()));
+            assert_eq!(read.retired, keyring.retired);
+            assert_eq!(read.retired_at, keyring.retired_at);
+            assert_eq!(read.all(), keyring.all());
+            let wanted: &[_] = if keyring.all().is_empty() {
+                &[CA_CRT]
+            } else {
+                &[]
+            };
+            assert_eq!(unusable, wanted);
+        }
+    }
+
+    #[test]
+    fn an_empty_secret_holds_nothing() {
+        let (read, unusable) = Keyring::read(&Data::new());
+        assert!(read.all().is_empty() && read.retired_at.is_none());
+        assert!(unusable.is_empty());
+    }
+
+    #[test]
+    fn what_is_unusable_is_named_and_the_rest_is_kept() {
+        type Spoil = fn(&mut Data);
+        let junk = || b"junk".to_vec();
+        let table: [(Spoil, &[&str], usize); 7] = [
+            (
+                |data| drop(data.insert("signer.crt".into(), b"junk".into())),
+                &["signer.crt"],
+                3,
+            ),
+            (
+                |data| drop(data.insert("signer.key".into(), b"junk".into())),
+                &["signer.crt"],
+                3,
+            ),
+            (|data| drop(data.remove("signer.key")), &["signer.crt"], 3),
+            (|data| drop(data.remove("next.crt")), &["next.key"], 3),
+            (
+                |data| drop(data.insert("state.json".into(), b"junk".into())),
+                &["state.json"],
+                3,
+            ),
+            (
+                |data| drop(data.insert("ca.crt".into(), b"junk".into())),
+                &["ca.crt"],
+                2,
+            ),
+            (
+                |data| {
+                    // The one's certificate with the other's key.
+                    let next = data["next.key"].clone();
+                    data.insert("signer.key".into(), next);
+                },
+                &["signer.crt"],
+                3,
+            ),
+        ];
+        for (row, (spoil, wanted, left)) in table.into_iter().enumerate() {
+            let mut data = data(&full());
+            spoil(&mut data);
+            let (read, unusable) = Keyring::read(&data);
+            assert_eq!(unusable, wanted, "row {row}");
+            // An authority whose key is lost is trusted on: it may have signed.
+            assert_eq!(read.all().iter().count(), left, "row {row}");
+        }
+        let everything = [
+            "ca.crt",
+            "signer.crt",
+            "signer.key",
+            "next.crt",
+            "next.key",
+            "state.json",
+        ]
+        .map(|key| (key.to_owned(), junk()));
+        let (read, unusable) = Keyring::read(&Data::from(everything));
+        assert_eq!(unusable, ["signer.crt", "next.crt", "state.json", "ca.crt"]);
+        assert!(read.all().is_empty());
+    }
+
+    #[test]
+    fn an_absurd_time_is_none() {
+        let state = format!("{{\"retiredAt\":{}}}", u64::MAX).into_bytes();
+        let (read, unusable) = Keyring::read(&Data::from([(STATE.to_owned(), state)]));
+        assert_eq!((read.retired_at, unusable.len()), (None, 0));
+    }
+}

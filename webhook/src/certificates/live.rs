@@ -1,0 +1,203 @@
+//! What API servers trust: the `caBundle`s as they were last read, and since when.
+
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use tokio::time::Instant;
+
+use super::bundle::Bundle;
+
+/// The `caBundle` of every webhook of ours, and since when each certificate has been in all of them.
+///
+/// That is measured by this process's own stopwatch, not by times that others wrote: their clocks
+/// may be minutes off, and the API servers' delay is two.
+#[derive(Debug, Default)]
+pub struct Live {
+    bundles: Vec<Bundle>,
+    looked: Option<Look>,
+    seen: Vec<Seen>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    first: Instant,
+    last: Instant,
+}
+
+#[derive(Debug)]
+struct Seen {
+    certificate: CertificateDer<'static>,
+    since: Instant,
+}
+
+// === impl Live ===
+
+impl Live {
+    /// Takes what was read at `now`; none where there are no webhooks.
+    pub fn look(&mut self, bundles: Vec<Bundle>, now: Instant) {
+        let first = self.looked.map_or(now, |look| look.first);
+        self.looked = Some(Look { first, last: now });
+        self.bundles = bundles;
+        let Some((one, others)) = self.bundles.split_first() else {
+            self.seen.clear();
+            return;
+        };
+        let everywhere =
+            one.only(|certificate| others.iter().all(|bundle| bundle.contains(certificate)));
+        self.seen
+            .retain(|seen| everywhere.contains(&seen.certificate));
+        for certificate in everywhere.iter() {
+            if !self
+                .seen
+                .iter()
+                .any(|seen| seen.certificate == *certificate)
+            {
+                self.seen.push(Seen {
+                    certificate: certificate.clone(),
+                    since: now,
+                });
+            }
+        }
+    }
+
+    /// The bundles.
+    #[must_use]
+    pub fn bundles(&self) -> &[Bundle] {
+        &self.bundles
+    }
+
+    /// Returns true if every webhook trusts all of `anchors`, and there is a webhook.
+    #[must_use]
+    pub fn trusts(&self, anchors: &Bundle) -> bool {
+        self.since(anchors).is_some()
+    }
+
+    /// Returns true if every API server has learnt to trust `anchors`, as far as this process saw
+    /// itself: it found them in every webhook's bundle for `delay`, or nothing else is in there, so
+    /// that before them nothing was trusted that could be lost.
+    #[must_use]
+    pub fn has_settled(&self, anchors: &Bundle, delay: Duration) -> bool {
+        let (Some(since), Some(look)) = (self.since(anchors), self.looked) else {
+            return false;
+        };
+        let alone = self
+            .bundles
+            .iter()
+            .all(|bundle| anchors.contains_all(bundle));
+        alone || look.last.duration_since(since) >= delay
+    }
+
+    /// Like [`Live::has_settled`], or true if they were there before this process was: most likely
+    /// for long, since it starts when it likes.
+    #[must_use]
+    pub fn has_most_likely_settled(&self, anchors: &Bundle, delay: Duration) -> bool {
+        let at_first = match (self.since(anchors), self.looked) {
+            (Some(since), Some(look)) => since == look.first,
+            _ => false,
+        };
+        at_first || self.has_settled(anchors, delay)
+    }
+
+    /// Since when all of `anchors` have been in every bundle.
+    fn since(&self, anchors: &Bundle) -> Option<Instant> {
+        let since = |anchor: &CertificateDer<'_>| {
+            let seen = self.seen.iter().find(|seen| seen.certificate == *anchor);
+            seen.map(|seen| seen.since)
+        };
+        // No anchors are trusted by nobody.
+        let each: Option<Vec<_>> = anchors.iter().map(since).collect();
+        each?.into_iter().max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: Duration = Duration::from_secs(120);
+
+    fn bundle(names: &str) -> Bundle {
+        let certificates = names.bytes().map(|name| CertificateDer::from(vec![name]));
+        certificates.collect()
+    }
+
+    /// Looks at bundles in these states, ten seconds apart, and a last time after `wait`.
+    fn live(looks: &[&[&str]], wait: Duration) -> Live {
+        let mut live = Live::default();
+        let mut now = Instant::now();
+        let read = |look: &[&str]| look.iter().copied().map(bundle).collect::<Vec<_>>();
+        for look in looks {
+            live.look(read(look), now);
+            now += Duration::from_secs(10);
+        }
+        if let Some(last) = looks.last() {
+            live.look(read(last), now - Duration::from_secs(10) + wait);
+        }
+        live
+    }
+
+    #[test]
+    fn trusted_is_what_every_webhook_has() {
+        for (looks, anchors, wanted) in [
+            ([["a", "a"].as_slice()].as_slice(), "a", true),
+            (&[&["ab", "ca"]], "a", true),
+            (&[&["ab", "ab"]], "ab", true),
+            (&[&["a", "b"]], "a", false),
+            (&[&["a", ""]], "a", false),
+            (&[&["a", "ab"]], "ab", false),
+            (&[&["a"]], "", false),
+            (&[&[]], "a", false),
+            (&[], "a", false),
+            (&[&["a"], &["b"]], "a", false),
+        ] {
+            let trusts = live(looks, Duration::ZERO).trusts(&bundle(anchors));
+            assert_eq!(trusts, wanted, "{anchors} in {looks:?}");
+        }
+    }
+
+    #[test]
+    fn settled_is_what_was_seen_for_the_delay_without_a_gap_or_alone() {
+        let soon = DELAY - Duration::from_secs(1);
+        for (looks, wait, anchors, settled, likely) in [
+            ([["ab"].as_slice()].as_slice(), DELAY, "a", true, true),
+            (&[&["ab"]], soon, "a", false, true),
+            (&[&["b"], &["ab"]], soon, "a", false, false),
+            (&[&["b"], &["ab"]], DELAY, "a", true, true),
+            (&[&["b"], &["ab"]], DELAY, "b", true, true),
+            // The later one decides.
+            (&[&["b"], &["ab"]], soon, "ab", true, true),
+            (&[&["bc"], &["abc"]], soon, "ab", false, false),
+            // A gap, in one webhook even, starts the count anew.
+            (&[&["ab"], &["b"], &["ab"]], soon, "a", false, false),
+            (
+                &[&["ab", "ab"], &["ab", "b"], &["ab", "ab"]],
+                soon,
+                "a",
+                false,
+                false,
+            ),
+            // Nothing but them is trusted, so nothing else was shown.
+            (&[&[""], &["a"]], Duration::ZERO, "a", true, true),
+            (
+                &[&["", "b"], &["a", "ab"]],
+                Duration::ZERO,
+                "a",
+                false,
+                false,
+            ),
+            // Without webhooks there is no news to spread.
+            (&[&[]], DELAY, "a", false, false),
+            (&[], DELAY, "a", false, false),
+        ] {
+            let live = live(looks, wait);
+            let anchors = bundle(anchors);
+            let row = format!("{anchors:?} in {looks:?} after {wait:?}");
+            assert_eq!(live.has_settled(&anchors, DELAY), settled, "{row}");
+            assert_eq!(
+                live.has_most_likely_settled(&anchors, DELAY),
+                likely,
+                "{row}"
+            );
+        }
+    }
+}

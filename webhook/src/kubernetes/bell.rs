@@ -1,0 +1,74 @@
+//! Tells that an object may have changed.
+
+use std::fmt::Debug;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use kube::api::{Api, WatchEvent, WatchParams};
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::debug;
+
+/// How long the API server keeps a watch open, in seconds: less than the client waits for a sign of
+/// life, so that one which died in silence is noticed too.
+const WATCH: u32 = 290;
+
+/// The pause after a watch that ended or could not be opened.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Rings when one of its objects may have changed. What they are is read by who hears it.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    rung: Arc<Notify>,
+    // They end with the bell.
+    watches: JoinSet<()>,
+}
+
+// === impl Bell ===
+
+impl Bell {
+    /// Rings for this object too, from now on and at least once.
+    pub(super) fn watch<K>(&mut self, api: Api<K>, name: &str)
+    where
+        K: Clone + Debug + DeserializeOwned + Send + 'static,
+    {
+        let watched = WatchParams::default()
+            .fields(&format!("metadata.name={name}"))
+            .timeout(WATCH);
+        let rung = Arc::clone(&self.rung);
+        self.watches.spawn(async move {
+            loop {
+                if let Err(error) = ring(&api, &watched, &rung).await {
+                    debug!(%error, "Watch ended");
+                }
+                sleep(PAUSE).await;
+            }
+        });
+    }
+
+    /// Waits until it rings, or has rung since the last wait.
+    pub(super) async fn rung(&self) {
+        self.rung.notified().await;
+    }
+}
+
+/// Rings for each event of one watch, until that ends. Metadata is enough.
+async fn ring<K>(api: &Api<K>, watched: &WatchParams, bell: &Notify) -> kube::Result<()>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    // From any version on: the first event tells what there is.
+    let mut events = pin!(api.watch_metadata(watched, "0").await?);
+    while let Some(event) = events.try_next().await? {
+        match event {
+            WatchEvent::Bookmark(_) => {}
+            WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+            _ => bell.notify_one(),
+        }
+    }
+    Ok(())
+}

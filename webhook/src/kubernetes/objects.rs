@@ -1,0 +1,208 @@
+//! One Secret and one webhook configuration, as `certificates` asks for them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::bell::Bell;
+use crate::certificates::bundle::Bundle;
+use crate::certificates::cluster::{Call, CallFailed, Cluster, Secret, Webhooks};
+
+/// Longer than a healthy API server takes, and shorter than a tick.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Who writes `caBundle`s, to the API server: nobody else owns them, so no upgrade of the chart, which
+/// writes none, takes them away.
+/// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>
+const BUNDLE_MANAGER: &str = "envoy-drainer-cabundle";
+
+/// Who writes the Secret.
+const SECRET_MANAGER: &str = "envoy-drainer";
+
+/// Why there is no cluster to talk to.
+#[derive(Debug, thiserror::Error)]
+pub enum NoCluster {
+    /// There is neither a service account nor a kubeconfig.
+    #[error("cannot find the cluster: run in a pod, or set KUBECONFIG")]
+    Config(#[source] kube::config::InferConfigError),
+    /// What tells of the cluster cannot be used.
+    #[error("cannot make a client of the cluster")]
+    Client(#[source] kube::Error),
+}
+
+/// The Secret and the webhook configuration, in the cluster that this process runs in or that
+/// KUBECONFIG names.
+pub struct Objects {
+    secret: Named<v1::Secret>,
+    webhooks: Named<MutatingWebhookConfiguration>,
+    bell: Bell,
+}
+
+struct Named<K> {
+    api: Api<K>,
+    name: String,
+}
+
+// === impl Objects ===
+
+impl Objects {
+    /// Finds the cluster; whether it answers is another question.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn open(
+        namespace: &str,
+        secret: String,
+        webhooks: String,
+    ) -> Result<Self, NoCluster> {
+        let config = Config::infer().await.map_err(NoCluster::Config)?;
+        let client = Client::try_from(config).map_err(NoCluster::Client)?;
+        let secret = Named {
+            api: Api::namespaced(client.clone(), namespace),
+            name: secret,
+        };
+        let webhooks = Named {
+            api: Api::all(client),
+            name: webhooks,
+        };
+        let mut bell = Bell::default();
+        bell.watch(secret.api.clone(), &secret.name);
+        bell.watch(webhooks.api.clone(), &webhooks.name);
+        Ok(Self {
+            secret,
+            webhooks,
+            bell,
+        })
+    }
+}
+
+impl Cluster for Objects {
+    async fn secret(&self) -> Result<Option<Secret>, CallFailed> {
+        let Named { api, name } = &self.secret;
+        let found = within(Call::ReadSecret, api.get_opt(name)).await?;
+        Ok(found.map(|secret| Secret {
+            version: secret.metadata.resource_version.unwrap_or_default(),
+            data: secret
+                .data
+                .into_iter()
+                .flatten()
+                .map(|(key, ByteString(value))| (key, value))
+                .collect(),
+        }))
+    }
+
+    async fn create_secret(&self) -> Result<(), CallFailed> {
+        let Named { api, name } = &self.secret;
+        let secret = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": { "name": name },
+        });
+        // Applied, not created, as that may be allowed for this one name.
+        let params = PatchParams::apply(SECRET_MANAGER);
+        let patch = Patch::Apply(secret);
+        within(Call::WriteSecret, api.patch(name, &params, &patch)).await?;
+        Ok(())
+    }
+
+    async fn write_secret(
+        &self,
+        version: &str,
+        keys: BTreeMap<&'static str, Option<Vec<u8>>>,
+    ) -> Result<(), CallFailed> {
+        let Named { api, name } = &self.secret;
+        let data: BTreeMap<_, _> = keys
+            .into_iter()
+            .map(|(key, value)| (key, value.map(ByteString)))
+            .collect();
+        // With a version, a merge is refused if that is not the Secret's any more.
+        // https://kubernetes.io/docs/reference/using-api/api-concepts/#patch-and-apply
+        let patch = json!({ "metadata": { "resourceVersion": version }, "data": data });
+        let params = PatchParams {
+            field_manager: Some(SECRET_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(patch);
+        within(Call::WriteSecret, api.patch(name, &params, &patch)).await?;
+        Ok(())
+    }
+
+    async fn webhooks(&self) -> Result<Option<Webhooks>, CallFailed> {
+        let Named { api, name } = &self.webhooks;
+        let found = within(Call::ReadWebhooks, api.get_opt(name)).await?;
+        Ok(found.map(|configuration| Webhooks {
+            version: configuration.metadata.resource_version.unwrap_or_default(),
+            bundles: configuration
+                .webhooks
+                .into_iter()
+                .flatten()
+                .map(|webhook| {
+                    let ByteString(pem) = webhook.client_config.ca_bundle.unwrap_or_default();
+                    (webhook.name, Bundle::read(&pem))
+                })
+                .collect(),
+        }))
+    }
+
+    async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), CallFailed> {
+        let Named { api, name } = &self.webhooks;
+        let entries: Vec<Value> = webhooks
+            .bundles
+            .iter()
+            .map(|(name, bundle)| {
+                let bundle = ByteString(bundle.pem().into_bytes());
+                json!({ "name": name, "clientConfig": { "caBundle": bundle } })
+            })
+            .collect();
+        let patch = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": { "name": name, "resourceVersion": webhooks.version },
+            "webhooks": entries,
+        });
+        // By force: a caBundle that somebody else once wrote is ours from now on.
+        let params = PatchParams::apply(BUNDLE_MANAGER).force();
+        let patch = Patch::Apply(patch);
+        within(Call::WriteBundles, api.patch(name, &params, &patch)).await?;
+        Ok(())
+    }
+
+    async fn changed(&self) {
+        self.bell.rung().await;
+    }
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Objects")
+            .field("secret", &self.secret.name)
+            .field("webhooks", &self.webhooks.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Waits for an answer until [`DEADLINE`].
+async fn within<T>(
+    call: Call,
+    answer: impl Future<Output = kube::Result<T>>,
+) -> Result<T, CallFailed> {
+    match timeout(DEADLINE, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) if status.is_conflict() => {
+            Err(CallFailed::Conflict { call })
+        }
+        Ok(Err(error)) => Err(CallFailed::Other {
+            call,
+            source: error.into(),
+        }),
+        Err(_) => Err(CallFailed::Late { call }),
+    }
+}
