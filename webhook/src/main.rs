@@ -6,6 +6,10 @@ use clap::Parser;
 use webhook::args::{Args, Command};
 use webhook::commands::{explain, inject, serve};
 
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Serve(args) => serve::run(*args).map(|()| ExitCode::SUCCESS),
