@@ -44,6 +44,7 @@ drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Bui
 
 .PHONY: images
 images: $(IMAGES)/envoy-drainer.tar $(IMAGES)/drainer.tar ## Pack both images, for docker, containerd and kind; ARCH=arm64 for arm64
+	@.ci/smoke $(ARCH) target/$(MUSL)/release/envoy-drainer target/$(MUSL)/small/drainer
 
 # Only for the machine that runs it: the cluster's nodes are like this one.
 .PHONY: e2e
