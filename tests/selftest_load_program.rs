@@ -40,10 +40,16 @@ async fn every_kind_of_clients_reaches_its_rate_and_none_fails() -> Result<()> {
         .listener(http("web")?)
         .start()
         .await?;
-    let args = "--keep-alive 100 --connection-each 20 --slow 8 --slow-takes 300ms --http2 50 --for 2s";
+    let args =
+        "--keep-alive 100 --connection-each 20 --slow 8 --slow-takes 300ms --http2 50 --for 2s";
     let report = report(load(&envoy, args)?).await?;
     let names: Vec<_> = report.kinds.iter().map(|kind| &*kind.name).collect();
-    let all = ["keep-alive", "one connection a request", "0.3 s answers", "HTTP/2"];
+    let all = [
+        "keep-alive",
+        "one connection a request",
+        "0.3 s answers",
+        "HTTP/2",
+    ];
     assert_eq!(names, all);
     assert_eq!(report.failed(), 0, "{report}");
     assert!(report.reached() > 0.95, "{report}");

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
-use crate::service::service;
+use crate::service;
 
 /// Starts the echo server in this namespace, and returns its Service's address.
 ///
@@ -47,9 +47,24 @@ pub(crate) async fn start(namespace: &Namespace) -> Result<SocketAddr> {
             },
         }))
         .await?;
-    let address = service(namespace, "echo", 8080).await?;
+    let address = service::of_pods(namespace, "echo", 8080).await?;
     namespace
         .kubectl(&["rollout", "status", "deployment/echo", "--timeout=120s"])
         .await?;
     Ok(address)
+}
+
+/// Changes the number of echo servers, and waits until it is reached.
+///
+/// # Errors
+/// When it is not.
+pub(crate) async fn scale(namespace: &Namespace, replicas: u32) -> Result<()> {
+    let replicas = format!("--replicas={replicas}");
+    namespace
+        .kubectl(&["scale", "deployment/echo", &replicas])
+        .await?;
+    namespace
+        .kubectl(&["rollout", "status", "deployment/echo", "--timeout=120s"])
+        .await
+        .map(drop)
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
 use tests::until::until;
 
@@ -11,7 +11,7 @@ use crate::images;
 use crate::installed::installed;
 use crate::namespace::Namespace;
 use crate::restricted;
-use crate::service::service;
+use crate::service;
 
 /// The label `app` of its pods, and the name of Deployment and Service.
 pub(crate) const APP: &str = "edge";
@@ -87,16 +87,16 @@ pub(crate) fn naked(mut deployment: Value) -> Value {
 
 /// Envoy's configuration: any path goes to the upstream, once, and `/ready` is its health.
 fn bootstrap(upstream: SocketAddr) -> Value {
-    let socket = |ip: String, port: u16| {
-        json!({ "socket_address": { "address": ip, "port_value": port } })
-    };
+    let socket =
+        |ip: String, port: u16| json!({ "socket_address": { "address": ip, "port_value": port } });
     let endpoint = socket(upstream.ip().to_string(), upstream.port());
     let health = json!({
         "@type": HEALTH_CHECK,
         "pass_through_mode": false,
         "headers": [{ "name": ":path", "string_match": { "exact": "/ready" } }],
     });
-    let route = json!({ "match": { "prefix": "/" }, "route": { "cluster": "echo", "timeout": "0s" } });
+    let route =
+        json!({ "match": { "prefix": "/" }, "route": { "cluster": "echo", "timeout": "0s" } });
     let manager = json!({
         "@type": HCM,
         "stat_prefix": "edge",
@@ -147,7 +147,7 @@ impl<'a> Edge<'a> {
     /// When it does not.
     pub(crate) async fn deploy(namespace: &'a Namespace, deployment: &Value) -> Result<Self> {
         namespace.apply(installed(deployment)?).await?;
-        let address = service(namespace, APP, LISTENER).await?;
+        let address = service::of_pods(namespace, APP, LISTENER).await?;
         let edge = Self { namespace, address };
         edge.settled().await?;
         Ok(edge)
@@ -170,7 +170,10 @@ impl<'a> Edge<'a> {
     /// # Errors
     /// When it is not.
     pub(crate) async fn scale(&self, replicas: u32) -> Result<()> {
-        let (deployment, replicas) = (format!("deployment/{APP}"), format!("--replicas={replicas}"));
+        let (deployment, replicas) = (
+            format!("deployment/{APP}"),
+            format!("--replicas={replicas}"),
+        );
         self.namespace
             .kubectl(&["scale", &deployment, &replicas])
             .await?;
@@ -183,8 +186,21 @@ impl<'a> Edge<'a> {
     /// When they cannot be listed.
     pub(crate) async fn pods(&self) -> Result<Vec<String>> {
         let pods = self.namespace.pods(APP).await?;
-        let names = pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str());
+        let names = pods
+            .iter()
+            .filter_map(|pod| pod["metadata"]["name"].as_str());
         Ok(names.map(str::to_owned).collect())
+    }
+
+    /// The name of its pod.
+    ///
+    /// # Errors
+    /// When it has none or more.
+    pub(crate) async fn only_pod(&self) -> Result<String> {
+        let pods = self.pods().await?;
+        let [pod] =
+            <[String; 1]>::try_from(pods).map_err(|pods| anyhow!("one pod, not {pods:?}"))?;
+        Ok(pod)
     }
 
     /// Waits until there are as many pods as are wanted, all ready and none ending.

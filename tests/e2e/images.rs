@@ -9,6 +9,9 @@ use tokio::process::Command;
 /// The sidecar's.
 pub(crate) const DRAINER: &str = concat!("localhost/drainer:", env!("CARGO_PKG_VERSION"));
 
+/// The same sidecar by another name, as a later version would have one.
+pub(crate) const NEXT_DRAINER: &str = concat!("localhost/next-drainer:", env!("CARGO_PKG_VERSION"));
+
 /// The load's.
 pub(crate) const LOAD: &str = concat!("localhost/envoy-drainer-load:", env!("CARGO_PKG_VERSION"));
 
@@ -17,7 +20,10 @@ pub(crate) const LOAD: &str = concat!("localhost/envoy-drainer-load:", env!("CAR
 /// # Errors
 /// When it is not set.
 pub(crate) fn envoy() -> Result<String> {
-    variable("E2E_ENVOY_IMAGE", "an image of Envoy that the cluster has or can pull")
+    variable(
+        "E2E_ENVOY_IMAGE",
+        "an image of Envoy that the cluster has or can pull",
+    )
 }
 
 /// An image of fortio, as `E2E_BACKEND_IMAGE` names it.
@@ -28,15 +34,23 @@ pub(crate) fn backend() -> Result<String> {
     variable("E2E_BACKEND_IMAGE", "an image of fortio, the echo server")
 }
 
-/// Puts the images that `make images` and `make load-image` pack into the cluster, by the command
+/// Puts the images that `make e2e` has packed into the cluster, by the command
 /// that `E2E_LOAD` holds.
 ///
 /// # Errors
 /// When it is not set, or fails for one of them.
 pub(crate) async fn load() -> Result<()> {
-    let command = variable("E2E_LOAD", "a command that loads an image archive, such as `kind load image-archive`")?;
+    let command = variable(
+        "E2E_LOAD",
+        "a command that loads an image archive, such as `kind load image-archive`",
+    )?;
     let archives = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/images");
-    for name in ["envoy-drainer", "drainer", "envoy-drainer-load"] {
+    for name in [
+        "envoy-drainer",
+        "drainer",
+        "next-drainer",
+        "envoy-drainer-load",
+    ] {
         let archive = archives.join(name).with_extension("tar");
         ensure!(archive.is_file(), "{} is not there", archive.display());
         let status = Command::new("sh")

@@ -81,7 +81,10 @@ impl Words {
     /// How the drain ended, and how long it took in seconds.
     pub(crate) fn outcome(&self) -> Option<(String, f64)> {
         let said: Value = serde_json::from_str(&self.said).ok()?;
-        Some((said["outcome"].as_str()?.to_owned(), said["seconds"].as_f64()?))
+        Some((
+            said["outcome"].as_str()?.to_owned(),
+            said["seconds"].as_f64()?,
+        ))
     }
 }
 

@@ -9,7 +9,9 @@ mod evictions;
 mod images;
 mod installed;
 mod kubectl;
+mod lag;
 mod last_words;
+mod live;
 mod namespace;
 mod restricted;
 mod rollouts;
@@ -31,9 +33,12 @@ use table::Table;
 enum Scenario {
     RolloutsLoseNothing,
     RolloutsWithoutADrainerLoseOfEachKind,
+    ALagOf15sLosesNothing,
     ScalingLosesNothing,
     EvictionsLoseNothing,
     DeletionsWithin8sLoseNoRequestOf5s,
+    ANewDrainerLeavesEnvoyAlone,
+    AnEnvoyThatFailsItsProbeIsRestartedWithin15s,
 }
 
 fn main() -> Result<ExitCode> {
@@ -68,12 +73,15 @@ async fn run(asked: &[String]) -> Result<ExitCode> {
 // === impl Scenario ===
 
 impl Scenario {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 8] = [
         Self::RolloutsLoseNothing,
         Self::RolloutsWithoutADrainerLoseOfEachKind,
+        Self::ALagOf15sLosesNothing,
         Self::ScalingLosesNothing,
         Self::EvictionsLoseNothing,
         Self::DeletionsWithin8sLoseNoRequestOf5s,
+        Self::ANewDrainerLeavesEnvoyAlone,
+        Self::AnEnvoyThatFailsItsProbeIsRestartedWithin15s,
     ];
 
     fn name(self) -> &'static str {
@@ -82,9 +90,16 @@ impl Scenario {
             Self::RolloutsWithoutADrainerLoseOfEachKind => {
                 "rollouts without a drainer lose of each kind"
             }
+            Self::ALagOf15sLosesNothing => "rollouts behind endpoints 15 s late lose nothing",
             Self::ScalingLosesNothing => "scaling down and up loses nothing",
             Self::EvictionsLoseNothing => "evictions lose nothing",
-            Self::DeletionsWithin8sLoseNoRequestOf5s => "deletions within 8 s lose no request of 5 s",
+            Self::DeletionsWithin8sLoseNoRequestOf5s => {
+                "deletions within 8 s lose no request of 5 s"
+            }
+            Self::ANewDrainerLeavesEnvoyAlone => "a new drainer leaves Envoy alone",
+            Self::AnEnvoyThatFailsItsProbeIsRestartedWithin15s => {
+                "an Envoy that fails its liveness probe is restarted within 15 s"
+            }
         }
     }
 
@@ -94,10 +109,17 @@ impl Scenario {
             Self::RolloutsWithoutADrainerLoseOfEachKind => {
                 rollouts::without_a_drainer_lose_of_each_kind(table).await
             }
+            Self::ALagOf15sLosesNothing => lag::of_15_s_loses_nothing(table).await,
             Self::ScalingLosesNothing => scale::down_and_up_loses_nothing(table).await,
             Self::EvictionsLoseNothing => evictions::lose_nothing(table).await,
             Self::DeletionsWithin8sLoseNoRequestOf5s => {
                 deletions::within_8_s_lose_no_request_of_5_s(table).await
+            }
+            Self::ANewDrainerLeavesEnvoyAlone => {
+                live::a_new_drainer_leaves_envoy_alone(table).await
+            }
+            Self::AnEnvoyThatFailsItsProbeIsRestartedWithin15s => {
+                live::an_envoy_that_fails_its_probe_is_restarted_within_15_s(table).await
             }
         }
     }

@@ -39,7 +39,11 @@ impl Table {
     /// Adds what became of a load's requests, by kind and in all.
     pub(crate) fn load(&mut self, report: &Report) {
         for kind in &report.kinds {
-            let failed: Vec<_> = kind.failed.iter().map(|(how, n)| format!("{n} {how}")).collect();
+            let failed: Vec<_> = kind
+                .failed
+                .iter()
+                .map(|(how, n)| format!("{n} {how}"))
+                .collect();
             let sent = kind.sent;
             let seen = match kind.failed.values().sum::<u64>() {
                 0 => format!("0 of {sent} failed"),

@@ -13,7 +13,8 @@ use crate::namespace::Namespace;
 use crate::restricted;
 
 /// All kinds of clients at once.
-pub(crate) const MIXED: &str = "--keep-alive 200 --connection-each 50 --slow 8 --slow-takes 2s --http2 100";
+pub(crate) const MIXED: &str =
+    "--keep-alive 200 --connection-each 50 --slow 8 --slow-takes 2s --http2 100";
 
 /// Below this share of the rate asked for, a run shows nothing.
 const REACHED: f64 = 0.95;
@@ -80,13 +81,19 @@ impl<'a> Traffic<'a> {
         namespace
             .kubectl(&["exec", name, "--", "/load", "stop"])
             .await?;
-        let (ended, pod) = ("--for=jsonpath={.status.phase}=Succeeded", format!("pod/{name}"));
+        let (ended, pod) = (
+            "--for=jsonpath={.status.phase}=Succeeded",
+            format!("pod/{name}"),
+        );
         namespace
             .kubectl(&["wait", ended, &pod, "--timeout=60s"])
             .await?;
         let printed = namespace.kubectl(&["logs", name]).await?;
         let report: Report = serde_json::from_str(&printed).context(printed)?;
-        ensure!(report.reached() >= REACHED, "void, too few requests were sent:\n{report}");
+        ensure!(
+            report.reached() >= REACHED,
+            "void, too few requests were sent:\n{report}"
+        );
         Ok(report)
     }
 }
