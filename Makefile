@@ -35,7 +35,7 @@ test: envoy ## Run every test, on the oldest and the newest Envoy
 check: fmt clippy doc deny alone ## Format, lints, documentation, licences, each crate by itself
 
 .PHONY: bench
-bench: envoy drainer ## Measure, and compare with a baseline in the same run
+bench: envoy drainer target/$(MUSL)/release/envoy-drainer ## Measure, and compare with a baseline in the same run
 	cargo bench --locked --package tests --bench drainer
 	cargo bench --locked --package tests --bench admission
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 use tests::until::until;
 
@@ -83,6 +83,18 @@ pub(crate) fn deployment(replicas: u32, upstream: SocketAddr) -> Result<Value> {
 pub(crate) fn naked(mut deployment: Value) -> Value {
     deployment["spec"]["template"]["metadata"]["annotations"] = json!({});
     deployment
+}
+
+/// Has Envoy's admin on a socket file rather than on a port.
+///
+/// # Errors
+/// When the template is not one of [`deployment`].
+pub(crate) fn move_admin_to_socket(template: &mut Value, path: &str) -> Result<()> {
+    let argument = &mut template["spec"]["containers"][0]["args"][1];
+    let mut bootstrap: Value = serde_json::from_str(argument.as_str().context("a bootstrap")?)?;
+    bootstrap["admin"] = json!({ "address": { "pipe": { "path": path } } });
+    *argument = json!(bootstrap.to_string());
+    Ok(())
 }
 
 /// Envoy's configuration: any path goes to the upstream, once, and `/ready` is its health.

@@ -15,15 +15,28 @@ pub(crate) const NEXT_DRAINER: &str = concat!("localhost/next-drainer:", env!("C
 /// The load's.
 pub(crate) const LOAD: &str = concat!("localhost/envoy-drainer-load:", env!("CARGO_PKG_VERSION"));
 
-/// An image of Envoy, as `E2E_ENVOY_IMAGE` names it.
+/// The newest Envoy: the last image that `E2E_ENVOY_IMAGE` names.
 ///
 /// # Errors
 /// When it is not set.
 pub(crate) fn envoy() -> Result<String> {
-    variable(
+    envoys()?.pop().context("E2E_ENVOY_IMAGE names none")
+}
+
+/// The oldest Envoy: the first image that `E2E_ENVOY_IMAGE` names, which may be the only one.
+///
+/// # Errors
+/// When it is not set.
+pub(crate) fn oldest_envoy() -> Result<String> {
+    Ok(envoys()?.swap_remove(0))
+}
+
+fn envoys() -> Result<Vec<String>> {
+    let images = variable(
         "E2E_ENVOY_IMAGE",
-        "an image of Envoy that the cluster has or can pull",
-    )
+        "images of Envoy that the cluster has or can pull, the oldest first",
+    )?;
+    Ok(images.split_whitespace().map(str::to_owned).collect())
 }
 
 /// An image of fortio, as `E2E_BACKEND_IMAGE` names it.

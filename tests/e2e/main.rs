@@ -17,6 +17,7 @@ mod restricted;
 mod rollouts;
 mod scale;
 mod service;
+mod shapes;
 mod table;
 mod traffic;
 
@@ -39,6 +40,7 @@ enum Scenario {
     DeletionsWithin8sLoseNoRequestOf5s,
     ANewDrainerLeavesEnvoyAlone,
     AnEnvoyThatFailsItsProbeIsRestartedWithin15s,
+    PodsOfAllShapesLoseNothing,
 }
 
 fn main() -> Result<ExitCode> {
@@ -73,7 +75,7 @@ async fn run(asked: &[String]) -> Result<ExitCode> {
 // === impl Scenario ===
 
 impl Scenario {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::RolloutsLoseNothing,
         Self::RolloutsWithoutADrainerLoseOfEachKind,
         Self::ALagOf15sLosesNothing,
@@ -82,6 +84,7 @@ impl Scenario {
         Self::DeletionsWithin8sLoseNoRequestOf5s,
         Self::ANewDrainerLeavesEnvoyAlone,
         Self::AnEnvoyThatFailsItsProbeIsRestartedWithin15s,
+        Self::PodsOfAllShapesLoseNothing,
     ];
 
     fn name(self) -> &'static str {
@@ -100,6 +103,7 @@ impl Scenario {
             Self::AnEnvoyThatFailsItsProbeIsRestartedWithin15s => {
                 "an Envoy that fails its liveness probe is restarted within 15 s"
             }
+            Self::PodsOfAllShapesLoseNothing => "pods of all shapes lose nothing",
         }
     }
 
@@ -121,6 +125,7 @@ impl Scenario {
             Self::AnEnvoyThatFailsItsProbeIsRestartedWithin15s => {
                 live::an_envoy_that_fails_its_probe_is_restarted_within_15_s(table).await
             }
+            Self::PodsOfAllShapesLoseNothing => shapes::all_lose_nothing(table).await,
         }
     }
 }

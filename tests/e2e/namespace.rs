@@ -17,7 +17,8 @@ pub(crate) struct Namespace {
     pub(crate) last_words: LastWords,
 }
 
-/// Runs a scenario in a namespace of its own, called after it, that is opted in. If it fails, what
+/// Runs a scenario in a namespace of its own, called after it, that is opted in and
+/// enforces Pod Security `restricted`. If it fails, what
 /// the namespace can tell of that is printed; in the end it is deleted.
 ///
 /// # Errors
@@ -32,7 +33,10 @@ pub(crate) async fn in_namespace<T>(
         "kind": "Namespace",
         "metadata": {
             "name": name,
-            "labels": { "envoy-drainer.dev/injection": "enabled" },
+            "labels": {
+                "envoy-drainer.dev/injection": "enabled",
+                "pod-security.kubernetes.io/enforce": "restricted",
+            },
         },
     }))
     .await?;
