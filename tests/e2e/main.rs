@@ -8,6 +8,7 @@ mod edge;
 mod evictions;
 mod images;
 mod installed;
+mod jobs;
 mod kubectl;
 mod lag;
 mod last_words;
@@ -41,6 +42,7 @@ enum Scenario {
     ANewDrainerLeavesEnvoyAlone,
     AnEnvoyThatFailsItsProbeIsRestartedWithin15s,
     PodsOfAllShapesLoseNothing,
+    JobsCompleteWithin3sOfTheirWork,
 }
 
 fn main() -> Result<ExitCode> {
@@ -75,7 +77,7 @@ async fn run(asked: &[String]) -> Result<ExitCode> {
 // === impl Scenario ===
 
 impl Scenario {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::RolloutsLoseNothing,
         Self::RolloutsWithoutADrainerLoseOfEachKind,
         Self::ALagOf15sLosesNothing,
@@ -85,6 +87,7 @@ impl Scenario {
         Self::ANewDrainerLeavesEnvoyAlone,
         Self::AnEnvoyThatFailsItsProbeIsRestartedWithin15s,
         Self::PodsOfAllShapesLoseNothing,
+        Self::JobsCompleteWithin3sOfTheirWork,
     ];
 
     fn name(self) -> &'static str {
@@ -104,6 +107,7 @@ impl Scenario {
                 "an Envoy that fails its liveness probe is restarted within 15 s"
             }
             Self::PodsOfAllShapesLoseNothing => "pods of all shapes lose nothing",
+            Self::JobsCompleteWithin3sOfTheirWork => "jobs complete within 3 s of their work",
         }
     }
 
@@ -126,6 +130,9 @@ impl Scenario {
                 live::an_envoy_that_fails_its_probe_is_restarted_within_15_s(table).await
             }
             Self::PodsOfAllShapesLoseNothing => shapes::all_lose_nothing(table).await,
+            Self::JobsCompleteWithin3sOfTheirWork => {
+                jobs::complete_within_3_s_of_their_work(table).await
+            }
         }
     }
 }
