@@ -16,6 +16,9 @@ use crate::service;
 /// The label `app` of its pods, and the name of Deployment and Service.
 pub(crate) const APP: &str = "edge";
 
+/// The drainer's container in every pod.
+pub(crate) const DRAINER: &str = "envoy-drainer";
+
 const LISTENER: u16 = 8080;
 const ADMIN: u16 = 9901;
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::echo;
-use crate::edge::deployment;
+use crate::edge::{DRAINER, deployment};
 use crate::images;
 use crate::installed::installed;
 use crate::namespace::in_namespace;
@@ -16,11 +16,12 @@ use crate::table::Table;
 /// The work, and so the Job.
 const WORK: &str = "work";
 
-/// A Job with drainer and Envoy as native sidecars completes within 3 s of its work.
+/// Drainer and Envoy, as native sidecars, end within 3 s of a Job's work. The Job completes when the
+/// kubelet and the Job controller have noticed, each in its own time, which is told as well.
 ///
 /// # Errors
-/// When it takes longer, or does not complete.
-pub(crate) async fn complete_within_3_s_of_their_work(table: &mut Table) -> Result<()> {
+/// When they take longer, or the Job does not complete.
+pub(crate) async fn end_within_3_s_of_their_work(table: &mut Table) -> Result<()> {
     in_namespace("jobs", async |namespace| {
         let upstream = echo::start(namespace).await?;
         let mut template = deployment(1, upstream)?["spec"]["template"].take();
@@ -55,15 +56,28 @@ pub(crate) async fn complete_within_3_s_of_their_work(table: &mut Table) -> Resu
         let pods = namespace
             .json(&["get", "pods", "--selector", &selector])
             .await?;
-        let containers = pods["items"][0]["status"]["containerStatuses"].as_array();
-        let mut containers = containers.context("containers")?.iter();
-        let work = containers.find(|status| status["name"] == WORK);
-        let work = work.context("the work's container")?;
-        let done = time(&work["state"]["terminated"]["finishedAt"])?;
-        let complete = time(&job["status"]["completionTime"])?;
-        let took = complete.saturating_sub(done);
-        table.row("complete after the work", format!("{} s", took.as_secs()));
-        ensure!(took <= Duration::from_secs(3), "it took {took:?}");
+        let status = &pods["items"][0]["status"];
+        let ended = |list: &str, name: &str| {
+            let containers = status[list].as_array().into_iter().flatten();
+            let mut of_name = containers.filter(|container| container["name"] == name);
+            let container = of_name.next().context("the container has a status")?;
+            time(&container["state"]["terminated"]["finishedAt"])
+        };
+        let done = ended("containerStatuses", WORK)?;
+        let mut took = Duration::ZERO;
+        for sidecar in ["envoy", DRAINER] {
+            took = took.max(ended("initContainerStatuses", sidecar)?.saturating_sub(done));
+        }
+        let complete = time(&job["status"]["completionTime"])?.saturating_sub(done);
+        table.row(
+            "last sidecar ended after the work",
+            format!("{} s", took.as_secs()),
+        );
+        table.row(
+            "Job complete after the work",
+            format!("{} s", complete.as_secs()),
+        );
+        ensure!(took <= Duration::from_secs(3), "the sidecars took {took:?}");
         Ok(())
     })
     .await

@@ -10,8 +10,7 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 use tokio::process::{Child, Command};
 
-/// The drainer's container in every pod.
-const DRAINER: &str = "envoy-drainer";
+use crate::edge::DRAINER;
 
 /// Listens for last words in a namespace until it is dropped.
 #[derive(Debug)]

@@ -8,14 +8,11 @@ use tests::until::until;
 use tokio::time::{Instant, sleep};
 
 use crate::echo;
-use crate::edge::{Edge, deployment};
+use crate::edge::{DRAINER, Edge, deployment};
 use crate::images;
 use crate::namespace::{Namespace, in_namespace};
 use crate::table::Table;
 use crate::traffic::Traffic;
-
-/// The drainer's container in every pod.
-const DRAINER: &str = "envoy-drainer";
 
 /// The kubelet restarts a container that it has only to start again.
 const LIMIT: Duration = Duration::from_secs(120);

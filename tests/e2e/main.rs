@@ -42,7 +42,7 @@ enum Scenario {
     ANewDrainerLeavesEnvoyAlone,
     AnEnvoyThatFailsItsProbeIsRestartedWithin15s,
     PodsOfAllShapesLoseNothing,
-    JobsCompleteWithin3sOfTheirWork,
+    JobsEndWithin3sOfTheirWork,
 }
 
 fn main() -> Result<ExitCode> {
@@ -87,7 +87,7 @@ impl Scenario {
         Self::ANewDrainerLeavesEnvoyAlone,
         Self::AnEnvoyThatFailsItsProbeIsRestartedWithin15s,
         Self::PodsOfAllShapesLoseNothing,
-        Self::JobsCompleteWithin3sOfTheirWork,
+        Self::JobsEndWithin3sOfTheirWork,
     ];
 
     fn name(self) -> &'static str {
@@ -107,7 +107,7 @@ impl Scenario {
                 "an Envoy that fails its liveness probe is restarted within 15 s"
             }
             Self::PodsOfAllShapesLoseNothing => "pods of all shapes lose nothing",
-            Self::JobsCompleteWithin3sOfTheirWork => "jobs complete within 3 s of their work",
+            Self::JobsEndWithin3sOfTheirWork => "jobs end within 3 s of their work",
         }
     }
 
@@ -130,9 +130,7 @@ impl Scenario {
                 live::an_envoy_that_fails_its_probe_is_restarted_within_15_s(table).await
             }
             Self::PodsOfAllShapesLoseNothing => shapes::all_lose_nothing(table).await,
-            Self::JobsCompleteWithin3sOfTheirWork => {
-                jobs::complete_within_3_s_of_their_work(table).await
-            }
+            Self::JobsEndWithin3sOfTheirWork => jobs::end_within_3_s_of_their_work(table).await,
         }
     }
 }
