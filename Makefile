@@ -49,7 +49,7 @@ images: $(IMAGES)/envoy-drainer.tar $(IMAGES)/drainer.tar ## Pack both images, f
 # Only for the machine that runs it: the cluster's nodes are like this one.
 .PHONY: e2e
 e2e: images $(IMAGES)/next-drainer.tar $(IMAGES)/envoy-drainer-load.tar ## Prove it in a cluster: KUBECONFIG, E2E_LOAD, E2E_ENVOY_IMAGE, E2E_BACKEND_IMAGE
-	cargo test --locked --package tests --test e2e -- $(E2E)
+	cargo test --locked --package tests --test e2e -- $(ONLY)
 
 .PHONY: envoy
 envoy: $(if $(ENVOY),,$(ENVOY_VERSIONS:%=.envoy/%/envoy)) ## Install the Envoys that demo and tests run, into .envoy/

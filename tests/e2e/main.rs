@@ -1,6 +1,6 @@
 //! The proof in a real cluster: kubelet, kube-proxy, Envoys, drainers, and a load that never retries.
 //!
-//! `make e2e` runs every scenario, `make e2e E2E=rollouts` those whose names hold that word.
+//! `make e2e` runs every scenario, `make e2e ONLY=rollouts` those whose names hold that word.
 
 mod deletions;
 mod echo;
