@@ -78,16 +78,17 @@ impl<'a> Traffic<'a> {
     pub(crate) async fn stop(self) -> Result<Report> {
         sleep(MARGIN).await;
         let Self { namespace, name } = self;
-        namespace
-            .kubectl(&["exec", name, "--", "/load", "stop"])
-            .await?;
+        // It may be killed with the process 1 that it ends; whether that has ended is seen below.
+        let stop = ["exec", name, "--", "/load", "stop"];
+        let stopped = namespace.kubectl(&stop).await;
         let (ended, pod) = (
             "--for=jsonpath={.status.phase}=Succeeded",
             format!("pod/{name}"),
         );
-        namespace
+        let has_ended = namespace
             .kubectl(&["wait", ended, &pod, "--timeout=60s"])
-            .await?;
+            .await;
+        has_ended.with_context(|| format!("the load was told to stop: {stopped:?}"))?;
         let printed = namespace.kubectl(&["logs", name]).await?;
         let report: Report = serde_json::from_str(&printed).context(printed)?;
         ensure!(
