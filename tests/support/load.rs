@@ -24,7 +24,7 @@ use crate::service::Service;
 pub use failure::{Failure, FailureKind};
 use open_loop::{OpenLoop, open_loop};
 use report::Tally;
-pub use report::{KindReport, Report};
+pub use report::{KindReport, Report, Seen};
 use slots::Slots;
 
 /// Connections of the keep-alive kind: each is used often, so that none is idle for long.
@@ -69,6 +69,13 @@ pub fn load() -> Load {
         kinds: Vec::new(),
         limit: Duration::from_secs(10),
     }
+}
+
+/// The path of an answer that takes so long, as [`crate::upstream`] and fortio's echo server each
+/// understand it.
+fn slow_path(takes: Duration) -> String {
+    let milliseconds = takes.as_millis();
+    format!("/slow?ms={milliseconds}&delay={milliseconds}ms")
 }
 
 // === impl Load ===
@@ -196,7 +203,7 @@ impl Kind {
                 open_loop(clients, request).await;
             }
             Self::Slow { takes, .. } => {
-                let path = format!("/slow?ms={}", takes.as_millis());
+                let path = slow_path(takes);
                 let request = || http1::connection_each(Arc::clone(&service), path.clone());
                 open_loop(clients, request).await;
             }

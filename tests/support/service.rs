@@ -108,6 +108,23 @@ impl Service {
         }
     }
 
+    /// What is at this address, always ready: a Service of a cluster, which does all that by itself.
+    #[must_use]
+    pub fn at(address: SocketAddr) -> Self {
+        let name = address.to_string();
+        let mut rotation = Rotation::new(Duration::ZERO);
+        rotation.add(Endpoint {
+            name: name.clone(),
+            http: address,
+            tcp: None,
+        });
+        rotation.probed(&name, true, Instant::now());
+        Self {
+            rotation: Arc::new(Mutex::new(rotation)),
+            probes: Mutex::default(),
+        }
+    }
+
     /// Adds a pod, which gets connections once its first probe succeeds.
     pub fn add(&self, endpoint: Endpoint, probe: Probe) {
         let (name, address) = (endpoint.name.clone(), endpoint.http);

@@ -7,6 +7,10 @@ use webhook::args::defaults::InvalidDefaults;
 use webhook::args::{Args, Command};
 use webhook::commands::{explain, inject, serve};
 
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 /// As clap ends where flags are wrong each by itself.
 const WRONG_USAGE: u8 = 2;
 

@@ -9,11 +9,9 @@ mod subject;
 mod table;
 
 use std::env;
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 use tests::review::IMAGE;
 use tokio::process::Command;
 use tokio::runtime;
@@ -43,7 +41,7 @@ fn main() -> Result<()> {
 }
 
 async fn bench() -> Result<()> {
-    let program = release().await?;
+    let program = program()?;
     pin(None, CPUS[1]).context("two CPUs are wanted")?;
     let (usual, large) = (pods::usual()?, pods::large()?);
     let ours = Subject::start(CPUS[0], |place| product(&program, place)).await?;
@@ -66,23 +64,21 @@ async fn bench() -> Result<()> {
     Ok(())
 }
 
-/// The program as it is shipped, built now.
-async fn release() -> Result<PathBuf> {
-    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-        .args(["build", "--release", "--locked", "--message-format=json"])
-        .args(["--package", "webhook", "--bin", "envoy-drainer"])
-        .stderr(Stdio::inherit())
-        .output()
-        .await
-        .context("starting cargo")?;
-    ensure!(output.status.success(), "envoy-drainer does not build");
-    let messages = String::from_utf8(output.stdout)?;
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .context("cargo built no envoy-drainer")
+/// The program as its image holds it: the binary that `ENVOY_DRAINER` names, else the one that
+/// `make bench` builds for this machine.
+fn program() -> Result<PathBuf> {
+    let shipped = || {
+        let target = format!("../target/{}-unknown-linux-musl", env::consts::ARCH);
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join(target);
+        target.join("release/envoy-drainer")
+    };
+    let program = env::var_os("ENVOY_DRAINER").map_or_else(shipped, PathBuf::from);
+    ensure!(
+        program.is_file(),
+        "{} is not there: run `make images`",
+        program.display()
+    );
+    Ok(program)
 }
 
 fn product(program: &PathBuf, place: &Place<'_>) -> Command {

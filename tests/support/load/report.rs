@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::failure::{Failure, FailureKind};
@@ -12,17 +13,18 @@ use super::failure::{Failure, FailureKind};
 /// How many failures of a kind of clients are kept with their details.
 const DETAILS: usize = 10;
 
-/// A load's count.
-#[derive(Debug, Clone)]
+/// A load's count; as JSON, its times are seconds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// By kind of clients.
     pub kinds: Vec<KindReport>,
     /// How long requests were sent.
+    #[serde(with = "seconds")]
     pub elapsed: Duration,
 }
 
 /// The count of one kind of clients.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KindReport {
     /// What they are called.
     pub name: String,
@@ -36,8 +38,19 @@ pub struct KindReport {
     pub answered: u64,
     /// Requests that failed, by kind.
     pub failed: BTreeMap<FailureKind, u64>,
-    /// The first failures: when, and what was seen.
-    pub details: Vec<(Duration, Failure)>,
+    /// The first failures.
+    pub details: Vec<Seen>,
+}
+
+/// A failure, and when it was seen.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Seen {
+    /// Since the load began.
+    #[serde(with = "seconds")]
+    pub at: Duration,
+    /// What was seen.
+    #[serde(flatten)]
+    pub failure: Failure,
 }
 
 /// Counts for one kind of clients while they run.
@@ -54,7 +67,7 @@ struct Counts {
     sent: u64,
     answered: u64,
     failed: BTreeMap<FailureKind, u64>,
-    details: Vec<(Duration, Failure)>,
+    details: Vec<Seen>,
 }
 
 // === impl Report ===
@@ -104,7 +117,7 @@ impl fmt::Display for Report {
                 kind.answered,
                 kind.failed,
             )?;
-            for (at, failure) in &kind.details {
+            for Seen { at, failure } in &kind.details {
                 writeln!(f, "    at {:.3} s {failure}", at.as_secs_f64())?;
             }
         }
@@ -137,7 +150,7 @@ impl Tally {
             Err(failure) => {
                 *counts.failed.entry(failure.kind).or_default() += 1;
                 if counts.details.len() < DETAILS {
-                    counts.details.push((at, failure));
+                    counts.details.push(Seen { at, failure });
                 }
             }
         }
@@ -159,5 +172,20 @@ impl Tally {
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+mod seconds {
+    use std::time::Duration;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(time.as_secs_f64())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(from)?).map_err(Error::custom)
     }
 }

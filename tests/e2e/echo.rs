@@ -1,0 +1,70 @@
+//! What the Envoys stand in front of: fortio's echo server.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::images;
+use crate::namespace::Namespace;
+use crate::restricted;
+use crate::service;
+
+/// Starts the echo server in this namespace, and returns its Service's address.
+///
+/// # Errors
+/// When it does not become ready.
+pub(crate) async fn start(namespace: &Namespace) -> Result<SocketAddr> {
+    let labels = json!({ "app": "echo" });
+    namespace
+        .apply(json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": { "name": "echo" },
+            "spec": {
+                "selector": { "matchLabels": labels },
+                "template": {
+                    "metadata": { "labels": labels },
+                    "spec": {
+                        "automountServiceAccountToken": false,
+                        "terminationGracePeriodSeconds": 1,
+                        "securityContext": restricted::pod(),
+                        "containers": [{
+                            "name": "echo",
+                            "image": images::backend()?,
+                            "imagePullPolicy": "IfNotPresent",
+                            // It holds no answer back for longer than 1.5 s unless it is told to.
+                            "args": [
+                                "server", "-http-port", "8080", "-max-echo-delay", "30s",
+                                "-grpc-port", "disabled", "-redirect-port", "disabled",
+                                "-tcp-port", "disabled", "-udp-port", "disabled",
+                            ],
+                            "readinessProbe": { "tcpSocket": { "port": 8080 }, "periodSeconds": 1 },
+                            "securityContext": restricted::container(),
+                        }],
+                    },
+                },
+            },
+        }))
+        .await?;
+    let address = service::of_pods(namespace, "echo", 8080).await?;
+    namespace
+        .kubectl(&["rollout", "status", "deployment/echo", "--timeout=120s"])
+        .await?;
+    Ok(address)
+}
+
+/// Changes the number of echo servers, and waits until it is reached.
+///
+/// # Errors
+/// When it is not.
+pub(crate) async fn scale(namespace: &Namespace, replicas: u32) -> Result<()> {
+    let replicas = format!("--replicas={replicas}");
+    namespace
+        .kubectl(&["scale", "deployment/echo", &replicas])
+        .await?;
+    namespace
+        .kubectl(&["rollout", "status", "deployment/echo", "--timeout=120s"])
+        .await
+        .map(drop)
+}

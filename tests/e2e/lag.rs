@@ -1,0 +1,123 @@
+//! A Service whose endpoints are known late, as behind a slow load balancer: terminating pods get new
+//! connections for as long, and new ones none.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tokio::time::{Instant, interval};
+
+use crate::echo;
+use crate::edge::{APP, Edge, deployment};
+use crate::namespace::{Namespace, in_namespace};
+use crate::service;
+use crate::table::Table;
+use crate::traffic::Traffic;
+
+/// How late endpoints are known.
+const LAG: Duration = Duration::from_secs(15);
+
+/// Between two looks at the endpoints.
+const LOOK: Duration = Duration::from_millis(500);
+
+const ROLLOUTS: usize = 2;
+
+/// The Service with the lag, and its EndpointSlice.
+const LAGGING: &str = "edge-lagging";
+
+/// Sparse traffic, which leaves pauses in which nothing is open: no request fails.
+///
+/// # Errors
+/// When one does.
+pub(crate) async fn of_15_s_loses_nothing(table: &mut Table) -> Result<()> {
+    let report = in_namespace("lag", async |namespace| {
+        let upstream = echo::start(namespace).await?;
+        let edge = Edge::deploy(namespace, &deployment(2, upstream)?).await?;
+        let mirror = Mirror::of(namespace).await?;
+        let flags = "--connection-each 10";
+        let traffic = Traffic::start(namespace, "load", mirror.address, flags).await?;
+        let observed = async {
+            for _ in 0..ROLLOUTS {
+                edge.roll().await?;
+            }
+            traffic.stop().await
+        };
+        let report = tokio::select! {
+            report = observed => report?,
+            never = mirror.copy() => match never? {},
+        };
+        table.load(&report);
+        table.drains(&namespace.last_words.heard()?);
+        Ok(report)
+    })
+    .await?;
+    ensure!(report.failed() == 0, "requests failed:\n{report}");
+    Ok(())
+}
+
+/// Copies the endpoints of the Envoys' Service to the one with the lag, late.
+struct Mirror<'a> {
+    namespace: &'a Namespace,
+    /// The address of the Service with the lag.
+    address: SocketAddr,
+    slice: Value,
+}
+
+// === impl Mirror ===
+
+impl<'a> Mirror<'a> {
+    async fn of(namespace: &'a Namespace) -> Result<Self> {
+        let address = service::without_pods(namespace, LAGGING).await?;
+        let slice = endpoints(namespace).await?;
+        namespace.apply(slice.clone()).await?;
+        Ok(Self {
+            namespace,
+            address,
+            slice,
+        })
+    }
+
+    /// Copies until it fails.
+    async fn copy(self) -> Result<Infallible> {
+        let Self {
+            namespace,
+            mut slice,
+            ..
+        } = self;
+        let mut tick = interval(LOOK);
+        let mut seen = VecDeque::new();
+        loop {
+            tick.tick().await;
+            seen.push_back((Instant::now(), endpoints(namespace).await?));
+            while let Some((_, late)) = seen.pop_front_if(|(at, _)| at.elapsed() >= LAG) {
+                if late != slice {
+                    namespace.apply(late.clone()).await?;
+                    slice = late;
+                }
+            }
+        }
+    }
+}
+
+/// The endpoints of the Envoys as a slice of the Service with the lag.
+async fn endpoints(namespace: &Namespace) -> Result<Value> {
+    let selector = format!("kubernetes.io/service-name={APP}");
+    let slices = namespace
+        .json(&["get", "endpointslices", "--selector", &selector])
+        .await?;
+    let slice = slices["items"].get(0).context("no endpoints")?;
+    Ok(json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": LAGGING,
+            "labels": { "kubernetes.io/service-name": LAGGING },
+        },
+        "addressType": slice["addressType"],
+        "ports": slice["ports"],
+        "endpoints": slice["endpoints"],
+    }))
+}

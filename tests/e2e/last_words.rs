@@ -1,0 +1,94 @@
+//! What drainers said at their ends: their pods are gone when a scenario wants to know.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::process::Stdio;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use tempfile::NamedTempFile;
+use tokio::process::{Child, Command};
+
+use crate::edge::DRAINER;
+
+/// Listens for last words in a namespace until it is dropped.
+#[derive(Debug)]
+pub(crate) struct LastWords {
+    seen: NamedTempFile,
+    _watch: Child,
+}
+
+/// The last words of one drainer.
+#[derive(Debug)]
+pub(crate) struct Words {
+    pod: String,
+    said: String,
+}
+
+// === impl LastWords ===
+
+impl LastWords {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// When kubectl cannot be started.
+    pub(crate) fn of(namespace: &str) -> Result<Self> {
+        let seen = NamedTempFile::new()?;
+        let watch = Command::new("kubectl")
+            .args(["--namespace", namespace, "get", "pods"])
+            .args(["--watch", "--output", "json"])
+            .stdin(Stdio::null())
+            .stdout(File::create(seen.path())?)
+            .kill_on_drop(true)
+            .spawn()
+            .context("starting kubectl")?;
+        Ok(Self {
+            seen,
+            _watch: watch,
+        })
+    }
+
+    /// All that was said until now, one of each pod.
+    ///
+    /// # Errors
+    /// When what kubectl wrote cannot be read.
+    pub(crate) fn heard(&self) -> Result<Vec<Words>> {
+        let text = fs::read_to_string(self.seen.path())?;
+        let mut heard = BTreeMap::new();
+        // The last document may not be whole yet.
+        let pods = serde_json::Deserializer::from_str(&text).into_iter();
+        for pod in pods.map_while(Result::<Value, _>::ok) {
+            let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            for status in ["containerStatuses", "initContainerStatuses"] {
+                let containers = pod["status"][status].as_array().into_iter().flatten();
+                for container in containers.filter(|container| container["name"] == DRAINER) {
+                    if let Some(said) = container["state"]["terminated"]["message"].as_str() {
+                        heard.insert(pod_name.to_owned(), said.trim().to_owned());
+                    }
+                }
+            }
+        }
+        let words = |(pod, said)| Words { pod, said };
+        Ok(heard.into_iter().map(words).collect())
+    }
+}
+
+// === impl Words ===
+
+impl Words {
+    /// How the drain ended, and how long it took in seconds.
+    pub(crate) fn outcome(&self) -> Option<(String, f64)> {
+        let said: Value = serde_json::from_str(&self.said).ok()?;
+        Some((
+            said["outcome"].as_str()?.to_owned(),
+            said["seconds"].as_f64()?,
+        ))
+    }
+}
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.pod, self.said)
+    }
+}

@@ -1,0 +1,54 @@
+//! Rollouts of two Envoys under all kinds of load.
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use tests::load::Report;
+
+use crate::echo;
+use crate::edge::{Edge, deployment, naked};
+use crate::namespace::in_namespace;
+use crate::table::Table;
+use crate::traffic::{MIXED, Traffic};
+
+const ROLLOUTS: usize = 5;
+
+/// With drainers, no request fails.
+///
+/// # Errors
+/// When one does.
+pub(crate) async fn lose_nothing(table: &mut Table) -> Result<()> {
+    let report = observe("rollouts", |deployment| deployment, table).await?;
+    ensure!(report.failed() == 0, "requests failed:\n{report}");
+    Ok(())
+}
+
+/// Without them, some of each kind of clients do: else the other scenario shows nothing.
+///
+/// # Errors
+/// When one kind loses nothing.
+pub(crate) async fn without_a_drainer_lose_of_each_kind(table: &mut Table) -> Result<()> {
+    let report = observe("naked", naked, table).await?;
+    let unharmed = report.kinds.iter().find(|kind| kind.failed.is_empty());
+    ensure!(unharmed.is_none(), "no harm was done to some:\n{report}");
+    Ok(())
+}
+
+async fn observe(
+    about: &str,
+    workload: impl FnOnce(Value) -> Value,
+    table: &mut Table,
+) -> Result<Report> {
+    in_namespace(about, async |namespace| {
+        let upstream = echo::start(namespace).await?;
+        let edge = Edge::deploy(namespace, &workload(deployment(2, upstream)?)).await?;
+        let traffic = Traffic::start(namespace, "load", edge.address, MIXED).await?;
+        for _ in 0..ROLLOUTS {
+            edge.roll().await?;
+        }
+        let report = traffic.stop().await?;
+        table.load(&report);
+        table.drains(&namespace.last_words.heard()?);
+        Ok(report)
+    })
+    .await
+}

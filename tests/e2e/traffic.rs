@@ -1,0 +1,100 @@
+//! The load, in a pod: Services can be reached from there only.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use tests::load::Report;
+use tokio::time::sleep;
+
+use crate::images;
+use crate::namespace::Namespace;
+use crate::restricted;
+
+/// All kinds of clients at once.
+pub(crate) const MIXED: &str =
+    "--keep-alive 200 --connection-each 50 --slow 8 --slow-takes 2s --http2 100";
+
+/// Below this share of the rate asked for, a run shows nothing.
+const REACHED: f64 = 0.95;
+
+/// Before what is to be observed begins, and after it has ended.
+const MARGIN: Duration = Duration::from_secs(3);
+
+/// Clients under way.
+#[derive(Debug)]
+pub(crate) struct Traffic<'a> {
+    namespace: &'a Namespace,
+    name: &'static str,
+}
+
+// === impl Traffic ===
+
+impl<'a> Traffic<'a> {
+    /// Starts clients of this Service, as the load's flags say.
+    ///
+    /// # Errors
+    /// When their pod does not start.
+    pub(crate) async fn start(
+        namespace: &'a Namespace,
+        name: &'static str,
+        target: SocketAddr,
+        flags: &str,
+    ) -> Result<Self> {
+        let mut args = vec!["run".to_owned(), target.to_string()];
+        args.extend(flags.split_whitespace().map(str::to_owned));
+        namespace
+            .apply(json!({
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": { "name": name },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "automountServiceAccountToken": false,
+                    "securityContext": restricted::pod(),
+                    "containers": [{
+                        "name": "load",
+                        "image": images::LOAD,
+                        "imagePullPolicy": "IfNotPresent",
+                        "args": args,
+                        "securityContext": restricted::container(),
+                    }],
+                },
+            }))
+            .await?;
+        let pod = format!("pod/{name}");
+        namespace
+            .kubectl(&["wait", "--for=condition=Ready", &pod, "--timeout=60s"])
+            .await?;
+        sleep(MARGIN).await;
+        Ok(Self { namespace, name })
+    }
+
+    /// Ends the clients once their last answers are there, and returns what they saw.
+    ///
+    /// # Errors
+    /// When they did not reach their rate: then nothing was shown.
+    pub(crate) async fn stop(self) -> Result<Report> {
+        sleep(MARGIN).await;
+        let Self { namespace, name } = self;
+        // It may be killed with the process 1 that it ends; whether that has ended is seen below.
+        let stop = ["exec", name, "--", "/load", "stop"];
+        let stopped = namespace.kubectl(&stop).await;
+        let (ended, pod) = (
+            "--for=jsonpath={.status.phase}=Succeeded",
+            format!("pod/{name}"),
+        );
+        let has_ended = namespace
+            .kubectl(&["wait", ended, &pod, "--timeout=60s"])
+            .await;
+        has_ended.with_context(|| format!("the load was told to stop: {stopped:?}"))?;
+        let printed = namespace.kubectl(&["logs", name]).await?;
+        let report: Report = serde_json::from_str(&printed).context(printed)?;
+        ensure!(
+            report.reached() >= REACHED,
+            "void, too few requests were sent:\n{report}"
+        );
+        Ok(report)
+    }
+}

@@ -1,0 +1,140 @@
+//! The load as a program of its own, to run where a Service can be reached: clients of one address
+//! that never send a request twice, and at the end one report as JSON.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use drainer::duration::{self, InvalidDuration};
+use rustix::process::{Pid, Signal, kill_process};
+use tests::load::{Load, Report, load};
+use tests::service::Service;
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
+
+/// Clients of a Service that count honestly what they see.
+#[derive(Debug, Parser)]
+#[command(name = "load", version)]
+enum Command {
+    /// Sends until SIGTERM or until the time is over, then prints what became of the requests.
+    Run(Args),
+    /// Sends SIGTERM to the load that is process 1: an image FROM scratch has no other `kill`.
+    Stop,
+}
+
+/// Which clients there are, each kind with its requests a second.
+#[derive(Debug, clap::Args)]
+struct Args {
+    /// Where the requests go.
+    #[arg(value_name = "IP:PORT")]
+    target: SocketAddr,
+    /// HTTP/1.1 over connections that are kept.
+    #[arg(long, value_name = "RATE")]
+    keep_alive: Option<Rate>,
+    /// HTTP/1.1 over a connection for each request.
+    #[arg(long, value_name = "RATE")]
+    connection_each: Option<Rate>,
+    /// HTTP/1.1 over a connection for each request, whose answer takes `--slow-takes`.
+    #[arg(long, value_name = "RATE")]
+    slow: Option<Rate>,
+    /// How long a slow answer takes.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = time)]
+    slow_takes: Duration,
+    /// HTTP/2 without TLS, many requests on each connection.
+    #[arg(long, value_name = "RATE")]
+    http2: Option<Rate>,
+    /// A client that sends one request and then keeps its connection, idle.
+    #[arg(long)]
+    idle: bool,
+    /// How long a request may take before it has failed.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = time)]
+    limit: Duration,
+    /// How long to send; without it, until SIGTERM.
+    #[arg(long = "for", value_name = "DURATION", value_parser = time)]
+    time: Option<Duration>,
+}
+
+/// Requests a second: more than none.
+#[derive(Debug, Clone, Copy)]
+struct Rate(f64);
+
+fn main() -> Result<()> {
+    match Command::parse() {
+        Command::Run(args) => {
+            let report = runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?
+                .block_on(run(args))?;
+            println!("{}", serde_json::to_string(&report)?);
+            Ok(())
+        }
+        Command::Stop => kill_process(Pid::INIT, Signal::TERM).context("stopping process 1"),
+    }
+}
+
+async fn run(args: Args) -> Result<Report> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (target, time) = (args.target, args.time);
+    let load = args.load();
+    ensure!(load.rate() > 0.0, "no clients: give a rate to a kind");
+    let running = load.start(&Arc::new(Service::at(target)));
+    tokio::select! {
+        () = sleep(time.unwrap_or(Duration::MAX)) => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(running.stop().await)
+}
+
+fn time(text: &str) -> Result<Duration, InvalidDuration> {
+    duration::parse(text)
+}
+
+// === impl Args ===
+
+impl Args {
+    fn load(self) -> Load {
+        let Self {
+            target: _,
+            keep_alive,
+            connection_each,
+            slow,
+            slow_takes,
+            http2,
+            idle,
+            limit,
+            time: _,
+        } = self;
+        let mut load = load().limit(limit);
+        if let Some(Rate(rate)) = keep_alive {
+            load = load.keep_alive(rate);
+        }
+        if let Some(Rate(rate)) = connection_each {
+            load = load.connection_each(rate);
+        }
+        if let Some(Rate(rate)) = slow {
+            load = load.slow(rate, slow_takes);
+        }
+        if let Some(Rate(rate)) = http2 {
+            load = load.http2(rate);
+        }
+        if idle { load.idle() } else { load }
+    }
+}
+
+// === impl Rate ===
+
+impl std::str::FromStr for Rate {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            Ok(rate) if rate > 0.0 && f64::is_finite(rate) => Ok(Self(rate)),
+            _ => Err("requests a second are a number above zero, such as 200 or 0.5"),
+        }
+    }
+}
