@@ -9,7 +9,11 @@
 
 {{- define "envoy-drainer.args" -}}
 {{- $drainer := omit .Values.drainer "logLevel" }}
-{{- $_ := set $drainer "drainerLogLevel" .Values.drainer.logLevel -}}
+{{- $_ := set $drainer "drainerLogLevel" .Values.drainer.logLevel }}
+{{- if eq false .Values.drainer.idleExit }}
+{{- /* An `off` without quotes, as YAML 1.1 reads it. */}}
+{{- $_ := set $drainer "idleExit" "off" }}
+{{- end -}}
 - serve
 - --listen=[::]:{{ .Values.port }}
 - --health-listen=[::]:{{ .Values.healthPort }}

@@ -3,7 +3,8 @@
 {{- $own := dict "labelSelector" (dict "matchLabels" (include "envoy-drainer.selector" . | fromYaml)) }}
 {{- $constraints := list }}
 {{- range .Values.topologySpreadConstraints }}
-{{- $constraints = append $constraints (hasKey . "labelSelector" | ternary . (merge (dict) . $own)) }}
+{{- $about := hasKey . "labelSelector" | ternary dict $own }}
+{{- $constraints = append $constraints (merge (dict) . $about) }}
 {{- end }}
 {{- toYaml $constraints }}
 {{- end }}
