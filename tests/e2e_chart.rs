@@ -155,7 +155,7 @@ fn the_account_may_do_what_is_listed_and_no_more() {
             format!(
                 "mutatingwebhookconfigurations.admissionregistration.k8s.io [] [{full}] [get list watch patch]"
             ),
-            format!("secrets [] [{secret}] [create get list watch update patch]"),
+            format!("secrets [] [{secret}] [create get list watch patch]"),
         ]
     );
 
