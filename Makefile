@@ -5,6 +5,8 @@
 ENVOY_VERSIONS ?= $(shell cat tests/envoy-versions)
 export ENVOY ENVOY_VERSIONS
 
+HELM ?= helm
+
 CARGO_DENY_VERSION := 0.20.2
 CRATES := drainer webhook tests
 
@@ -32,7 +34,12 @@ test: envoy ## Run every test, on the oldest and the newest Envoy
 	cargo test --locked --workspace --no-fail-fast
 
 .PHONY: check
-check: fmt clippy doc deny alone ## Format, lints, documentation, licences, each crate by itself
+check: fmt clippy doc deny alone chart ## Format, lints, documentation, licences, each crate by itself, the chart
+
+.PHONY: chart
+chart: ## Lint the chart, and check what Helm makes of it; HELM=path uses that Helm
+	@if $(HELM) version >/dev/null 2>&1; then $(MAKE) --no-print-directory lint-chart; \
+	else echo "chart: skipped, since there is no $(HELM); HELM=path names one"; fi
 
 .PHONY: bench
 bench: envoy drainer target/$(MUSL)/release/envoy-drainer ## Measure, and compare with a baseline in the same run
@@ -63,6 +70,12 @@ clippy:
 
 doc:
 	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps
+
+.PHONY: lint-chart
+lint-chart:
+	for values in tests/golden/chart/*.values.yaml; do \
+		$(HELM) lint --quiet --strict --kube-version 1.30.0 --values $$values charts/envoy-drainer || exit; done
+	HELM=$(HELM) cargo test --locked --package tests --test chart
 
 # In its own folder, so that nothing is installed for the user.
 deny: .tools/bin/cargo-deny

@@ -13,6 +13,9 @@ pub const INJECT: &str = "envoy-drainer.dev/inject";
 /// The annotation that tells what was done to the pod, as JSON; written by us alone.
 pub const STATUS: &str = "envoy-drainer.dev/status";
 
+/// The label of namespaces whose pods may ask; its value is `enabled`. The chart's selectors read it.
+pub const INJECTION: &str = "envoy-drainer.dev/injection";
+
 /// The label of pods that have a drainer, for selectors.
 pub const INJECTED: &str = "envoy-drainer.dev/injected";
 

@@ -1,0 +1,34 @@
+{{/* The flags of one group of values: what is not set is left to the program. */}}
+{{- define "envoy-drainer.flags" -}}
+{{- range $key, $value := . }}
+{{- if not (kindIs "invalid" $value) }}
+- {{ printf "--%s=%v" (kebabcase $key) $value | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "envoy-drainer.args" -}}
+{{- $drainer := omit .Values.drainer "logLevel" }}
+{{- $_ := set $drainer "drainerLogLevel" .Values.drainer.logLevel }}
+{{- if eq false .Values.drainer.idleExit }}
+{{- /* An `off` without quotes, as YAML 1.1 reads it. */}}
+{{- $_ := set $drainer "idleExit" "off" }}
+{{- end -}}
+- serve
+- --listen=[::]:{{ .Values.port }}
+- --health-listen=[::]:{{ .Values.healthPort }}
+- --image={{ include "envoy-drainer.image" (merge (dict "of" "drainer") .) }}
+- --webhook-configuration={{ include "envoy-drainer.fullname" . }}
+{{- if eq .Values.certificates.mode "self" }}
+- --ca-secret={{ include "envoy-drainer.secret" . }}
+- --tls-name={{ include "envoy-drainer.host" . }}
+{{- include "envoy-drainer.flags" .Values.certificates.self }}
+{{- else }}
+- --tls-secret={{ include "envoy-drainer.secret" . }}
+{{- end }}
+{{- if .Values.openshift }}
+- --openshift
+{{- end }}
+{{- include "envoy-drainer.flags" .Values.webhook }}
+{{- include "envoy-drainer.flags" $drainer }}
+{{- end }}

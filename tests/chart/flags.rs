@@ -1,0 +1,134 @@
+//! The webhook's arguments are flags of the program's own, and its own defaults are left to it.
+
+use std::collections::BTreeSet;
+
+use clap::{Arg, Command, CommandFactory, Parser};
+use drainer::duration;
+use serde_json::Value;
+use tests::helm::{self, object, objects};
+use webhook::args::Args;
+
+use crate::sets;
+use crate::values::entries;
+
+/// Flags that a cluster has no use for.
+const OUT_OF_A_CLUSTER: [&str; 3] = ["tls-cert", "tls-key", "tls-ca-out"];
+
+/// Flags that are always given, or by values of another name.
+const OTHERWISE: [&str; 9] = [
+    "listen",
+    "health-listen",
+    "image",
+    "release-namespace",
+    "webhook-configuration",
+    "ca-secret",
+    "tls-name",
+    "tls-secret",
+    "openshift",
+];
+
+/// `serve`, as the program knows it.
+fn serve() -> Command {
+    let mut program = Args::command();
+    program.build();
+    program.find_subcommand("serve").unwrap().clone()
+}
+
+fn flag<'a>(serve: &'a Command, name: &str) -> &'a Arg {
+    let mut flags = serve.get_arguments();
+    flags
+        .find(|flag| flag.get_long() == Some(name))
+        .unwrap_or_else(|| panic!("`serve` has no --{name}"))
+}
+
+/// The flag of a value that is one; `drainer.drainTimeout` is `drain-timeout`.
+fn flag_of(path: &str) -> Option<String> {
+    let (group, key) = path.rsplit_once('.')?;
+    if !["webhook", "drainer", "certificates.self"].contains(&group) {
+        return None;
+    }
+    if path == "drainer.logLevel" {
+        return Some("drainer-log-level".to_owned());
+    }
+    let kebab = |c: char| match c.is_ascii_uppercase() {
+        true => format!("-{}", c.to_ascii_lowercase()),
+        false => c.to_string(),
+    };
+    Some(key.chars().map(kebab).collect())
+}
+
+/// `60s` is `1m0s`.
+fn alike(one: &str, other: &str) -> bool {
+    one == other
+        || matches!((duration::parse(one), duration::parse(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+fn container(rendered: &str) -> Value {
+    let objects = objects(rendered);
+    object(&objects, "Deployment", "")["spec"]["template"]["spec"]["containers"][0].clone()
+}
+
+#[test]
+fn the_program_takes_the_arguments_of_every_set() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    for set in sets::all(&helm) {
+        let container = container(&set.rendered);
+        let args = container["args"].as_array().unwrap();
+        let args = args.iter().map(|arg| arg.as_str().unwrap());
+        if let Err(error) = Args::try_parse_from(["envoy-drainer"].into_iter().chain(args)) {
+            panic!("{}: {error}", set.name);
+        }
+        let names: Vec<_> = container["env"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|variable| variable["name"].as_str())
+            .filter(|name| name.starts_with("ENVOY_DRAINER_"))
+            .collect();
+        let serve = serve();
+        let known = flag(&serve, "release-namespace").get_env().unwrap();
+        assert_eq!(names, [known.to_str().unwrap()]);
+    }
+}
+
+#[test]
+fn every_flag_is_a_value_and_every_default_the_programs_own() {
+    let serve = serve();
+    let mut seen = BTreeSet::new();
+    for entry in entries() {
+        let Some(name) = flag_of(&entry.path) else {
+            continue;
+        };
+        let default = flag(&serve, &name).get_default_values()[0]
+            .to_str()
+            .unwrap();
+        assert_eq!(entry.value, "", "{}: the program decides", entry.path);
+        assert!(
+            alike(&entry.remark, default),
+            "{}: `{}`, but the program's default is `{default}`",
+            entry.path,
+            entry.remark
+        );
+        seen.insert(name);
+    }
+    for name in serve.get_arguments().filter_map(Arg::get_long) {
+        let elsewhere = OUT_OF_A_CLUSTER.contains(&name) || OTHERWISE.contains(&name);
+        assert!(
+            elsewhere || name == "help" || seen.contains(name),
+            "no value sets --{name}"
+        );
+    }
+}
+
+#[test]
+fn the_ports_are_the_programs_own() {
+    let serve = serve();
+    for (value, name) in [("port", "listen"), ("healthPort", "health-listen")] {
+        let entries = entries();
+        let port = entries.iter().find(|entry| entry.path == value).unwrap();
+        let default = flag(&serve, name).get_default_values()[0].to_str().unwrap();
+        assert_eq!(format!("[::]:{}", port.value), default);
+    }
+}

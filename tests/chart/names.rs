@@ -1,0 +1,176 @@
+//! Names, ports, paths and keys: each end of a wire in the chart finds the other, there or in the code.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{Request, StatusCode};
+use serde_json::{Value, json};
+use tests::helm::{self, RELEASE, object, objects};
+use tests::webhook::{Webhook, assert_injected, review};
+use webhook::admission::annotations::{INJECT, INJECTED, INJECTION, STATUS};
+use webhook::server::Limits;
+
+use crate::sets;
+
+/// What the chart is rendered to without settings.
+fn defaults() -> Option<Vec<Value>> {
+    Some(objects(&helm::installed()?.render_with(&[]).unwrap()))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap()
+}
+
+#[tokio::test]
+async fn the_api_server_finds_what_the_program_serves() {
+    let Some(objects) = defaults() else { return };
+    let webhook = Webhook::start(Limits::default()).await;
+    let configuration = object(&objects, "MutatingWebhookConfiguration", "");
+    let path = &configuration["webhooks"][0]["clientConfig"]["service"]["path"];
+    let request = Request::post(text(path))
+        .header("host", "localhost")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(review("fine").bytes())));
+    let response = webhook.https.send(request.unwrap()).await.unwrap();
+    assert_injected(&response, "fine");
+
+    let pod = &object(&objects, "Deployment", "")["spec"]["template"]["spec"];
+    for probe in ["livenessProbe", "readinessProbe"] {
+        let get = &pod["containers"][0][probe]["httpGet"];
+        let answer = webhook.plain.get(text(&get["path"])).await.unwrap();
+        assert_eq!(answer.status, StatusCode::OK, "{probe}");
+        assert_eq!(get["port"], "http");
+    }
+}
+
+#[test]
+fn the_service_leads_to_the_containers_ports() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    for set in sets::all(&helm) {
+        let objects = objects(&set.rendered);
+        let service = object(&objects, "Service", "");
+        let deployment = object(&objects, "Deployment", "");
+        let pod = &deployment["spec"]["template"];
+        for port in service["spec"]["ports"].as_array().unwrap() {
+            let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
+            assert!(ports.iter().any(|p| p["name"] == port["targetPort"]));
+        }
+        let selectors = [
+            &service["spec"]["selector"],
+            &deployment["spec"]["selector"]["matchLabels"],
+        ];
+        for (key, value) in selectors.iter().flat_map(|s| s.as_object().unwrap()) {
+            assert_eq!(pod["metadata"]["labels"][key], *value, "{}", set.name);
+        }
+        let configuration = object(&objects, "MutatingWebhookConfiguration", "");
+        for webhook in configuration["webhooks"].as_array().unwrap() {
+            let called = &webhook["clientConfig"]["service"];
+            assert_eq!(called["name"], service["metadata"]["name"]);
+            assert_eq!(called["namespace"], RELEASE);
+            assert_eq!(called["port"], service["spec"]["ports"][0]["port"]);
+        }
+        let args = &pod["spec"]["containers"][0]["args"];
+        let host = format!("{}.{RELEASE}.svc", text(&service["metadata"]["name"]));
+        let names = |arg: &Value| {
+            let name = configuration["metadata"]["name"].as_str().unwrap();
+            *arg == format!("--webhook-configuration={name}")
+        };
+        assert!(args.as_array().unwrap().iter().any(names), "{}", set.name);
+        let mut of_tls = args.as_array().unwrap().iter().map(text);
+        match objects.iter().find(|o| o["kind"] == "Certificate") {
+            Some(certificate) => assert_eq!(certificate["spec"]["dnsNames"], json!([host])),
+            None => assert!(
+                set.name == "own-secret" || of_tls.any(|arg| arg == format!("--tls-name={host}")),
+                "{}",
+                set.name
+            ),
+        }
+    }
+}
+
+#[test]
+fn the_account_may_touch_what_the_arguments_name_and_nothing_else() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    for set in sets::all(&helm)
+        .iter()
+        .filter(|set| set.name != "own-secret")
+    {
+        let objects = objects(&set.rendered);
+        let pod = &object(&objects, "Deployment", "")["spec"]["template"]["spec"];
+        let args = pod["containers"][0]["args"].as_array().unwrap();
+        let named = |flags: &[&str]| {
+            let mut values = args.iter().filter_map(|arg| {
+                let (flag, value) = text(arg).split_once('=')?;
+                flags.contains(&flag).then_some(value)
+            });
+            values.next().unwrap().to_owned()
+        };
+        let secret = named(&["--ca-secret", "--tls-secret"]);
+        let rules = &object(&objects, "Role", "")["rules"];
+        assert_eq!(rules.as_array().unwrap().len(), 1);
+        assert_eq!(rules[0]["resources"], json!(["secrets"]));
+        assert_eq!(rules[0]["resourceNames"], json!([secret]));
+        let configuration = named(&["--webhook-configuration"]);
+        let rules = &object(&objects, "ClusterRole", "")["rules"];
+        assert_eq!(rules.as_array().unwrap().len(), 1);
+        assert_eq!(rules[0]["resourceNames"], json!([configuration]));
+        for binding in ["RoleBinding", "ClusterRoleBinding"] {
+            let subject = &object(&objects, binding, "")["subjects"][0];
+            assert_eq!(subject["name"], pod["serviceAccountName"]);
+        }
+        assert_eq!(
+            pod["serviceAccountName"],
+            object(&objects, "ServiceAccount", "")["metadata"]["name"]
+        );
+        for made in objects.iter().filter(|o| o["kind"] == "Secret") {
+            assert_eq!(made["metadata"]["name"], *secret);
+        }
+    }
+}
+
+#[test]
+fn keys_are_the_codes() {
+    let Some(objects) = defaults() else { return };
+    let configuration = object(&objects, "MutatingWebhookConfiguration", "");
+    let policy = &object(&objects, "ValidatingAdmissionPolicy", "")["spec"];
+    let pods = &configuration["webhooks"][0];
+    assert_eq!(policy["matchConditions"], pods["matchConditions"]);
+    assert_eq!(policy["matchConstraints"]["resourceRules"], pods["rules"]);
+    let selectors = [
+        &pods["namespaceSelector"],
+        &configuration["webhooks"][1]["namespaceSelector"],
+        &policy["matchConstraints"]["namespaceSelector"],
+    ];
+    for selector in selectors {
+        let opted_in = &selector["matchExpressions"][0];
+        assert_eq!(
+            *opted_in,
+            json!({"key": INJECTION, "operator": "In", "values": ["enabled"]})
+        );
+        assert_eq!(
+            selector["matchExpressions"][1],
+            json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", RELEASE]})
+        );
+    }
+    let asks = text(&pods["matchConditions"][0]["expression"]);
+    assert!(asks.contains(&format!("'{INJECT}'")), "{asks}");
+    let seen = text(&policy["validations"][0]["expression"]);
+    for key in [INJECTED, STATUS] {
+        assert!(seen.contains(&format!("'{key}'")), "{seen}");
+    }
+}
+
+#[test]
+fn the_chart_is_of_the_programs_version() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    let told = helm.run(["show", "chart", helm::CHART]).unwrap();
+    let chart: Value = objects(&told).remove(0);
+    for key in ["version", "appVersion"] {
+        assert_eq!(chart[key], env!("CARGO_PKG_VERSION"), "{key}");
+    }
+}

@@ -1,0 +1,80 @@
+//! The objects that the chart renders.
+
+use serde_json::Value;
+use tests::helm::{self, objects};
+use tests::{golden, kubernetes};
+
+use crate::sets;
+
+#[test]
+fn every_set_renders_to_what_it_did() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    for set in sets::all(&helm) {
+        golden::check(&format!("chart/{}.yaml", set.name), &set.rendered);
+    }
+}
+
+#[test]
+fn every_field_is_one_that_kubernetes_has() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    for set in sets::all(&helm) {
+        for object in objects(&set.rendered) {
+            let about = format!("{}: {}", set.name, object["kind"]);
+            let unknown = kubernetes::unknown_fields(&object);
+            let unknown = unknown.unwrap_or_else(|error| panic!("{about}: {error:#}"));
+            assert!(unknown.is_empty(), "{about}: {unknown:?}");
+        }
+    }
+}
+
+#[test]
+fn what_the_webhook_writes_is_not_rendered() {
+    fn keys(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.keys().cloned());
+                fields.values().for_each(|value| keys(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|item| keys(item, found)),
+            _ => {}
+        }
+    }
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    for set in sets::all(&helm) {
+        for object in objects(&set.rendered) {
+            let mut found = Vec::new();
+            keys(&object, &mut found);
+            for key in ["caBundle", "data", "stringData"] {
+                assert!(!found.iter().any(|k| k == key), "{}: {key}", set.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn there_is_a_policy_where_the_cluster_has_policies() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    let old = ["--kube-version=1.29.0"];
+    let table = [
+        (helm.render_with(&[]), true),
+        (helm.render_with(&["policy.enabled=false"]), false),
+        (helm.render_for(old, [""; 0]), false),
+        (helm.render_for(old, ["--set=policy.enabled=true"]), true),
+    ];
+    for (rendered, wanted) in table {
+        let objects = objects(&rendered.unwrap());
+        let policies = objects.iter().filter(|object| {
+            let kind = object["kind"].as_str().unwrap_or_default();
+            kind.starts_with("ValidatingAdmissionPolicy")
+        });
+        assert_eq!(policies.count(), if wanted { 2 } else { 0 });
+    }
+}

@@ -1,0 +1,129 @@
+//! The schema of the values: nothing passes that would be lost, or that the program would refuse.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use drainer::duration;
+use serde_json::Value;
+use tests::helm::{self, CHART};
+
+use crate::values::entries;
+
+fn schema() -> Value {
+    let text = fs::read_to_string(Path::new(CHART).join("values.schema.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The node that a `$ref` leads to.
+fn resolve<'a>(schema: &'a Value, node: &'a Value) -> &'a Value {
+    match node["$ref"].as_str() {
+        Some(path) => schema.pointer(path.trim_start_matches('#')).unwrap(),
+        None => node,
+    }
+}
+
+#[test]
+fn what_is_misspelt_or_cannot_be_is_refused() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    let table = [
+        ("replica=3", "'replica' not allowed"),
+        ("drainer.drainTimout=3s", "'drainTimout' not allowed"),
+        ("certificates.self.caLife=3h", "'caLife' not allowed"),
+        ("image.webhook.tag=1", "'tag' not allowed"),
+        ("tolerations[0].keys=a", "'keys' not allowed"),
+        ("drainer.drainTimeout=90", "/drainer/drainTimeout"),
+        ("drainer.drainTimeout=90sec", "/drainer/drainTimeout"),
+        ("drainer.memoryLimit=64MB", "/drainer/memoryLimit"),
+        (
+            "drainer.adminAddress=localhost:9901",
+            "/drainer/adminAddress",
+        ),
+        ("drainer.nativeSidecar=auto", "/drainer/nativeSidecar"),
+        ("webhook.onInvalid=allow", "/webhook/onInvalid"),
+        ("webhook.tlsMinVersion=1.1", "/webhook/tlsMinVersion"),
+        ("admission.failurePolicy=ignore", "/admission/failurePolicy"),
+        ("admission.timeoutSeconds=30", "/admission/timeoutSeconds"),
+        ("policy.action=Audit", "/policy/action"),
+        ("image.registry=https://example.com", "/image/registry"),
+        ("image.drainer.digest=sha256:12", "/image/drainer/digest"),
+        ("port=0", "/port"),
+        ("certificates.mode=cert-manager", "/certificates/mode"),
+        ("certificates.mode=secret", "name the Secret"),
+        ("hostNetwork=true", "is the kubelet's"),
+    ];
+    for (value, wanted) in table {
+        let told = helm.render_with(&[value]).expect_err(value);
+        let told = format!("{told:#}");
+        assert!(told.contains(wanted), "{value}: {told}");
+    }
+}
+
+#[test]
+fn what_a_parent_chart_says_passes() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    helm.render_with(&["global.storageClass=fast", "enabled=true"])
+        .unwrap();
+}
+
+#[test]
+fn a_duration_passes_when_the_program_takes_it() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    for text in [
+        "0", "1m30s", "400ms", "1.5h", ".5s", "3µs", "5", "s", "-5s", "1d", "5 s", "1..5s",
+    ] {
+        let flag = format!("--set-string=drainer.drainDelay={text}");
+        let passes = helm.render([flag]).is_ok();
+        assert_eq!(passes, duration::parse(text).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn every_group_of_values_is_closed() {
+    fn open(schema: &Value, node: &Value, path: &str, found: &mut Vec<String>) {
+        let node = resolve(schema, node);
+        if let Some(properties) = node["properties"].as_object() {
+            if node["additionalProperties"] != false {
+                found.push(path.to_owned());
+            }
+            for (key, property) in properties {
+                open(schema, property, &format!("{path}/{key}"), found);
+            }
+        }
+        if !node["items"].is_null() {
+            open(schema, &node["items"], &format!("{path}[]"), found);
+        }
+    }
+    let (schema, mut found) = (schema(), Vec::new());
+    open(&schema, &schema, "", &mut found);
+    assert_eq!(found, [""; 0]);
+}
+
+#[test]
+fn values_and_schema_know_each_other() {
+    fn keys(schema: &Value, node: &Value, path: &str, found: &mut BTreeSet<String>) {
+        let node = resolve(schema, node);
+        for (key, property) in node["properties"].as_object().into_iter().flatten() {
+            let path = match path {
+                "" => key.clone(),
+                path => format!("{path}.{key}"),
+            };
+            keys(schema, property, &path, found);
+            found.insert(path);
+        }
+    }
+    let (schema, mut known) = (schema(), BTreeSet::new());
+    keys(&schema, &schema, "", &mut known);
+    // A parent chart's, and what a user's own object of that kind may have.
+    let others = ["global", "enabled"];
+    let inner = ["affinity.", "certificates.secret.certManager.issuerRef."];
+    known.retain(|path| !others.contains(&&**path) && !inner.iter().any(|i| path.starts_with(i)));
+    let written: BTreeSet<_> = entries().into_iter().map(|entry| entry.path).collect();
+    assert_eq!(written, known);
+}

@@ -1,0 +1,33 @@
+//! The sets of values that the chart is rendered with: `tests/golden/chart/NAME.values.yaml`.
+
+use std::fs;
+use std::path::Path;
+
+use tests::helm::Helm;
+
+/// One of them.
+pub(crate) struct Set {
+    pub name: String,
+    /// What Helm made of it.
+    pub rendered: String,
+}
+
+/// Renders all of them, by name.
+pub(crate) fn all(helm: &Helm) -> Vec<Set> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/chart");
+    let mut sets: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .filter_map(|file| {
+            let values = file.unwrap().path();
+            let name = values.file_name()?.to_str()?;
+            let name = name.strip_suffix(".values.yaml")?.to_owned();
+            let flag = format!("--values={}", values.display());
+            let rendered = helm.render([flag]);
+            let rendered = rendered.unwrap_or_else(|error| panic!("{name}: {error:#}"));
+            Some(Set { name, rendered })
+        })
+        .collect();
+    sets.sort_by(|one, other| one.name.cmp(&other.name));
+    assert!(!sets.is_empty());
+    sets
+}

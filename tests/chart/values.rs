@@ -1,0 +1,72 @@
+//! The chart's own values, as a person reads them.
+
+use std::fs;
+use std::path::Path;
+
+use tests::helm::CHART;
+
+/// A key of `values.yaml`.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// As in `drainer.drainTimeout`.
+    pub path: String,
+    /// The text behind `# --` above it; empty if there is none.
+    pub comment: String,
+    /// What stands behind the colon, but for a remark.
+    pub value: String,
+    /// The remark behind the value.
+    pub remark: String,
+}
+
+/// Lists the keys in their order, those in braces not among them.
+pub(crate) fn entries() -> Vec<Entry> {
+    let text = fs::read_to_string(Path::new(CHART).join("values.yaml")).unwrap();
+    let mut entries = Vec::new();
+    let mut path: Vec<&str> = Vec::new();
+    let mut comment = String::new();
+    for line in text.lines() {
+        let text = line.trim_start();
+        let depth = (line.len() - text.len()) / 2;
+        if let Some(said) = text.strip_prefix('#') {
+            match said.trim().strip_prefix("-- ") {
+                Some(first) => comment = first.to_owned(),
+                None if !comment.is_empty() => comment = format!("{comment} {}", said.trim()),
+                None => {}
+            }
+            continue;
+        }
+        let Some((key, value)) = text.split_once(':').filter(|_| !text.starts_with('-')) else {
+            comment.clear();
+            continue;
+        };
+        let (value, remark) = value.split_once(" #").unwrap_or((value, ""));
+        path.truncate(depth);
+        path.push(key);
+        entries.push(Entry {
+            path: path.join("."),
+            comment: std::mem::take(&mut comment),
+            value: value.trim().to_owned(),
+            remark: remark.trim().to_owned(),
+        });
+    }
+    entries
+}
+
+#[test]
+fn every_value_says_what_it_is_for() {
+    let entries = entries();
+    for entry in &entries {
+        let is_group = entries
+            .iter()
+            .any(|other| other.path.starts_with(&format!("{}.", entry.path)));
+        let said_above = entries.iter().any(|other| {
+            !other.comment.is_empty() && entry.path.starts_with(&format!("{}.", other.path))
+        });
+        assert!(
+            is_group || said_above || entry.comment.ends_with('.'),
+            "{}: {:?}",
+            entry.path,
+            entry.comment
+        );
+    }
+}

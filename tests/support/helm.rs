@@ -1,0 +1,160 @@
+//! Helm, where it is installed, and what it makes of the chart.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::manifest;
+
+/// The release and its namespace in every render.
+pub const RELEASE: &str = "envoy-drainer";
+
+/// The chart's own folder.
+pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/envoy-drainer");
+
+/// The cluster that a render is for: the first one with all that the chart uses.
+const CLUSTER: [&str; 2] = [
+    "--kube-version=1.30.0",
+    "--api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy",
+];
+
+/// An installed Helm, 3 or 4.
+#[derive(Debug, Clone)]
+pub struct Helm {
+    path: PathBuf,
+}
+
+/// The Helm that `HELM` names, else the one on `PATH`. Where there is none, it says so once, past
+/// the test's captured output, and the test is to end.
+///
+/// # Panics
+/// When `HELM` names one that does not run.
+#[must_use]
+pub fn installed() -> Option<Helm> {
+    static FOUND: OnceLock<Option<Helm>> = OnceLock::new();
+    FOUND.get_or_init(find).clone()
+}
+
+fn find() -> Option<Helm> {
+    let named = env::var_os("HELM").filter(|name| !name.is_empty());
+    let path = named.as_deref().unwrap_or(OsStr::new("helm"));
+    let helm = Helm { path: path.into() };
+    match helm.run(["version"]) {
+        Ok(_) => Some(helm),
+        Err(error) if named.is_some() => panic!("HELM: {error:#}"),
+        Err(_) => {
+            let line = b"skipped: the chart's tests need helm on PATH, or HELM=path\n";
+            let _ = io::stderr().write_all(line);
+            None
+        }
+    }
+}
+
+/// Reads a stream of rendered objects.
+#[must_use]
+pub fn objects(rendered: &str) -> Vec<Value> {
+    let objects = manifest::read::<Value>(rendered.as_bytes());
+    objects.into_iter().filter(|o| !o.is_null()).collect()
+}
+
+/// The object of this kind whose name ends with `suffix`.
+///
+/// # Panics
+/// When there is not exactly one.
+#[must_use]
+pub fn object<'a>(objects: &'a [Value], kind: &str, suffix: &str) -> &'a Value {
+    let is_it = |object: &&Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        object["kind"] == kind && name.ends_with(suffix)
+    };
+    let mut found = objects.iter().filter(is_it);
+    match (found.next(), found.next()) {
+        (Some(object), None) => object,
+        _ => panic!("there is not one {kind} of a name that ends with `{suffix}`"),
+    }
+}
+
+/// Objects by the names of their files, and without empty lines: in these alone Helm 3 and 4 differ.
+fn alike(rendered: &str) -> String {
+    let lines = rendered.lines().filter(|line| !line.trim().is_empty());
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    let mut objects: Vec<_> = text.split("---\n").filter(|o| !o.is_empty()).collect();
+    objects.sort_unstable();
+    objects
+        .iter()
+        .map(|object| format!("---\n{object}"))
+        .collect()
+}
+
+// === impl Helm ===
+
+impl Helm {
+    /// Helm at this path.
+    #[must_use]
+    pub fn at(path: impl AsRef<Path>) -> Self {
+        let path = path.as_ref().to_owned();
+        Self { path }
+    }
+
+    /// Runs it, and returns what it prints.
+    ///
+    /// # Errors
+    /// When it cannot be started; when it fails, with what it says.
+    pub fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Result<String> {
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = Command::new(&self.path)
+            .args(args)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("starting {}", self.path.display()))?;
+        if !status.success() {
+            bail!("{}", String::from_utf8_lossy(&stderr).trim());
+        }
+        String::from_utf8(stdout).context("reading what helm prints")
+    }
+
+    /// Renders the chart with these flags, for a cluster with all that it uses.
+    ///
+    /// # Errors
+    /// When the chart refuses the values.
+    pub fn render<A: AsRef<OsStr>>(&self, flags: impl IntoIterator<Item = A>) -> Result<String> {
+        self.render_for(CLUSTER, flags)
+    }
+
+    /// Renders the chart for a cluster that these flags tell of.
+    ///
+    /// # Errors
+    /// As [`Helm::render`].
+    pub fn render_for<A: AsRef<OsStr>>(
+        &self,
+        cluster: impl IntoIterator<Item = &'static str>,
+        flags: impl IntoIterator<Item = A>,
+    ) -> Result<String> {
+        let mut args: Vec<_> = ["template", RELEASE, CHART, "--namespace", RELEASE]
+            .into_iter()
+            .chain(cluster)
+            .map(OsStr::new)
+            .map(ToOwned::to_owned)
+            .collect();
+        args.extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));
+        let rendered = self.run(args)?;
+        Ok(alike(&rendered))
+    }
+
+    /// Renders the chart with `key=value` pairs.
+    ///
+    /// # Errors
+    /// As [`Helm::render`].
+    pub fn render_with(&self, values: &[&str]) -> Result<String> {
+        self.render(values.iter().flat_map(|value| ["--set", value]))
+    }
+}

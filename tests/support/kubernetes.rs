@@ -1,0 +1,174 @@
+//! Objects as the API server knows them.
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Secret, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// An object of a kind that others define, with as much of it as the chart writes.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Custom<S> {
+    api_version: String,
+    kind: String,
+    metadata: ObjectMeta,
+    spec: S,
+}
+
+/// <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.ServiceMonitorSpec>
+#[derive(Debug, Serialize, Deserialize)]
+struct ServiceMonitor {
+    selector: LabelSelector,
+    endpoints: Vec<Endpoint>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Endpoint {
+    port: String,
+    path: String,
+    interval: String,
+}
+
+/// <https://cert-manager.io/docs/reference/api-docs/#cert-manager.io/v1.IssuerSpec>
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Issuer {
+    self_signed: SelfSigned,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct SelfSigned {}
+
+/// <https://cert-manager.io/docs/reference/api-docs/#cert-manager.io/v1.CertificateSpec>
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Certificate {
+    secret_name: String,
+    common_name: String,
+    dns_names: Vec<String>,
+    usages: Vec<String>,
+    private_key: PrivateKey,
+    duration: String,
+    renew_before: String,
+    issuer_ref: IssuerRef,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PrivateKey {
+    algorithm: String,
+    size: u16,
+    rotation_policy: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct IssuerRef {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+}
+
+/// Lists the fields of an object that its kind does not have. The API server would drop them.
+///
+/// # Errors
+/// When the object is of no kind that is known here, or lacks a field, or one is of another type.
+pub fn unknown_fields(object: &Value) -> Result<Vec<String>> {
+    let name = |key: &str| object[key].as_str().unwrap_or_default();
+    let known = match (name("apiVersion"), name("kind")) {
+        ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration") => {
+            again::<MutatingWebhookConfiguration>
+        }
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => {
+            again::<ValidatingAdmissionPolicy>
+        }
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => {
+            again::<ValidatingAdmissionPolicyBinding>
+        }
+        ("apps/v1", "Deployment") => again::<Deployment>,
+        ("cert-manager.io/v1", "Certificate") => again::<Custom<Certificate>>,
+        ("cert-manager.io/v1", "Issuer") => again::<Custom<Issuer>>,
+        ("monitoring.coreos.com/v1", "ServiceMonitor") => again::<Custom<ServiceMonitor>>,
+        ("networking.k8s.io/v1", "NetworkPolicy") => again::<NetworkPolicy>,
+        ("policy/v1", "PodDisruptionBudget") => again::<PodDisruptionBudget>,
+        ("rbac.authorization.k8s.io/v1", "ClusterRole") => again::<ClusterRole>,
+        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => again::<ClusterRoleBinding>,
+        ("rbac.authorization.k8s.io/v1", "Role") => again::<Role>,
+        ("rbac.authorization.k8s.io/v1", "RoleBinding") => again::<RoleBinding>,
+        ("v1", "Secret") => again::<Secret>,
+        ("v1", "Service") => again::<Service>,
+        ("v1", "ServiceAccount") => again::<ServiceAccount>,
+        (version, kind) => bail!("unknown kind {kind} of {version}"),
+    };
+    let known = known(object).with_context(|| format!("reading a {}", name("kind")))?;
+    let mut lost = Vec::new();
+    compare(object, &known, "", &mut lost);
+    Ok(lost)
+}
+
+/// What is left of an object that was read as a `T`.
+fn again<T: DeserializeOwned + Serialize>(object: &Value) -> Result<Value> {
+    let read: T = serde_json::from_value(object.clone())?;
+    Ok(serde_json::to_value(read)?)
+}
+
+fn compare(written: &Value, known: &Value, path: &str, lost: &mut Vec<String>) {
+    match (written, known) {
+        (Value::Object(written), Value::Object(known)) => {
+            for (key, value) in written {
+                let path = format!("{path}/{key}");
+                match known.get(key) {
+                    Some(known) => compare(value, known, &path, lost),
+                    None => lost.push(path),
+                }
+            }
+        }
+        (Value::Array(written), Value::Array(known)) => {
+            for (index, (value, known)) in written.iter().zip(known).enumerate() {
+                compare(value, known, &format!("{path}/{index}"), lost);
+            }
+        }
+        (written, known) if written != known => lost.push(path.to_owned()),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_not_there_is_found_however_deep() {
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": {"name": "a", "lables": {}},
+            "rules": [{"verbs": ["get"]}, {"verbs": ["get"], "resource": ["secrets"]}],
+        });
+        let lost = unknown_fields(&role).unwrap();
+        assert_eq!(lost, ["/metadata/lables", "/rules/1/resource"]);
+    }
+
+    #[test]
+    fn a_type_that_is_not_the_fields_is_an_error() {
+        let service = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "a"},
+            "spec": {"ports": [{"port": "443"}]},
+        });
+        assert!(unknown_fields(&service).is_err());
+    }
+}
