@@ -1,6 +1,5 @@
 //! Pods in manifests, before the same judge as those in a cluster.
 
-mod astray;
 mod case;
 mod remark;
 mod token;
@@ -11,7 +10,7 @@ pub use remark::{Remark, RemarkKind};
 
 use std::fmt;
 
-use crate::admission::{Defaults, Verdict};
+use crate::admission::{Defaults, Verdict, objects};
 use crate::manifest::{self, CannotEdit, Document, Manifest, Unreadable};
 
 /// A stream of documents.
@@ -51,7 +50,7 @@ impl<'a> Review<'a> {
     /// If it cannot be read.
     pub fn of(document: &Document<'a>, defaults: &Defaults) -> Result<Self, Unreadable> {
         let manifest = Manifest::read(document)?;
-        let cases = manifest::objects(manifest.value())
+        let cases = objects(manifest.value())
             .into_iter()
             .filter_map(|object| Case::decide(&object, &manifest, defaults))
             .collect();
