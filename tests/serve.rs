@@ -154,7 +154,7 @@ async fn its_log_has_a_line_for_each_pod_that_asked_and_nothing_that_is_in_one()
         .filter(|line: &Value| !line["uid"].is_null())
         .collect();
     let facts = |line: &Value| {
-        ["uid", "outcome", "code", "namespace", "pod", "level"]
+        ["uid", "outcome", "code", "namespace", "name", "level"]
             .map(|key| line[key].as_str().unwrap_or("").to_owned())
     };
     let facts: Vec<_> = lines.iter().map(facts).collect();

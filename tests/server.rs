@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tests::due::PATIENCE;
-use tests::https::inject;
+use tests::https::{inject, post};
 use tests::webhook::{Webhook, admit, assert_injected, review, server, told};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -118,6 +118,36 @@ async fn what_is_no_review_is_a_bad_request_with_a_sentence() {
     }
     let refused = "envoy_drainer_requests_refused_total{status=\"400\"}";
     assert_eq!(server.metric(refused).await, Some(10.0));
+}
+
+#[tokio::test]
+async fn the_author_of_a_workload_is_warned_and_nothing_else_happens() {
+    let server = Webhook::start(Limits::default()).await;
+    let mut connection = server.https.connect().await.unwrap();
+    let pod = json!({
+        "metadata": {"annotations": {"envoy-drainer.dev/inject": "maybe"}},
+        "spec": {"containers": [{"name": "envoy"}]},
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "edge"},
+        "spec": {"template": pod},
+    });
+    let review = review("w").with("/request/object", deployment);
+    let response = connection.send(post("/workloads", review.bytes())).await;
+    let body: Value = serde_json::from_slice(response.unwrap().body()).unwrap();
+    let warning = body["response"]["warnings"][0].as_str().unwrap();
+    assert!(
+        warning.starts_with("DRN020: its pods will be refused: `envoy-drainer.dev/inject`"),
+        "{warning}"
+    );
+    let nothing_else = json!({"uid": "w", "allowed": true, "warnings": [warning]});
+    assert_eq!(body["response"], nothing_else);
+    let advised = "envoy_drainer_admissions_total{outcome=\"advised\",code=\"DRN020\"}";
+    assert_eq!(server.metric(advised).await, Some(1.0));
+    let garbage = connection.send(post("/workloads", "{")).await.unwrap();
+    assert_eq!(garbage.status(), StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]

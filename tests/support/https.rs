@@ -37,7 +37,13 @@ pub struct Connection {
 /// `POST /inject` with this body, as the API server sends it.
 #[must_use]
 pub fn inject(body: impl Into<Bytes>) -> Request<Full<Bytes>> {
-    Request::post("/inject")
+    post("/inject", body)
+}
+
+/// `POST` with this body, as the API server sends it to a webhook at `path`.
+#[must_use]
+pub fn post(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    Request::post(path)
         .header("host", "localhost")
         .header("content-type", "application/json")
         .body(Full::new(body.into()))

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use webhook::admission::{Answer, NotAReview, answer};
+use webhook::admission::{Answer, NotAReview, advise, answer};
 use webhook::certificates::self_made::SelfMade;
 use webhook::certificates::{Serving, wall_clock};
 use webhook::report::Report;
@@ -48,6 +48,7 @@ pub fn server(limits: Limits) -> (Server, String) {
     let (self_made, first) = SelfMade::try_new(names, wall_clock()).expect("localhost is a name");
     let server = Server {
         admit: Box::new(admit),
+        advise: Box::new(|body| advise(body, &defaults())),
         serving: Arc::new(Serving::new(first)),
         tls_min_version: MinVersion::Tls13,
         limits,

@@ -17,7 +17,6 @@
 
 mod diff;
 mod edit;
-mod object;
 mod reader;
 mod scalar;
 mod source;
@@ -28,7 +27,6 @@ mod write;
 
 pub use diff::unified;
 pub use edit::CannotEdit;
-pub use object::{Object, Template, objects};
 pub use reader::Unreadable;
 pub use stream::{Document, documents, is_json, starts_with_separator};
 

@@ -1,6 +1,5 @@
 //! Pods in manifests, before the same judge as those in a cluster.
 
-mod astray;
 mod case;
 mod remark;
 mod token;
@@ -12,7 +11,7 @@ pub use remark::{Remark, RemarkKind};
 use std::fmt;
 
 use crate::admission::annotations::PREFIX;
-use crate::admission::{Defaults, Verdict};
+use crate::admission::{Defaults, Verdict, objects};
 use crate::manifest::{self, CannotEdit, Document, Manifest, Unreadable};
 
 /// A stream of documents.
@@ -56,7 +55,7 @@ impl<'a> Review<'a> {
         if let Some(repeated) = manifest.repeated().filter(|_| is_ours) {
             return Err(repeated);
         }
-        let cases = manifest::objects(manifest.value())
+        let cases = objects(manifest.value())
             .into_iter()
             .filter_map(|object| Case::decide(&object, &manifest, defaults))
             .collect();

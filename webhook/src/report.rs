@@ -263,20 +263,20 @@ fn log(answer: &Answer, admission: &Admission) {
     let About {
         uid,
         namespace,
-        pod,
+        name,
         dry_run,
     } = &answer.about;
     let Admission { outcome, code } = admission;
     let code = code.0.map(tracing::field::display);
     match answer.outcome {
-        Outcome::NotAsked | Outcome::NotOurs => {
-            debug!(uid, namespace, pod, dry_run, outcome, "Admission");
+        Outcome::NotAsked | Outcome::NotOurs | Outcome::Advised => {
+            debug!(uid, namespace, name, dry_run, outcome, "Admission");
         }
         Outcome::Injected | Outcome::Skipped(_) | Outcome::Denied => {
-            info!(uid, namespace, pod, dry_run, outcome, code, "Admission");
+            info!(uid, namespace, name, dry_run, outcome, code, "Admission");
         }
         Outcome::Failed(_) => {
-            error!(uid, namespace, pod, dry_run, outcome, code, "Admission");
+            error!(uid, namespace, name, dry_run, outcome, code, "Admission");
         }
     }
 }
@@ -291,6 +291,7 @@ impl From<&Answer> for Admission {
             Outcome::Denied => ("denied", answer.notices.first().map(|notice| notice.code)),
             Outcome::NotAsked => ("not_asked", None),
             Outcome::NotOurs => ("not_ours", None),
+            Outcome::Advised => ("advised", answer.notices.first().map(|notice| notice.code)),
             Outcome::Failed(code) => ("failed", Some(code)),
         };
         Self {

@@ -4,9 +4,9 @@ mod accept;
 mod body;
 mod connection;
 mod health;
-mod inject;
 mod limits;
 mod phase;
+mod review;
 mod tls;
 
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use tracing::{debug, info};
 use crate::certificates::Serving;
 use crate::report::Report;
 
-pub use inject::Admit;
 pub use limits::Limits;
+pub use review::Admit;
 pub use tls::MinVersion;
 
 use accept::accept;
@@ -30,7 +30,7 @@ use phase::Phase;
 /// The two ports, bound.
 #[derive(Debug)]
 pub struct Listeners {
-    /// For the API server: `POST /inject` over TLS.
+    /// For the API server: `POST /inject` and `POST /workloads` over TLS.
     pub tls: TcpListener,
     /// For the kubelet and Prometheus: `/healthz`, `/readyz` and `/metrics` over plain HTTP.
     pub plain: TcpListener,
@@ -38,8 +38,10 @@ pub struct Listeners {
 
 /// What the server serves with.
 pub struct Server {
-    /// The admission.
+    /// The admission of pods, `POST /inject`.
     pub admit: Box<Admit>,
+    /// The advice to authors of workloads, `POST /workloads`.
+    pub advise: Box<Admit>,
     /// The certificate it shows.
     pub serving: Arc<Serving>,
     /// The oldest TLS it speaks.
@@ -56,6 +58,7 @@ pub struct Server {
 pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Output = ()>) {
     let Server {
         admit,
+        advise,
         serving,
         tls_min_version,
         limits,
@@ -75,7 +78,7 @@ pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Out
         |stream, full| health.clone().serve(stream, full),
     );
 
-    let injection = inject::router(admit, &limits, Arc::clone(&report));
+    let injection = review::router(admit, advise, &limits, &report);
     let injection = Http::new(injection, limits.head, &limits, &phase);
     let tls = accept(
         listeners.tls,

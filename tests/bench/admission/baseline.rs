@@ -13,7 +13,7 @@ use kube_core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview}
 use serde_json::Value;
 use tests::review::{Told, defaults};
 use tokio::net::TcpListener;
-use webhook::admission::{About, Answer, CONTAINER_NAME, Outcome, answer};
+use webhook::admission::{About, Answer, CONTAINER_NAME, NotAReview, Outcome, answer};
 use webhook::certificates::self_made::SelfMade;
 use webhook::certificates::{Serving, wall_clock};
 use webhook::report::Report;
@@ -54,6 +54,7 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
     };
     let server = Server {
         admit: Box::new(move |body| Ok(injection.answer(body).expect("the bench sends pods"))),
+        advise: Box::new(|_| Err(NotAReview::NoRequest)),
         serving: Arc::new(Serving::new(first)),
         tls_min_version: MinVersion::Tls13,
         limits: Limits::default(),
@@ -123,7 +124,7 @@ impl Injection {
             about: About {
                 uid: request.uid,
                 namespace: request.namespace.unwrap_or_default(),
-                pod: request.name,
+                name: request.name,
                 dry_run: request.dry_run,
             },
             outcome: Outcome::Injected,

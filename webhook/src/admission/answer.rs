@@ -12,7 +12,7 @@ use super::codes::{Code, Notice};
 use super::defaults::Defaults;
 use super::mutate::{Verdict, mutate};
 use super::patch::Patch;
-use super::review::{API_VERSION, KIND, NotAReview, Object, Review};
+use super::review::{API_VERSION, KIND, NotAReview, Review, Subject};
 
 /// The answer to one AdmissionReview.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub struct About {
     pub uid: String,
     /// The namespace; empty for what has none.
     pub namespace: String,
-    /// The pod's name, or its `generateName` while it has none; empty for anything else.
-    pub pod: String,
+    /// The object's name, or its `generateName` while it has none; empty for what is not ours.
+    pub name: String,
     /// Nothing will be stored, so nothing may be reported as if it had been.
     pub dry_run: bool,
 }
@@ -53,6 +53,8 @@ pub enum Outcome {
     NotAsked,
     /// This is not the creation of a pod.
     NotOurs,
+    /// The author of a workload is told of what its pods will meet.
+    Advised,
     /// The webhook could not do its work; the pod is admitted as it is.
     Failed(Code),
 }
@@ -103,18 +105,18 @@ struct Status {
 /// If the bytes hold no request that could be answered, which is the caller's mistake.
 pub fn answer(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
     let review = Review::decode(body)?;
-    let verdict = match &review.object {
-        Object::NewPod(pod) => guarded(|| mutate(pod, &review.facts(), defaults)),
-        Object::UnreadPod(error) => Err(Code::PodNotRead.about(format!(
+    let verdict = match &review.subject {
+        Subject::NewPod(pod) => guarded(|| mutate(pod, &review.facts(), defaults)),
+        Subject::UnreadPod(error) => Err(Code::PodNotRead.about(format!(
             "the pod could not be read, so it gets no drainer: {error}"
         ))),
-        Object::Other => return Ok(allow(&review, Outcome::NotOurs, None, Vec::new())),
+        Subject::Other => return Ok(allow(review.about(), Outcome::NotOurs, None, Vec::new())),
     };
     Ok(match verdict {
-        Ok(Verdict::NotAsked) => allow(&review, Outcome::NotAsked, None, Vec::new()),
+        Ok(Verdict::NotAsked) => allow(review.about(), Outcome::NotAsked, None, Vec::new()),
         Ok(Verdict::Inject {
             patch, warnings, ..
-        }) => allow(&review, Outcome::Injected, Some(&patch), warnings),
+        }) => allow(review.about(), Outcome::Injected, Some(&patch), warnings),
         Ok(Verdict::Skip {
             reason,
             patch,
@@ -122,41 +124,51 @@ pub fn answer(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
         }) => {
             let outcome = Outcome::Skipped(reason.code);
             warnings.insert(0, reason);
-            allow(&review, outcome, Some(&patch), warnings)
+            allow(review.about(), outcome, Some(&patch), warnings)
         }
-        Ok(Verdict::Deny { reasons, warnings }) => deny(&review, reasons, warnings),
-        Err(fault) => allow(&review, Outcome::Failed(fault.code), None, vec![fault]),
+        Ok(Verdict::Deny { reasons, warnings }) => deny(review.about(), reasons, warnings),
+        Err(fault) => allow(
+            review.about(),
+            Outcome::Failed(fault.code),
+            None,
+            vec![fault],
+        ),
     })
 }
 
 /// Turns a bug of ours into a notice; the panic's hook has told where it was.
-fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Notice> {
+pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Notice> {
     panic::catch_unwind(AssertUnwindSafe(work))
         .map_err(|_| Code::InternalError.about("the webhook failed, so the pod gets no drainer"))
 }
 
-fn allow(
-    review: &Review<'_>,
+pub(super) fn allow(
+    about: About,
     outcome: Outcome,
     patch: Option<&Patch>,
     notices: Vec<Notice>,
 ) -> Answer {
     let patch = patch.filter(|patch| !patch.is_empty());
     let response = Response {
-        uid: &review.uid,
+        uid: &about.uid,
         allowed: true,
         status: None,
         patch_type: patch.map(|_| "JSONPatch"),
         patch: patch.map(in_base64),
         warnings: warnings(&notices),
     };
-    finish(review, response, outcome, notices)
+    Answer {
+        body: written(response),
+        about,
+        outcome,
+        notices,
+    }
 }
 
-fn deny(review: &Review<'_>, reasons: Vec<Notice>, mut notices: Vec<Notice>) -> Answer {
+fn deny(about: About, reasons: Vec<Notice>, mut notices: Vec<Notice>) -> Answer {
     let lines: Vec<_> = reasons.iter().map(|reason| format!("{reason:#}")).collect();
     let response = Response {
-        uid: &review.uid,
+        uid: &about.uid,
         allowed: false,
         status: Some(Status {
             code: 422,
@@ -167,16 +179,17 @@ fn deny(review: &Review<'_>, reasons: Vec<Notice>, mut notices: Vec<Notice>) -> 
         patch: None,
         warnings: warnings(&notices),
     };
+    let body = written(response);
     notices.splice(0..0, reasons);
-    finish(review, response, Outcome::Denied, notices)
+    Answer {
+        body,
+        about,
+        outcome: Outcome::Denied,
+        notices,
+    }
 }
 
-fn finish(
-    review: &Review<'_>,
-    response: Response<'_>,
-    outcome: Outcome,
-    notices: Vec<Notice>,
-) -> Answer {
+fn written(response: Response<'_>) -> Vec<u8> {
     let mut body = Vec::with_capacity(USUAL_SIZE);
     let answer = ReviewAnswer {
         api_version: API_VERSION,
@@ -185,17 +198,7 @@ fn finish(
     };
     serde_json::to_writer(&mut body, &answer)
         .expect("memory takes all bytes, and our own types have string keys");
-    Answer {
-        body,
-        about: About {
-            uid: review.uid.to_string(),
-            namespace: review.namespace.as_deref().unwrap_or_default().to_owned(),
-            pod: review.pod_name().to_owned(),
-            dry_run: review.dry_run,
-        },
-        outcome,
-        notices,
-    }
+    body
 }
 
 /// The patch as a JSON string, which is not searched for characters to escape.

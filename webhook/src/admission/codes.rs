@@ -157,10 +157,10 @@ codes! {
         "The drainer's default port is taken in the pod; the next free one is used.",
         "annotate `port` if it should be another";
     Misplaced = 59, Warning,
-        "Only offline: an annotation stands where no pod gets it from.",
+        "An annotation stands where no pod gets it from (told of workloads, and offline).",
         "move it to the annotations of the pod template";
     SettingsAlone = 60, Warning,
-        "Only offline: a pod has settings for a drainer, and asks for none.",
+        "A pod has settings for a drainer, and asks for none (told of workloads, and offline).",
         "annotate `inject: \"true\"`, or remove the settings";
 
     PodNotRead = 80, Fault,

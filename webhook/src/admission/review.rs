@@ -3,7 +3,9 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
+use super::answer::About;
 use super::mutate::Facts;
 use super::token::token;
 use super::view::{PodView, Text, Unread};
@@ -39,7 +41,16 @@ pub(super) struct Review<'a> {
     pub namespace: Option<Text<'a>>,
     pub name: Option<Text<'a>>,
     pub dry_run: bool,
-    pub object: Object<'a>,
+    pub subject: Subject<'a>,
+}
+
+/// A review of any object, read whole.
+pub(super) struct WrittenObject<'a> {
+    pub uid: Text<'a>,
+    pub namespace: Option<Text<'a>>,
+    pub dry_run: bool,
+    /// The object that is created or takes the place of another; null for anything else.
+    pub object: Value,
 }
 
 /// What a review is about.
@@ -47,7 +58,7 @@ pub(super) struct Review<'a> {
     clippy::large_enum_variant,
     reason = "there is one at a time, and it is hardly moved"
 )]
-pub(super) enum Object<'a> {
+pub(super) enum Subject<'a> {
     /// A pod that is to be created.
     NewPod(PodView<'a>),
     /// A pod that is to be created and is not as we know pods.
@@ -107,12 +118,12 @@ impl<'a> Review<'a> {
         let garbage = |error: &dyn ToString| NotAReview::Garbage(error.to_string());
         let body = std::str::from_utf8(body).map_err(|error| garbage(&error))?;
         match serde_json::from_str::<Envelope<'_, PodView<'_>>>(body) {
-            Ok(envelope) => Self::of(envelope, |pod| pod.map_or(Object::Other, Object::NewPod)),
+            Ok(envelope) => Self::of(envelope, |pod| pod.map_or(Subject::Other, Subject::NewPod)),
             // Once more without the object: if that goes well, it alone was to blame.
             Err(unread) => match serde_json::from_str::<Envelope<'_, IgnoredAny>>(body) {
                 Ok(envelope) => Self::of(envelope, |_| {
                     let object = "request.object";
-                    Object::UnreadPod(Unread::find::<Envelope<'_, PodView<'_>>>(
+                    Subject::UnreadPod(Unread::find::<Envelope<'_, PodView<'_>>>(
                         body, object, &unread,
                     ))
                 }),
@@ -123,29 +134,30 @@ impl<'a> Review<'a> {
 
     fn of<O>(
         envelope: Envelope<'a, O>,
-        object: impl FnOnce(Option<O>) -> Object<'a>,
+        subject: impl FnOnce(Option<O>) -> Subject<'a>,
     ) -> Result<Self, NotAReview> {
-        let [api_version, kind] =
-            [&envelope.api_version, &envelope.kind].map(|text| text.as_deref().unwrap_or_default());
-        if (api_version, kind) != (API_VERSION, KIND) {
-            return Err(NotAReview::OtherKind {
-                api_version: api_version.to_owned(),
-                kind: kind.to_owned(),
-            });
-        }
-        let request = envelope.request.ok_or(NotAReview::NoRequest)?;
-        let object = match request.creates_a_pod() {
-            true => object(request.object),
-            false => Object::Other,
+        let (uid, request) = envelope.asked()?;
+        let subject = match request.creates_a_pod() {
+            true => subject(request.object),
+            false => Subject::Other,
         };
-        let uid = request.uid.filter(|uid| !uid.is_empty());
         Ok(Self {
-            uid: uid.ok_or(NotAReview::NoUid)?,
+            uid,
             namespace: request.namespace,
             name: request.name,
             dry_run: request.dry_run == Some(true),
-            object,
+            subject,
         })
+    }
+
+    /// What the review is about.
+    pub(super) fn about(&self) -> About {
+        About {
+            uid: self.uid.to_string(),
+            namespace: self.namespace.as_deref().unwrap_or_default().to_owned(),
+            name: self.pod_name().to_owned(),
+            dry_run: self.dry_run,
+        }
     }
 
     /// What the review tells of the pod beside its manifest.
@@ -159,12 +171,54 @@ impl<'a> Review<'a> {
 
     /// The pod's name, or what the API server will begin it with; empty for anything else.
     pub(super) fn pod_name(&self) -> &str {
-        let pod = match &self.object {
-            Object::NewPod(pod) => pod.name(),
-            Object::UnreadPod(_) | Object::Other => None,
+        let pod = match &self.subject {
+            Subject::NewPod(pod) => pod.name(),
+            Subject::UnreadPod(_) | Subject::Other => None,
         };
         let name = self.name.as_deref().filter(|name| !name.is_empty());
         name.or(pod).unwrap_or_default()
+    }
+}
+
+// === impl WrittenObject ===
+
+impl<'a> WrittenObject<'a> {
+    /// Reads a review.
+    ///
+    /// # Errors
+    /// If the bytes hold none that could be answered.
+    pub(super) fn decode(body: &'a [u8]) -> Result<Self, NotAReview> {
+        let envelope: Envelope<'a, Value> =
+            serde_json::from_slice(body).map_err(|error| NotAReview::Garbage(error.to_string()))?;
+        let (uid, request) = envelope.asked()?;
+        let is_written = matches!(request.operation.as_deref(), Some("CREATE" | "UPDATE"));
+        let is_whole = request.sub_resource.as_deref().unwrap_or_default() == "";
+        let object = request.object.filter(|_| is_written && is_whole);
+        Ok(Self {
+            uid,
+            namespace: request.namespace,
+            dry_run: request.dry_run == Some(true),
+            object: object.unwrap_or_default(),
+        })
+    }
+}
+
+// === impl Envelope ===
+
+impl<'a, O> Envelope<'a, O> {
+    /// The request and its uid, which is not empty.
+    fn asked(self) -> Result<(Text<'a>, Request<'a, O>), NotAReview> {
+        let [api_version, kind] =
+            [&self.api_version, &self.kind].map(|text| text.as_deref().unwrap_or_default());
+        if (api_version, kind) != (API_VERSION, KIND) {
+            return Err(NotAReview::OtherKind {
+                api_version: api_version.to_owned(),
+                kind: kind.to_owned(),
+            });
+        }
+        let mut request = self.request.ok_or(NotAReview::NoRequest)?;
+        let uid = request.uid.take().filter(|uid| !uid.is_empty());
+        Ok((uid.ok_or(NotAReview::NoUid)?, request))
     }
 }
 
@@ -186,7 +240,7 @@ impl<O> Request<'_, O> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -271,8 +325,8 @@ mod tests {
             ("/request/object", Value::Null),
         ] {
             with(pointer, value.clone(), |read| {
-                let object = read.unwrap().object;
-                assert!(matches!(object, Object::Other), "{pointer}: {value}");
+                let subject = read.unwrap().subject;
+                assert!(matches!(subject, Subject::Other), "{pointer}: {value}");
             });
         }
     }
@@ -283,7 +337,7 @@ mod tests {
             with("/request/object", object.clone(), |read| {
                 let review = read.unwrap();
                 assert_eq!(&*review.uid, "u");
-                assert!(matches!(review.object, Object::UnreadPod(_)), "{object}");
+                assert!(matches!(review.subject, Subject::UnreadPod(_)), "{object}");
             });
         }
         // Whatever another kind looks like, it is not our business.
@@ -291,7 +345,7 @@ mod tests {
             "/request",
             json!({"uid": "u", "object": {"spec": 1}}),
             |read| {
-                assert!(matches!(read.unwrap().object, Object::Other));
+                assert!(matches!(read.unwrap().subject, Subject::Other));
             },
         );
     }

@@ -23,7 +23,7 @@ use crate::signals::Signals;
 /// The flags of `serve`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to listen for the API server: POST /inject over TLS.
+    /// Where to listen for the API server: POST /inject and /workloads over TLS.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -80,7 +80,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     } = args;
     let mut signals = Signals::install().context("cannot handle signals")?;
     logs.start();
-    let defaults = defaults.into_defaults()?;
+    let defaults = Arc::new(defaults.into_defaults()?);
     let report = Arc::new(Report::new());
     let (source, serving, tls_min_version) = tls.open(&defaults.release_namespace, &report).await?;
     let serving = Arc::new(serving);
@@ -94,7 +94,11 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         "Serving"
     );
     let server = Server {
-        admit: Box::new(move |body| admission::answer(body, &defaults)),
+        admit: Box::new({
+            let defaults = Arc::clone(&defaults);
+            move |body| admission::answer(body, &defaults)
+        }),
+        advise: Box::new(move |body| admission::advise(body, &defaults)),
         serving: Arc::clone(&serving),
         tls_min_version,
         limits: Limits {

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use json_patch::jsonptr::{Pointer, PointerBuf};
 use serde_json::Value;
 
-use super::astray::{Stray, astray};
 use super::{Object, token, unquoted};
 use crate::admission::annotations::{INJECT, PREFIX};
-use crate::admission::{Code, Defaults, Facts, Notice, Patch, PodView, Verdict, mutate};
-use crate::manifest::{self, Manifest, Template};
+use crate::admission::{
+    self, Code, Defaults, Facts, Notice, Patch, PodView, Stray, Template, Verdict, astray, mutate,
+};
+use crate::manifest::Manifest;
 
 /// A pod, a pod template, or another object that seems to ask for a drainer, and what becomes of it.
 #[derive(Debug)]
@@ -124,12 +125,12 @@ fn decide(pod: &Value, facts: &Facts<'_>, defaults: &Defaults) -> Verdict {
 impl Case {
     /// `None` for an object that has no pods and nothing that looks like ours.
     pub(super) fn decide(
-        written: &manifest::Object<'_>,
+        written: &admission::Object<'_>,
         manifest: &Manifest<'_>,
         defaults: &Defaults,
     ) -> Option<Self> {
         let mut strays = astray(written);
-        let manifest::Object {
+        let admission::Object {
             kind,
             namespace,
             name,

@@ -4,13 +4,13 @@
 use json_patch::jsonptr::{Pointer, PointerBuf};
 use serde_json::{Map, Value};
 
-use crate::admission::annotations::{self, INJECT, PREFIX};
-use crate::admission::{Code, Notice};
-use crate::manifest;
+use super::annotations::{self, INJECT, PREFIX};
+use super::codes::{Code, Notice};
+use super::object::Object;
 
 /// What is to be said of a place in an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stray {
+pub struct Stray {
     /// The place.
     pub path: PointerBuf,
     /// What is to be said.
@@ -18,7 +18,7 @@ pub(super) struct Stray {
 }
 
 struct Search<'a> {
-    object: &'a manifest::Object<'a>,
+    object: &'a Object<'a>,
     /// The annotations of the object's pods.
     counted: Vec<PointerBuf>,
     found: Vec<Stray>,
@@ -28,7 +28,8 @@ struct Search<'a> {
 const MAPS: [&str; 3] = ["annotations", "labels", "metadata"];
 
 /// Finds what is astray in an object, in the order of its text.
-pub(super) fn astray(object: &manifest::Object<'_>) -> Vec<Stray> {
+#[must_use]
+pub fn astray(object: &Object<'_>) -> Vec<Stray> {
     let templates = match &object.template {
         Some(template) => vec![template.path.to_buf()],
         None => likely_templates(object.value),
@@ -109,7 +110,7 @@ impl Search<'_> {
         let asks = entries.get(INJECT).filter(|asks| !asks.is_null());
         let is_known = self.object.template.is_some();
         if let (Some(_), false) = (asks, is_known) {
-            let manifest::Object { kind, version, .. } = self.object;
+            let Object { kind, version, .. } = self.object;
             let detail = format!("how a {kind} ({version}) makes its pods is not known here");
             self.tell(path, INJECT, Code::UnknownKind.about(detail));
         }

@@ -1,4 +1,4 @@
-//! `POST /inject`: an AdmissionReview in, its answer out.
+//! `POST /inject` and `POST /workloads`: an AdmissionReview in, its answer out.
 
 use std::sync::Arc;
 
@@ -18,9 +18,11 @@ use crate::report::Report;
 /// Answers the bytes of an AdmissionReview with the bytes of its response.
 pub type Admit = dyn Fn(&[u8]) -> Result<Answer, NotAReview> + Send + Sync;
 
-struct Injection {
-    admit: Box<Admit>,
-    bodies: Bodies,
+/// One of the two webhooks.
+#[derive(Clone)]
+struct Reviewer {
+    admit: Arc<Admit>,
+    bodies: Arc<Bodies>,
     report: Arc<Report>,
 }
 
@@ -37,29 +39,36 @@ enum Refused {
 }
 
 /// The router of the TLS port.
-pub(super) fn router(admit: Box<Admit>, limits: &Limits, report: Arc<Report>) -> Router {
+pub(super) fn router(
+    admit: Box<Admit>,
+    advise: Box<Admit>,
+    limits: &Limits,
+    report: &Arc<Report>,
+) -> Router {
+    let bodies = Arc::new(Bodies::new(limits));
+    let reviewer = |admit: Box<Admit>| Reviewer {
+        admit: admit.into(),
+        bodies: Arc::clone(&bodies),
+        report: Arc::clone(report),
+    };
     Router::new()
-        .route("/inject", post(inject))
-        .with_state(Arc::new(Injection {
-            admit,
-            bodies: Bodies::new(limits),
-            report,
-        }))
+        .route("/inject", post(review).with_state(reviewer(admit)))
+        .route("/workloads", post(review).with_state(reviewer(advise)))
 }
 
-async fn inject(State(injection): State<Arc<Injection>>, request: Request) -> Response {
-    match injection.answer(request).await {
+async fn review(State(reviewer): State<Reviewer>, request: Request) -> Response {
+    match reviewer.answer(request).await {
         Ok(review) => ([(CONTENT_TYPE, "application/json")], review).into_response(),
         Err(refused) => {
-            injection.report.refused(refused.status().as_u16());
+            reviewer.report.refused(refused.status().as_u16());
             refused.into_response()
         }
     }
 }
 
-// === impl Injection ===
+// === impl Reviewer ===
 
-impl Injection {
+impl Reviewer {
     async fn answer(&self, request: Request) -> Result<Vec<u8>, Refused> {
         if !is_json(request.headers()) {
             return Err(Refused::ContentType);
