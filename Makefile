@@ -9,6 +9,7 @@ HELM ?= helm
 
 CARGO_DENY_VERSION := 0.20.2
 CRATES := drainer webhook tests
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 # The machine that images are for, as images call it: this one, unless ARCH=amd64 or ARCH=arm64 says otherwise.
 MACHINE := $(patsubst arm64,aarch64,$(shell uname -m))
@@ -52,6 +53,13 @@ drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Bui
 .PHONY: images
 images: $(IMAGES)/envoy-drainer.tar $(IMAGES)/drainer.tar ## Pack both images, for docker, containerd and kind; ARCH=arm64 for arm64
 	@.ci/smoke $(ARCH) target/$(MUSL)/release/envoy-drainer target/$(MUSL)/small/drainer
+
+.PHONY: push
+push: ## Push both images to REGISTRY, by skopeo: make push REGISTRY=registry.example.com/team
+	@test "$(REGISTRY)" || { echo "REGISTRY is not set: make push REGISTRY=registry.example.com/team"; exit 1; }
+	@command -v skopeo >/dev/null || { echo "push needs skopeo; or docker: docker load --input $(IMAGES)/drainer.tar"; exit 1; }
+	@$(MAKE) --no-print-directory images
+	for image in envoy-drainer drainer; do skopeo copy $(SKOPEO_FLAGS) docker-archive:$(IMAGES)/$$image.tar docker://$(REGISTRY)/$$image:$(VERSION) || exit; done
 
 # Only for the machine that runs it: the cluster's nodes are like this one.
 .PHONY: e2e
