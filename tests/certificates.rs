@@ -13,7 +13,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use webhook::certificates::files::Files;
-use webhook::certificates::{self, Serving, Source};
+use webhook::certificates::serving::Serving;
+use webhook::certificates::source::{self, Source};
 use webhook::server::{Limits, MinVersion, Server};
 
 #[tokio::test]
@@ -82,9 +83,7 @@ async fn a_certificate_swapped_under_load_fails_no_handshake() {
     };
     let server = Webhook::run(server, authority.pem().to_owned()).await;
     let follower =
-        tokio::spawn(
-            async move { certificates::follow(Source::Files(files), &serving, &report).await },
-        );
+        tokio::spawn(async move { source::follow(Source::Files(files), &serving, &report).await });
 
     // Each client makes one connection after the other, and tells the certificate it was shown.
     let (shown, mut seen) = mpsc::unbounded_channel();

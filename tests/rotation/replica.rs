@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep, timeout};
-use webhook::certificates::Serving;
 use webhook::certificates::authority::{Authority, Mode, Progress};
 use webhook::certificates::cluster::Cluster;
 use webhook::certificates::rotation::Lifetimes;
+use webhook::certificates::serving::Serving;
 use webhook::report::Report;
 
 use crate::chance::Chance;

@@ -13,7 +13,8 @@ use rustls::pki_types::{ServerName, UnixTime};
 use rustls::{Error, RootCertStore};
 use tokio::time::Instant;
 use webhook::certificates::bundle::Bundle;
-use webhook::certificates::{Identity, Serving};
+use webhook::certificates::identity::Identity;
+use webhook::certificates::serving::Serving;
 
 use crate::cluster::Etcd;
 

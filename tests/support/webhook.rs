@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use webhook::admission::{Answer, NotAReview, advise, answer};
 use webhook::certificates::self_made::SelfMade;
-use webhook::certificates::{Serving, wall_clock};
+use webhook::certificates::serving::Serving;
+use webhook::certificates::wall_clock;
 use webhook::report::Report;
 use webhook::server::{self, Limits, Listeners, MinVersion, Server};
 

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, info};
 
-use crate::certificates::Serving;
+use crate::certificates::serving::Serving;
 use crate::report::Report;
 
 pub use limits::Limits;

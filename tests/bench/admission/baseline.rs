@@ -15,7 +15,8 @@ use tests::review::{Told, defaults};
 use tokio::net::TcpListener;
 use webhook::admission::{About, Answer, CONTAINER_NAME, NotAReview, Outcome, answer};
 use webhook::certificates::self_made::SelfMade;
-use webhook::certificates::{Serving, wall_clock};
+use webhook::certificates::serving::Serving;
+use webhook::certificates::wall_clock;
 use webhook::report::Report;
 use webhook::server::{self, Limits, Listeners, MinVersion, Server};
 

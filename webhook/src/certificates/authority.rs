@@ -16,12 +16,14 @@ use tracing::{debug, error, info, warn};
 use super::bundle::Bundle;
 use super::ca::Ca;
 use super::cluster::{CallFailed, Cluster, Secret, Webhooks};
+use super::identity::Identity;
 use super::keyring::Keyring;
 use super::leaf::{self, NoLeaf};
 use super::live::Live;
 use super::rotation::{self, Lifetimes, Situation, Step};
 use super::secret::{BadSecret, Given};
-use super::{Identity, Serving, wall_clock};
+use super::serving::Serving;
+use super::wall_clock;
 use crate::report::{Kind, Report};
 
 /// One long sleep would miss the hours in which the machine was suspended.

@@ -9,8 +9,8 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
+use super::identity::{BadIdentity, Identity};
 use super::x509::Facts;
-use super::{BadIdentity, Identity};
 
 /// The name of every authority that is made here. It tells our own line in a bundle, and a stored
 /// authority is known to sign in this name: it is the same for ever.

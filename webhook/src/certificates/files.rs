@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{BadIdentity, Identity};
+use super::identity::{BadIdentity, Identity};
 
 /// The pause between two looks at the files. Their content is compared: a Secret volume swaps a
 /// symlink, which a watch on the files themselves would not see.
@@ -198,7 +198,7 @@ mod tests {
 
     fn is_of(identity: &Identity, pem: &Pem) -> bool {
         let wanted = Identity::from_pem(pem.chain.as_bytes(), pem.key.as_bytes()).unwrap();
-        identity.certified.cert == wanted.certified.cert
+        *identity == wanted
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsag
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
 use super::ca::Ca;
-use super::{BadIdentity, Identity};
+use super::identity::{BadIdentity, Identity};
 
 /// Why no leaf could be issued.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +100,7 @@ pub(super) mod tests {
             .build()
             .unwrap()
             .verify_server_cert(
-                &leaf.certified.cert[0],
+                &leaf.chain()[0],
                 &[],
                 &ServerName::try_from(name).unwrap(),
                 &[],

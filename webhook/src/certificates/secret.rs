@@ -3,7 +3,7 @@
 
 use super::bundle::Bundle;
 use super::cluster::Data;
-use super::{BadIdentity, Identity};
+use super::identity::{BadIdentity, Identity};
 
 const CHAIN: &str = "tls.crt";
 const KEY: &str = "tls.key";

@@ -15,7 +15,7 @@ use crate::args::defaults::DefaultsArgs;
 use crate::args::logs::LogArgs;
 use crate::args::tls::TlsArgs;
 use crate::args::written::Span;
-use crate::certificates;
+use crate::certificates::source;
 use crate::report::Report;
 use crate::server::{self, Limits, Listeners, Server};
 use crate::signals::Signals;
@@ -119,7 +119,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     };
     tokio::select! {
         () = server::run(listeners, server, stopped) => Ok(()),
-        never = certificates::follow(source, &serving, &report) => match never {},
+        never = source::follow(source, &serving, &report) => match never {},
         () = twice => bail!("ended at once by a second signal"),
     }
 }

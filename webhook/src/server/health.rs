@@ -11,7 +11,7 @@ use axum::routing::get;
 use tokio::sync::watch;
 
 use super::phase::Phase;
-use crate::certificates::Serving;
+use crate::certificates::serving::Serving;
 use crate::report::{METRICS_TYPE, Report};
 
 /// The router of the plain port.
