@@ -32,6 +32,36 @@ fn every_field_is_one_that_kubernetes_has() {
 }
 
 #[test]
+fn a_name_that_looks_like_a_number_stays_a_name() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    let release = [
+        "template",
+        "1",
+        helm::CHART,
+        "--namespace=2",
+        "--kube-version=1.30.0",
+    ];
+    let refused = helm.run(release).unwrap_err().to_string();
+    assert!(refused.contains("fullnameOverride"), "{refused}");
+    let flags = [
+        "--set-string=serviceAccount.name=3",
+        "--set-string=priorityClassName=4",
+        "--set-string=image.pullSecrets[0]=5",
+        "--set-string=certificates.secret.name=6",
+        "--set=certificates.mode=secret",
+        "--set=fullnameOverride=e7",
+        "--set=policy.enabled=true",
+    ];
+    let flags = release.into_iter().chain(flags);
+    for object in objects(&helm.run(flags).unwrap()) {
+        let unknown = kubernetes::unknown_fields(&object);
+        assert_eq!(unknown.unwrap(), [""; 0], "{object}");
+    }
+}
+
+#[test]
 fn what_the_webhook_writes_is_not_rendered() {
     fn keys(value: &Value, found: &mut Vec<String>) {
         match value {
@@ -75,6 +105,6 @@ fn there_is_a_policy_where_the_cluster_has_policies() {
             let kind = object["kind"].as_str().unwrap_or_default();
             kind.starts_with("ValidatingAdmissionPolicy")
         });
-        assert_eq!(policies.count(), if wanted { 2 } else { 0 });
+        assert_eq!(policies.count(), if wanted { 4 } else { 0 });
     }
 }

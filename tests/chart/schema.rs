@@ -53,6 +53,28 @@ fn what_is_misspelt_or_cannot_be_is_refused() {
         ("certificates.mode=cert-manager", "/certificates/mode"),
         ("certificates.mode=secret", "name the Secret"),
         ("hostNetwork=true", "is the kubelet's"),
+        ("port=8080", "port and healthPort are the same"),
+        (
+            "certificates.secret.name=mine",
+            "set certificates.mode to secret",
+        ),
+        (
+            "certificates.secret.certManager.enabled=true",
+            "set certificates.mode to secret",
+        ),
+        ("fullnameOverride=a.b", "/fullnameOverride"),
+        ("nameOverride=1", "/nameOverride"),
+        ("extraEnv[0].name=ENVOY_DRAINER_IMAGE", "/extraEnv/0/name"),
+        ("serviceMonitor.interval=1.5m", "/serviceMonitor/interval"),
+        (
+            "networkPolicy.metricsFrom[0].ipBlok=a",
+            "/networkPolicy/metricsFrom/0",
+        ),
+        (
+            "topologySpreadConstraints[0].labelSelector.matchLabel=a",
+            "'matchLabel' not allowed",
+        ),
+        ("drainer=null", "'drainer'"),
     ];
     for (value, wanted) in table {
         let told = helm.render_with(&[value]).expect_err(value);

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use tests::golden;
 use tests::helm::CHART;
 
 /// A key of `values.yaml`.
@@ -50,6 +51,40 @@ pub(crate) fn entries() -> Vec<Entry> {
         });
     }
     entries
+}
+
+/// The chart's page, which `helm show readme` prints.
+fn page(entries: &[Entry]) -> String {
+    let mut page = "# envoy-drainer\n\n\
+        <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test chart`; edit `values.yaml`. -->\n\n\
+        Gives every Envoy pod a graceful end, by injecting a drainer at admission.\n\n\
+        ```\n\
+        helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace --wait\n\
+        ```\n\n\
+        A value without a default here is left to the program, whose own default stands in brackets.\n\n\
+        | value | default | meaning |\n| --- | --- | --- |\n"
+        .to_owned();
+    for Entry {
+        path,
+        comment,
+        value,
+        remark,
+    } in entries.iter().filter(|entry| !entry.comment.is_empty())
+    {
+        let default = match (value.as_str(), remark.as_str()) {
+            ("", "") => "see `values.yaml`".to_owned(),
+            ("", remark) => format!("(`{remark}`)"),
+            (value, _) => format!("`{value}`"),
+        };
+        page.push_str(&format!("| `{path}` | {default} | {comment} |\n"));
+    }
+    page
+}
+
+#[test]
+fn the_charts_page_lists_every_value() {
+    let page_of_chart = Path::new(CHART).join("README.md");
+    golden::check_file(&page_of_chart, &page(&entries()));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 {{/* What selects the webhook's pods; it never changes in a release's life. */}}
 {{- define "envoy-drainer.selector" -}}
-app.kubernetes.io/name: {{ include "envoy-drainer.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ .Chart.Name | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "envoy-drainer.labels" -}}
@@ -16,9 +16,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
      `global` for an object outside of namespaces. */}}
 {{- define "envoy-drainer.metadata" -}}
 metadata:
-  name: {{ .name | default (printf "%s%s" (include "envoy-drainer.fullname" .root) (.suffix | default "")) }}
+  name: {{ .name | default (printf "%s%s" (include "envoy-drainer.fullname" .root) (.suffix | default "")) | quote }}
   {{- if not .global }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   {{- end }}
   labels:
     {{- merge (include "envoy-drainer.labels" .root | fromYaml) (.labels | default dict) | toYaml | nindent 4 }}

@@ -1,12 +1,12 @@
-{{- define "envoy-drainer.name" -}}
-{{ .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
-{{- end }}
-
-{{/* Shorter than a name may be, by what the names of single objects add. */}}
+{{/* A Service's name, which is the strictest, and shorter by what the names of other objects add. */}}
 {{- define "envoy-drainer.fullname" -}}
-{{- $name := include "envoy-drainer.name" . }}
+{{- $name := .Values.nameOverride | default .Chart.Name }}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
-{{- .Values.fullnameOverride | default $full | trunc 58 | trimSuffix "-" }}
+{{- $full = .Values.fullnameOverride | default $full | replace "." "-" | trunc 58 | trimSuffix "-" }}
+{{- if not (regexMatch "^[a-z]" $full) }}
+{{- fail (printf "a Service cannot be called %s: set fullnameOverride to a name that starts with a letter" $full) }}
+{{- end }}
+{{- $full }}
 {{- end }}
 
 {{- define "envoy-drainer.serviceAccount" -}}
@@ -24,6 +24,9 @@
 {{- $full := include "envoy-drainer.fullname" . }}
 {{- with .Values.certificates }}
 {{- if eq .mode "self" }}
+{{- if or .secret.name .secret.certManager.enabled }}
+{{- fail "certificates.mode is self, which has no use for certificates.secret: set certificates.mode to secret" }}
+{{- end }}
 {{- $full }}-ca
 {{- else if .secret.name }}
 {{- .secret.name }}
