@@ -19,7 +19,8 @@ ARCH_aarch64 := arm64
 MUSL_amd64 := x86_64-unknown-linux-musl
 MUSL_arm64 := aarch64-unknown-linux-musl
 MUSL := $(MUSL_$(ARCH))
-IMAGES := target/images$(if $(filter-out $(ARCH_$(MACHINE)),$(ARCH)),/$(ARCH))
+images_of = target/images$(if $(filter-out $(ARCH_$(MACHINE)),$(1)),/$(1))
+IMAGES := $(call images_of,$(ARCH))
 
 .PHONY: help
 help: ## Print this
@@ -54,12 +55,16 @@ drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Bui
 images: $(IMAGES)/envoy-drainer.tar $(IMAGES)/drainer.tar ## Pack both images, for docker, containerd and kind; ARCH=arm64 for arm64
 	@.ci/smoke $(ARCH) target/$(MUSL)/release/envoy-drainer target/$(MUSL)/small/drainer
 
+# Every node pulls what it can run.
+PLATFORMS ?= amd64 arm64
 .PHONY: push
-push: ## Push both images to REGISTRY, by skopeo: make push REGISTRY=registry.example.com/team
+push: ## Push both images, for every architecture, by skopeo: make push REGISTRY=registry.example.com/team
 	@test "$(REGISTRY)" || { echo "REGISTRY is not set: make push REGISTRY=registry.example.com/team"; exit 1; }
-	@command -v skopeo >/dev/null || { echo "push needs skopeo; or docker: docker load --input $(IMAGES)/drainer.tar"; exit 1; }
-	@$(MAKE) --no-print-directory images
-	for image in envoy-drainer drainer; do skopeo copy $(SKOPEO_FLAGS) docker-archive:$(IMAGES)/$$image.tar docker://$(REGISTRY)/$$image:$(VERSION) || exit; done
+	@command -v skopeo >/dev/null || { echo "push needs skopeo: apt-get install skopeo, brew install skopeo"; exit 1; }
+	@for arch in $(PLATFORMS); do $(MAKE) --no-print-directory images ARCH=$$arch || exit; done
+	@for image in envoy-drainer drainer; do \
+		.ci/index target/images/all/$$image.tar $(foreach arch,$(PLATFORMS),$(call images_of,$(arch))/$$image.tar) && \
+		skopeo copy --all $(SKOPEO_FLAGS) oci-archive:target/images/all/$$image.tar docker://$(REGISTRY)/$$image:$(VERSION) || exit; done
 
 # Only for the machine that runs it: the cluster's nodes are like this one.
 .PHONY: e2e
