@@ -83,12 +83,12 @@ pub enum Source {
     SelfMade(Box<self_made::SelfMade>),
 }
 
-/// Reads the wall clock, which certificates are valid by.
+/// Reads the wall clock, which certificates are valid by, and Events are dated by.
 #[must_use]
 pub fn wall_clock() -> SystemTime {
     #[expect(
         clippy::disallowed_methods,
-        reason = "certificates are valid by the wall clock"
+        reason = "certificates are valid by the wall clock, and Events are dated by it"
     )]
     SystemTime::now()
 }
@@ -118,6 +118,19 @@ fn show(next: Result<Identity, impl Error + 'static>, serving: &Serving, report:
         Err(error) => {
             let error: &dyn Error = &error;
             error!(error, "Certificate kept, the new one cannot be used");
+        }
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    /// The cluster that identities come from, if they do.
+    #[must_use]
+    pub fn cluster(&self) -> Option<&Objects> {
+        match self {
+            Self::Cluster(authority) => Some(authority.cluster()),
+            Self::Files(_) | Self::SelfMade(_) => None,
         }
     }
 }

@@ -1,0 +1,86 @@
+//! Events on the owners of pods that were admitted without the drainer they asked for.
+//!
+//! Off the admission path: what is to be told comes through a queue, and whoever fills that never waits.
+//! Pods of one owner that lack their drainers for one reason are one Event, each replica's own.
+
+pub mod ledger;
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::pending;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, warn};
+
+use crate::admission::Undrained;
+use crate::certificates::wall_clock;
+use crate::report::Report;
+
+use ledger::{Ledger, Series};
+
+/// How many pods wait for being told of, at most, each less than 3 KiB.
+pub const QUEUE: usize = 256;
+
+/// An Event that was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum NotWritten {
+    /// It never will be: it may not be, or its namespace is gone.
+    #[error("the API server refuses it")]
+    Refused(#[source] Box<dyn Error + Send + Sync>),
+    /// It may be later.
+    #[error("the API server did not take it")]
+    Failed(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// Has Events written for what comes through the queue, for as long as it is polled. `write` creates the
+/// Event of a series or brings it up to date, in a bounded time.
+pub async fn tell(
+    mut queue: mpsc::Receiver<Undrained>,
+    report: &Report,
+    write: impl AsyncFn(&Series) -> Result<(), NotWritten>,
+) -> Infallible {
+    let mut ledger = Ledger::default();
+    loop {
+        let due = ledger.due();
+        let due = async {
+            match due {
+                Some(due) => sleep_until(due).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            Some(undrained) = queue.recv() => {
+                if !ledger.note(undrained, Instant::now(), wall_clock()) {
+                    report.event_dropped();
+                }
+            }
+            () = due => {
+                let Some(series) = ledger.take(Instant::now()) else { continue };
+                let written = write(&series).await;
+                report.event_written(written.is_ok());
+                if let Err(failed) = written {
+                    log(&series.undrained, &failed);
+                    match failed {
+                        NotWritten::Refused(_) => ledger.give_up(&series, Instant::now()),
+                        NotWritten::Failed(_) => ledger.put_back(&series),
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn log(undrained: &Undrained, failed: &NotWritten) {
+    let Undrained { owner, code, .. } = undrained;
+    let (namespace, kind, name) = (&owner.namespace, &owner.kind, &owner.name);
+    let error: &dyn Error = failed;
+    match failed {
+        NotWritten::Refused(_) => {
+            warn!(namespace, kind, name, %code, error, "Event not written");
+        }
+        NotWritten::Failed(_) => {
+            debug!(namespace, kind, name, %code, error, "Event not written yet");
+        }
+    }
+}
