@@ -84,3 +84,80 @@ fn log(undrained: &Undrained, failed: &NotWritten) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::admission::{Code, Owner};
+
+    fn undrained() -> Undrained {
+        Undrained {
+            owner: Owner {
+                api_version: "apps/v1".to_owned(),
+                kind: "ReplicaSet".to_owned(),
+                namespace: "shop".to_owned(),
+                name: "edge-7f".to_owned(),
+                uid: "2".to_owned(),
+            },
+            code: Code::ExistingHook,
+            note: "DRN008".to_owned(),
+        }
+    }
+
+    /// What is written of 100 pods that come at once, and its figures, where the cluster answers so.
+    async fn written(answer: impl Fn(usize) -> Result<(), NotWritten>) -> (Vec<i32>, String) {
+        let (sender, queue) = mpsc::channel(QUEUE);
+        let (report, counts) = (Report::new(), RefCell::new(Vec::new()));
+        for _ in 0..100 {
+            sender.try_send(undrained()).unwrap();
+        }
+        let write = async |series: &Series| {
+            counts.borrow_mut().push(series.pods);
+            answer(counts.borrow().len())
+        };
+        let minutes = Duration::from_secs(5 * 60);
+        let _ = timeout(minutes, tell(queue, &report, write)).await;
+        (counts.into_inner(), report.text())
+    }
+
+    fn error() -> Box<dyn Error + Send + Sync> {
+        "on purpose".into()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hundred_pods_are_one_event_and_their_number() {
+        let (counts, metrics) = written(|_| Ok(())).await;
+        let [first, .., last] = counts[..] else {
+            panic!("{counts:?}")
+        };
+        assert!(
+            (1..100).contains(&first) && last == 100 && counts.len() == 2,
+            "{counts:?}"
+        );
+        assert!(
+            metrics.contains("envoy_drainer_event_writes_total{result=\"ok\"} 2"),
+            "{metrics}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_failed_is_tried_again_and_what_is_refused_is_not() {
+        let fails = |times: usize| match times {
+            1..4 => Err(NotWritten::Failed(error())),
+            _ => Ok(()),
+        };
+        let (counts, metrics) = written(fails).await;
+        assert_eq!(counts[1..], [100, 100, 100], "{counts:?}");
+        assert!(
+            metrics.contains("envoy_drainer_event_writes_total{result=\"failed\"} 3"),
+            "{metrics}"
+        );
+        let (counts, _) = written(|_| Err(NotWritten::Refused(error()))).await;
+        assert_eq!(counts.len(), 1);
+    }
+}

@@ -72,3 +72,111 @@ impl Owner {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::admission::{Defaults, answer};
+
+    /// A pod that is skipped for its hook, made by a ReplicaSet.
+    fn review() -> Value {
+        json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "u",
+                "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "namespace": "shop",
+                "operation": "CREATE",
+                "object": {
+                    "metadata": {
+                        "annotations": {"envoy-drainer.dev/inject": "true"},
+                        "ownerReferences": [
+                            {"apiVersion": "example.com/v1", "kind": "Shop", "name": "s", "uid": "1"},
+                            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": "2", "controller": true},
+                        ],
+                    },
+                    "spec": {"containers": [{"name": "envoy", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}]},
+                },
+            },
+        })
+    }
+
+    /// What is told of the review's pod, with something else at a JSON pointer.
+    fn told(pointer: &str, value: Value) -> Option<Undrained> {
+        let mut review = review();
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        let parent = review.pointer_mut(parent).unwrap();
+        match key.parse::<usize>() {
+            Ok(index) => parent[index] = value,
+            Err(_) => parent[key] = value,
+        }
+        let defaults = Defaults::new("image", "own");
+        answer(review.to_string().as_bytes(), &defaults)
+            .unwrap()
+            .undrained
+    }
+
+    #[test]
+    fn the_controller_is_told_why_and_what_to_do() {
+        let told = told("/request/name", json!("edge-7f-1")).unwrap();
+        let owner = Owner {
+            api_version: "apps/v1".to_owned(),
+            kind: "ReplicaSet".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "edge-7f".to_owned(),
+            uid: "2".to_owned(),
+        };
+        assert_eq!((told.owner, told.code), (owner, Code::ExistingHook));
+        assert!(told.note.starts_with("DRN008: "), "{}", told.note);
+        assert!(
+            told.note.ends_with(Code::ExistingHook.remedy()),
+            "{}",
+            told.note
+        );
+    }
+
+    #[test]
+    fn a_fault_of_ours_is_told_as_far_as_the_pod_can_be_read() {
+        let long = "x".repeat(2000);
+        let fault = told("/request/object/spec", json!({"containers": long})).unwrap();
+        assert_eq!(fault.code, Code::PodNotRead);
+        assert_eq!(fault.owner.name, "edge-7f");
+        assert!(fault.note.len() <= LONGEST_NOTE, "{}", fault.note.len());
+        let nobody = told("/request/object/metadata/labels", json!(7));
+        assert_eq!(nobody, None);
+    }
+
+    #[test]
+    fn nobody_is_told_where_there_is_nobody_or_nothing_to_tell() {
+        let owners = "/request/object/metadata/ownerReferences";
+        let owner = format!("{owners}/1");
+        let injected = json!({"containers": [{"name": "envoy"}]});
+        let ours = json!({"containers": [
+            {"name": "envoy"},
+            {"name": "envoy-drainer", "args": ["serve", "--token=0123456789abcdef"]},
+        ]});
+        for (pointer, value) in [
+            ("/request/dryRun", json!(true)),
+            ("/request/namespace", Value::Null),
+            (
+                "/request/object/metadata/annotations",
+                json!({"envoy-drainer.dev/inject": "maybe"}),
+            ),
+            ("/request/object/metadata/annotations", json!({})),
+            ("/request/object/spec", injected),
+            ("/request/object/spec", ours),
+            (owners, json!([])),
+            (owners, Value::Null),
+            (&format!("{owner}/controller"), json!(false)),
+            (&format!("{owner}/controller"), Value::Null),
+            (&format!("{owner}/uid"), Value::Null),
+            (&format!("{owner}/name"), json!("")),
+            (&format!("{owner}/name"), json!("x".repeat(254))),
+        ] {
+            assert_eq!(told(pointer, value.clone()), None, "{pointer}: {value}");
+        }
+    }
+}

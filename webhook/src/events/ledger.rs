@@ -129,3 +129,126 @@ impl Ledger {
         self.0.retain(|entry| now.duration_since(entry.seen) < END);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::admission::{Code, Owner};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn undrained(uid: usize, code: Code) -> Undrained {
+        let text = String::new;
+        Undrained {
+            owner: Owner {
+                api_version: text(),
+                kind: text(),
+                namespace: text(),
+                name: text(),
+                uid: uid.to_string(),
+            },
+            code,
+            note: text(),
+        }
+    }
+
+    /// A ledger and its two clocks.
+    struct Story {
+        ledger: Ledger,
+        start: Instant,
+    }
+
+    impl Story {
+        fn new() -> Self {
+            let (ledger, start) = (Ledger::default(), Instant::now());
+            Self { ledger, start }
+        }
+
+        fn note(&mut self, after: Duration, uid: usize, code: Code) -> bool {
+            let undrained = undrained(uid, code);
+            let (now, time) = (self.start + after, UNIX_EPOCH + after);
+            self.ledger.note(undrained, now, time)
+        }
+
+        /// The owners and counts that are written after so long.
+        fn written(&mut self, after: Duration) -> Vec<(String, i32)> {
+            let taken = std::iter::from_fn(|| self.ledger.take(self.start + after));
+            taken
+                .map(|series| (series.undrained.owner.uid, series.pods))
+                .collect()
+        }
+    }
+
+    fn told(uid: usize, pods: i32) -> Vec<(String, i32)> {
+        vec![(uid.to_string(), pods)]
+    }
+
+    #[test]
+    fn the_first_of_a_series_is_written_at_once_and_then_their_number() {
+        let mut story = Story::new();
+        assert_eq!(story.ledger.due(), None);
+        story.note(SECOND, 1, Code::ExistingHook);
+        assert_eq!(story.ledger.due(), Some(story.start + SECOND));
+        assert_eq!(story.written(SECOND), told(1, 1));
+        assert_eq!(story.ledger.due(), None);
+        for _ in 0..99 {
+            story.note(2 * SECOND, 1, Code::ExistingHook);
+        }
+        assert_eq!(story.ledger.due(), Some(story.start + SECOND + PAUSE));
+        assert_eq!(story.written(PAUSE), []);
+        assert_eq!(story.written(PAUSE + SECOND), told(1, 100));
+        assert_eq!(story.written(3 * PAUSE), []);
+    }
+
+    #[test]
+    fn a_series_is_of_one_owner_and_one_code_until_it_ends() {
+        let mut story = Story::new();
+        story.note(SECOND, 1, Code::ExistingHook);
+        let first = story.ledger.take(story.start + SECOND).unwrap();
+        story.note(SECOND, 1, Code::NoEnvoy);
+        assert_eq!(story.written(SECOND), told(1, 1));
+        story.note(SECOND, 2, Code::NoEnvoy);
+        assert_eq!(story.written(SECOND), told(2, 1));
+        let end = END + 2 * SECOND;
+        story.note(end, 1, Code::ExistingHook);
+        let second = story.ledger.take(story.start + end).unwrap();
+        assert_eq!((first.pods, second.pods), (1, 1));
+        assert_ne!(first.first, second.first);
+    }
+
+    #[test]
+    fn what_was_not_written_is_written_later_or_never() {
+        let mut story = Story::new();
+        story.note(SECOND, 1, Code::ExistingHook);
+        let series = story.ledger.take(story.start + SECOND).unwrap();
+        story.ledger.put_back(&series);
+        assert_eq!(story.written(PAUSE), []);
+        assert_eq!(story.written(PAUSE + SECOND), told(1, 1));
+        story.ledger.give_up(&series, story.start + 2 * PAUSE);
+        story.note(2 * PAUSE, 1, Code::ExistingHook);
+        assert_eq!(story.written(END), []);
+        story.ledger.put_back(&series);
+        assert_eq!(story.written(END + 2 * PAUSE), [], "it has ended");
+        assert_eq!(story.ledger.due(), None);
+    }
+
+    #[test]
+    fn there_is_room_for_a_new_series_unless_all_are_unwritten() {
+        let mut story = Story::new();
+        for uid in 0..MOST {
+            assert!(story.note(SECOND, uid, Code::NoEnvoy));
+        }
+        assert!(!story.note(SECOND, MOST, Code::NoEnvoy));
+        assert!(story.note(SECOND, 7, Code::NoEnvoy), "it has its place");
+        assert_eq!(story.written(SECOND).len(), MOST);
+        assert!(story.note(2 * SECOND, 0, Code::NoEnvoy));
+        assert!(story.note(2 * SECOND, MOST, Code::NoEnvoy));
+        assert_eq!(story.ledger.0.len(), MOST);
+        assert_eq!(
+            story.written(SECOND + PAUSE),
+            [told(MOST, 1), told(0, 2)].concat()
+        );
+    }
+}

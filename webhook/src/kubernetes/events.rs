@@ -129,3 +129,76 @@ fn event(series: &Series, instance: &str) -> Event {
 fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp::try_from(time).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::admission::Code;
+
+    fn series(pods: i32) -> Series {
+        let text = str::to_owned;
+        Series {
+            undrained: Undrained {
+                owner: Owner {
+                    api_version: text("apps/v1"),
+                    kind: text("ReplicaSet"),
+                    namespace: text("shop"),
+                    name: text("edge-7f"),
+                    uid: text("3f2a"),
+                },
+                code: Code::ExistingHook,
+                note: text("DRN008: why"),
+            },
+            pods,
+            first: UNIX_EPOCH + Duration::from_millis(1_500),
+            last: UNIX_EPOCH + Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn an_event_is_what_the_api_server_takes() {
+        let event = |pods| serde_json::to_value(event(&series(pods), "webhook-1")).unwrap();
+        let mut wanted = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": "3f2a.59682f00", "namespace": "shop"},
+            "type": "Warning",
+            "reason": "DrainerNotInjected",
+            "action": "Inject",
+            "note": "DRN008: why",
+            "regarding": {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "namespace": "shop",
+                "name": "edge-7f",
+                "uid": "3f2a",
+            },
+            "eventTime": "1970-01-01T00:00:01.500000Z",
+            "reportingController": "envoy-drainer.dev/webhook",
+            "reportingInstance": "webhook-1",
+        });
+        assert_eq!(event(1), wanted);
+        // All else is immutable.
+        wanted["series"] = json!({"count": 2, "lastObservedTime": "1970-01-01T00:01:00.000000Z"});
+        assert_eq!(event(2), wanted);
+    }
+
+    #[test]
+    fn a_refusal_is_final_unless_it_is_for_haste() {
+        for (code, wanted) in [
+            (403, true),
+            (404, true),
+            (422, true),
+            (429, false),
+            (500, false),
+        ] {
+            let status: Value = json!({"status": "Failure", "code": code});
+            let status = serde_json::from_value(status).unwrap();
+            assert_eq!(is_final(&kube::Error::Api(status)), wanted, "{code}");
+        }
+    }
+}
