@@ -3,34 +3,33 @@
 //! Off the admission path: what is to be told comes through a queue, and whoever fills that never waits.
 //! Pods of one owner that lack their drainers for one reason are one Event, each replica's own.
 
-pub mod ledger;
+mod ledger;
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::future::pending;
 
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use crate::admission::Undrained;
+use crate::admission::{Owner, Undrained};
 use crate::certificates::wall_clock;
 use crate::report::Report;
 
-use ledger::{Ledger, Series};
+pub use ledger::Series;
+
+use ledger::Ledger;
 
 /// How many pods wait for being told of, at most, each less than 3 KiB.
 pub const QUEUE: usize = 256;
 
-/// An Event that was not written.
-#[derive(Debug, thiserror::Error)]
+/// Why an Event was not written.
+#[derive(Debug)]
 pub enum NotWritten {
-    /// It never will be: it may not be, or its namespace is gone.
-    #[error("the API server refuses it")]
-    Refused(#[source] Box<dyn Error + Send + Sync>),
+    /// It never will be, as when there is no right to: what the API server says.
+    Refused(String),
     /// It may be later.
-    #[error("the API server did not take it")]
-    Failed(#[source] Box<dyn Error + Send + Sync>),
+    Failed(anyhow::Error),
 }
 
 /// Has Events written for what comes through the queue, for as long as it is polled. `write` creates the
@@ -59,28 +58,21 @@ pub async fn tell(
                 let Some(series) = ledger.take(Instant::now()) else { continue };
                 let written = write(&series).await;
                 report.event_written(written.is_ok());
-                if let Err(failed) = written {
-                    log(&series.undrained, &failed);
-                    match failed {
-                        NotWritten::Refused(_) => ledger.give_up(&series, Instant::now()),
-                        NotWritten::Failed(_) => ledger.put_back(&series),
+                let Undrained { owner, code, .. } = &series.undrained;
+                let Owner { namespace, kind, name, .. } = owner;
+                match written {
+                    Ok(()) => {}
+                    Err(NotWritten::Refused(error)) => {
+                        ledger.give_up(&series, Instant::now());
+                        warn!(namespace, kind, name, %code, error, "Event not written");
+                    }
+                    Err(NotWritten::Failed(error)) => {
+                        ledger.put_back(&series);
+                        let error = format!("{error:#}");
+                        debug!(namespace, kind, name, %code, error, "Event not written yet");
                     }
                 }
             }
-        }
-    }
-}
-
-fn log(undrained: &Undrained, failed: &NotWritten) {
-    let Undrained { owner, code, .. } = undrained;
-    let (namespace, kind, name) = (&owner.namespace, &owner.kind, &owner.name);
-    let error: &dyn Error = failed;
-    match failed {
-        NotWritten::Refused(_) => {
-            warn!(namespace, kind, name, %code, error, "Event not written");
-        }
-        NotWritten::Failed(_) => {
-            debug!(namespace, kind, name, %code, error, "Event not written yet");
         }
     }
 }
@@ -93,7 +85,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::admission::{Code, Owner};
+    use crate::admission::Code;
 
     fn undrained() -> Undrained {
         Undrained {
@@ -125,10 +117,6 @@ mod tests {
         (counts.into_inner(), report.text())
     }
 
-    fn error() -> Box<dyn Error + Send + Sync> {
-        "on purpose".into()
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_hundred_pods_are_one_event_and_their_number() {
         let (counts, metrics) = written(|_| Ok(())).await;
@@ -148,7 +136,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_failed_is_tried_again_and_what_is_refused_is_not() {
         let fails = |times: usize| match times {
-            1..4 => Err(NotWritten::Failed(error())),
+            1..4 => Err(NotWritten::Failed(anyhow::Error::msg("on purpose"))),
             _ => Ok(()),
         };
         let (counts, metrics) = written(fails).await;
@@ -157,7 +145,7 @@ mod tests {
             metrics.contains("envoy_drainer_event_writes_total{result=\"failed\"} 3"),
             "{metrics}"
         );
-        let (counts, _) = written(|_| Err(NotWritten::Refused(error()))).await;
+        let (counts, _) = written(|_| Err(NotWritten::Refused("on purpose".to_owned()))).await;
         assert_eq!(counts.len(), 1);
     }
 }

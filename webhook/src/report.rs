@@ -31,13 +31,13 @@ pub struct Report {
     in_flight: Gauge,
     refused: Family<Refusal, Counter>,
     handshakes_failed: Counter,
-    certificates: Family<Renewal, Counter>,
+    certificates: Family<Tried, Counter>,
     certificate_not_after: Family<Ends, Gauge>,
     webhooks_found: Gauge,
     bundle_in_sync: Gauge,
     ca_rotations: Family<Rotation, Counter>,
     calls_failed: Family<FailedCall, Counter>,
-    event_writes: Family<Write, Counter>,
+    event_writes: Family<Tried, Counter>,
     events_dropped: Counter,
 }
 
@@ -85,12 +85,7 @@ struct FailedCall {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Renewal {
-    result: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Write {
+struct Tried {
     result: &'static str,
 }
 
@@ -185,8 +180,8 @@ impl Report {
         );
         // Seen at zero, so that the first failure is an increase.
         for result in [OK, FAILED] {
-            let _ = this.certificates.get_or_create(&Renewal { result });
-            let _ = this.event_writes.get_or_create(&Write { result });
+            let _ = this.certificates.get_or_create(&Tried { result });
+            let _ = this.event_writes.get_or_create(&Tried { result });
         }
         Self { registry, ..this }
     }
@@ -269,7 +264,7 @@ impl Report {
     /// Counts a write of an Event, which was taken or not.
     pub fn event_written(&self, taken: bool) {
         let result = if taken { OK } else { FAILED };
-        self.event_writes.get_or_create(&Write { result }).inc();
+        self.event_writes.get_or_create(&Tried { result }).inc();
     }
 
     /// Counts a pod that its owner is not told of.
@@ -280,7 +275,7 @@ impl Report {
     /// Counts a new certificate, which could be served or not.
     pub fn certificate_reloaded(&self, served: bool) {
         let result = if served { OK } else { FAILED };
-        self.certificates.get_or_create(&Renewal { result }).inc();
+        self.certificates.get_or_create(&Tried { result }).inc();
     }
 }
 

@@ -54,10 +54,6 @@ pub(super) struct WrittenObject<'a> {
 }
 
 /// What a review is about.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one at a time, and it is hardly moved"
-)]
 pub(super) enum Subject<'a> {
     /// A pod that is to be created.
     NewPod(PodView<'a>),

@@ -11,8 +11,7 @@ use kube::api::{Api, Patch, PatchParams};
 use tokio::time::timeout;
 
 use crate::admission::{Owner, Undrained};
-use crate::events::NotWritten;
-use crate::events::ledger::Series;
+use crate::events::{NotWritten, Series};
 
 /// Others wait meanwhile.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -33,7 +32,6 @@ const MANAGER: &str = "envoy-drainer";
 const LONGEST_INSTANCE: usize = 128;
 
 /// The Events of one replica.
-#[derive(Clone)]
 pub struct Events {
     client: Client,
     instance: String,
@@ -60,22 +58,21 @@ impl Events {
         // Applied, so that one call does for the first of a series, the others, and an Event that somebody
         // has deleted.
         let (params, patch) = (PatchParams::apply(MANAGER), Patch::Apply(&event));
-        match timeout(DEADLINE, api.patch(name, &params, &patch)).await {
+        match timeout(DEADLINE, api.patch_metadata(name, &params, &patch)).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(match is_final(&error) {
-                true => NotWritten::Refused(error.into()),
-                false => NotWritten::Failed(error.into()),
-            }),
+            Ok(Err(kube::Error::Api(status))) if is_final(status.code) => {
+                Err(NotWritten::Refused(status.message))
+            }
+            Ok(Err(error)) => Err(NotWritten::Failed(error.into())),
             Err(late) => Err(NotWritten::Failed(late.into())),
         }
     }
 }
 
-/// True if the same request would be refused again.
-fn is_final(error: &kube::Error) -> bool {
+/// True for the HTTP status of a request that would be refused again.
+fn is_final(status: u16) -> bool {
     const TOO_MANY_REQUESTS: u16 = 429;
-    matches!(error, kube::Error::Api(status)
-        if (400..500).contains(&status.code) && status.code != TOO_MANY_REQUESTS)
+    (400..500).contains(&status) && status != TOO_MANY_REQUESTS
 }
 
 /// Only `series` may differ between two Events of one name.
@@ -134,7 +131,7 @@ fn timestamp(time: SystemTime) -> Timestamp {
 mod tests {
     use std::time::UNIX_EPOCH;
 
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::admission::Code;
@@ -189,16 +186,14 @@ mod tests {
 
     #[test]
     fn a_refusal_is_final_unless_it_is_for_haste() {
-        for (code, wanted) in [
+        for (status, wanted) in [
             (403, true),
             (404, true),
             (422, true),
             (429, false),
             (500, false),
         ] {
-            let status: Value = json!({"status": "Failure", "code": code});
-            let status = serde_json::from_value(status).unwrap();
-            assert_eq!(is_final(&kube::Error::Api(status)), wanted, "{code}");
+            assert_eq!(is_final(status), wanted, "{status}");
         }
     }
 }
