@@ -154,6 +154,7 @@ fn the_account_may_do_what_is_listed_and_no_more() {
     assert_eq!(
         own,
         [
+            "events.events.k8s.io [] [] [create patch]".to_owned(),
             format!(
                 "mutatingwebhookconfigurations.admissionregistration.k8s.io [] [{full}] [get list watch patch]"
             ),

@@ -4,6 +4,7 @@ pub mod admission;
 pub mod args;
 pub mod certificates;
 pub mod commands;
+pub mod events;
 pub mod kubernetes;
 pub mod manifest;
 pub mod offline;

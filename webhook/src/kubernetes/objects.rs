@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::bell::Bell;
+use super::events::Events;
 use crate::certificates::bundle::Bundle;
 use crate::certificates::cluster::{Call, CallFailed, Cluster, Secret, Webhooks};
 
@@ -81,6 +82,12 @@ impl Objects {
             webhooks,
             bell,
         })
+    }
+
+    /// Events of this cluster, written by the replica of this name.
+    #[must_use]
+    pub fn events(&self, replica: String) -> Events {
+        Events::new(self.secret.api.clone().into_client(), replica)
     }
 }
 
