@@ -14,6 +14,9 @@ use crate::namespace::Namespace;
 /// The longest that Helm waits for the webhook to be ready.
 const TIMEOUT: &str = "--timeout=180s";
 
+/// The chart's `healthPort`, which has the metrics.
+const HEALTH_PORT: u16 = 8080;
+
 /// A release, in a namespace of the same name. Its objects have that name too.
 #[derive(Debug)]
 pub(crate) struct Release {
@@ -145,8 +148,8 @@ impl Release {
     pub(crate) async fn metric(&self, words: &[&str]) -> Result<Vec<u64>> {
         let mut metrics = Vec::new();
         for pod in self.pods().await? {
-            let (namespace, pod) = (self.name(), format!("{pod}:http"));
-            let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/proxy/metrics");
+            let pods = format!("/api/v1/namespaces/{}/pods", self.name());
+            let path = format!("{pods}/{pod}:{HEALTH_PORT}/proxy/metrics");
             let told = kubectl::kubectl(&["get", "--raw", &path]).await?;
             let lines = told.lines().filter(|line| !line.starts_with('#'));
             let ours = lines.filter(|line| words.iter().all(|word| line.contains(word)));

@@ -1,7 +1,8 @@
 //! What a shell does elsewhere: images FROM scratch have none.
 
 use std::convert::Infallible;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -42,17 +43,19 @@ pub(crate) fn kill(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Takes memory until the kernel kills process 1 for it, whose place as the greediest it gives away.
+/// Takes memory until the kernel kills process 1 for it, which it marks as the one to be killed.
 ///
 /// # Errors
-/// When the kernel would not take process 1.
+/// When process 1 cannot be marked, or there is more memory than this can take.
 pub(crate) fn exhaust() -> Result<Infallible> {
-    const CHUNK: usize = 1 << 20;
+    const CHUNK: [u8; 1 << 16] = [1; 1 << 16];
     fs::write("/proc/1/oom_score_adj", "1000").context("marking process 1")?;
-    let mut taken = Vec::new();
+    // It counts for the container, but for none of its processes: the kernel takes the greediest.
+    let path = "/dev/shm/exhaust";
+    let mut taken = File::create(path).context(path)?;
+    fs::remove_file(path).context(path)?;
     loop {
-        // Not zeros, which take no memory before they are written.
-        taken.push(vec![1_u8; CHUNK]);
+        taken.write_all(&CHUNK).context("taking more memory")?;
     }
 }
 
