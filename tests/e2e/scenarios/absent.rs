@@ -75,7 +75,12 @@ fn others() -> Vec<Value> {
             pod["spec"]["nodeName"] = json!("node");
             pod["spec"]["schedulingGates"] = json!([]);
         }),
-        with(|pod| pod["spec"]["os"] = json!({ "name": "windows" })),
+        with(|pod| {
+            pod["spec"]["os"] = json!({ "name": "windows" });
+            // What else is asked for in a restricted namespace is Linux's alone.
+            pod["spec"]["securityContext"] = json!({ "runAsNonRoot": true });
+            pod["spec"]["containers"][0]["securityContext"] = json!({});
+        }),
     ]
 }
 
