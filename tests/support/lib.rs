@@ -16,7 +16,6 @@ pub mod helm;
 pub mod http;
 pub mod https;
 pub mod installed;
-pub mod kubectl;
 pub mod kubelet;
 pub mod kubernetes;
 pub mod listener;
