@@ -48,7 +48,7 @@ pub(crate) fn kill(name: &str) -> Result<()> {
 /// # Errors
 /// When process 1 cannot be marked, or there is more memory than this can take.
 pub(crate) fn exhaust() -> Result<Infallible> {
-    const CHUNK: [u8; 1 << 16] = [1; 1 << 16];
+    static CHUNK: [u8; 1 << 16] = [1; 1 << 16];
     fs::write("/proc/1/oom_score_adj", "1000").context("marking process 1")?;
     // It counts for the container, but for none of its processes: the kernel takes the greediest.
     let path = "/dev/shm/exhaust";
