@@ -11,6 +11,7 @@ pub mod live;
 pub mod rotation;
 pub mod secret;
 pub mod self_made;
+pub mod trust;
 pub mod x509;
 
 use std::convert::Infallible;

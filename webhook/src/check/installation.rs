@@ -1,0 +1,375 @@
+//! Whether there is an installation, exactly one, and whether it runs.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::flags::UnreadFlags;
+use super::point::{About, Point, Section};
+use super::unseen::Unseen;
+use super::words::{count, names};
+
+/// The entry of a webhook configuration by which an installation is known, whatever its release is
+/// called.
+pub const PODS_ENTRY: &str = "pods.envoy-drainer.dev";
+
+/// What tells of pods that nobody asked about.
+const POLICY_SUFFIX: &str = "-seen";
+
+/// The version of this program.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// An installation, as API servers know it.
+#[derive(Debug, Clone)]
+pub struct Installation {
+    /// The name of its webhook configuration, and of most else.
+    pub name: String,
+    /// When that was made.
+    pub since: Option<Time>,
+    /// The namespace of its Service.
+    pub namespace: String,
+    /// The name of its Service.
+    pub service: String,
+    /// The port of its Service that API servers call.
+    pub port: i32,
+    /// Its labels.
+    labels: BTreeMap<String, String>,
+    /// Its entries.
+    pub entries: Vec<MutatingWebhook>,
+    /// The names of other installations.
+    others: Vec<String>,
+}
+
+/// What there is of an installation, or why that is not known.
+#[derive(Debug)]
+pub struct Parts {
+    /// Where API servers call.
+    pub service: Result<Option<Service>, Unseen>,
+    /// What runs behind it.
+    pub deployment: Result<Option<Deployment>, Unseen>,
+    /// Its pods.
+    pub pods: Result<Vec<Pod>, Unseen>,
+    /// Whether its policy is there, and bound.
+    pub policy: Result<bool, Unseen>,
+}
+
+/// The installation that API servers ask first, or that of the configuration called `chosen`.
+///
+/// # Errors
+/// When there is none: a point that says so.
+pub fn find(
+    configurations: Vec<MutatingWebhookConfiguration>,
+    chosen: Option<&str>,
+) -> Result<Installation, Point> {
+    const NAME: &str = "found";
+    let mut found: Vec<_> = configurations.into_iter().filter_map(read).collect();
+    // The order in which API servers ask.
+    // <https://github.com/kubernetes/apiserver/blob/master/pkg/admission/configuration/mutating_webhook_manager.go>
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    let all: Vec<_> = found.iter().map(|found| found.name.clone()).collect();
+    let wanted = |found: &Installation| chosen.is_none_or(|chosen| chosen == found.name);
+    match found.into_iter().find(wanted) {
+        Some(found) => Ok(Installation {
+            others: all.into_iter().filter(|name| *name != found.name).collect(),
+            ..found
+        }),
+        None => Err(match chosen {
+            Some(chosen) => {
+                let message = format!(
+                    "no MutatingWebhookConfiguration `{chosen}` has the entry `{PODS_ENTRY}`"
+                );
+                match &all[..] {
+                    [] => Point::error(NAME, message),
+                    all => Point::error(NAME, message)
+                        .remedy(format!("there is {}", names(all.iter().map(String::as_str)))),
+                }
+            }
+            None => Point::error(NAME, "envoy-drainer is not installed in this cluster")
+                .remedy("install its chart")
+                .command(
+                    "helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace",
+                ),
+        }),
+    }
+}
+
+fn read(configuration: MutatingWebhookConfiguration) -> Option<Installation> {
+    let entries = configuration.webhooks.unwrap_or_default();
+    let pods = entries.iter().find(|entry| entry.name == PODS_ENTRY)?;
+    let service = pods.client_config.service.clone();
+    let ObjectMeta {
+        name,
+        labels,
+        creation_timestamp,
+        ..
+    } = configuration.metadata;
+    let (namespace, service, port) = service
+        .map(|service| (service.namespace, service.name, service.port))
+        .unwrap_or_default();
+    Some(Installation {
+        name: name.unwrap_or_default(),
+        since: creation_timestamp,
+        namespace,
+        service,
+        // The default of the API.
+        port: port.unwrap_or(443),
+        labels: labels.unwrap_or_default(),
+        entries,
+        others: Vec::new(),
+    })
+}
+
+/// Says that it cannot be known whether there is an installation.
+#[must_use]
+pub fn not_seen(unseen: &Unseen) -> Point {
+    Point::error("found", unseen.to_string())
+        .remedy("ask somebody who may see the cluster's webhook configurations")
+}
+
+/// The port of a pod that a Service's port leads to.
+#[must_use]
+pub fn target_port(service: &Service, port: i32, pod: &Pod) -> Option<u16> {
+    let ports = service.spec.as_ref()?.ports.as_ref()?;
+    let port = ports.iter().find(|known| known.port == port)?;
+    let number = match port.target_port.as_ref() {
+        None => port.port,
+        Some(IntOrString::Int(number)) => *number,
+        Some(IntOrString::String(name)) => {
+            let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+            let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+            ports
+                .find(|port| port.name.as_ref() == Some(name))?
+                .container_port
+        }
+    };
+    number.try_into().ok()
+}
+
+/// Returns true if a pod answers, as its kubelet sees it.
+#[must_use]
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| &status.conditions);
+    let mut conditions = conditions.flatten();
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+// === impl Installation ===
+
+impl Installation {
+    /// The name by which API servers call it.
+    #[must_use]
+    pub fn host(&self) -> String {
+        format!("{}.{}.svc", self.service, self.namespace)
+    }
+
+    /// The name of its policy, and of the binding.
+    #[must_use]
+    pub fn policy(&self) -> String {
+        format!("{}{POLICY_SUFFIX}", self.name)
+    }
+
+    /// The entry that asks about pods.
+    #[must_use]
+    pub fn pods_entry(&self) -> Option<&MutatingWebhook> {
+        self.entries.iter().find(|entry| entry.name == PODS_ENTRY)
+    }
+
+    /// Judges what there is of it.
+    #[must_use]
+    pub fn section(&self, parts: &Parts, flags: Option<&UnreadFlags>) -> Section {
+        let mut points = vec![self.found()];
+        points.extend(self.several());
+        points.extend(self.other_version(flags));
+        points.extend(self.service(&parts.service));
+        points.push(self.replicas(parts));
+        points.push(self.failure_policy(&parts.policy));
+        Section {
+            name: "installation",
+            points,
+        }
+    }
+
+    fn label(&self, name: &str) -> Option<&str> {
+        let key = format!("app.kubernetes.io/{name}");
+        self.labels.get(&key).map(String::as_str)
+    }
+
+    fn found(&self) -> Point {
+        let version = self.label("version").map(|version| format!(" {version}"));
+        let release = self.label("instance").unwrap_or(&self.name);
+        let message = format!(
+            "envoy-drainer{} is the release `{release}` in the namespace `{}`",
+            version.unwrap_or_default(),
+            self.namespace
+        );
+        Point::ok("found", message).about(About::of_cluster(
+            "MutatingWebhookConfiguration",
+            &self.name,
+        ))
+    }
+
+    fn several(&self) -> Option<Point> {
+        let [first, ..] = &self.others[..] else {
+            return None;
+        };
+        let others = names(self.others.iter().map(String::as_str));
+        let message = format!(
+            "there are others, {others}: the first by name changes the pods of all, and only `{}` is looked at",
+            self.name
+        );
+        let point = Point::warning("several", message)
+            .remedy("uninstall all but one; to look at another")
+            .command(format!(
+                "envoy-drainer check --webhook-configuration {first}"
+            ));
+        Some(point)
+    }
+
+    fn other_version(&self, flags: Option<&UnreadFlags>) -> Option<Point> {
+        const NAME: &str = "version";
+        let installed = self.label("version").filter(|version| *version != VERSION);
+        let message = match (installed, flags) {
+            (None, None) => return None,
+            (Some(installed), None) => {
+                format!("this program is of version {VERSION}, the installation of {installed}")
+            }
+            (_, Some(unread)) => {
+                format!("the webhook's flags are not those of this program, {VERSION}: {unread}")
+            }
+        };
+        let remedy = "check with the program of the installation's version";
+        Some(Point::warning(NAME, message).remedy(remedy))
+    }
+
+    fn service(&self, service: &Result<Option<Service>, Unseen>) -> Option<Point> {
+        const NAME: &str = "service";
+        match service {
+            Ok(Some(_)) => None,
+            Ok(None) => {
+                let message = format!(
+                    "there is no Service `{}` in the namespace `{}`, which API servers call",
+                    self.service, self.namespace
+                );
+                Some(Point::error(NAME, message).remedy("upgrade or install the release again"))
+            }
+            Err(unseen) => Some(Point::unknown(NAME, unseen)),
+        }
+    }
+
+    fn replicas(&self, parts: &Parts) -> Point {
+        const NAME: &str = "replicas";
+        let deployment = match &parts.deployment {
+            Ok(Some(deployment)) => deployment,
+            Ok(None) => {
+                let message = format!(
+                    "no Deployment of the namespace `{}` is behind the Service `{}`",
+                    self.namespace, self.service
+                );
+                return Point::error(NAME, message).remedy("upgrade or install the release again");
+            }
+            Err(unseen) => return Point::unknown(NAME, unseen),
+        };
+        let name = deployment.metadata.name.as_deref().unwrap_or_default();
+        let spec = deployment.spec.as_ref();
+        let wanted = spec.and_then(|spec| spec.replicas).unwrap_or(1).max(0);
+        let status = deployment.status.as_ref();
+        let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
+        let updated = status.and_then(|status| status.updated_replicas);
+        let about = About::in_namespace("Deployment", &self.namespace, name);
+        let describe = || {
+            let namespace = &self.namespace;
+            format!(
+                "kubectl describe deployment,pods --namespace {namespace} --selector app.kubernetes.io/instance={}",
+                self.label("instance").unwrap_or(name)
+            )
+        };
+        if wanted == 0 {
+            let namespace = &self.namespace;
+            return Point::error(
+                NAME,
+                format!("Deployment `{name}` is scaled to 0: nobody answers"),
+            )
+            .command(format!(
+                "kubectl scale deployment {name} --replicas 2 --namespace {namespace}"
+            ))
+            .about(about);
+        }
+        let waits = parts.pods.iter().flatten().find_map(waits_for);
+        let waits = waits.map(|waits| format!(": {waits}")).unwrap_or_default();
+        let of_wanted = format!(
+            "{ready} of {} ready",
+            count(wanted.unsigned_abs() as usize, "replica")
+        );
+        if ready == 0 {
+            Point::error(NAME, format!("{of_wanted}, so that nobody answers{waits}"))
+                .command(describe())
+        } else if ready < wanted {
+            Point::warning(NAME, format!("{of_wanted}{waits}")).command(describe())
+        } else if updated.is_some_and(|updated| updated < wanted) {
+            let message = format!("{of_wanted}, but not all are of the newest version{waits}");
+            Point::warning(NAME, message).command(format!(
+                "kubectl rollout status deployment {name} --namespace {}",
+                self.namespace
+            ))
+        } else {
+            Point::ok(NAME, of_wanted)
+        }
+        .about(about)
+    }
+
+    fn failure_policy(&self, policy: &Result<bool, Unseen>) -> Point {
+        const NAME: &str = "failure-policy";
+        let entry = self.pods_entry();
+        // The default of the API.
+        let fails = entry.and_then(|entry| entry.failure_policy.as_deref()) != Some("Ignore");
+        if fails {
+            let message = "while no replica answers, pods that ask for a drainer are refused (failurePolicy `Fail`)";
+            return Point::ok(NAME, message);
+        }
+        let message =
+            "while no replica answers, pods start without a drainer (failurePolicy `Ignore`)";
+        match policy {
+            Ok(true) => Point::ok(
+                NAME,
+                format!(
+                    "{message}, and the policy `{}` tells of them",
+                    self.policy()
+                ),
+            ),
+            Ok(false) => Point::warning(NAME, format!("{message}, and nothing tells of them"))
+                .remedy(
+                    "set `policy.enabled: true` in the chart's values, from Kubernetes 1.30 on",
+                ),
+            Err(unseen) => Point::unknown(NAME, unseen),
+        }
+    }
+}
+
+/// Why a pod is not ready, if a container of it says why.
+fn waits_for(pod: &Pod) -> Option<String> {
+    if is_ready(pod) {
+        return None;
+    }
+    let status = pod.status.as_ref()?;
+    let containers = status.container_statuses.iter().flatten();
+    let waiting = |container: &k8s_openapi::api::core::v1::ContainerStatus| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref()?;
+        Some(match waiting.message.as_deref() {
+            Some(message) => format!("{reason} ({message})"),
+            None => reason.to_owned(),
+        })
+    };
+    let conditions = status.conditions.iter().flatten();
+    let unschedulable = |condition: &k8s_openapi::api::core::v1::PodCondition| {
+        let is_so = condition.type_ == "PodScheduled" && condition.status == "False";
+        condition.message.clone().filter(|_| is_so)
+    };
+    let waits = containers.filter_map(waiting).next();
+    waits.or_else(|| conditions.filter_map(unschedulable).next())
+}

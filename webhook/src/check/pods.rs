@@ -1,0 +1,318 @@
+//! Which pods ask for a drainer and have none, and why; and what has become of those that have one.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+use super::namespaces::Namespaces;
+use super::point::{About, Point, Section};
+use super::unseen::Unseen;
+use super::words::count;
+use crate::admission::annotations::{INJECT, INJECTION, STATUS};
+use crate::admission::{
+    CONTAINER_NAME, Code, Defaults, Facts, Notice, PodView, Verdict, mutate, skipped_for, token,
+};
+
+/// What decides about pods.
+#[derive(Debug, Clone, Copy)]
+pub struct Judge<'a> {
+    /// What the webhook injects.
+    pub defaults: &'a Defaults,
+    /// The image of its drainers, if it is known.
+    pub image: Option<&'a str>,
+    /// When the webhook was installed.
+    pub since: Option<&'a Time>,
+    /// The namespaces, if they could be seen.
+    pub namespaces: Option<&'a Namespaces>,
+}
+
+/// The pods of a cluster, as far as they are any business of ours.
+#[derive(Debug)]
+pub struct Pods<'a> {
+    judge: Judge<'a>,
+    /// How many have a drainer.
+    injected: usize,
+    /// What is to be said of whose pods, and of how many.
+    found: BTreeMap<(About, Finding), usize>,
+}
+
+/// What is to be said of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Finding {
+    /// It asks and has no drainer.
+    Without(Why),
+    /// Its drainer has another image than new ones.
+    OtherImage(String),
+    /// Its drainer does not run.
+    NotRunning(String),
+}
+
+/// Why a pod that asks has no drainer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Why {
+    /// Its namespace has not opted in.
+    NotOptedIn,
+    /// Its namespace has, and is left out.
+    LeftOut,
+    /// It was skipped, or would be, and why and what to do.
+    Skipped(String, Option<&'static str>),
+    /// It was skipped, and would not be now.
+    SkippedOnce(Code),
+    /// It was there before the webhook.
+    Older,
+    /// Nobody was asked about it.
+    NotSeen,
+}
+
+// === impl Pods ===
+
+impl<'a> Pods<'a> {
+    /// None yet.
+    #[must_use]
+    pub fn new(judge: Judge<'a>) -> Self {
+        Self {
+            judge,
+            injected: 0,
+            found: BTreeMap::new(),
+        }
+    }
+
+    /// Takes one more into account. One that has ended or is going is nobody's business any more.
+    pub fn add(&mut self, pod: &Pod) {
+        let phase = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
+        if has_ended || pod.metadata.deletion_timestamp.is_some() {
+            return;
+        }
+        let finding = match drainer(pod) {
+            Some(drainer) => {
+                self.injected += 1;
+                self.judge.injected(pod, drainer)
+            }
+            None => self.judge.without(pod).map(Finding::Without),
+        };
+        if let Some(finding) = finding {
+            *self
+                .found
+                .entry((owner(&pod.metadata), finding))
+                .or_default() += 1;
+        }
+    }
+
+    /// Judges them. `unseen` says why some, or all, are not among them.
+    #[must_use]
+    pub fn section(&self, unseen: Option<&Unseen>) -> Section {
+        let drainers = match self.injected {
+            0 => "no pod has a drainer yet".to_owned(),
+            1 => "1 pod has a drainer".to_owned(),
+            many => format!("{many} pods have a drainer"),
+        };
+        let mut points = Vec::new();
+        if unseen.is_none() || self.injected > 0 {
+            points.push(Point::ok("injected", drainers));
+        }
+        points.extend(unseen.map(|unseen| Point::unknown("pods", unseen)));
+        let found = self.found.iter();
+        points.extend(found.map(|((owner, finding), many)| {
+            let whose = format!("{} `{}`", owner.kind, owner.name);
+            let namespace = owner.namespace.as_deref().unwrap_or_default();
+            let pods = match &*owner.kind {
+                "Pod" => format!("{whose} in `{namespace}`"),
+                _ => format!("{} of {whose} in `{namespace}`", count(*many, "pod")),
+            };
+            self.judge.point(&pods, finding, owner).about(owner.clone())
+        }));
+        Section {
+            name: "pods",
+            points,
+        }
+    }
+}
+
+// === impl Judge ===
+
+impl Judge<'_> {
+    fn injected(&self, pod: &Pod, drainer: &Container) -> Option<Finding> {
+        let image = drainer.image.as_deref().unwrap_or_default();
+        if let Some(reason) = waiting(pod) {
+            return Some(Finding::NotRunning(format!("{reason} (image {image})")));
+        }
+        let is_new = self.image.is_none_or(|new| new == image);
+        (!is_new).then(|| Finding::OtherImage(image.to_owned()))
+    }
+
+    /// `None` for a pod that does not ask.
+    fn without(&self, pod: &Pod) -> Option<Why> {
+        let annotations = pod.metadata.annotations.as_ref()?;
+        annotations.get(INJECT)?;
+        let namespace = pod.metadata.namespace.as_deref();
+        let verdict = self.verdict(pod, namespace)?;
+        let status = annotations.get(STATUS).map(|status| skipped_for(status));
+        let told = |notice: &Notice| Why::Skipped(notice.to_string(), notice.remedy());
+        if status.is_none()
+            && let Some(why) = self.not_asked_about(namespace)
+        {
+            return Some(why);
+        }
+        Some(match (verdict, status) {
+            (Verdict::NotAsked, _) => return None,
+            (Verdict::Skip { reason, .. }, _) => told(&reason),
+            (Verdict::Deny { reasons, .. }, _) => told(reasons.first()?),
+            (Verdict::Inject { .. }, Some(Some(code))) => Why::SkippedOnce(code),
+            (Verdict::Inject { .. }, Some(None) | None) => {
+                let created = pod.metadata.creation_timestamp.as_ref();
+                match self.since.zip(created) {
+                    Some((since, created)) if created.0 < since.0 => Why::Older,
+                    _ => Why::NotSeen,
+                }
+            }
+        })
+    }
+
+    /// What would become of a pod if it were made now.
+    fn verdict(&self, pod: &Pod, namespace: Option<&str>) -> Option<Verdict> {
+        let json = serde_json::to_string(pod).ok()?;
+        let view = PodView::decode(&json).ok()?;
+        let facts = Facts {
+            namespace,
+            in_job: false,
+            token: token(&[]),
+        };
+        Some(mutate(&view, &facts, self.defaults))
+    }
+
+    fn not_asked_about(&self, namespace: Option<&str>) -> Option<Why> {
+        let (namespaces, namespace) = self.namespaces.zip(namespace)?;
+        if namespaces.asked.contains(namespace) {
+            return None;
+        }
+        let mut left_out = namespaces.left_out.iter();
+        Some(match left_out.any(|(name, _)| name == namespace) {
+            true => Why::LeftOut,
+            false => Why::NotOptedIn,
+        })
+    }
+
+    fn point(&self, pods: &str, finding: &Finding, owner: &About) -> Point {
+        const WITHOUT: &str = "without-drainer";
+        let namespace = owner.namespace.as_deref().unwrap_or_default();
+        let asks = |why: &str| format!("{pods}: no drainer: {why}");
+        match finding {
+            Finding::Without(Why::NotOptedIn) => {
+                let point = Point::warning(WITHOUT, asks("the namespace has not opted in"));
+                let label =
+                    format!("kubectl label namespace {namespace} {INJECTION}=enabled --overwrite");
+                anew(point.command(label), owner)
+            }
+            Finding::Without(Why::LeftOut) => Point::warning(
+                WITHOUT,
+                asks(
+                    "API servers do not ask about pods of this namespace, though it has the label",
+                ),
+            ),
+            Finding::Without(Why::Skipped(why, remedy)) => {
+                let point = Point::warning(WITHOUT, asks(why));
+                match remedy {
+                    Some(remedy) => point.remedy(*remedy),
+                    None => point,
+                }
+            }
+            Finding::Without(Why::SkippedOnce(code)) => {
+                let why = format!("skipped when made ({code}), and would get one now");
+                anew(Point::warning(WITHOUT, asks(&why)), owner)
+            }
+            Finding::Without(Why::Older) => anew(
+                Point::warning(WITHOUT, asks("older than the webhook")),
+                owner,
+            ),
+            Finding::Without(Why::NotSeen) => {
+                let why = "made while the webhook was away, or before the namespace had the label";
+                anew(Point::warning(WITHOUT, asks(why)), owner)
+            }
+            Finding::OtherImage(image) => {
+                let new = self.image.unwrap_or_default();
+                let message = format!(
+                    "{pods}: a drainer of another version, {image}, which is fine; new pods get {new}"
+                );
+                anew(Point::warning("other-image", message), owner)
+            }
+            Finding::NotRunning(reason) => {
+                let message = format!("{pods}: the drainer does not run: {reason}");
+                Point::error("not-running", message)
+                    .command(format!("kubectl describe pods --namespace {namespace}"))
+            }
+        }
+    }
+}
+
+fn drainer(pod: &Pod) -> Option<&Container> {
+    let spec = pod.spec.as_ref()?;
+    let init = spec.init_containers.iter().flatten();
+    let mut containers = init.chain(&spec.containers);
+    containers.find(|container| container.name == CONTAINER_NAME)
+}
+
+/// Why a pod's drainer does not run, if it should.
+fn waiting(pod: &Pod) -> Option<&str> {
+    /// What every container goes through.
+    const STARTING: [&str; 2] = ["PodInitializing", "ContainerCreating"];
+    let status = pod.status.as_ref()?;
+    let init = status.init_container_statuses.iter().flatten();
+    let plain = status.container_statuses.iter().flatten();
+    let is_ours = |status: &&ContainerStatus| status.name == CONTAINER_NAME;
+    let status = init.chain(plain).find(is_ours)?;
+    let reason = status.state.as_ref()?.waiting.as_ref()?.reason.as_deref()?;
+    (!STARTING.contains(&reason)).then_some(reason)
+}
+
+/// Whom one would have to tell to make the pod anew. A ReplicaSet's Deployment is known by its name.
+fn owner(pod: &ObjectMeta) -> About {
+    let namespace = pod.namespace.clone();
+    let references = pod.owner_references.iter().flatten();
+    let mut controllers = references.filter(|reference| reference.controller == Some(true));
+    let Some(owner) = controllers.next() else {
+        let name = pod.name.clone().unwrap_or_default();
+        let kind = "Pod".to_owned();
+        return About {
+            kind,
+            namespace,
+            name,
+        };
+    };
+    let labels = pod.labels.as_ref();
+    let hash = labels.and_then(|labels| labels.get("pod-template-hash"));
+    let deployment = hash.filter(|_| owner.kind == "ReplicaSet");
+    let deployment =
+        deployment.and_then(|hash| owner.name.strip_suffix(&**hash)?.strip_suffix('-'));
+    let (kind, name) = match deployment {
+        Some(deployment) => ("Deployment", deployment),
+        None => (&*owner.kind, &*owner.name),
+    };
+    About {
+        kind: kind.to_owned(),
+        namespace,
+        name: name.to_owned(),
+    }
+}
+
+/// The same with what makes the pods of an owner anew.
+fn anew(point: Point, owner: &About) -> Point {
+    let About {
+        kind,
+        namespace,
+        name,
+    } = owner;
+    let namespace = namespace.as_deref().unwrap_or_default();
+    match &**kind {
+        "Deployment" | "StatefulSet" | "DaemonSet" => point.command(format!(
+            "kubectl rollout restart {} {name} --namespace {namespace}",
+            kind.to_lowercase()
+        )),
+        "Pod" => point.remedy("delete the pod and make it anew"),
+        _ => point.remedy(format!("have its {kind} make new pods")),
+    }
+}

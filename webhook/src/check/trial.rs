@@ -1,0 +1,242 @@
+//! What becomes of a small pod that asks for a drainer, and is never made: a dry run goes the whole
+//! way of a pod's creation, through the webhook, quotas, Pod Security and everything else.
+//! <https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run>
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, Pod, PodSecurityContext, PodSpec, ResourceRequirements,
+    SeccompProfile, SecurityContext,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::installation::PODS_ENTRY;
+use super::point::{About, Point};
+use super::unseen::{Call, Unseen};
+use super::words::{count, names};
+use crate::admission::annotations::{INJECT, STATUS};
+use crate::admission::{CONTAINER_NAME, Defaults, skipped_for};
+
+/// What a namespace did with trial pods.
+#[derive(Debug)]
+pub struct Trial {
+    /// The namespace.
+    pub namespace: String,
+    /// What came of it.
+    pub outcome: Result<Outcome, Unseen>,
+}
+
+/// What came of trial pods in a namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The pod got its drainer.
+    Injected,
+    /// The webhook left it alone, with this code.
+    Skipped(String),
+    /// Nobody gave it one.
+    NotSeen,
+    /// It was refused since the webhook could not be asked.
+    Uncalled(String),
+    /// It was refused, and a pod that does not ask was not.
+    Refused(String),
+    /// It was refused, and so was a pod that does not ask.
+    AllRefused(String),
+}
+
+/// The API server's answer to a pod: as it would be, or why it is refused.
+pub type Answer = Result<Pod, String>;
+
+/// How a trial pod differs from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asks {
+    /// It asks for a drainer; what it requests is what a drainer requests.
+    ForADrainer,
+    /// It does not ask; its requests are the same.
+    ForNothing,
+    /// It neither asks nor requests.
+    NotEvenForMemory,
+}
+
+/// A pod that does what every policy for pods wants, and has an image that is good for this cluster.
+#[must_use]
+pub fn pod(asks: Asks, defaults: &Defaults) -> Pod {
+    // The drainers' own image: policies for images let it pass, or pods with drainers are refused too.
+    let image = match &*defaults.image {
+        "" => "envoy",
+        image => image,
+    };
+    let amounts = &*defaults.resources;
+    let resources = |cpu: &dyn ToString, memory: &dyn ToString| {
+        let quantity = |value: &dyn ToString| {
+            k8s_openapi::apimachinery::pkg::api::resource::Quantity(value.to_string())
+        };
+        BTreeMap::from([
+            ("cpu".to_owned(), quantity(cpu)),
+            ("memory".to_owned(), quantity(memory)),
+        ])
+    };
+    let resources = (asks != Asks::NotEvenForMemory).then(|| ResourceRequirements {
+        requests: Some(resources(&amounts.cpu_request, &amounts.memory_request)),
+        limits: Some(resources(&amounts.cpu_limit, &amounts.memory_limit)),
+        ..ResourceRequirements::default()
+    });
+    let annotations = (asks == Asks::ForADrainer)
+        .then(|| BTreeMap::from([(INJECT.to_owned(), "true".to_owned())]));
+    Pod {
+        metadata: ObjectMeta {
+            generate_name: Some("envoy-drainer-check-".to_owned()),
+            annotations,
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodSpec {
+            automount_service_account_token: Some(false),
+            security_context: Some(PodSecurityContext {
+                run_as_non_root: Some(true),
+                seccomp_profile: Some(SeccompProfile {
+                    type_: "RuntimeDefault".to_owned(),
+                    localhost_profile: None,
+                }),
+                ..PodSecurityContext::default()
+            }),
+            containers: vec![Container {
+                name: "envoy".to_owned(),
+                image: Some(image.to_owned()),
+                resources,
+                security_context: Some(SecurityContext {
+                    allow_privilege_escalation: Some(false),
+                    capabilities: Some(Capabilities {
+                        drop: Some(vec!["ALL".to_owned()]),
+                        add: None,
+                    }),
+                    read_only_root_filesystem: Some(true),
+                    // OpenShift chooses one.
+                    run_as_user: (!defaults.open_shift).then_some(65532),
+                    ..SecurityContext::default()
+                }),
+                ..Container::default()
+            }],
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// What an answer to a pod that asks means.
+///
+/// # Errors
+/// When it is refused, and pods that do not ask must be tried too: why.
+pub fn outcome(answer: Answer) -> Result<Outcome, String> {
+    let uncalled = format!("failed calling webhook \"{PODS_ENTRY}\"");
+    match answer {
+        Ok(pod) => Ok(became(&pod)),
+        Err(why) if why.contains(&uncalled) => Ok(Outcome::Uncalled(why)),
+        Err(why) => Err(why),
+    }
+}
+
+fn became(pod: &Pod) -> Outcome {
+    let spec = pod.spec.iter();
+    let mut containers = spec.flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        spec.containers.iter().chain(init)
+    });
+    if containers.any(|container| container.name == CONTAINER_NAME) {
+        return Outcome::Injected;
+    }
+    let annotations = pod.metadata.annotations.as_ref();
+    match annotations.and_then(|annotations| annotations.get(STATUS)) {
+        Some(status) => Outcome::Skipped(match skipped_for(status) {
+            Some(code) => format!("{code}: {}", code.sentence()),
+            None => status.clone(),
+        }),
+        None => Outcome::NotSeen,
+    }
+}
+
+/// Judges the trials of all namespaces. The rest was not tried, to be gentle.
+#[must_use]
+pub fn points(trials: &[Trial], untried: usize) -> Vec<Point> {
+    let injected: Vec<_> = trials
+        .iter()
+        .filter(|trial| trial.outcome == Ok(Outcome::Injected))
+        .map(|trial| &*trial.namespace)
+        .collect();
+    let mut points = Vec::new();
+    if !injected.is_empty() {
+        let listed = match injected.len() {
+            many if many == trials.len() && untried == 0 && many > 1 => format!("all {many}"),
+            _ => names(injected.iter().copied()),
+        };
+        let message = format!("a pod that asks gets its drainer in {listed} (dry run)");
+        points.push(Point::ok("trial", message));
+    }
+    points.extend(trials.iter().filter_map(Trial::point));
+    if untried > 0 {
+        let message = format!("not tried in {} more", count(untried, "namespace"));
+        points.push(Point::ok("trial", message));
+    }
+    points
+}
+
+// === impl Trial ===
+
+impl Trial {
+    /// `None` where all is well.
+    fn point(&self) -> Option<Point> {
+        const NAME: &str = "trial";
+        let Self { namespace, outcome } = self;
+        let point = match outcome {
+            Err(unseen) => Point::unknown(NAME, unseen),
+            Ok(Outcome::Injected) => return None,
+            Ok(Outcome::NotSeen) => Point::error(
+                NAME,
+                format!("a pod that asks gets no drainer in `{namespace}`: the API server has no answer from the webhook (dry run)"),
+            )
+            .remedy("if all replicas are well, the API server cannot reach them: let it connect to their port, by default 10250; `hostNetwork: true` in the chart's values where it cannot reach pods"),
+            Ok(Outcome::Uncalled(why)) => Point::error(
+                NAME,
+                format!("a pod that asks is refused in `{namespace}`, since the API server has no answer from the webhook (dry run): {why}"),
+            )
+            .remedy("if all replicas are well, the API server cannot reach them: let it connect to their port, by default 10250; `hostNetwork: true` in the chart's values where it cannot reach pods"),
+            Ok(Outcome::Skipped(why)) => Point::error(
+                NAME,
+                format!("a pod that asks gets no drainer in `{namespace}` (dry run): {why}"),
+            )
+            .remedy("another webhook may have changed the pod before"),
+            Ok(Outcome::Refused(why)) => Point::error(
+                NAME,
+                format!("a pod that asks is refused in `{namespace}`, and one that does not is not (dry run): {why}"),
+            )
+            .remedy(remedy(why)),
+            Ok(Outcome::AllRefused(why)) if why.contains("does not support dry run") => {
+                let call = Call {
+                    verb: "create",
+                    resource: "pods",
+                    namespace: Some(namespace.clone()),
+                };
+                let why = why.clone();
+                Point::unknown(NAME, &Unseen::Failed { call, why })
+                    .remedy("another webhook keeps this from being tried; pods are not affected")
+            }
+            Ok(Outcome::AllRefused(why)) => Point::warning(
+                NAME,
+                format!("even a small pod that asks for nothing is refused in `{namespace}` (dry run): {why}"),
+            )
+            .remedy(remedy(why)),
+        };
+        Some(point.about(About::of_cluster("Namespace", namespace)))
+    }
+}
+
+/// What to do about a refusal, by the words of who refuses.
+fn remedy(why: &str) -> &'static str {
+    if why.contains("exceeded quota") {
+        "raise the ResourceQuota, or lower the drainers' requests and limits (`drainer` in the chart's values)"
+    } else if why.contains("violates PodSecurity") {
+        "the drainer itself meets the standard `restricted`: see what else changes the pods"
+    } else if why.contains("usage per") || why.contains("limit to request ratio") {
+        "set the drainers' requests and limits (`drainer` in the chart's values) to what the LimitRange allows"
+    } else {
+        "ask whoever refuses it: a policy of this cluster"
+    }
+}

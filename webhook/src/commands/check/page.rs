@@ -1,0 +1,116 @@
+//! Points for a person's eyes.
+
+use anstyle::{AnsiColor, Style};
+
+use crate::check::{Mark, Point, Section};
+use crate::commands::sheet::Sheet;
+
+/// Where the text of a point begins.
+const TEXT_COLUMN: usize = 4;
+
+/// So many points of one name that are not well are shown; the rest is counted.
+const MANY: usize = 20;
+
+/// A page that grows.
+pub(super) struct Page {
+    styled: bool,
+}
+
+// === impl Page ===
+
+impl Page {
+    pub(super) fn new(styled: bool) -> Self {
+        Self { styled }
+    }
+
+    /// The text of one more section, an empty line at its end.
+    pub(super) fn section(&self, section: &Section) -> String {
+        let mut sheet = Sheet::new(self.styled);
+        sheet.styled(Style::new().bold(), section.name);
+        sheet.end_line();
+        let mut rest = &section.points[..];
+        while let [first, ..] = rest {
+            let alike = rest
+                .iter()
+                .take_while(|point| is_like(point, first))
+                .count();
+            let (group, others) = rest.split_at(alike);
+            rest = others;
+            for shown in group.iter().take(MANY) {
+                point(&mut sheet, shown);
+            }
+            if let Some(more) = group.len().checked_sub(MANY).filter(|more| *more > 0) {
+                sheet.wrapped(
+                    TEXT_COLUMN,
+                    &format!("    … and {more} more, which `-o json` shows"),
+                );
+            }
+        }
+        sheet.into_text() + "\n"
+    }
+
+    /// The last line.
+    pub(super) fn end(&self, marks: impl Iterator<Item = Mark> + Clone) -> String {
+        let many = |wanted: Mark| marks.clone().filter(|mark| *mark == wanted).count();
+        let (errors, warnings) = (many(Mark::Error), many(Mark::Warning));
+        let said = |many: usize, what: &str| match many {
+            0 => None,
+            1 => Some(format!("1 {what}")),
+            many => Some(format!("{many} {what}s")),
+        };
+        let unknown = many(Mark::Unknown);
+        let counts = [
+            said(errors, "error"),
+            said(warnings, "warning"),
+            said(unknown, "point").map(|points| format!("{points} not looked at")),
+        ];
+        let counts: Vec<_> = counts.into_iter().flatten().collect();
+        let counts = match &counts[..] {
+            [] => String::new(),
+            counts => format!(": {}", counts.join(", ")),
+        };
+        let (colour, verdict) = match errors {
+            0 => (AnsiColor::Green, "envoy-drainer works"),
+            _ => (AnsiColor::Red, "envoy-drainer does not work"),
+        };
+        let mut sheet = Sheet::new(self.styled);
+        sheet.styled(colour.on_default().bold(), verdict);
+        sheet.push(&counts);
+        sheet.into_text()
+    }
+}
+
+fn is_like(one: &Point, other: &Point) -> bool {
+    (one.name, one.mark) == (other.name, other.mark)
+}
+
+fn point(sheet: &mut Sheet, point: &Point) {
+    let Point {
+        name: _,
+        mark,
+        about: _,
+        message,
+        remedy,
+        commands,
+    } = point;
+    let (mark, colour) = match mark {
+        Mark::Ok => ("✔", AnsiColor::Green),
+        Mark::Warning => ("!", AnsiColor::Yellow),
+        Mark::Error => ("✘", AnsiColor::Red),
+        Mark::Unknown => ("?", AnsiColor::Cyan),
+    };
+    sheet.push("  ");
+    sheet.styled(colour.on_default(), mark);
+    sheet.push(" ");
+    sheet.wrapped(TEXT_COLUMN, message);
+    if let Some(remedy) = remedy {
+        sheet.push("    → ");
+        sheet.wrapped(TEXT_COLUMN + 2, remedy);
+    }
+    for command in commands {
+        // Not wrapped: it is copied.
+        sheet.push("      ");
+        sheet.styled(Style::new().bold(), command);
+        sheet.end_line();
+    }
+}
