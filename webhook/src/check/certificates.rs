@@ -46,12 +46,6 @@ pub struct Caller<'a> {
     pub keeper: Option<&'a Keeper>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Of {
-    Ca,
-    Leaf,
-}
-
 /// Judges what the entries of the configuration trust, and what the replicas show.
 #[must_use]
 pub fn section(
@@ -108,16 +102,16 @@ impl Caller<'_> {
         let ends = ends.filter_map(facts).map(|facts| facts.not_after).max();
         let valid = ends.and_then(|end| Some((end, left(now, end)?)));
         match valid {
-            Some((end, left)) if end < now + self.soon(Of::Ca, None) => Point::warning(
+            Some((end, left)) if end < now + self.authority_is_due() => Point::warning(
                 NAME,
-                format!("whom API servers are told to trust ends in {left}, and nobody follows"),
+                format!("the webhook's authority ends in {left}, and there is no next one"),
             )
             .remedy(self.who_writes_bundles()),
             Some((_, left)) => Point::ok(
                 NAME,
-                format!("API servers are told whom to trust, for {left} more"),
+                format!("API servers trust the webhook's authority, for {left} more"),
             ),
-            None => Point::error(NAME, "whom API servers are told to trust has expired")
+            None => Point::error(NAME, "the webhook's authority has expired")
                 .remedy(self.who_writes_bundles()),
         }
     }
@@ -155,7 +149,7 @@ impl Caller<'_> {
             .and_then(|facts| left(now, facts.not_after))
             .unwrap_or_else(|| "an unknown time".to_owned());
         match facts {
-            Some(facts) if facts.not_after < now + self.soon(Of::Leaf, Some(&facts)) => {
+            Some(facts) if facts.not_after < now + self.leaf_is_due(&facts) => {
                 let message = format!(
                     "`{}` has not replaced its certificate, which is valid for {valid} only",
                     pod.name
@@ -175,16 +169,24 @@ impl Caller<'_> {
         .about(about)
     }
 
-    /// How much is left at least, unless replacing it fails: a third when it is due.
-    fn soon(&self, of: Of, facts: Option<&Facts>) -> Duration {
-        match (self.keeper, of) {
-            (None, _) | (Some(Keeper::Secret(_)), Of::Ca) => Duration::ZERO,
-            (Some(Keeper::Own(lifetimes)), Of::Ca) => lifetimes.ca() / 6,
-            (Some(Keeper::Own(lifetimes)), Of::Leaf) => lifetimes.leaf() / 6,
-            (Some(Keeper::Secret(_)), Of::Leaf) => {
-                let life = |facts: &Facts| facts.not_after.duration_since(facts.not_before).ok();
-                SOON.min(facts.and_then(life).unwrap_or_default() / 8)
+    /// How much of the life of an authority is left at least, unless replacing it fails. It is due when
+    /// a third is left.
+    fn authority_is_due(&self) -> Duration {
+        match self.keeper {
+            Some(Keeper::Own(lifetimes)) => lifetimes.ca() / 6,
+            Some(Keeper::Secret(_)) | None => Duration::ZERO,
+        }
+    }
+
+    /// The same of a replica's certificate.
+    fn leaf_is_due(&self, facts: &Facts) -> Duration {
+        match self.keeper {
+            Some(Keeper::Own(lifetimes)) => lifetimes.leaf() / 6,
+            Some(Keeper::Secret(_)) => {
+                let life = facts.not_after.duration_since(facts.not_before);
+                SOON.min(life.unwrap_or_default() / 8)
             }
+            None => Duration::ZERO,
         }
     }
 
@@ -308,7 +310,7 @@ mod tests {
             (
                 shown(&ours, HOST, now, 7 * DAY),
                 Mark::Ok,
-                "`w-1` shows a certificate that they trust, for 6 days more",
+                "`w-1` shows a certificate that they trust, valid for 6 days and replaced in time",
             ),
             (
                 shown(&ours, HOST, now - 155 * HOUR, 168 * HOUR),

@@ -118,12 +118,11 @@ impl<'a> Pods<'a> {
         points.extend(unseen.map(|unseen| Point::unknown("pods", unseen)));
         let found = self.found.iter();
         points.extend(found.map(|((owner, finding), many)| {
-            let whose = format!("{} `{}`", owner.kind, owner.name);
-            let namespace = owner.namespace.as_deref().unwrap_or_default();
             let pods = match &*owner.kind {
-                "Pod" => format!("{whose} in `{namespace}`"),
-                _ => format!("{} of {whose} in `{namespace}`", count(*many, "pod")),
+                "Pod" => owner.to_string(),
+                _ => format!("{} of {owner}", count(*many, "pod")),
             };
+            let pods = format!("{pods} {}", if *many == 1 { "has" } else { "have" });
             self.judge.point(&pods, finding, owner).about(owner.clone())
         }));
         Section {
@@ -200,7 +199,7 @@ impl Judge<'_> {
     fn point(&self, pods: &str, finding: &Finding, owner: &About) -> Point {
         const WITHOUT: &str = "without-drainer";
         let namespace = owner.namespace.as_deref().unwrap_or_default();
-        let asks = |why: &str| format!("{pods}: no drainer: {why}");
+        let asks = |why: &str| format!("{pods} no drainer: {why}");
         match finding {
             Finding::Without(Why::NotOptedIn) => {
                 let point = Point::warning(WITHOUT, asks("the namespace has not opted in"));
@@ -226,7 +225,7 @@ impl Judge<'_> {
                 anew(Point::warning(WITHOUT, asks(&why)), owner)
             }
             Finding::Without(Why::Older) => anew(
-                Point::warning(WITHOUT, asks("older than the webhook")),
+                Point::warning(WITHOUT, asks("older than the installation")),
                 owner,
             ),
             Finding::Without(Why::NotSeen) => {
@@ -236,12 +235,12 @@ impl Judge<'_> {
             Finding::OtherImage(image) => {
                 let new = self.image.unwrap_or_default();
                 let message = format!(
-                    "{pods}: a drainer of another version, {image}, which is fine; new pods get {new}"
+                    "{pods} a drainer of another image, {image}: it goes on to work, but new pods get {new}"
                 );
                 anew(Point::warning("other-image", message), owner)
             }
             Finding::NotRunning(reason) => {
-                let message = format!("{pods}: the drainer does not run: {reason}");
+                let message = format!("{pods} a drainer that does not run: {reason}");
                 Point::error("not-running", message)
                     .command(format!("kubectl describe pods --namespace {namespace}"))
             }

@@ -1,6 +1,8 @@
 //! What is told of an installation, for people and programs alike. The fields' names and their words
 //! are stable: `check -o json` writes these types.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use super::unseen::Unseen;
@@ -135,5 +137,15 @@ impl About {
             namespace: None,
             name: name.into(),
         }
+    }
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.kind)?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(&self.name)
     }
 }

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
     Capabilities, Container, Pod, PodSecurityContext, PodSpec, ResourceRequirements,
     SeccompProfile, SecurityContext,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::installation::PODS_ENTRY;
@@ -16,6 +17,12 @@ use super::unseen::{Call, Unseen};
 use super::words::{count, names};
 use crate::admission::annotations::{INJECT, STATUS};
 use crate::admission::{CONTAINER_NAME, Defaults, skipped_for};
+
+/// What refusals by quotas say.
+const QUOTA: &str = "exceeded quota";
+
+/// What to do when the API server has no answer.
+const UNREACHABLE: &str = "see the replicas above; if they are well, the API server cannot reach them: let it connect to their port, 10250 by default, or set `hostNetwork: true` in the chart's values where it cannot reach pods";
 
 /// What a namespace did with trial pods.
 #[derive(Debug)]
@@ -46,42 +53,32 @@ pub enum Outcome {
 /// The API server's answer to a pod: as it would be, or why it is refused.
 pub type Answer = Result<Pod, String>;
 
-/// How a trial pod differs from others.
+/// What a trial pod requests beside what its drainer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asks {
-    /// It asks for a drainer; what it requests is what a drainer requests.
-    ForADrainer,
-    /// It does not ask; its requests are the same.
-    ForNothing,
-    /// It neither asks nor requests.
-    NotEvenForMemory,
+pub enum Requests {
+    /// Next to nothing: what quotas refuse is then the drainer.
+    Little,
+    /// As much as a drainer: what limits refuse is then true for the drainer as well.
+    AsADrainer,
+    /// Nothing: limits have their defaults filled in.
+    Nothing,
 }
 
-/// A pod that does what every policy for pods wants, and has an image that is good for this cluster.
+/// A pod that asks is tried with these, until one is not refused.
+pub const ASKING: [Requests; 2] = [Requests::Little, Requests::AsADrainer];
+
+/// A pod that does not ask is tried with these, until one is not refused.
+pub const NOT_ASKING: [Requests; 3] = [Requests::Little, Requests::AsADrainer, Requests::Nothing];
+
+/// A pod that does what every policy for pods wants.
 #[must_use]
-pub fn pod(asks: Asks, defaults: &Defaults) -> Pod {
+pub fn pod(asks: bool, requests: Requests, defaults: &Defaults) -> Pod {
     // The drainers' own image: policies for images let it pass, or pods with drainers are refused too.
     let image = match &*defaults.image {
         "" => "envoy",
         image => image,
     };
-    let amounts = &*defaults.resources;
-    let resources = |cpu: &dyn ToString, memory: &dyn ToString| {
-        let quantity = |value: &dyn ToString| {
-            k8s_openapi::apimachinery::pkg::api::resource::Quantity(value.to_string())
-        };
-        BTreeMap::from([
-            ("cpu".to_owned(), quantity(cpu)),
-            ("memory".to_owned(), quantity(memory)),
-        ])
-    };
-    let resources = (asks != Asks::NotEvenForMemory).then(|| ResourceRequirements {
-        requests: Some(resources(&amounts.cpu_request, &amounts.memory_request)),
-        limits: Some(resources(&amounts.cpu_limit, &amounts.memory_limit)),
-        ..ResourceRequirements::default()
-    });
-    let annotations = (asks == Asks::ForADrainer)
-        .then(|| BTreeMap::from([(INJECT.to_owned(), "true".to_owned())]));
+    let annotations = asks.then(|| BTreeMap::from([(INJECT.to_owned(), "true".to_owned())]));
     Pod {
         metadata: ObjectMeta {
             generate_name: Some("envoy-drainer-check-".to_owned()),
@@ -101,7 +98,7 @@ pub fn pod(asks: Asks, defaults: &Defaults) -> Pod {
             containers: vec![Container {
                 name: "envoy".to_owned(),
                 image: Some(image.to_owned()),
-                resources,
+                resources: requests.resources(defaults),
                 security_context: Some(SecurityContext {
                     allow_privilege_escalation: Some(false),
                     capabilities: Some(Capabilities {
@@ -119,6 +116,16 @@ pub fn pod(asks: Asks, defaults: &Defaults) -> Pod {
         }),
         status: None,
     }
+}
+
+/// The refusal to tell, of those that trial pods met: that of a quota, which counts what is asked for, or
+/// else the last, which is as true for a drainer.
+#[must_use]
+pub fn telling(refusals: Vec<String>) -> String {
+    let by_quota = |why: &String| why.contains(QUOTA);
+    let place = refusals.iter().position(by_quota);
+    let place = place.unwrap_or(refusals.len().saturating_sub(1));
+    refusals.into_iter().nth(place).unwrap_or_default()
 }
 
 /// What an answer to a pod that asks means.
@@ -178,6 +185,33 @@ pub fn points(trials: &[Trial], untried: usize) -> Vec<Point> {
     points
 }
 
+// === impl Requests ===
+
+impl Requests {
+    fn resources(self, defaults: &Defaults) -> Option<ResourceRequirements> {
+        let amounts = &*defaults.resources;
+        let list = |cpu: &dyn ToString, memory: &dyn ToString| {
+            BTreeMap::from([
+                ("cpu".to_owned(), Quantity(cpu.to_string())),
+                ("memory".to_owned(), Quantity(memory.to_string())),
+            ])
+        };
+        let (requests, limits) = match self {
+            Self::Little => (list(&"1m", &"1Mi"), list(&"1m", &"1Mi")),
+            Self::AsADrainer => (
+                list(&amounts.cpu_request, &amounts.memory_request),
+                list(&amounts.cpu_limit, &amounts.memory_limit),
+            ),
+            Self::Nothing => return None,
+        };
+        Some(ResourceRequirements {
+            requests: Some(requests),
+            limits: Some(limits),
+            claims: None,
+        })
+    }
+}
+
 // === impl Trial ===
 
 impl Trial {
@@ -192,12 +226,12 @@ impl Trial {
                 NAME,
                 format!("a pod that asks gets no drainer in `{namespace}`: the API server has no answer from the webhook (dry run)"),
             )
-            .remedy("if all replicas are well, the API server cannot reach them: let it connect to their port, by default 10250; `hostNetwork: true` in the chart's values where it cannot reach pods"),
+            .remedy(UNREACHABLE),
             Ok(Outcome::Uncalled(why)) => Point::error(
                 NAME,
                 format!("a pod that asks is refused in `{namespace}`, since the API server has no answer from the webhook (dry run): {why}"),
             )
-            .remedy("if all replicas are well, the API server cannot reach them: let it connect to their port, by default 10250; `hostNetwork: true` in the chart's values where it cannot reach pods"),
+            .remedy(UNREACHABLE),
             Ok(Outcome::Skipped(why)) => Point::error(
                 NAME,
                 format!("a pod that asks gets no drainer in `{namespace}` (dry run): {why}"),
@@ -205,9 +239,9 @@ impl Trial {
             .remedy("another webhook may have changed the pod before"),
             Ok(Outcome::Refused(why)) => Point::error(
                 NAME,
-                format!("a pod that asks is refused in `{namespace}`, and one that does not is not (dry run): {why}"),
+                format!("a pod with a drainer is refused in `{namespace}`, and one without is not (dry run): {why}"),
             )
-            .remedy(remedy(why)),
+            .remedy(of_drainer(why)),
             Ok(Outcome::AllRefused(why)) if why.contains("does not support dry run") => {
                 let call = Call {
                     verb: "create",
@@ -220,23 +254,23 @@ impl Trial {
             }
             Ok(Outcome::AllRefused(why)) => Point::warning(
                 NAME,
-                format!("even a small pod that asks for nothing is refused in `{namespace}` (dry run): {why}"),
+                format!("even a small pod without a drainer is refused in `{namespace}` (dry run): {why}"),
             )
-            .remedy(remedy(why)),
+            .remedy("this has nothing to do with envoy-drainer, and keeps it from being tried here"),
         };
         Some(point.about(About::of_cluster("Namespace", namespace)))
     }
 }
 
-/// What to do about a refusal, by the words of who refuses.
-fn remedy(why: &str) -> &'static str {
-    if why.contains("exceeded quota") {
-        "raise the ResourceQuota, or lower the drainers' requests and limits (`drainer` in the chart's values)"
-    } else if why.contains("violates PodSecurity") {
-        "the drainer itself meets the standard `restricted`: see what else changes the pods"
+/// What to do about the refusal of a drainer, by the words of who refuses.
+fn of_drainer(why: &str) -> &'static str {
+    if why.contains(QUOTA) {
+        "raise the ResourceQuota, or lower what drainers request (`drainer` in the chart's values)"
     } else if why.contains("usage per") || why.contains("limit to request ratio") {
-        "set the drainers' requests and limits (`drainer` in the chart's values) to what the LimitRange allows"
+        "change the LimitRange, or what drainers request (`drainer` in the chart's values)"
+    } else if why.contains("violates PodSecurity") {
+        "a drainer meets the standard `restricted`: see what else changes the pods of this namespace"
     } else {
-        "ask whoever refuses it: a policy of this cluster"
+        "ask whoever refuses it, which is a policy of this cluster"
     }
 }

@@ -12,7 +12,7 @@ use crate::check::flags::{self, Flags, UnreadFlags};
 use crate::check::installation::{self, Installation, Parts};
 use crate::check::namespaces::{self, Namespaces};
 use crate::check::pods::{Judge, Pods};
-use crate::check::trial::{self, Asks, Outcome, Trial};
+use crate::check::trial::{self, Outcome, Trial};
 use crate::check::{About, Section, Unseen, configuration};
 use crate::kubernetes::Survey;
 
@@ -197,13 +197,20 @@ async fn trials(survey: &Survey, namespaces: &Namespaces, defaults: &Defaults) -
 
 /// What becomes of a pod that asks; where it is refused, also of pods that do not.
 async fn outcome(survey: &Survey, namespace: &str, defaults: &Defaults) -> Result<Outcome, Unseen> {
-    let answer = async |asks| survey.try_pod(namespace, &trial::pod(asks, defaults)).await;
-    let why = match trial::outcome(answer(Asks::ForADrainer).await?) {
-        Ok(outcome) => return Ok(outcome),
-        Err(why) => why,
+    let answer = async |asks, requests| {
+        let pod = trial::pod(asks, requests, defaults);
+        survey.try_pod(namespace, &pod).await
     };
-    for asks in [Asks::ForNothing, Asks::NotEvenForMemory] {
-        if answer(asks).await?.is_ok() {
+    let mut refusals = Vec::new();
+    for requests in trial::ASKING {
+        match trial::outcome(answer(true, requests).await?) {
+            Ok(outcome) => return Ok(outcome),
+            Err(why) => refusals.push(why),
+        }
+    }
+    let why = trial::telling(refusals);
+    for requests in trial::NOT_ASKING {
+        if answer(false, requests).await?.is_ok() {
             return Ok(Outcome::Refused(why));
         }
     }
