@@ -19,6 +19,9 @@ use crate::certificates::x509::Facts;
 /// life.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
+/// The name of the points about replicas.
+const REPLICA: &str = "replica";
+
 /// A replica, and what it showed to a caller.
 #[derive(Debug)]
 pub struct Replica {
@@ -65,8 +68,22 @@ pub fn section(
     };
     let trusted = bundles.first().map(|(_, bundle)| bundle.clone());
     let trusted = bundles.iter().fold(trusted.unwrap_or_default(), common);
-    let replicas = replicas.iter();
-    points.extend(replicas.map(|replica| caller.replica(replica, &trusted, now)));
+    let forbidden = |replica: &Replica| match &replica.shown {
+        Err(unseen @ Unseen::Forbidden(_)) => Some(unseen.clone()),
+        _ => None,
+    };
+    match replicas.iter().find_map(forbidden) {
+        // So are all the others.
+        Some(unseen) => points.push(Point::unknown(
+            REPLICA,
+            "whether API servers trust what the replicas show",
+            &unseen,
+        )),
+        None => {
+            let replicas = replicas.iter();
+            points.extend(replicas.map(|replica| caller.replica(replica, &trusted, now)));
+        }
+    }
     Section {
         name: "certificates",
         points,
@@ -117,14 +134,16 @@ impl Caller<'_> {
     }
 
     fn replica(&self, replica: &Replica, trusted: &Bundle, now: SystemTime) -> Point {
-        const NAME: &str = "replica";
         let Replica { pod, shown } = replica;
         let about = pod.clone();
         let chain = match shown {
-            Err(unseen) => return Point::unknown(NAME, unseen).about(about),
+            Err(unseen) => {
+                let what = format!("whether API servers trust `{}`", pod.name);
+                return Point::unknown(REPLICA, what, unseen).about(about);
+            }
             Ok(Shown::Nothing(why)) => {
                 let message = format!("`{}` does not answer: {why}", pod.name);
-                return Point::error(NAME, message)
+                return Point::error(REPLICA, message)
                     .remedy("its log tells why")
                     .command(logs(pod))
                     .about(about);
@@ -138,7 +157,7 @@ impl Caller<'_> {
                 pod.name,
                 why(&error, chain, now)
             );
-            return Point::error(NAME, message)
+            return Point::error(REPLICA, message)
                 .remedy(self.who_keeps_certificates())
                 .command(logs(pod))
                 .about(about);
@@ -154,12 +173,12 @@ impl Caller<'_> {
                     "`{}` has not replaced its certificate, which is valid for {valid} only",
                     pod.name
                 );
-                Point::warning(NAME, message)
+                Point::warning(REPLICA, message)
                     .remedy(self.who_keeps_certificates())
                     .command(logs(pod))
             }
             _ => Point::ok(
-                NAME,
+                REPLICA,
                 format!(
                     "`{}` shows a certificate that they trust, for {valid} more",
                     pod.name
@@ -340,7 +359,7 @@ mod tests {
             (
                 Err(Unseen::Forbidden(call)),
                 Mark::Unknown,
-                "not looked at: you may not create pods/portforward in the namespace `infra`",
+                "whether API servers trust what the replicas show is not known: you may not create pods/portforward in the namespace `infra`",
             ),
         ];
         for (shown, mark, message) in table {

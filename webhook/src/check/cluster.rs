@@ -35,7 +35,11 @@ pub fn section(
 ) -> Section {
     let kubelets = match kubelets {
         Ok(kubelets) => kubelets.points(form),
-        Err(unseen) => vec![Point::unknown("nodes", unseen)],
+        Err(unseen) => vec![Point::unknown(
+            "nodes",
+            "whether the nodes are new enough",
+            unseen,
+        )],
     };
     Section {
         name: "cluster",
@@ -46,7 +50,7 @@ pub fn section(
 fn api_server(server: &Result<Info, Unseen>) -> Point {
     const NAME: &str = "api-server";
     match server {
-        Err(unseen) => Point::unknown(NAME, unseen),
+        Err(unseen) => Point::unknown(NAME, "the version of the API server", unseen),
         Ok(Info { git_version, .. }) => match Version::parse(git_version) {
             Some(version) if version < OLDEST => Point::error(
                 NAME,

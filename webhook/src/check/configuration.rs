@@ -12,7 +12,7 @@ const WORKLOADS_ENTRY: &str = "workloads.envoy-drainer.dev";
 
 /// The label with a namespace's own name.
 /// <https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-metadata-name>
-const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// The labels of namespaces by which the chart, or AKS, leaves some out.
 const LEAVES_OUT: [&str; 3] = [

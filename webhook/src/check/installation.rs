@@ -126,7 +126,8 @@ fn read(configuration: MutatingWebhookConfiguration) -> Option<Installation> {
 /// Says that it cannot be known whether there is an installation.
 #[must_use]
 pub fn not_seen(unseen: &Unseen) -> Point {
-    Point::error("found", unseen.to_string())
+    let message = format!("whether envoy-drainer is installed is not known: {unseen}");
+    Point::error("found", message)
         .remedy("ask somebody who may see the cluster's webhook configurations")
 }
 
@@ -257,7 +258,11 @@ impl Installation {
                 );
                 Some(Point::error(NAME, message).remedy("upgrade or install the release again"))
             }
-            Err(unseen) => Some(Point::unknown(NAME, unseen)),
+            Err(unseen) => Some(Point::unknown(
+                NAME,
+                "whether there is the Service that API servers call",
+                unseen,
+            )),
         }
     }
 
@@ -272,7 +277,7 @@ impl Installation {
                 );
                 return Point::error(NAME, message).remedy("upgrade or install the release again");
             }
-            Err(unseen) => return Point::unknown(NAME, unseen),
+            Err(unseen) => return Point::unknown(NAME, "how many replicas are ready", unseen),
         };
         let name = deployment.metadata.name.as_deref().unwrap_or_default();
         let spec = deployment.spec.as_ref();
@@ -345,7 +350,13 @@ impl Installation {
                 .remedy(
                     "set `policy.enabled: true` in the chart's values, from Kubernetes 1.30 on",
                 ),
-            Err(unseen) => Point::unknown(NAME, unseen),
+            Err(unseen) => {
+                let what = format!(
+                    "{message}; whether the policy `{}` tells of them",
+                    self.policy()
+                );
+                Point::unknown(NAME, what, unseen)
+            }
         }
     }
 }

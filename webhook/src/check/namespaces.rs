@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::configuration::NAMESPACE_NAME;
 use super::point::{About, Point};
 use super::selector::Requirement;
 use super::unseen::Unseen;
@@ -88,8 +89,12 @@ impl Namespaces {
             let message = format!(
                 "`{name}` has the label, but API servers leave it out: they ask where `{unmet}`"
             );
+            let remedy = match &*unmet.key {
+                NAMESPACE_NAME => "remove the label and run its Envoys in another namespace, unless `admission.excludedNamespaces` in the chart's values names it",
+                _ => "somebody else has added that: see `configuration` above",
+            };
             Point::warning("left-out", message)
-                .remedy("run its Envoys in another namespace, or see `admission.excludedNamespaces` in the chart's values")
+                .remedy(remedy)
                 .about(About::of_cluster("Namespace", name))
         }));
         points.extend(self.mistaken.iter().map(|(name, value)| {
@@ -133,7 +138,11 @@ impl Namespaces {
 pub fn points(namespaces: &Result<Namespaces, Unseen>) -> Vec<Point> {
     match namespaces {
         Ok(namespaces) => namespaces.points(),
-        Err(unseen) => vec![Point::unknown("opted-in", unseen)],
+        Err(unseen) => vec![Point::unknown(
+            "opted-in",
+            "which namespaces have opted in",
+            unseen,
+        )],
     }
 }
 

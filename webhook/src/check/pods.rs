@@ -115,7 +115,9 @@ impl<'a> Pods<'a> {
         if unseen.is_none() || self.injected > 0 {
             points.push(Point::ok("injected", drainers));
         }
-        points.extend(unseen.map(|unseen| Point::unknown("pods", unseen)));
+        points.extend(
+            unseen.map(|unseen| Point::unknown("pods", "what there is of other pods", unseen)),
+        );
         let found = self.found.iter();
         points.extend(found.map(|((owner, finding), many)| {
             let pods = match &*owner.kind {

@@ -76,9 +76,10 @@ impl Point {
         Self::new(name, Mark::Error, message)
     }
 
-    /// Something that could not be looked at.
-    pub fn unknown(name: &'static str, unseen: &Unseen) -> Self {
-        Self::new(name, Mark::Unknown, unseen.to_string())
+    /// Something that could not be looked at: `what` is a clause, as `whether it works`.
+    pub fn unknown(name: &'static str, what: impl fmt::Display, unseen: &Unseen) -> Self {
+        let message = format!("{what} is not known: {unseen}");
+        Self::new(name, Mark::Unknown, message)
     }
 
     fn new(name: &'static str, mark: Mark, message: impl Into<String>) -> Self {

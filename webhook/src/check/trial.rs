@@ -18,6 +18,9 @@ use super::words::{count, names};
 use crate::admission::annotations::{INJECT, STATUS};
 use crate::admission::{CONTAINER_NAME, Defaults, skipped_for};
 
+/// The name of the points.
+const NAME: &str = "trial";
+
 /// What refusals by quotas say.
 const QUOTA: &str = "exceeded quota";
 
@@ -160,29 +163,103 @@ fn became(pod: &Pod) -> Outcome {
     }
 }
 
-/// Judges the trials of all namespaces. The rest was not tried, to be gentle.
+/// Why a refusal tells nothing of pods: it is for the dry run, which a webhook of others may not know.
+/// <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#side-effects>
+#[must_use]
+pub fn untryable(why: &str, namespace: &str) -> Option<Unseen> {
+    why.contains("does not support dry run")
+        .then(|| Unseen::Failed {
+            call: Call {
+                verb: "create",
+                resource: "pods",
+                namespace: Some(namespace.to_owned()),
+            },
+            why: why.to_owned(),
+        })
+}
+
+/// Judges the trials of all namespaces; so many more were not tried.
 #[must_use]
 pub fn points(trials: &[Trial], untried: usize) -> Vec<Point> {
-    let injected: Vec<_> = trials
-        .iter()
-        .filter(|trial| trial.outcome == Ok(Outcome::Injected))
-        .map(|trial| &*trial.namespace)
-        .collect();
-    let mut points = Vec::new();
-    if !injected.is_empty() {
-        let listed = match injected.len() {
-            many if many == trials.len() && untried == 0 && many > 1 => format!("all {many}"),
-            _ => names(injected.iter().copied()),
-        };
-        let message = format!("a pod that asks gets its drainer in {listed} (dry run)");
-        points.push(Point::ok("trial", message));
+    // Those of which the same is to be said.
+    let mut groups: Vec<(Result<Outcome, Unseen>, Vec<&str>)> = Vec::new();
+    for Trial { namespace, outcome } in trials {
+        let outcome = outcome.clone().map_err(Unseen::anywhere);
+        match groups.iter_mut().find(|(other, _)| *other == outcome) {
+            Some((_, namespaces)) => namespaces.push(namespace),
+            None => groups.push((outcome, vec![namespace])),
+        }
     }
-    points.extend(trials.iter().filter_map(Trial::point));
+    let mut points: Vec<_> = groups
+        .iter()
+        .map(|(outcome, namespaces)| point(outcome, namespaces))
+        .collect();
+    points.sort_by_key(|point| point.mark);
     if untried > 0 {
-        let message = format!("not tried in {} more", count(untried, "namespace"));
-        points.push(Point::ok("trial", message));
+        let message = format!("{} more were not tried", count(untried, "namespace"));
+        points.push(Point::ok(NAME, message));
     }
     points
+}
+
+fn point(outcome: &Result<Outcome, Unseen>, namespaces: &[&str]) -> Point {
+    let listed = names(namespaces.iter().copied());
+    let point = match outcome {
+        Err(unseen) => {
+            let what = format!("whether a pod that asks gets its drainer in {listed}");
+            Point::unknown(NAME, what, unseen)
+        }
+        Ok(Outcome::Injected) => Point::ok(
+            NAME,
+            format!("a pod that asks gets its drainer in {listed} (dry run)"),
+        ),
+        Ok(Outcome::NotSeen) => Point::error(
+            NAME,
+            format!(
+                "a pod that asks gets no drainer in {listed} (dry run): the API server has no answer from the webhook"
+            ),
+        )
+        .remedy(UNREACHABLE),
+        Ok(Outcome::Uncalled(why)) => Point::error(
+            NAME,
+            format!("a pod that asks is refused in {listed} (dry run): {why}"),
+        )
+        .remedy(UNREACHABLE),
+        Ok(Outcome::Skipped(why)) => Point::error(
+            NAME,
+            format!("a pod that asks gets no drainer in {listed} (dry run): {why}"),
+        )
+        .remedy("another webhook may have changed the pod before"),
+        Ok(Outcome::Refused(why)) => Point::error(
+            NAME,
+            format!(
+                "a pod with a drainer is refused in {listed}, and one without is not (dry run): {why}"
+            ),
+        )
+        .remedy(of_drainer(why)),
+        Ok(Outcome::AllRefused(why)) => Point::warning(
+            NAME,
+            format!("even a small pod without a drainer is refused in {listed} (dry run): {why}"),
+        )
+        .remedy("this is not for envoy-drainer, and keeps it from being tried there"),
+    };
+    match namespaces {
+        [namespace] => point.about(About::of_cluster("Namespace", *namespace)),
+        _ => point,
+    }
+}
+
+/// What to do about the refusal of a drainer, by the words of who refuses.
+fn of_drainer(why: &str) -> &'static str {
+    if why.contains(QUOTA) {
+        "raise the ResourceQuota, or lower what drainers request (`drainer` in the chart's values)"
+    } else if why.contains("usage per") || why.contains("limit to request ratio") {
+        "change the LimitRange, or what drainers request (`drainer` in the chart's values)"
+    } else if why.contains("violates PodSecurity") {
+        "a drainer meets the standard `restricted`: see what else changes the pods of this namespace"
+    } else {
+        "ask whoever refuses it, which is a policy of this cluster"
+    }
 }
 
 // === impl Requests ===
@@ -209,68 +286,5 @@ impl Requests {
             limits: Some(limits),
             claims: None,
         })
-    }
-}
-
-// === impl Trial ===
-
-impl Trial {
-    /// `None` where all is well.
-    fn point(&self) -> Option<Point> {
-        const NAME: &str = "trial";
-        let Self { namespace, outcome } = self;
-        let point = match outcome {
-            Err(unseen) => Point::unknown(NAME, unseen),
-            Ok(Outcome::Injected) => return None,
-            Ok(Outcome::NotSeen) => Point::error(
-                NAME,
-                format!("a pod that asks gets no drainer in `{namespace}`: the API server has no answer from the webhook (dry run)"),
-            )
-            .remedy(UNREACHABLE),
-            Ok(Outcome::Uncalled(why)) => Point::error(
-                NAME,
-                format!("a pod that asks is refused in `{namespace}`, since the API server has no answer from the webhook (dry run): {why}"),
-            )
-            .remedy(UNREACHABLE),
-            Ok(Outcome::Skipped(why)) => Point::error(
-                NAME,
-                format!("a pod that asks gets no drainer in `{namespace}` (dry run): {why}"),
-            )
-            .remedy("another webhook may have changed the pod before"),
-            Ok(Outcome::Refused(why)) => Point::error(
-                NAME,
-                format!("a pod with a drainer is refused in `{namespace}`, and one without is not (dry run): {why}"),
-            )
-            .remedy(of_drainer(why)),
-            Ok(Outcome::AllRefused(why)) if why.contains("does not support dry run") => {
-                let call = Call {
-                    verb: "create",
-                    resource: "pods",
-                    namespace: Some(namespace.clone()),
-                };
-                let why = why.clone();
-                Point::unknown(NAME, &Unseen::Failed { call, why })
-                    .remedy("another webhook keeps this from being tried; pods are not affected")
-            }
-            Ok(Outcome::AllRefused(why)) => Point::warning(
-                NAME,
-                format!("even a small pod without a drainer is refused in `{namespace}` (dry run): {why}"),
-            )
-            .remedy("this has nothing to do with envoy-drainer, and keeps it from being tried here"),
-        };
-        Some(point.about(About::of_cluster("Namespace", namespace)))
-    }
-}
-
-/// What to do about the refusal of a drainer, by the words of who refuses.
-fn of_drainer(why: &str) -> &'static str {
-    if why.contains(QUOTA) {
-        "raise the ResourceQuota, or lower what drainers request (`drainer` in the chart's values)"
-    } else if why.contains("usage per") || why.contains("limit to request ratio") {
-        "change the LimitRange, or what drainers request (`drainer` in the chart's values)"
-    } else if why.contains("violates PodSecurity") {
-        "a drainer meets the standard `restricted`: see what else changes the pods of this namespace"
-    } else {
-        "ask whoever refuses it, which is a policy of this cluster"
     }
 }

@@ -17,13 +17,13 @@ pub struct Call {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unseen {
     /// Whoever asks has no right to.
-    #[error("not looked at: you may not {0}")]
+    #[error("you may not {0}")]
     Forbidden(Call),
     /// There was no answer in time.
-    #[error("not looked at: no answer in time to {0}")]
+    #[error("no answer in time: {0}")]
     Late(Call),
     /// Anything else.
-    #[error("not looked at: cannot {call}: {why}")]
+    #[error("cannot {call}: {why}")]
     Failed {
         /// What was asked for.
         call: Call,
@@ -31,6 +31,29 @@ pub enum Unseen {
         why: String,
     },
 }
+
+// === impl Unseen ===
+
+impl Unseen {
+    /// The same of any namespace.
+    #[must_use]
+    pub fn anywhere(self) -> Self {
+        let anywhere = |call: Call| Call {
+            namespace: None,
+            ..call
+        };
+        match self {
+            Self::Forbidden(call) => Self::Forbidden(anywhere(call)),
+            Self::Late(call) => Self::Late(anywhere(call)),
+            Self::Failed { call, why } => Self::Failed {
+                call: anywhere(call),
+                why,
+            },
+        }
+    }
+}
+
+// === impl Call ===
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

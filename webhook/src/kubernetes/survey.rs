@@ -38,6 +38,7 @@ const PAGE: u32 = 100;
 #[derive(Clone)]
 pub struct Survey {
     client: Client,
+    server: String,
 }
 
 // === impl Survey ===
@@ -48,8 +49,16 @@ impl Survey {
     /// # Errors
     /// When there is none.
     pub async fn open(which: Which) -> Result<Self, NoCluster> {
-        let client = which.client().await?;
-        Ok(Self { client })
+        let config = which.config().await?;
+        let server = config.cluster_url.to_string();
+        let client = Client::try_from(config).map_err(NoCluster::Client)?;
+        Ok(Self { client, server })
+    }
+
+    /// Where the API server is.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server
     }
 
     /// Asks the API server for its version.
@@ -198,7 +207,9 @@ impl Survey {
 
 impl Debug for Survey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Survey").finish_non_exhaustive()
+        f.debug_struct("Survey")
+            .field("server", &self.server)
+            .finish_non_exhaustive()
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) async fn look(
 ) -> anyhow::Result<()> {
     let version = survey.version().await;
     if let Err(error @ (Unseen::Late(_) | Unseen::Failed { .. })) = &version {
-        bail!("the cluster does not answer: {error}");
+        bail!("{} does not answer: {error}", survey.server());
     }
     let kubelets = kubelets(survey).await;
     let found = match survey.configurations().await {
@@ -209,6 +209,9 @@ async fn outcome(survey: &Survey, namespace: &str, defaults: &Defaults) -> Resul
         }
     }
     let why = trial::telling(refusals);
+    if let Some(unseen) = trial::untryable(&why, namespace) {
+        return Err(unseen);
+    }
     for requests in trial::NOT_ASKING {
         if answer(false, requests).await?.is_ok() {
             return Ok(Outcome::Refused(why));

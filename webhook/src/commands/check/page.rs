@@ -62,16 +62,20 @@ impl Page {
         let counts = [
             said(errors, "error"),
             said(warnings, "warning"),
-            said(unknown, "point").map(|points| format!("{points} not looked at")),
+            said(unknown, "point").map(|points| format!("{points} unknown")),
         ];
         let counts: Vec<_> = counts.into_iter().flatten().collect();
         let counts = match &counts[..] {
             [] => String::new(),
             counts => format!(": {}", counts.join(", ")),
         };
-        let (colour, verdict) = match errors {
-            0 => (AnsiColor::Green, "envoy-drainer works"),
-            _ => (AnsiColor::Red, "envoy-drainer does not work"),
+        let (colour, verdict) = match (errors, unknown) {
+            (0, 0) => (AnsiColor::Green, "envoy-drainer works"),
+            (0, _) => (
+                AnsiColor::Green,
+                "envoy-drainer works, as far as it can be seen",
+            ),
+            (_, _) => (AnsiColor::Red, "envoy-drainer does not work"),
         };
         let mut sheet = Sheet::new(self.styled);
         sheet.styled(colour.on_default().bold(), verdict);
