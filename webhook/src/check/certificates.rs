@@ -12,6 +12,7 @@ use super::point::{About, Point, Section};
 use super::unseen::Unseen;
 use super::words::{left, span};
 use crate::certificates::bundle::Bundle;
+use crate::certificates::rotation::Lifetimes;
 use crate::certificates::trust;
 use crate::certificates::x509::Facts;
 
@@ -115,21 +116,26 @@ impl Caller<'_> {
             let message = format!("{entries} have different caBundles");
             return Point::warning(NAME, message).remedy(self.who_writes_bundles());
         }
-        let ends = bundles.iter().flat_map(|(_, bundle)| bundle.iter());
-        let ends = ends.filter_map(facts).map(|facts| facts.not_after).max();
-        let valid = ends.and_then(|end| Some((end, left(now, end)?)));
-        match valid {
-            Some((end, left)) if end < now + self.authority_is_due() => Point::warning(
+        let authorities = bundles.iter().flat_map(|(_, bundle)| bundle.iter());
+        let newest = authorities
+            .filter_map(facts)
+            .max_by_key(|facts| facts.not_after);
+        let Some(newest) = newest else {
+            return Point::error(NAME, "the caBundle cannot be read")
+                .remedy(self.who_writes_bundles());
+        };
+        match left(now, newest.not_after) {
+            None => Point::error(NAME, "the webhook's authority has expired")
+                .remedy(self.who_writes_bundles()),
+            Some(left) if self.is_due(Lifetimes::ca, &newest, now) => Point::warning(
                 NAME,
                 format!("the webhook's authority ends in {left}, and there is no next one"),
             )
             .remedy(self.who_writes_bundles()),
-            Some((_, left)) => Point::ok(
+            Some(left) => Point::ok(
                 NAME,
                 format!("API servers trust the webhook's authority, for {left} more"),
             ),
-            None => Point::error(NAME, "the webhook's authority has expired")
-                .remedy(self.who_writes_bundles()),
         }
     }
 
@@ -162,13 +168,11 @@ impl Caller<'_> {
                 .command(logs(pod))
                 .about(about);
         }
-        let facts = chain.first().and_then(facts);
-        let valid = facts
-            .as_ref()
-            .and_then(|facts| left(now, facts.not_after))
-            .unwrap_or_else(|| "an unknown time".to_owned());
-        match facts {
-            Some(facts) if facts.not_after < now + self.leaf_is_due(&facts) => {
+        let leaf = chain.first().and_then(facts);
+        let valid = leaf.as_ref().and_then(|leaf| left(now, leaf.not_after));
+        let valid = valid.unwrap_or_default();
+        match leaf {
+            Some(leaf) if self.is_due(Lifetimes::leaf, &leaf, now) => {
                 let message = format!(
                     "`{}` has not replaced its certificate, which is valid for {valid} only",
                     pod.name
@@ -180,33 +184,30 @@ impl Caller<'_> {
             _ => Point::ok(
                 REPLICA,
                 format!(
-                    "`{}` shows a certificate that they trust, for {valid} more",
-                    pod.name
+                    "`{}` shows a certificate that they trust, valid for {valid}{}",
+                    pod.name,
+                    match self.keeper {
+                        Some(Keeper::Own(_)) => " and replaced in time",
+                        Some(Keeper::Secret(_)) | None => "",
+                    }
                 ),
             ),
         }
         .about(about)
     }
 
-    /// How much of the life of an authority is left at least, unless replacing it fails. It is due when
-    /// a third is left.
-    fn authority_is_due(&self) -> Duration {
-        match self.keeper {
-            Some(Keeper::Own(lifetimes)) => lifetimes.ca() / 6,
-            Some(Keeper::Secret(_)) | None => Duration::ZERO,
-        }
-    }
-
-    /// The same of a replica's certificate.
-    fn leaf_is_due(&self, facts: &Facts) -> Duration {
-        match self.keeper {
-            Some(Keeper::Own(lifetimes)) => lifetimes.leaf() / 6,
+    /// True if so little is left that replacing it must have failed: our own is replaced when a third
+    /// is left.
+    fn is_due(&self, own: fn(&Lifetimes) -> Duration, facts: &Facts, now: SystemTime) -> bool {
+        let due = match self.keeper {
+            Some(Keeper::Own(lifetimes)) => own(lifetimes) / 6,
             Some(Keeper::Secret(_)) => {
                 let life = facts.not_after.duration_since(facts.not_before);
                 SOON.min(life.unwrap_or_default() / 8)
             }
             None => Duration::ZERO,
-        }
+        };
+        facts.not_after < now + due
     }
 
     fn who_writes_bundles(&self) -> String {
@@ -268,7 +269,6 @@ mod tests {
 
     use super::*;
     use crate::certificates::ca::Ca;
-    use crate::certificates::rotation::Lifetimes;
     use crate::certificates::{leaf, wall_clock};
     use crate::check::{Call, Mark};
 

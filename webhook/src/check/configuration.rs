@@ -140,3 +140,113 @@ fn reinvocation(entry: &MutatingWebhook) -> Option<Point> {
             .remedy("upgrade the release, which writes it anew"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+    use serde_json::{Value, json};
+
+    use super::super::installation;
+    use super::*;
+    use crate::check::Mark;
+
+    /// The marks and names of what is said about an installation as the chart makes it, changed.
+    fn points(change: impl FnOnce(&mut Value)) -> Vec<(Mark, &'static str)> {
+        let selector = json!({"matchExpressions": [
+            {"key": "envoy-drainer.dev/injection", "operator": "In", "values": ["enabled"]},
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]},
+        ]});
+        let entry = |name: &str| {
+            json!({
+                "name": name,
+                "admissionReviewVersions": ["v1"],
+                "clientConfig": {},
+                "sideEffects": "None",
+                "namespaceSelector": selector,
+                "matchConditions": [{"name": "asks", "expression": "true"}],
+                "reinvocationPolicy": "IfNeeded",
+                "rules": [{
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "resources": ["pods"],
+                    "operations": ["CREATE"],
+                    "scope": "Namespaced",
+                }],
+            })
+        };
+        let mut entries = json!([entry(PODS_ENTRY), entry(WORKLOADS_ENTRY)]);
+        change(&mut entries);
+        let configuration: MutatingWebhookConfiguration =
+            serde_json::from_value(json!({"metadata": {"name": "a"}, "webhooks": entries}))
+                .unwrap();
+        let installation = installation::find(vec![configuration], None).expect("it is there");
+        let points = section(&installation).points.into_iter();
+        points.map(|point| (point.mark, point.name)).collect()
+    }
+
+    #[test]
+    fn what_differs_from_the_chart_is_told() {
+        fn expressions(entries: &mut Value) -> &mut Vec<Value> {
+            let selector = &mut entries[0]["namespaceSelector"]["matchExpressions"];
+            selector.as_array_mut().unwrap()
+        }
+        type Change = fn(&mut Value);
+        let table: [(Change, &[(Mark, &str)]); 11] = [
+            (|_| {}, &[(Mark::Ok, "entries")]),
+            (
+                |entries| entries[0]["rules"][0]["operations"] = json!(["UPDATE"]),
+                &[(Mark::Error, "rules")],
+            ),
+            (
+                |entries| entries[0]["rules"] = json!(null),
+                &[(Mark::Error, "rules")],
+            ),
+            (
+                |entries| {
+                    entries[0]["rules"][0]["apiGroups"] = json!(["*"]);
+                    entries[0]["rules"][0]["scope"] = json!("*");
+                },
+                &[(Mark::Ok, "entries")],
+            ),
+            (
+                |entries| entries[0]["namespaceSelector"] = json!(null),
+                &[(Mark::Warning, "namespace-selector")],
+            ),
+            (
+                // What AKS' admissions enforcer adds.
+                |entries| {
+                    let added = json!({"key": "control-plane", "operator": "DoesNotExist"});
+                    expressions(entries).push(added);
+                },
+                &[(Mark::Ok, "entries")],
+            ),
+            (
+                |entries| {
+                    expressions(entries).push(json!({"key": "team", "operator": "Exists"}));
+                },
+                &[(Mark::Warning, "namespace-selector")],
+            ),
+            (
+                |entries| entries[0]["objectSelector"] = json!({"matchLabels": {"a": "1"}}),
+                &[(Mark::Warning, "object-selector")],
+            ),
+            (
+                |entries| entries[0]["matchConditions"][0]["name"] = json!("ours"),
+                &[(Mark::Warning, "match-conditions")],
+            ),
+            (
+                |entries| entries[0]["reinvocationPolicy"] = json!("Never"),
+                &[(Mark::Warning, "reinvocation-policy")],
+            ),
+            (
+                |entries| {
+                    entries.as_array_mut().unwrap().truncate(1);
+                },
+                &[(Mark::Warning, "entries")],
+            ),
+        ];
+        for (at, (change, want)) in table.into_iter().enumerate() {
+            assert_eq!(points(change), want, "row {at}");
+        }
+    }
+}

@@ -384,3 +384,209 @@ fn waits_for(pod: &Pod) -> Option<String> {
     let waits = containers.filter_map(waiting).next();
     waits.or_else(|| conditions.filter_map(unschedulable).next())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::check::{Call, Mark};
+
+    fn configuration(name: &str, change: impl FnOnce(&mut Value)) -> MutatingWebhookConfiguration {
+        let service = json!({"name": name, "namespace": "infra", "path": "/inject", "port": 443});
+        let mut configuration = json!({
+            "metadata": {
+                "name": name,
+                "labels": {
+                    "app.kubernetes.io/instance": name,
+                    "app.kubernetes.io/version": VERSION,
+                },
+            },
+            "webhooks": [{
+                "name": PODS_ENTRY,
+                "admissionReviewVersions": ["v1"],
+                "clientConfig": {"service": service},
+                "failurePolicy": "Ignore",
+                "sideEffects": "None",
+            }],
+        });
+        change(&mut configuration);
+        serde_json::from_value(configuration).unwrap()
+    }
+
+    fn installed(name: &str) -> MutatingWebhookConfiguration {
+        configuration(name, |_| {})
+    }
+
+    fn installation(change: impl FnOnce(&mut Value)) -> Installation {
+        find(vec![configuration("drainer", change)], None).expect("there is one")
+    }
+
+    fn deployment(wanted: i32, ready: i32, updated: i32) -> Deployment {
+        let deployment = json!({
+            "metadata": {"name": "drainer"},
+            "spec": {
+                "replicas": wanted,
+                "selector": {},
+                "template": {"spec": {"containers": []}},
+            },
+            "status": {"readyReplicas": ready, "updatedReplicas": updated},
+        });
+        serde_json::from_value(deployment).unwrap()
+    }
+
+    fn parts(deployment: Option<Deployment>) -> Parts {
+        Parts {
+            service: Ok(Some(Service::default())),
+            deployment: Ok(deployment),
+            pods: Ok(Vec::new()),
+            policy: Ok(true),
+        }
+    }
+
+    /// The points of an installation by name, but for `found`.
+    fn points(installation: &Installation, parts: &Parts) -> Vec<(&'static str, Mark)> {
+        let points = installation.section(parts, None).points.into_iter();
+        let points = points.map(|point| (point.name, point.mark));
+        points.filter(|(name, _)| *name != "found").collect()
+    }
+
+    fn forbidden() -> Unseen {
+        Unseen::Forbidden(Call {
+            verb: "get",
+            resource: "services",
+            namespace: None,
+        })
+    }
+
+    #[test]
+    fn an_installation_is_known_by_its_entry_whatever_it_is_called() {
+        let strangers =
+            || configuration("a", |value| value["webhooks"][0]["name"] = json!("other"));
+        let found = find(vec![strangers(), installed("mine")], None).expect("there is one");
+        assert_eq!(found.name, "mine");
+        assert_eq!(found.host(), "mine.infra.svc");
+        assert_eq!(found.port, 443);
+        let none = find(vec![strangers()], None).unwrap_err();
+        assert_eq!(none.mark, Mark::Error);
+        assert_eq!(
+            none.message,
+            "envoy-drainer is not installed in this cluster"
+        );
+        assert!(find(Vec::new(), None).is_err());
+    }
+
+    #[test]
+    fn of_several_the_one_that_is_asked_first_is_looked_at_or_the_one_that_is_chosen() {
+        let both = || vec![installed("b"), installed("a")];
+        let first = find(both(), None).expect("there are two");
+        assert_eq!(first.name, "a");
+        let told = points(&first, &parts(Some(deployment(2, 2, 2))));
+        assert_eq!(told[0], ("several", Mark::Warning));
+        assert_eq!(find(both(), Some("b")).expect("it is there").name, "b");
+        let none = find(both(), Some("c")).unwrap_err();
+        assert_eq!(none.remedy.as_deref(), Some("there is `a`, `b`"));
+    }
+
+    #[test]
+    fn replicas_are_counted() {
+        let table = [
+            (Some(deployment(2, 2, 2)), Mark::Ok),
+            (Some(deployment(2, 1, 2)), Mark::Warning),
+            (Some(deployment(2, 2, 1)), Mark::Warning),
+            (Some(deployment(2, 0, 2)), Mark::Error),
+            (Some(deployment(0, 0, 0)), Mark::Error),
+            (Some(Deployment::default()), Mark::Error),
+            (None, Mark::Error),
+        ];
+        for (deployment, mark) in table {
+            let parts = parts(deployment);
+            let told = points(&installation(|_| {}), &parts);
+            assert_eq!(
+                told,
+                [("replicas", mark), ("failure-policy", Mark::Ok)],
+                "{parts:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn why_a_replica_is_not_ready_is_told_if_its_pod_tells() {
+        let image = json!({"name": "webhook", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}});
+        let pod = json!({"metadata": {}, "status": {"containerStatuses": [image]}});
+        let mut parts = parts(Some(deployment(1, 0, 1)));
+        parts.pods = Ok(vec![serde_json::from_value(pod).unwrap()]);
+        let told = installation(|_| {}).section(&parts, None).points;
+        assert_eq!(
+            told[1].message,
+            "0 of 1 replica ready, so that nobody answers: ImagePullBackOff (no such image)"
+        );
+    }
+
+    #[test]
+    fn pods_that_nobody_asks_about_are_refused_or_told_of_or_neither() {
+        let table = [
+            ("Ignore", Ok(true), Mark::Ok),
+            ("Ignore", Ok(false), Mark::Warning),
+            ("Ignore", Err(forbidden()), Mark::Unknown),
+            ("Fail", Ok(false), Mark::Ok),
+            ("Fail", Err(forbidden()), Mark::Ok),
+        ];
+        for (fails, policy, mark) in table {
+            let installation =
+                installation(|value| value["webhooks"][0]["failurePolicy"] = json!(fails));
+            let mut parts = parts(Some(deployment(2, 2, 2)));
+            parts.policy = policy;
+            let told = points(&installation, &parts);
+            assert_eq!(told[1], ("failure-policy", mark), "{fails} {parts:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_service_is_an_error_and_one_that_cannot_be_seen_is_not() {
+        for (service, mark) in [(Ok(None), Mark::Error), (Err(forbidden()), Mark::Unknown)] {
+            let mut parts = parts(None);
+            parts.service = service;
+            let told = points(&installation(|_| {}), &parts);
+            assert_eq!(told[0], ("service", mark));
+        }
+    }
+
+    #[test]
+    fn an_installation_of_another_version_is_told() {
+        let other = installation(|value| {
+            value["metadata"]["labels"]["app.kubernetes.io/version"] = json!("9.9.9");
+        });
+        let told = points(&other, &parts(Some(deployment(2, 2, 2))));
+        assert_eq!(told[0], ("version", Mark::Warning));
+    }
+
+    #[test]
+    fn a_services_port_leads_to_a_pods() {
+        let service = |target: Value| -> Service {
+            let ports = json!([{"port": 80}, {"port": 443, "targetPort": target}]);
+            serde_json::from_value(json!({"spec": {"ports": ports}})).unwrap()
+        };
+        let containers = json!([
+            {"name": "mesh"},
+            {"name": "webhook", "ports": [{"name": "https", "containerPort": 10260}]},
+        ]);
+        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": containers}})).unwrap();
+        for (target, port, want) in [
+            (json!("https"), 443, Some(10260)),
+            (json!(10250), 443, Some(10250)),
+            (json!(null), 443, Some(443)),
+            (json!("other"), 443, None),
+            (json!(70_000), 443, None),
+            (json!("https"), 444, None),
+        ] {
+            assert_eq!(
+                target_port(&service(target.clone()), port, &pod),
+                want,
+                "{target}"
+            );
+        }
+        assert_eq!(target_port(&Service::default(), 443, &pod), None);
+    }
+}

@@ -317,3 +317,235 @@ fn anew(point: Point, owner: &About) -> Point {
         _ => point.remedy(format!("have its {kind} make new pods")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::check::Mark;
+    use crate::check::selector::Requirement;
+
+    const IMAGE: &str = "drainer:2";
+
+    fn namespaces() -> Namespaces {
+        let requirement = |key: &str, operator: &str, value: &str| Requirement {
+            key: key.to_owned(),
+            operator: operator.to_owned(),
+            values: vec![value.to_owned()],
+        };
+        let mut namespaces = Namespaces::new(vec![
+            requirement(INJECTION, "In", "enabled"),
+            requirement("kubernetes.io/metadata.name", "NotIn", "infra"),
+        ]);
+        for (name, value) in [("shop", "enabled"), ("infra", "enabled"), ("default", "")] {
+            let labels = json!({INJECTION: value, "kubernetes.io/metadata.name": name});
+            let metadata = json!({"name": name, "labels": labels});
+            namespaces.add(serde_json::from_value(metadata).unwrap());
+        }
+        namespaces
+    }
+
+    /// A pod of the Deployment `edge` that asks and was made after the installation, changed.
+    fn pod(change: impl FnOnce(&mut Value)) -> Pod {
+        let mut pod = json!({
+            "metadata": {
+                "name": "edge-5b4977cc78-2sv4r",
+                "namespace": "shop",
+                "creationTimestamp": "2026-01-02T00:00:01Z",
+                "annotations": {INJECT: "true"},
+                "labels": {"pod-template-hash": "5b4977cc78"},
+                "ownerReferences": [{
+                    "apiVersion": "apps/v1",
+                    "kind": "ReplicaSet",
+                    "name": "edge-5b4977cc78",
+                    "uid": "1",
+                    "controller": true,
+                }],
+            },
+            "spec": {"containers": [{"name": "envoy"}]},
+            "status": {"phase": "Running"},
+        });
+        change(&mut pod);
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn with_drainer(pod: &mut Value, image: &str) {
+        pod["spec"]["initContainers"] = json!([{"name": CONTAINER_NAME, "image": image}]);
+    }
+
+    fn waits(pod: &mut Value, reason: &str) {
+        let state = json!({"waiting": {"reason": reason}});
+        pod["status"]["initContainerStatuses"] = json!([{
+            "name": CONTAINER_NAME, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+        }]);
+    }
+
+    fn points(pods: impl IntoIterator<Item = Pod>) -> Vec<Point> {
+        let namespaces = namespaces();
+        let since: Time = serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap();
+        let defaults = Defaults::new(IMAGE, "infra");
+        let mut all = Pods::new(Judge {
+            defaults: &defaults,
+            image: Some(IMAGE),
+            since: Some(&since),
+            namespaces: Some(&namespaces),
+        });
+        pods.into_iter().for_each(|pod| all.add(&pod));
+        all.section(None).points
+    }
+
+    #[test]
+    fn why_a_pod_has_no_drainer_is_told() {
+        type Change = fn(&mut Value);
+        let table: [(Change, &str); 9] = [
+            (
+                |_| {},
+                "made while the webhook was away, or before the namespace had the label",
+            ),
+            (
+                |pod| pod["metadata"]["creationTimestamp"] = json!("2026-01-01T23:59:59Z"),
+                "older than the installation",
+            ),
+            (
+                |pod| pod["metadata"]["namespace"] = json!("default"),
+                "the namespace has not opted in",
+            ),
+            (
+                |pod| pod["metadata"]["namespace"] = json!("infra"),
+                "API servers do not ask about pods of this namespace, though it has the label",
+            ),
+            (
+                |pod| {
+                    pod["metadata"]["annotations"][STATUS] = json!(r#"{"skipped":"DRN008"}"#);
+                    pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {}});
+                },
+                "DRN008: container `envoy` has a preStop hook already",
+            ),
+            (
+                |pod| pod["metadata"]["annotations"][STATUS] = json!(r#"{"skipped":"DRN008"}"#),
+                "skipped when made (DRN008), and would get one now",
+            ),
+            (
+                |pod| pod["spec"]["nodeSelector"] = json!({"kubernetes.io/os": "windows"}),
+                "DRN004: the pod runs on Windows",
+            ),
+            (
+                |pod| {
+                    pod["metadata"]["annotations"]["envoy-drainer.dev/drain-timeout"] = json!("9")
+                },
+                "DRN020: `envoy-drainer.dev/drain-timeout`: invalid duration `9`: write it like 90s, 1m30s or 400ms",
+            ),
+            (
+                |pod| pod["metadata"]["annotations"][INJECT] = json!("yes"),
+                "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" asks for a drainer, \"false\" does not",
+            ),
+        ];
+        for (change, why) in table {
+            let told = points([pod(change)]);
+            let namespace = told[1].about.as_ref().unwrap().namespace.clone();
+            let whose = format!("1 pod of Deployment {}/edge", namespace.unwrap());
+            assert_eq!(told[1].message, format!("{whose} has no drainer: {why}"));
+            assert_eq!(told[1].mark, Mark::Warning);
+        }
+    }
+
+    #[test]
+    fn drainers_that_do_not_run_or_are_not_the_newest_are_told() {
+        let table = [
+            (pod(|pod| with_drainer(pod, IMAGE)), None),
+            (
+                pod(|pod| with_drainer(pod, "drainer:1")),
+                Some((Mark::Warning, "other-image")),
+            ),
+            (
+                pod(|pod| {
+                    with_drainer(pod, "drainer:1");
+                    waits(pod, "ImagePullBackOff");
+                }),
+                Some((Mark::Error, "not-running")),
+            ),
+            (
+                pod(|pod| {
+                    with_drainer(pod, IMAGE);
+                    waits(pod, "PodInitializing");
+                }),
+                None,
+            ),
+        ];
+        for (pod, want) in table {
+            let told = points([pod.clone()]);
+            assert_eq!(told[0].message, "1 pod has a drainer");
+            let found = told.get(1).map(|point| (point.mark, point.name));
+            assert_eq!(found, want, "{pod:?}");
+        }
+    }
+
+    #[test]
+    fn pods_that_do_not_ask_or_have_ended_are_nobodys_business() {
+        type Change = fn(&mut Value);
+        let changes: [Change; 6] = [
+            |pod| pod["metadata"]["annotations"] = json!({}),
+            |pod| pod["metadata"]["annotations"] = json!(null),
+            |pod| pod["metadata"]["annotations"][INJECT] = json!("false"),
+            |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:01Z"),
+            |pod| pod["status"]["phase"] = json!("Succeeded"),
+            |pod| pod["status"]["phase"] = json!("Failed"),
+        ];
+        for change in changes {
+            let told = points([pod(change)]);
+            assert_eq!(told.len(), 1, "{told:?}");
+        }
+        assert_eq!(points([Pod::default()]).len(), 1);
+    }
+
+    #[test]
+    fn pods_are_counted_by_whoever_makes_them_anew() {
+        let owned = |kind: &str, name: &str| {
+            let (kind, name) = (kind.to_owned(), name.to_owned());
+            pod(move |pod| {
+                pod["metadata"]["ownerReferences"][0]["kind"] = json!(kind);
+                pod["metadata"]["ownerReferences"][0]["name"] = json!(name);
+            })
+        };
+        let alone = pod(|pod| pod["metadata"]["ownerReferences"] = json!(null));
+        let pods = [
+            pod(|_| {}),
+            alone,
+            owned("Job", "migrate"),
+            pod(|_| {}),
+            owned("ReplicaSet", "by-hand"),
+            owned("StatefulSet", "db"),
+        ];
+        let told: Vec<_> = points(pods)
+            .into_iter()
+            .skip(1)
+            .map(|point| {
+                let whose = point.message.split(" ha").next().unwrap_or_default();
+                let does = point.commands.first().cloned().or(point.remedy);
+                (whose.to_owned(), does.unwrap_or_default())
+            })
+            .collect();
+        let want = [
+            (
+                "2 pods of Deployment shop/edge",
+                "kubectl rollout restart deployment edge --namespace shop",
+            ),
+            ("1 pod of Job shop/migrate", "have its Job make new pods"),
+            (
+                "Pod shop/edge-5b4977cc78-2sv4r",
+                "delete the pod and make it anew",
+            ),
+            (
+                "1 pod of ReplicaSet shop/by-hand",
+                "have its ReplicaSet make new pods",
+            ),
+            (
+                "1 pod of StatefulSet shop/db",
+                "kubectl rollout restart statefulset db --namespace shop",
+            ),
+        ];
+        let want = want.map(|(whose, does)| (whose.to_owned(), does.to_owned()));
+        assert_eq!(told, want);
+    }
+}

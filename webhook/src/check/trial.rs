@@ -288,3 +288,180 @@ impl Requests {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::check::Mark;
+
+    const QUOTA_REFUSES: &str = r#"pods "a" is forbidden: exceeded quota: small, requested: limits.memory=65Mi, used: limits.memory=0, limited: limits.memory=50Mi"#;
+    const LIMIT_REFUSES: &str = r#"pods "a" is forbidden: minimum memory usage per Container is 128Mi, but request is 16Mi"#;
+    const UNCALLED: &str = r#"Internal error occurred: failed calling webhook "pods.envoy-drainer.dev": failed to call webhook: Post "https://a.b.svc:443/inject?timeout=5s": dial tcp 10.96.0.1:443: connect: connection refused"#;
+
+    fn answer(pod: Value) -> Answer {
+        Ok(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn what_became_of_a_pod_is_seen_in_it() {
+        let envoy = json!({"name": "envoy"});
+        let drainer = json!({"name": "envoy-drainer"});
+        let status = |status: &str| json!({"annotations": {STATUS: status}});
+        let table = [
+            (
+                json!({"spec": {"containers": [envoy], "initContainers": [drainer]}}),
+                Outcome::Injected,
+            ),
+            (
+                json!({"spec": {"containers": [envoy, drainer]}}),
+                Outcome::Injected,
+            ),
+            (json!({"spec": {"containers": [envoy]}}), Outcome::NotSeen),
+            (json!({}), Outcome::NotSeen),
+            (
+                json!({"metadata": status(r#"{"skipped":"DRN008"}"#), "spec": {"containers": [envoy]}}),
+                Outcome::Skipped(
+                    "DRN008: Envoy's container has a preStop hook already.".to_owned(),
+                ),
+            ),
+            (
+                json!({"metadata": status("odd")}),
+                Outcome::Skipped("odd".to_owned()),
+            ),
+        ];
+        for (pod, want) in table {
+            assert_eq!(outcome(answer(pod.clone())), Ok(want), "{pod}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_told_from_a_webhook_that_was_not_reached() {
+        let told = outcome(Err(UNCALLED.to_owned()));
+        assert_eq!(told, Ok(Outcome::Uncalled(UNCALLED.to_owned())));
+        let others = UNCALLED.replace(PODS_ENTRY, "other");
+        assert_eq!(outcome(Err(others.clone())), Err(others));
+        let denied = r#"admission webhook "pods.envoy-drainer.dev" denied the request: DRN020: …"#;
+        assert_eq!(outcome(Err(denied.to_owned())), Err(denied.to_owned()));
+        let dry = r#"admission webhook "a" does not support dry run"#;
+        assert!(untryable(dry, "shop").is_some());
+        assert!(untryable(QUOTA_REFUSES, "shop").is_none());
+    }
+
+    #[test]
+    fn of_several_refusals_the_one_that_is_true_for_drainers_is_told() {
+        let told =
+            |refusals: &[&str]| telling(refusals.iter().map(|&why| why.to_owned()).collect());
+        assert_eq!(
+            told(&[QUOTA_REFUSES, "exceeded quota: 129Mi"]),
+            QUOTA_REFUSES
+        );
+        assert_eq!(told(&["but request is 1Mi", LIMIT_REFUSES]), LIMIT_REFUSES);
+        assert_eq!(told(&[]), "");
+    }
+
+    #[test]
+    fn the_trial_pod_is_injected_and_would_pass_the_strictest_standard() {
+        use crate::admission::{Facts, PodView, Verdict, mutate, token};
+        let defaults = Defaults::new("drainer:1", "infra");
+        let judge = |pod: &Pod| {
+            let json = serde_json::to_string(pod).unwrap();
+            let facts = Facts {
+                namespace: Some("shop"),
+                in_job: false,
+                token: token(&[]),
+            };
+            mutate(&PodView::decode(&json).unwrap(), &facts, &defaults)
+        };
+        for requests in NOT_ASKING {
+            let asks = judge(&pod(true, requests, &defaults));
+            let Verdict::Inject { warnings, .. } = asks else {
+                panic!("{asks:?}");
+            };
+            assert_eq!(warnings, []);
+            let verdict = judge(&pod(false, requests, &defaults));
+            assert!(matches!(verdict, Verdict::NotAsked));
+        }
+        let open_shift = Defaults {
+            open_shift: true,
+            ..defaults
+        };
+        let pod = pod(true, Requests::Nothing, &open_shift);
+        let container = &pod.spec.unwrap().containers[0];
+        assert_eq!(container.resources, None);
+        assert_eq!(
+            container.security_context.as_ref().unwrap().run_as_user,
+            None
+        );
+    }
+
+    #[test]
+    fn namespaces_of_which_the_same_is_to_be_said_share_a_line() {
+        let trial = |namespace: &str, outcome: Result<Outcome, Unseen>| Trial {
+            namespace: namespace.to_owned(),
+            outcome,
+        };
+        let forbidden = |namespace: &str| {
+            Err(Unseen::Forbidden(Call {
+                verb: "create",
+                resource: "pods",
+                namespace: Some(namespace.to_owned()),
+            }))
+        };
+        let trials = [
+            trial("a", Ok(Outcome::NotSeen)),
+            trial("b", Ok(Outcome::Injected)),
+            trial("c", Ok(Outcome::Refused(QUOTA_REFUSES.to_owned()))),
+            trial("d", forbidden("d")),
+            trial("e", Ok(Outcome::Injected)),
+            trial("f", forbidden("f")),
+            trial("g", Ok(Outcome::AllRefused(LIMIT_REFUSES.to_owned()))),
+        ];
+        let told: Vec<_> = points(&trials, 3)
+            .into_iter()
+            .map(|point| (point.mark, point.message))
+            .collect();
+        let why = "the API server has no answer from the webhook";
+        let want = [
+            (Mark::Ok, "a pod that asks gets its drainer in `b`, `e` (dry run)".to_owned()),
+            (
+                Mark::Warning,
+                format!("even a small pod without a drainer is refused in `g` (dry run): {LIMIT_REFUSES}"),
+            ),
+            (
+                Mark::Error,
+                format!("a pod that asks gets no drainer in `a` (dry run): {why}"),
+            ),
+            (
+                Mark::Error,
+                format!("a pod with a drainer is refused in `c`, and one without is not (dry run): {QUOTA_REFUSES}"),
+            ),
+            (
+                Mark::Unknown,
+                "whether a pod that asks gets its drainer in `d`, `f` is not known: you may not create pods".to_owned(),
+            ),
+            (Mark::Ok, "3 namespaces more were not tried".to_owned()),
+        ];
+        assert_eq!(told, want);
+    }
+
+    #[test]
+    fn each_refuser_has_its_remedy() {
+        for (why, word) in [
+            (QUOTA_REFUSES, "ResourceQuota"),
+            (LIMIT_REFUSES, "LimitRange"),
+            (
+                r#"cpu max limit to request ratio per Container is 2, but provided ratio is 4"#,
+                "LimitRange",
+            ),
+            (
+                r#"pods "a" is forbidden: violates PodSecurity "restricted:latest": …"#,
+                "restricted",
+            ),
+            ("denied by team policy", "policy"),
+        ] {
+            assert!(of_drainer(why).contains(word), "{why}");
+        }
+    }
+}
