@@ -20,6 +20,9 @@ pub const PODS_ENTRY: &str = "pods.envoy-drainer.dev";
 /// What tells of pods that nobody asked about.
 const POLICY_SUFFIX: &str = "-seen";
 
+/// The name of the point that says whether there is one.
+const FOUND: &str = "found";
+
 /// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -64,8 +67,7 @@ pub struct Parts {
 pub fn find(
     configurations: Vec<MutatingWebhookConfiguration>,
     chosen: Option<&str>,
-) -> Result<Installation, Point> {
-    const NAME: &str = "found";
+) -> Result<Installation, Box<Point>> {
     let mut found: Vec<_> = configurations.into_iter().filter_map(read).collect();
     // The order in which API servers ask.
     // <https://github.com/kubernetes/apiserver/blob/master/pkg/admission/configuration/mutating_webhook_manager.go>
@@ -77,23 +79,27 @@ pub fn find(
             others: all.into_iter().filter(|name| *name != found.name).collect(),
             ..found
         }),
-        None => Err(match chosen {
-            Some(chosen) => {
-                let message = format!(
-                    "no MutatingWebhookConfiguration `{chosen}` has the entry `{PODS_ENTRY}`"
-                );
-                match &all[..] {
-                    [] => Point::error(NAME, message),
-                    all => Point::error(NAME, message)
-                        .remedy(format!("there is {}", names(all.iter().map(String::as_str)))),
-                }
-            }
-            None => Point::error(NAME, "envoy-drainer is not installed in this cluster")
-                .remedy("install its chart")
-                .command(
-                    "helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace",
-                ),
-        }),
+        None => Err(Box::new(not_found(chosen, &all))),
+    }
+}
+
+fn not_found(chosen: Option<&str>, all: &[String]) -> Point {
+    let Some(chosen) = chosen else {
+        return Point::error(FOUND, "envoy-drainer is not installed in this cluster")
+            .remedy("install its chart")
+            .command(
+                "helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace",
+            );
+    };
+    let message =
+        format!("no MutatingWebhookConfiguration `{chosen}` has the entry `{PODS_ENTRY}`");
+    let point = Point::error(FOUND, message);
+    match all {
+        [] => point,
+        all => point.remedy(format!(
+            "there is {}",
+            names(all.iter().map(String::as_str))
+        )),
     }
 }
 
@@ -127,7 +133,7 @@ fn read(configuration: MutatingWebhookConfiguration) -> Option<Installation> {
 #[must_use]
 pub fn not_seen(unseen: &Unseen) -> Point {
     let message = format!("whether envoy-drainer is installed is not known: {unseen}");
-    Point::error("found", message)
+    Point::error(FOUND, message)
         .remedy("ask somebody who may see the cluster's webhook configurations")
 }
 
@@ -208,7 +214,7 @@ impl Installation {
             version.unwrap_or_default(),
             self.namespace
         );
-        Point::ok("found", message).about(About::of_cluster(
+        Point::ok(FOUND, message).about(About::of_cluster(
             "MutatingWebhookConfiguration",
             &self.name,
         ))

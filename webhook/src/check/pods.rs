@@ -8,11 +8,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use super::namespaces::Namespaces;
 use super::point::{About, Point, Section};
 use super::unseen::Unseen;
-use super::words::count;
+use super::words::{count, names};
 use crate::admission::annotations::{INJECT, INJECTION, STATUS};
 use crate::admission::{
     CONTAINER_NAME, Code, Defaults, Facts, Notice, PodView, Verdict, mutate, skipped_for, token,
 };
+
+/// What kubelets say of an image that they do not have.
+/// <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/types.go>
+const PULLING: [&str; 4] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+];
 
 /// What decides about pods.
 #[derive(Debug, Clone, Copy)]
@@ -33,19 +42,27 @@ pub struct Pods<'a> {
     judge: Judge<'a>,
     /// How many have a drainer.
     injected: usize,
-    /// What is to be said of whose pods, and of how many.
-    found: BTreeMap<(About, Finding), usize>,
+    /// What is to be said of whose pods.
+    found: BTreeMap<(Finding, About), Alike>,
+}
+
+/// A number of pods alike.
+#[derive(Debug)]
+struct Alike {
+    many: usize,
+    /// The name of the first.
+    one: String,
 }
 
 /// What is to be said of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Finding {
+    /// Its drainer, of this image, does not run, and why.
+    NotRunning { image: String, reason: String },
     /// It asks and has no drainer.
     Without(Why),
     /// Its drainer has another image than new ones.
     OtherImage(String),
-    /// Its drainer does not run.
-    NotRunning(String),
 }
 
 /// Why a pod that asks has no drainer.
@@ -96,10 +113,12 @@ impl<'a> Pods<'a> {
             None => self.judge.without(pod).map(Finding::Without),
         };
         if let Some(finding) = finding {
-            *self
-                .found
-                .entry((owner(&pod.metadata), finding))
-                .or_default() += 1;
+            let alike = self.found.entry((finding, owner(&pod.metadata)));
+            let alike = alike.or_insert_with(|| Alike {
+                many: 0,
+                one: pod.metadata.name.clone().unwrap_or_default(),
+            });
+            alike.many += 1;
         }
     }
 
@@ -118,19 +137,37 @@ impl<'a> Pods<'a> {
         points.extend(
             unseen.map(|unseen| Point::unknown("pods", "what there is of other pods", unseen)),
         );
-        let found = self.found.iter();
-        points.extend(found.map(|((owner, finding), many)| {
-            let pods = match &*owner.kind {
-                "Pod" => owner.to_string(),
-                _ => format!("{} of {owner}", count(*many, "pod")),
-            };
-            let pods = format!("{pods} {}", if *many == 1 { "has" } else { "have" });
-            self.judge.point(&pods, finding, owner).about(owner.clone())
-        }));
+        for ((finding, owner), alike) in &self.found {
+            points.extend(self.judge.point(finding, owner, alike));
+        }
+        points.extend(self.other_images());
         Section {
             name: "pods",
             points,
         }
+    }
+
+    /// What is to be said of drainers that are not the newest: a line an image, since there are many of
+    /// them after each upgrade.
+    fn other_images(&self) -> Vec<Point> {
+        let mut images: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
+        for ((finding, owner), alike) in &self.found {
+            if let Finding::OtherImage(image) = finding {
+                let (many, owners) = images.entry(image).or_default();
+                *many += alike.many;
+                owners.push(owner.to_string());
+            }
+        }
+        let point = |(image, (many, owners)): (&str, (usize, Vec<String>))| {
+            let message = format!(
+                "{} of {} with the drainer {image}, which goes on to work; new pods get {}",
+                count(many, "pod"),
+                names(owners.iter().map(String::as_str)),
+                self.judge.image.unwrap_or_default()
+            );
+            Point::warning("other-image", message).remedy("roll them when it suits you")
+        };
+        images.into_iter().map(point).collect()
     }
 }
 
@@ -140,7 +177,10 @@ impl Judge<'_> {
     fn injected(&self, pod: &Pod, drainer: &Container) -> Option<Finding> {
         let image = drainer.image.as_deref().unwrap_or_default();
         if let Some(reason) = waiting(pod) {
-            return Some(Finding::NotRunning(format!("{reason} (image {image})")));
+            return Some(Finding::NotRunning {
+                image: image.to_owned(),
+                reason: reason.to_owned(),
+            });
         }
         let is_new = self.image.is_none_or(|new| new == image);
         (!is_new).then(|| Finding::OtherImage(image.to_owned()))
@@ -198,55 +238,54 @@ impl Judge<'_> {
         })
     }
 
-    fn point(&self, pods: &str, finding: &Finding, owner: &About) -> Point {
+    /// `None` for what is said of many owners at once.
+    fn point(&self, finding: &Finding, owner: &About, alike: &Alike) -> Option<Point> {
         const WITHOUT: &str = "without-drainer";
+        let Alike { many, one } = alike;
+        let pods = match (&*owner.kind, many) {
+            ("Pod", _) => format!("{owner} has"),
+            (_, 1) => format!("1 pod of {owner} has"),
+            (_, many) => format!("{many} pods of {owner} have"),
+        };
         let namespace = owner.namespace.as_deref().unwrap_or_default();
-        let asks = |why: &str| format!("{pods} no drainer: {why}");
-        match finding {
-            Finding::Without(Why::NotOptedIn) => {
-                let point = Point::warning(WITHOUT, asks("the namespace has not opted in"));
-                let label =
-                    format!("kubectl label namespace {namespace} {INJECTION}=enabled --overwrite");
-                anew(point.command(label), owner)
-            }
-            Finding::Without(Why::LeftOut) => Point::warning(
-                WITHOUT,
-                asks(
-                    "API servers do not ask about pods of this namespace, though it has the label",
-                ),
-            ),
-            Finding::Without(Why::Skipped(why, remedy)) => {
-                let point = Point::warning(WITHOUT, asks(why));
-                match remedy {
-                    Some(remedy) => point.remedy(*remedy),
-                    None => point,
+        let asks = |why: &str| Point::warning(WITHOUT, format!("{pods} no drainer: {why}"));
+        let point = match finding {
+            Finding::OtherImage(_) => return None,
+            Finding::NotRunning { image, reason } => {
+                let message = format!("{pods} a drainer that does not run: {reason}");
+                let point = Point::error("not-running", message);
+                if PULLING.contains(&&**reason) {
+                    point.remedy(format!(
+                        "the node cannot pull {image}: see `image` in the chart's values; pods need pull secrets of their own"
+                    ))
+                    .command(format!("kubectl describe pod {one} --namespace {namespace}"))
+                } else {
+                    point.command(format!(
+                        "kubectl logs {one} --container {CONTAINER_NAME} --namespace {namespace}"
+                    ))
                 }
             }
+            Finding::Without(Why::NotOptedIn) => {
+                let label =
+                    format!("kubectl label namespace {namespace} {INJECTION}=enabled --overwrite");
+                anew(asks("the namespace has not opted in").command(label), owner)
+            }
+            Finding::Without(Why::LeftOut) => {
+                asks("API servers do not ask about pods of this namespace, though it has the label")
+            }
+            Finding::Without(Why::Skipped(why, None)) => asks(why),
+            Finding::Without(Why::Skipped(why, Some(remedy))) => asks(why).remedy(*remedy),
             Finding::Without(Why::SkippedOnce(code)) => {
                 let why = format!("skipped when made ({code}), and would get one now");
-                anew(Point::warning(WITHOUT, asks(&why)), owner)
+                anew(asks(&why), owner)
             }
-            Finding::Without(Why::Older) => anew(
-                Point::warning(WITHOUT, asks("older than the installation")),
-                owner,
-            ),
+            Finding::Without(Why::Older) => anew(asks("older than the installation"), owner),
             Finding::Without(Why::NotSeen) => {
                 let why = "made while the webhook was away, or before the namespace had the label";
-                anew(Point::warning(WITHOUT, asks(why)), owner)
+                anew(asks(why), owner)
             }
-            Finding::OtherImage(image) => {
-                let new = self.image.unwrap_or_default();
-                let message = format!(
-                    "{pods} a drainer of another image, {image}: it goes on to work, but new pods get {new}"
-                );
-                anew(Point::warning("other-image", message), owner)
-            }
-            Finding::NotRunning(reason) => {
-                let message = format!("{pods} a drainer that does not run: {reason}");
-                Point::error("not-running", message)
-                    .command(format!("kubectl describe pods --namespace {namespace}"))
-            }
-        }
+        };
+        Some(point.about(owner.clone()))
     }
 }
 

@@ -42,9 +42,9 @@ pub(super) fn left(now: SystemTime, end: SystemTime) -> Option<String> {
 pub(super) fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     let (unit, name) = match seconds {
-        ..120 => (1, "second"),
-        ..7_200 => (MINUTE, "minute"),
-        ..172_800 => (HOUR, "hour"),
+        0..=119 => (1, "second"),
+        120..=7_199 => (MINUTE, "minute"),
+        7_200..=172_799 => (HOUR, "hour"),
         _ => (DAY, "day"),
     };
     let many = seconds / unit;

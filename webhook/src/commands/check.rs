@@ -80,15 +80,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let survey = Survey::open(cluster.into()).await?;
             look::look(&survey, webhook_configuration.as_deref(), &mut tell).await
         })?;
-    let marks = || {
-        sections
-            .iter()
-            .flat_map(|section| &section.points)
-            .map(|point| point.mark)
-    };
-    let works = !marks().any(|mark| mark == Mark::Error);
+    let mut points = sections.iter().flat_map(|section| &section.points);
+    let works = !points.any(|point| point.mark == Mark::Error);
     match output {
-        Format::Text => print(page.end(marks()).as_bytes())?,
+        Format::Text => print(page.end(&sections).as_bytes())?,
         Format::Json => {
             let report = Report { works, sections };
             let mut json = serde_json::to_string_pretty(&report)?;

@@ -38,7 +38,7 @@ pub(super) async fn look(
     let kubelets = kubelets(survey).await;
     let found = match survey.configurations().await {
         Ok(configurations) => installation::find(configurations, chosen),
-        Err(unseen) => Err(installation::not_seen(&unseen)),
+        Err(unseen) => Err(Box::new(installation::not_seen(&unseen))),
     };
     let installation = match found {
         Ok(installation) => installation,
@@ -46,7 +46,7 @@ pub(super) async fn look(
             tell(cluster::section(&version, &kubelets, Sidecar::Native))?;
             return tell(Section {
                 name: "installation",
-                points: vec![point],
+                points: vec![*point],
             });
         }
     };

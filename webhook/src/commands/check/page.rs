@@ -50,8 +50,9 @@ impl Page {
     }
 
     /// The last line.
-    pub(super) fn end(&self, marks: impl Iterator<Item = Mark> + Clone) -> String {
-        let many = |wanted: Mark| marks.clone().filter(|mark| *mark == wanted).count();
+    pub(super) fn end(&self, sections: &[Section]) -> String {
+        let points = || sections.iter().flat_map(|section| &section.points);
+        let many = |mark: Mark| points().filter(|point| point.mark == mark).count();
         let (errors, warnings) = (many(Mark::Error), many(Mark::Warning));
         let said = |many: usize, what: &str| match many {
             0 => None,
