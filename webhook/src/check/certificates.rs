@@ -150,7 +150,9 @@ impl Caller<'_> {
             Ok(Shown::Nothing(why)) => {
                 let message = format!("`{}` does not answer: {why}", pod.name);
                 return Point::error(REPLICA, message)
-                    .remedy("its log tells why")
+                    .remedy(
+                        "see its log, and whether the Service leads to the port where it listens",
+                    )
                     .command(logs(pod))
                     .about(about);
             }
@@ -210,23 +212,29 @@ impl Caller<'_> {
         facts.not_after < now + due
     }
 
+    /// What to do about a caBundle.
     fn who_writes_bundles(&self) -> String {
         match self.keeper {
             Some(Keeper::Secret(secret)) => format!(
-                "the webhook writes there the `ca.crt` of the Secret `{secret}`, which needs one; its log tells more"
+                "the webhook copies it from `ca.crt` in the Secret `{secret}`; its log tells why it did not"
             ),
-            _ => "the webhook writes it by itself, if its log says no otherwise".to_owned(),
+            Some(Keeper::Own(_)) | None => {
+                "the webhook writes it when it runs; its log tells why it did not".to_owned()
+            }
         }
     }
 
+    /// What to do about a replica's certificate.
     fn who_keeps_certificates(&self) -> String {
         match self.keeper {
             Some(Keeper::Secret(secret)) => format!(
-                "renew the Secret `{secret}`: tls.crt for {}, by an authority that is in ca.crt",
+                "renew the Secret `{secret}`: a `tls.crt` for {}, and its authority in `ca.crt`",
                 self.host
             ),
-            _ => "the webhook replaces its certificates by itself; its log tells why it did not"
-                .to_owned(),
+            Some(Keeper::Own(_)) | None => {
+                "the webhook replaces certificate and caBundle by itself; its log tells why it did not"
+                    .to_owned()
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::flags::UnreadFlags;
 use super::point::{About, Point, Section};
 use super::unseen::Unseen;
-use super::words::{count, names};
+use super::words::names;
 
 /// The entry of a webhook configuration by which an installation is known, whatever its release is
 /// called.
@@ -312,17 +312,18 @@ impl Installation {
         }
         let waits = parts.pods.iter().flatten().find_map(waits_for);
         let waits = waits.map(|waits| format!(": {waits}")).unwrap_or_default();
-        let of_wanted = format!(
-            "{ready} of {} ready",
-            count(wanted.unsigned_abs() as usize, "replica")
-        );
+        let of_wanted = match wanted {
+            1 => format!("{ready} of 1 replica is ready"),
+            wanted => format!("{ready} of {wanted} replicas are ready"),
+        };
         if ready == 0 {
-            Point::error(NAME, format!("{of_wanted}, so that nobody answers{waits}"))
-                .command(describe())
+            Point::error(NAME, format!("{of_wanted}, so nobody answers{waits}")).command(describe())
         } else if ready < wanted {
             Point::warning(NAME, format!("{of_wanted}{waits}")).command(describe())
-        } else if updated.is_some_and(|updated| updated < wanted) {
-            let message = format!("{of_wanted}, but not all are of the newest version{waits}");
+        } else if let Some(updated) = updated.filter(|updated| *updated < wanted) {
+            let message = format!(
+                "{of_wanted}, {updated} of the newest version: a rollout is under way{waits}"
+            );
             Point::warning(NAME, message).command(format!(
                 "kubectl rollout status deployment {name} --namespace {}",
                 self.namespace
@@ -526,7 +527,7 @@ mod tests {
         let told = installation(|_| {}).section(&parts, None).points;
         assert_eq!(
             told[1].message,
-            "0 of 1 replica ready, so that nobody answers: ImagePullBackOff (no such image)"
+            "0 of 1 replica is ready, so nobody answers: ImagePullBackOff (no such image)"
         );
     }
 

@@ -33,11 +33,20 @@ pub(super) async fn chain(
                 .map(CertificateDer::into_owned)
                 .collect())
         }
-        // The kubelet knows more: that nobody listens.
-        Err(error) => match broken {
-            Some(broken) => Err(broken.await.unwrap_or_else(|| error.to_string())),
-            None => Err(error.to_string()),
-        },
+        Err(error) => {
+            // The kubelet knows whether there was anybody to speak with.
+            let broken = match broken {
+                Some(broken) => broken.await,
+                None => None,
+            };
+            Err(match broken {
+                Some(broken) if broken.contains("connection refused") => {
+                    format!("nobody listens at port {port}")
+                }
+                Some(broken) => broken.trim().to_owned(),
+                None => format!("no TLS at port {port}: {error}"),
+            })
+        }
     }
 }
 
