@@ -8,7 +8,7 @@ use super::configuration::NAMESPACE_NAME;
 use super::point::{About, Point};
 use super::selector::Requirement;
 use super::unseen::Unseen;
-use super::words::{count, names};
+use super::words::{count, has, names};
 use crate::admission::annotations::{INJECTION, PREFIX};
 
 /// The label's value that opts in.
@@ -124,12 +124,12 @@ impl Namespaces {
             ));
         }
         let listed = names(self.asked.iter().map(String::as_str));
-        let have = match self.asked.len() {
-            1 => "has",
-            _ => "have",
-        };
-        let many = count(self.asked.len(), "namespace");
-        Point::ok(NAME, format!("{many} {have} opted in: {listed}"))
+        let many = self.asked.len();
+        let namespaces = count(many, "namespace");
+        Point::ok(
+            NAME,
+            format!("{namespaces} {} opted in: {listed}", has(many)),
+        )
     }
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use super::namespaces::Namespaces;
 use super::point::{About, Point, Section};
 use super::unseen::Unseen;
-use super::words::{count, names};
+use super::words::{count, has, names};
 use crate::admission::annotations::{INJECT, INJECTION, STATUS};
 use crate::admission::{
     CONTAINER_NAME, Code, Defaults, Facts, Notice, PodView, Verdict, mutate, skipped_for, token,
@@ -127,8 +127,7 @@ impl<'a> Pods<'a> {
     pub fn section(&self, unseen: Option<&Unseen>) -> Section {
         let drainers = match self.injected {
             0 => "no pod has a drainer yet".to_owned(),
-            1 => "1 pod has a drainer".to_owned(),
-            many => format!("{many} pods have a drainer"),
+            many => format!("{} {} a drainer", count(many, "pod"), has(many)),
         };
         let mut points = Vec::new();
         if unseen.is_none() || self.injected > 0 {
@@ -160,9 +159,10 @@ impl<'a> Pods<'a> {
         }
         let point = |(image, (many, owners)): (&str, (usize, Vec<String>))| {
             let message = format!(
-                "{} of {} with the drainer {image}, which goes on to work; new pods get {}",
+                "{} of {} {} the drainer {image}, which goes on to work; new pods get {}",
                 count(many, "pod"),
                 names(owners.iter().map(String::as_str)),
+                has(many),
                 self.judge.image.unwrap_or_default()
             );
             Point::warning("other-image", message).remedy("roll them when it suits you")
@@ -242,10 +242,9 @@ impl Judge<'_> {
     fn point(&self, finding: &Finding, owner: &About, alike: &Alike) -> Option<Point> {
         const WITHOUT: &str = "without-drainer";
         let Alike { many, one } = alike;
-        let pods = match (&*owner.kind, many) {
-            ("Pod", _) => format!("{owner} has"),
-            (_, 1) => format!("1 pod of {owner} has"),
-            (_, many) => format!("{many} pods of {owner} have"),
+        let pods = match &*owner.kind {
+            "Pod" => format!("{owner} has"),
+            _ => format!("{} of {owner} {}", count(*many, "pod"), has(*many)),
         };
         let namespace = owner.namespace.as_deref().unwrap_or_default();
         let asks = |why: &str| Point::warning(WITHOUT, format!("{pods} no drainer: {why}"));

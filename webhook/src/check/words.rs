@@ -14,6 +14,14 @@ pub(super) fn count(many: usize, one: &str) -> String {
     }
 }
 
+/// The verb for so many.
+pub(super) fn has(many: usize) -> &'static str {
+    match many {
+        1 => "has",
+        _ => "have",
+    }
+}
+
 /// Lists names, but no more than a few of them.
 pub(super) fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const FEW: usize = 5;
