@@ -160,7 +160,7 @@ mod tests {
             json!({
                 "name": name,
                 "admissionReviewVersions": ["v1"],
-                "clientConfig": {},
+                "clientConfig": {"service": {"name": "a", "namespace": "infra"}},
                 "sideEffects": "None",
                 "namespaceSelector": selector,
                 "matchConditions": [{"name": "asks", "expression": "true"}],

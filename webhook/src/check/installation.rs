@@ -103,26 +103,24 @@ fn not_found(chosen: Option<&str>, all: &[String]) -> Point {
     }
 }
 
+/// `None` for one that is not the chart's: that one has API servers call a Service.
 fn read(configuration: MutatingWebhookConfiguration) -> Option<Installation> {
     let entries = configuration.webhooks.unwrap_or_default();
     let pods = entries.iter().find(|entry| entry.name == PODS_ENTRY)?;
-    let service = pods.client_config.service.clone();
+    let service = pods.client_config.service.clone()?;
     let ObjectMeta {
         name,
         labels,
         creation_timestamp,
         ..
     } = configuration.metadata;
-    let (namespace, service, port) = service
-        .map(|service| (service.namespace, service.name, service.port))
-        .unwrap_or_default();
     Some(Installation {
         name: name.unwrap_or_default(),
         since: creation_timestamp,
-        namespace,
-        service,
+        namespace: service.namespace,
+        service: service.name,
         // The default of the API.
-        port: port.unwrap_or(443),
+        port: service.port.unwrap_or(443),
         labels: labels.unwrap_or_default(),
         entries,
         others: Vec::new(),

@@ -119,3 +119,68 @@ fn point(sheet: &mut Sheet, point: &Point) {
         sheet.end_line();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(points: Vec<Point>) -> Section {
+        Section {
+            name: "pods",
+            points,
+        }
+    }
+
+    #[test]
+    fn of_many_points_alike_a_few_are_shown_and_the_rest_is_counted() {
+        let mut points = vec![Point::ok("injected", "1 pod has a drainer")];
+        let warning = Point::warning("without-drainer", "no drainer").remedy("roll it");
+        points.extend(vec![warning.clone(); MANY + 2]);
+        let text = Page::new(false).section(&section(points));
+        assert_eq!(
+            text.matches("  ! no drainer\n    → roll it\n").count(),
+            MANY
+        );
+        assert!(
+            text.ends_with("    … and 2 more, which `-o json` shows\n\n"),
+            "{text}"
+        );
+        let text = Page::new(false).section(&section(vec![warning; MANY]));
+        assert!(!text.contains('…'), "{text}");
+    }
+
+    #[test]
+    fn the_last_line_sums_up() {
+        let (ok, warning, error) = (Point::ok, Point::warning, Point::error);
+        let unknown = Point {
+            mark: Mark::Unknown,
+            ..ok("d", "")
+        };
+        let table = [
+            (vec![ok("a", "")], "envoy-drainer works\n"),
+            (
+                vec![ok("a", ""), warning("b", "")],
+                "envoy-drainer works: 1 warning\n",
+            ),
+            (
+                vec![warning("b", ""), unknown.clone()],
+                "envoy-drainer works, as far as it can be seen: 1 warning, 1 point unknown\n",
+            ),
+            (
+                vec![error("c", ""), error("c", ""), unknown],
+                "envoy-drainer does not work: 2 errors, 1 point unknown\n",
+            ),
+        ];
+        for (points, want) in table {
+            assert_eq!(Page::new(false).end(&[section(points)]), want);
+        }
+    }
+
+    #[test]
+    fn commands_are_never_wrapped() {
+        let command = ["kubectl"; 20].join(" ");
+        let point = Point::error("a", "wrong").command(&*command);
+        let text = Page::new(false).section(&section(vec![point]));
+        assert!(text.contains(&command), "{text}");
+    }
+}
