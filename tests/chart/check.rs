@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tests::helm::{self, object, objects};
 use webhook::check::flags::{self, Flags, Keeper};
-use webhook::check::{Mark, configuration, installation};
+use webhook::check::{Mark, configuration, installation, running};
 
 use crate::sets;
 
@@ -48,7 +48,7 @@ fn an_installation_is_found_as_the_chart_makes_it() {
 
         let pod: Pod = read(&json!({"spec": template["spec"]}));
         let service: Service = read(service);
-        let port = installation::target_port(&service, found.port, &pod);
+        let port = running::target_port(&service, found.port, &pod);
         assert_eq!(
             json!(port),
             template["spec"]["containers"][0]["ports"][0]["containerPort"]

@@ -7,6 +7,6 @@ mod objects;
 mod survey;
 mod tunnel;
 
-pub use client::{NoCluster, Which};
+pub use client::{Access, NoCluster};
 pub use objects::Objects;
 pub use survey::Survey;
