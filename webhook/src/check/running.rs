@@ -106,13 +106,6 @@ fn replicas(installation: &Installation, parts: &Parts) -> Point {
     let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
     let updated = status.and_then(|status| status.updated_replicas);
     let about = About::in_namespace("Deployment", &installation.namespace, name);
-    let describe = || {
-        let namespace = &installation.namespace;
-        format!(
-            "kubectl describe deployment,pods --namespace {namespace} --selector app.kubernetes.io/instance={}",
-            installation.label("instance").unwrap_or(name)
-        )
-    };
     if wanted == 0 {
         let namespace = &installation.namespace;
         return Point::error(
@@ -125,15 +118,30 @@ fn replicas(installation: &Installation, parts: &Parts) -> Point {
         .about(about);
     }
     let waits = parts.pods.iter().flatten().find_map(waits_for);
-    let waits = waits.map(|waits| format!(": {waits}")).unwrap_or_default();
+    let selected = format!(
+        "--namespace {} --selector app.kubernetes.io/instance={}",
+        installation.namespace,
+        installation.label("instance").unwrap_or(name)
+    );
+    let (waits, why) = match waits {
+        Some(waits) => (
+            format!(": {waits}"),
+            format!("kubectl describe pods {selected}"),
+        ),
+        // Its kubelet is content, and it is not.
+        None => (
+            String::new(),
+            format!("kubectl logs {selected} --prefix --tail 10"),
+        ),
+    };
     let of_wanted = match wanted {
         1 => format!("{ready} of 1 replica is ready"),
         wanted => format!("{ready} of {wanted} replicas are ready"),
     };
     if ready == 0 {
-        Point::error(NAME, format!("{of_wanted}, so nobody answers{waits}")).command(describe())
+        Point::error(NAME, format!("{of_wanted}, so nobody answers{waits}")).command(why)
     } else if ready < wanted {
-        Point::warning(NAME, format!("{of_wanted}{waits}")).command(describe())
+        Point::warning(NAME, format!("{of_wanted}{waits}")).command(why)
     } else if let Some(updated) = updated.filter(|updated| *updated < wanted) {
         let message =
             format!("{of_wanted}, {updated} of the newest version: a rollout is under way{waits}");
