@@ -28,6 +28,7 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/envoy-drainer/deployments";
 /// that has opted in, and a pod with a drainer.
 fn well() -> Answers {
     let chart = objects(&golden::read("chart/defaults.yaml"));
+    let seen = |kind: &str| object(&chart, kind, "-seen").clone();
     let object = |kind: &str| object(&chart, kind, "").clone();
     let list = |items: Value| json!({"metadata": {}, "items": items});
 
@@ -74,11 +75,11 @@ fn well() -> Answers {
         (format!("{RELEASE}/pods"), list(json!([replica]))),
         (
             format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer-seen"),
-            object("ValidatingAdmissionPolicy"),
+            seen("ValidatingAdmissionPolicy"),
         ),
         (
             format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-seen"),
-            object("ValidatingAdmissionPolicyBinding"),
+            seen("ValidatingAdmissionPolicyBinding"),
         ),
         ("/api/v1/nodes".to_owned(), list(json!([node]))),
         (

@@ -25,11 +25,14 @@ fn an_installation_is_found_as_the_chart_makes_it() {
         for point in configuration::section(&found).points {
             assert_eq!(point.mark, Mark::Ok, "{}: {point:?}", set.name);
         }
-        for policy in objects
-            .iter()
-            .filter(|object| object["kind"] == "ValidatingAdmissionPolicy")
-        {
-            assert_eq!(policy["metadata"]["name"], found.policy(), "{}", set.name);
+        for kind in [
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+        ] {
+            if objects.iter().any(|object| object["kind"] == kind) {
+                let policy = object(&objects, kind, "-seen");
+                assert_eq!(policy["metadata"]["name"], found.policy(), "{}", set.name);
+            }
         }
         let service = object(&objects, "Service", "");
         assert_eq!(service["metadata"]["name"], found.service);
