@@ -28,7 +28,7 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/envoy-drainer/deployments";
 /// that has opted in, and a pod with a drainer.
 fn well() -> Answers {
     let chart = objects(&golden::read("chart/defaults.yaml"));
-    let policy = |kind: &str| object(&chart, kind, "-seen").clone();
+    let seen = |kind: &str| object(&chart, kind, "-seen").clone();
     let object = |kind: &str| object(&chart, kind, "").clone();
     let list = |items: Value| json!({"metadata": {}, "items": items});
 
@@ -75,11 +75,11 @@ fn well() -> Answers {
         (format!("{RELEASE}/pods"), list(json!([replica]))),
         (
             format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer-seen"),
-            policy("ValidatingAdmissionPolicy"),
+            seen("ValidatingAdmissionPolicy"),
         ),
         (
             format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-seen"),
-            policy("ValidatingAdmissionPolicyBinding"),
+            seen("ValidatingAdmissionPolicyBinding"),
         ),
         ("/api/v1/nodes".to_owned(), list(json!([node]))),
         (

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tests::helm::{self, object, objects};
 use webhook::check::flags::{self, Flags, Keeper};
-use webhook::check::{Mark, configuration, installation};
+use webhook::check::{Mark, configuration, installation, running};
 
 use crate::sets;
 
@@ -25,17 +25,15 @@ fn an_installation_is_found_as_the_chart_makes_it() {
         for point in configuration::section(&found).points {
             assert_eq!(point.mark, Mark::Ok, "{}: {point:?}", set.name);
         }
-        let policies: Vec<_> = objects
-            .iter()
-            .filter(|object| object["kind"] == "ValidatingAdmissionPolicy")
-            .map(|policy| &policy["metadata"]["name"])
-            .collect();
-        let seen = json!(found.policy());
-        assert!(
-            policies.is_empty() || policies.contains(&&seen),
-            "{}",
-            set.name
-        );
+        for kind in [
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+        ] {
+            if objects.iter().any(|object| object["kind"] == kind) {
+                let policy = object(&objects, kind, "-seen");
+                assert_eq!(policy["metadata"]["name"], found.policy(), "{}", set.name);
+            }
+        }
         let service = object(&objects, "Service", "");
         assert_eq!(service["metadata"]["name"], found.service);
 
@@ -53,7 +51,7 @@ fn an_installation_is_found_as_the_chart_makes_it() {
 
         let pod: Pod = read(&json!({"spec": template["spec"]}));
         let service: Service = read(service);
-        let port = installation::target_port(&service, found.port, &pod);
+        let port = running::target_port(&service, found.port, &pod);
         assert_eq!(
             json!(port),
             template["spec"]["containers"][0]["ports"][0]["containerPort"]

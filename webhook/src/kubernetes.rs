@@ -8,7 +8,7 @@ mod objects;
 mod survey;
 mod tunnel;
 
-pub use client::{NoCluster, Which};
+pub use client::{Access, NoCluster};
 pub use events::Events;
 pub use objects::Objects;
 pub use survey::Survey;

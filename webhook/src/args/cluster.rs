@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::kubernetes::Which;
+use crate::kubernetes::Access;
 
 /// The cluster, and who asks.
 #[derive(Debug, clap::Args)]
@@ -17,7 +17,7 @@ pub struct ClusterArgs {
 
 // === impl ClusterArgs ===
 
-impl From<ClusterArgs> for Which {
+impl From<ClusterArgs> for Access {
     fn from(
         ClusterArgs {
             kubeconfig,

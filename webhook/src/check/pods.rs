@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::namespaces::Namespaces;
+use super::owner::{anew, owner};
 use super::point::{About, Point, Section};
 use super::unseen::Unseen;
 use super::words::{count, has, names};
@@ -308,54 +309,6 @@ fn waiting(pod: &Pod) -> Option<&str> {
     (!STARTING.contains(&reason)).then_some(reason)
 }
 
-/// Whom one would have to tell to make the pod anew. A ReplicaSet's Deployment is known by its name.
-fn owner(pod: &ObjectMeta) -> About {
-    let namespace = pod.namespace.clone();
-    let references = pod.owner_references.iter().flatten();
-    let mut controllers = references.filter(|reference| reference.controller == Some(true));
-    let Some(owner) = controllers.next() else {
-        let name = pod.name.clone().unwrap_or_default();
-        let kind = "Pod".to_owned();
-        return About {
-            kind,
-            namespace,
-            name,
-        };
-    };
-    let labels = pod.labels.as_ref();
-    let hash = labels.and_then(|labels| labels.get("pod-template-hash"));
-    let deployment = hash.filter(|_| owner.kind == "ReplicaSet");
-    let deployment =
-        deployment.and_then(|hash| owner.name.strip_suffix(&**hash)?.strip_suffix('-'));
-    let (kind, name) = match deployment {
-        Some(deployment) => ("Deployment", deployment),
-        None => (&*owner.kind, &*owner.name),
-    };
-    About {
-        kind: kind.to_owned(),
-        namespace,
-        name: name.to_owned(),
-    }
-}
-
-/// The same with what makes the pods of an owner anew.
-fn anew(point: Point, owner: &About) -> Point {
-    let About {
-        kind,
-        namespace,
-        name,
-    } = owner;
-    let namespace = namespace.as_deref().unwrap_or_default();
-    match &**kind {
-        "Deployment" | "StatefulSet" | "DaemonSet" => point.command(format!(
-            "kubectl rollout restart {} {name} --namespace {namespace}",
-            kind.to_lowercase()
-        )),
-        "Pod" => point.remedy("delete the pod and make it anew"),
-        _ => point.remedy(format!("have its {kind} make new pods")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -538,52 +491,41 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_counted_by_whoever_makes_them_anew() {
-        let owned = |kind: &str, name: &str| {
-            let (kind, name) = (kind.to_owned(), name.to_owned());
+    fn pods_alike_of_one_owner_are_counted() {
+        let alone = pod(|pod| pod["metadata"]["ownerReferences"] = json!(null));
+        let older = pod(|pod| pod["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z"));
+        let told = points([pod(|_| {}), alone, older, pod(|_| {})]);
+        let told: Vec<_> = told
+            .iter()
+            .filter_map(|point| point.message.split_once(" no drainer: "))
+            .map(|(whose, _)| whose)
+            .collect();
+        let want = [
+            "1 pod of Deployment shop/edge has",
+            "2 pods of Deployment shop/edge have",
+            "Pod shop/edge-5b4977cc78-2sv4r has",
+        ];
+        assert_eq!(told, want);
+    }
+
+    #[test]
+    fn drainers_that_are_not_the_newest_share_a_line() {
+        let old = |name: &str| {
+            let name = name.to_owned();
             pod(move |pod| {
-                pod["metadata"]["ownerReferences"][0]["kind"] = json!(kind);
+                with_drainer(pod, "drainer:1");
                 pod["metadata"]["ownerReferences"][0]["name"] = json!(name);
             })
         };
-        let alone = pod(|pod| pod["metadata"]["ownerReferences"] = json!(null));
-        let pods = [
-            pod(|_| {}),
-            alone,
-            owned("Job", "migrate"),
-            pod(|_| {}),
-            owned("ReplicaSet", "by-hand"),
-            owned("StatefulSet", "db"),
-        ];
-        let told: Vec<_> = points(pods)
-            .into_iter()
-            .skip(1)
-            .map(|point| {
-                let whose = point.message.split(" ha").next().unwrap_or_default();
-                let does = point.commands.first().cloned().or(point.remedy);
-                (whose.to_owned(), does.unwrap_or_default())
-            })
-            .collect();
-        let want = [
-            (
-                "2 pods of Deployment shop/edge",
-                "kubectl rollout restart deployment edge --namespace shop",
-            ),
-            ("1 pod of Job shop/migrate", "have its Job make new pods"),
-            (
-                "Pod shop/edge-5b4977cc78-2sv4r",
-                "delete the pod and make it anew",
-            ),
-            (
-                "1 pod of ReplicaSet shop/by-hand",
-                "have its ReplicaSet make new pods",
-            ),
-            (
-                "1 pod of StatefulSet shop/db",
-                "kubectl rollout restart statefulset db --namespace shop",
-            ),
-        ];
-        let want = want.map(|(whose, does)| (whose.to_owned(), does.to_owned()));
-        assert_eq!(told, want);
+        let told = points([
+            old("b-5b4977cc78"),
+            old("a-5b4977cc78"),
+            old("a-5b4977cc78"),
+        ]);
+        assert_eq!(
+            told[1].message,
+            "3 pods of `Deployment shop/a`, `Deployment shop/b` have the drainer drainer:1, which goes on to work; new pods get drainer:2"
+        );
+        assert_eq!(told.len(), 2);
     }
 }

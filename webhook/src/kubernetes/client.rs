@@ -22,16 +22,16 @@ pub enum NoCluster {
 /// The cluster that is meant: by default that of `KUBECONFIG`, of `~/.kube/config`, or the one that
 /// this process runs in.
 #[derive(Debug, Clone, Default)]
-pub struct Which {
+pub struct Access {
     /// Another kubeconfig.
     pub kubeconfig: Option<PathBuf>,
     /// Another context of the kubeconfig than its current one.
     pub context: Option<String>,
 }
 
-// === impl Which ===
+// === impl Access ===
 
-impl Which {
+impl Access {
     /// A client of that cluster; whether it answers is another question.
     ///
     /// # Errors

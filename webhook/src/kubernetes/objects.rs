@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::bell::Bell;
-use super::client::{NoCluster, Which};
+use super::client::{Access, NoCluster};
 use super::events::Events;
 use crate::certificates::bundle::Bundle;
 use crate::certificates::cluster::{Call, CallFailed, Cluster, Secret, Webhooks};
@@ -53,7 +53,7 @@ impl Objects {
         secret: String,
         webhooks: String,
     ) -> Result<Self, NoCluster> {
-        let client = Which::default().client().await?;
+        let client = Access::default().client().await?;
         let secret = Named {
             api: Api::namespaced(client.clone(), namespace),
             name: secret,

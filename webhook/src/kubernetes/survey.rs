@@ -18,7 +18,7 @@ use kube::core::Status;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::client::{NoCluster, Which};
+use super::client::{Access, NoCluster};
 use super::tunnel;
 use crate::check::certificates::Shown;
 use crate::check::trial::Answer;
@@ -48,8 +48,8 @@ impl Survey {
     ///
     /// # Errors
     /// When there is none.
-    pub async fn open(which: Which) -> Result<Self, NoCluster> {
-        let config = which.config().await?;
+    pub async fn open(access: Access) -> Result<Self, NoCluster> {
+        let config = access.config().await?;
         let server = config.cluster_url.to_string();
         let client = Client::try_from(config).map_err(NoCluster::Client)?;
         Ok(Self { client, server })

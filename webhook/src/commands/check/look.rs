@@ -9,9 +9,10 @@ use crate::certificates::wall_clock;
 use crate::check::certificates::{self, Caller, Replica, Shown};
 use crate::check::cluster::{self, Kubelets};
 use crate::check::flags::{self, Flags, UnreadFlags};
-use crate::check::installation::{self, Installation, Parts};
+use crate::check::installation::{self, Installation};
 use crate::check::namespaces::{self, Namespaces};
 use crate::check::pods::{Judge, Pods};
+use crate::check::running::{self, Parts};
 use crate::check::trial::{self, Outcome, Trial};
 use crate::check::{About, Section, Unseen, configuration};
 use crate::kubernetes::Survey;
@@ -63,7 +64,7 @@ pub(super) async fn look(
         false => Sidecar::Plain,
     };
     tell(cluster::section(&version, &kubelets, form))?;
-    tell(installation.section(&parts, unread))?;
+    tell(running::section(&installation, &parts, unread))?;
     let replicas = replicas(survey, &installation, &parts).await;
     let caller = Caller {
         host: &installation.host(),
@@ -159,12 +160,12 @@ async fn replicas(survey: &Survey, installation: &Installation, parts: &Parts) -
     let (Ok(Some(service)), Ok(pods)) = (&parts.service, &parts.pods) else {
         return Vec::new();
     };
-    let ready = pods.iter().filter(|pod| installation::is_ready(pod));
+    let ready = pods.iter().filter(|pod| running::is_ready(pod));
     let host = installation.host();
     let call = async |pod: &Pod| {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let namespace = &installation.namespace;
-        let shown = match installation::target_port(service, installation.port, pod) {
+        let shown = match running::target_port(service, installation.port, pod) {
             Some(port) => survey.shown(namespace, name, port, &host).await,
             None => Ok(Shown::Nothing(format!(
                 "the Service's port {} leads to none of its ports",
