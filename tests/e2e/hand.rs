@@ -1,18 +1,18 @@
 //! A hand in a pod: an ephemeral container with the load's program, which can do there what a shell
 //! could, were there one.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
 
-/// Has the program do this in a pod, and returns what it prints. Each of its words is done once in a
-/// pod: a container is called after it.
+/// Has the program do this in a pod. Each of its words is done once in a pod: a container is called
+/// after it.
 ///
 /// # Errors
 /// When it does not start, or fails.
-pub(crate) async fn lend(namespace: &Namespace, pod: &str, words: &[&str]) -> Result<String> {
+pub(crate) async fn lend(namespace: &Namespace, pod: &str, words: &[&str]) -> Result<()> {
     let container = words.first().copied().unwrap_or_default();
     let (image, name) = (
         format!("--image={}", images::LOAD),
@@ -36,9 +36,11 @@ pub(crate) async fn lend(namespace: &Namespace, pod: &str, words: &[&str]) -> Re
     };
     eventually("the hand is done", ended).await?;
     let status = namespace.container(pod, container).await?;
-    let logs = ["logs", pod, "--container", container];
-    let said = namespace.kubectl(&logs).await?;
     let code = &status["state"]["terminated"]["exitCode"];
-    ensure!(*code == 0, "{words:?} ended with {code}: {said}");
-    Ok(said)
+    if *code != 0 {
+        let logs = ["logs", pod, "--container", container];
+        let said = namespace.kubectl(&logs).await?;
+        bail!("{words:?} ended with {code}: {said}");
+    }
+    Ok(())
 }

@@ -24,6 +24,8 @@ pub(crate) struct Stage<'a> {
     others: &'a [String],
     /// What it saw.
     pub(crate) sheet: RefCell<Sheet>,
+    /// The names of namespaces that may be there.
+    begun: RefCell<Vec<String>>,
     namespaces: RefCell<Vec<Rc<Namespace>>>,
     releases: RefCell<Vec<Rc<Release>>>,
 }
@@ -43,6 +45,7 @@ impl<'a> Stage<'a> {
             helm,
             others,
             sheet: RefCell::new(Sheet::new(about)),
+            begun: RefCell::default(),
             namespaces: RefCell::default(),
             releases: RefCell::default(),
         }
@@ -73,16 +76,8 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// When it does not become ready.
     pub(crate) async fn release(&self, values: Value) -> Result<Rc<Release>> {
-        self.release_by(self.helm, values).await
-    }
-
-    /// The same, by another Helm.
-    ///
-    /// # Errors
-    /// When it does not become ready.
-    pub(crate) async fn release_by(&self, helm: &Helm, values: Value) -> Result<Rc<Release>> {
         let name = format!("{}-webhook", namespace_of(self.about));
-        let release = self.prepare(helm, &name).await?;
+        let release = self.prepare(self.helm, &name).await?;
         release.install(values).await?;
         Ok(release)
     }
@@ -102,6 +97,8 @@ impl<'a> Stage<'a> {
     }
 
     async fn make(&self, name: &str, labels: Value) -> Result<Rc<Namespace>> {
+        // Beforehand: it may be there although this was interrupted.
+        self.begun.borrow_mut().push(name.to_owned());
         let namespace = Rc::new(Namespace::create(name, labels).await?);
         self.namespaces.borrow_mut().push(Rc::clone(&namespace));
         Ok(namespace)
@@ -152,15 +149,9 @@ impl<'a> Stage<'a> {
         for release in releases.iter().rev() {
             cleared = cleared.and(release.uninstall().await);
         }
-        for namespace in self.namespaces.take() {
-            let name = namespace.name();
-            let delete = [
-                "delete",
-                "namespace",
-                name,
-                "--ignore-not-found",
-                "--wait=false",
-            ];
+        for name in self.begun.take() {
+            let missing = "--ignore-not-found";
+            let delete = ["delete", "namespace", &name, missing, "--wait=false"];
             cleared = cleared.and(kubectl(&delete).await.map(drop));
         }
         cleared

@@ -8,6 +8,7 @@ use serde_json::json;
 use tests::load::Report;
 use tokio::time::sleep;
 
+use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
@@ -90,8 +91,11 @@ impl<'a> Traffic<'a> {
             .kubectl(&["wait", ended, &pod, "--timeout=60s"])
             .await;
         has_ended.with_context(|| format!("the load was told to stop: {stopped:?}"))?;
-        let printed = namespace.kubectl(&["logs", name]).await?;
-        let report: Report = serde_json::from_str(&printed).context(printed)?;
+        let printed = async || namespace.kubectl(&["logs", name]).await;
+        // What a container printed last may be a while on its way.
+        let whole = || async { Ok(serde_json::from_str::<Report>(&printed().await?).is_ok()) };
+        eventually("the load's report is there", whole).await?;
+        let report: Report = serde_json::from_str(&printed().await?)?;
         if report.reached() < REACHED {
             bail!(Void(report.to_string()));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Error, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::admissions::Admissions;
@@ -64,11 +64,14 @@ async fn observe(stage: &Stage<'_>, helm: &Helm) -> Result<()> {
     admitted.ensure_all_injected()?;
 
     release.uninstall().await?;
-    eventually("nothing is left of the release", || async {
-        let left = everything_of(&release).await?;
-        Ok(left == before)
-    })
-    .await?;
+    let left = async || {
+        let now = everything_of(&release).await?;
+        Ok::<_, Error>(Vec::from_iter(now.symmetric_difference(&before).cloned()))
+    };
+    let nothing = || async { Ok(left().await?.is_empty()) };
+    if let Err(error) = eventually("nothing is left of the release", nothing).await {
+        return Err(error.context(format!("left or lost: {:#?}", left().await?)));
+    }
     stage.row("left of the release", "nothing");
     live_on(stage, &namespace, &edge).await
 }

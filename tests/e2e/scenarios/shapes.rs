@@ -18,10 +18,10 @@ use crate::traffic::Traffic;
 
 const LOAD: &str = "--keep-alive 50 --connection-each 20 --slow 4 --slow-takes 2s --http2 20";
 
-/// The plainest one, where a quota refuses containers without limits.
+/// The plainest one.
 ///
 /// # Errors
-/// When a request fails, or the quota refuses nothing.
+/// When a request fails.
 pub(crate) async fn in_a_strict_namespace(stage: &Stage<'_>) -> Result<()> {
     let namespace = strict(stage).await?;
     roll(
