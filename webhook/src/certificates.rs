@@ -14,6 +14,7 @@ pub mod secret;
 pub mod self_made;
 pub mod serving;
 pub mod source;
+pub mod trust;
 pub mod x509;
 
 use std::time::SystemTime;

@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod args;
 pub mod certificates;
+pub mod check;
 pub mod commands;
 pub mod events;
 pub mod kubernetes;

@@ -12,8 +12,8 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
-use crate::admission;
-use crate::args::defaults::DefaultsArgs;
+use crate::admission::{self, Defaults};
+use crate::args::defaults::{DefaultsArgs, InvalidDefaults};
 use crate::args::logs::LogArgs;
 use crate::args::tls::TlsArgs;
 use crate::args::written::Span;
@@ -167,4 +167,22 @@ async fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
     bind(address)
         .await
         .with_context(|| format!("cannot listen on {address}"))
+}
+
+// === impl Args ===
+
+impl Args {
+    /// What the flags decide for pods.
+    ///
+    /// # Errors
+    /// When they do not fit together.
+    pub fn into_defaults(self) -> Result<Defaults, InvalidDefaults> {
+        self.defaults.into_defaults()
+    }
+
+    /// Where the certificate comes from.
+    #[must_use]
+    pub fn tls(&self) -> &TlsArgs {
+        &self.tls
+    }
 }

@@ -8,11 +8,11 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1;
 use kube::api::{Api, Patch, PatchParams};
-use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::bell::Bell;
+use super::client::{Access, NoCluster};
 use super::events::Events;
 use crate::certificates::bundle::Bundle;
 use crate::certificates::cluster::{Call, CallFailed, Cluster, Secret, Webhooks};
@@ -27,17 +27,6 @@ const BUNDLE_MANAGER: &str = "envoy-drainer-cabundle";
 
 /// Who writes the Secret.
 const SECRET_MANAGER: &str = "envoy-drainer";
-
-/// Why there is no cluster to talk to.
-#[derive(Debug, thiserror::Error)]
-pub enum NoCluster {
-    /// There is neither a service account nor a kubeconfig.
-    #[error("cannot find the cluster: run in a pod, or set KUBECONFIG")]
-    Config(#[source] kube::config::InferConfigError),
-    /// What tells of the cluster cannot be used.
-    #[error("cannot make a client of the cluster")]
-    Client(#[source] kube::Error),
-}
 
 /// The Secret and the webhook configuration, in the cluster that this process runs in or that
 /// KUBECONFIG names.
@@ -64,8 +53,7 @@ impl Objects {
         secret: String,
         webhooks: String,
     ) -> Result<Self, NoCluster> {
-        let config = Config::infer().await.map_err(NoCluster::Config)?;
-        let client = Client::try_from(config).map_err(NoCluster::Client)?;
+        let client = Access::default().client().await?;
         let secret = Named {
             api: Api::namespaced(client.clone(), namespace),
             name: secret,
