@@ -70,7 +70,7 @@ async fn observe(stage: &Stage<'_>, helm: &Helm) -> Result<()> {
     };
     let nothing = || async { Ok(left().await?.is_empty()) };
     if let Err(error) = eventually("nothing is left of the release", nothing).await {
-        return Err(error.context(format!("left or lost: {:#?}", left().await?)));
+        return Err(error.context(format!("left or lost: {:?}", left().await?)));
     }
     stage.row("left of the release", "nothing");
     live_on(stage, &namespace, &edge).await
@@ -124,10 +124,14 @@ async fn everything_of(release: &Release) -> Result<BTreeSet<String>> {
     let columns = "--output=custom-columns=:kind,:metadata.namespace,:metadata.name";
     let get = ["get", &kinds, "--all-namespaces", "--no-headers", columns];
     let objects = kubectl(&get).await?;
-    let ours = objects.lines().filter(|line| line.contains(release.name()));
+    // Columns are as wide as what else is in them.
+    let lines = objects
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let ours = lines.filter(|line| line.contains(release.name()));
     // What every namespace gets, sooner or later.
     let ours = ours.filter(|line| !line.ends_with(" default") && !line.contains("kube-root-ca"));
-    Ok(ours.map(str::to_owned).collect())
+    Ok(ours.collect())
 }
 
 /// What the webhook itself wrote into the release's objects.
