@@ -31,6 +31,8 @@ pub(crate) struct Etcd {
     version: u64,
     /// How often another authority began to sign.
     pub(crate) rotations: usize,
+    /// Nobody of ours is to blame for states that came and went within these times.
+    excused: Vec<(Instant, Instant)>,
     /// For how long old states are read.
     memory: Duration,
 }
@@ -87,6 +89,7 @@ impl Etcd {
             }]),
             version: 2,
             rotations: 0,
+            excused: Vec::new(),
             memory,
         }
     }
@@ -110,12 +113,27 @@ impl Etcd {
         push(&mut self.webhooks, self.version, value, self.memory);
     }
 
+    /// Somebody else is about to spoil the bundles, and this is how long mending may take.
+    pub(crate) fn excuse(&mut self, mending: Duration) {
+        let now = Instant::now();
+        self.excused.push((now, now + mending));
+    }
+
     /// The states of the webhooks that an API server which is `lag` behind may act upon.
     pub(crate) fn acted_upon(
         &self,
         lag: Duration,
     ) -> impl Iterator<Item = &State<Vec<(String, Bundle)>>> {
-        read(&self.webhooks, before(lag))
+        let now = Instant::now();
+        let ends = self.webhooks.iter().skip(1).map(|next| next.since);
+        let ends: Vec<_> = ends.chain([now]).collect();
+        let excused = move |state: &State<_>, end| {
+            let mut excused = self.excused.iter();
+            excused.any(|(from, until)| state.since >= *from && end <= *until)
+        };
+        let first = self.webhooks.len() - read(&self.webhooks, before(lag)).count();
+        let states = self.webhooks.iter().zip(ends).skip(first);
+        states.filter_map(move |(state, end)| (!excused(state, end)).then_some(state))
     }
 }
 

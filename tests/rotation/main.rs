@@ -83,3 +83,12 @@ fn an_emptied_bundle_is_filled_again() {
     };
     run(200..202, 4, &faults);
 }
+
+#[test]
+fn a_secret_and_bundles_that_are_emptied_at_once_lose_no_trust_of_who_is_behind() {
+    let faults = Faults {
+        forced_every: Some(30 * DAY),
+        ..Faults::default()
+    };
+    run(400..402, 10, &faults);
+}

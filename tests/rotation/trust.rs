@@ -30,8 +30,6 @@ pub(crate) struct Trust {
     lag: Duration,
     /// What each replica shows, while it lives.
     pub(crate) replicas: RefCell<Vec<Option<Arc<Serving>>>>,
-    /// Nobody is to blame until then: somebody else spoilt the bundles.
-    pub(crate) excused: Cell<Option<Instant>>,
     /// What was verified already: a leaf by the end of its signature, and a version.
     verified: RefCell<HashSet<([u8; 16], u64)>>,
     pub(crate) checks: Cell<u64>,
@@ -53,7 +51,6 @@ impl Trust {
             epoch: (epoch, Instant::now()),
             lag,
             replicas: RefCell::new(vec![None; replicas]),
-            excused: Cell::default(),
             verified: RefCell::default(),
             checks: Cell::default(),
             breach: RefCell::default(),
@@ -69,13 +66,6 @@ impl Trust {
     /// Looks at what is shown, and at every state of the bundles that an API server may act upon.
     pub(crate) fn check(&self) {
         if self.breach.borrow().is_some() {
-            return;
-        }
-        if self
-            .excused
-            .get()
-            .is_some_and(|until| Instant::now() < until)
-        {
             return;
         }
         for (replica, serving) in self.replicas.borrow().iter().enumerate() {

@@ -20,6 +20,9 @@ use crate::{DAY, HOUR, MINUTE};
 /// How far API servers may be behind: the default activation delay.
 const LAG: Duration = Duration::from_secs(120);
 
+/// How long it may take until spoilt bundles are mended: a few ticks, as a call may fail.
+const MENDING: Duration = Duration::from_secs(5 * 60);
+
 /// How old a state may be that a replica reads.
 const STALENESS: Duration = MINUTE;
 
@@ -36,6 +39,8 @@ pub(crate) struct Faults {
     pub(crate) lost_every: Duration,
     /// Somebody empties a `caBundle`.
     pub(crate) spoilt_every: Option<Duration>,
+    /// Somebody empties the Secret and every `caBundle` at once, as `helm upgrade --force` does.
+    pub(crate) forced_every: Option<Duration>,
     /// The release is upgraded to the other mode, replica by replica.
     pub(crate) other_mode_every: Option<Duration>,
 }
@@ -89,6 +94,7 @@ impl Default for Faults {
             jump_every: 30 * DAY,
             lost_every: 700 * DAY,
             spoilt_every: None,
+            forced_every: None,
             other_mode_every: None,
         }
     }
@@ -218,12 +224,16 @@ impl World {
         }
         let lost = happens(faults.lost_every);
         let spoilt = faults.spoilt_every.is_some_and(happens);
+        let forced = faults.forced_every.is_some_and(happens);
         let upgraded = faults.other_mode_every.is_some_and(happens);
         if lost {
             self.lose_secret();
         }
         if spoilt {
             self.spoil_bundle();
+        }
+        if forced {
+            self.force();
         }
         if upgraded {
             self.upgrade();
@@ -294,10 +304,28 @@ impl World {
     }
 
     fn spoil_bundle(&mut self) {
-        self.trust.excused.set(Some(Instant::now() + 3 * LAG));
-        let mut bundles = self.etcd.borrow().webhooks.back().unwrap().value.clone();
-        bundles[0].1 = Bundle::default();
-        self.etcd.borrow_mut().write_webhooks(bundles);
+        {
+            let mut etcd = self.etcd.borrow_mut();
+            etcd.excuse(MENDING);
+            let mut bundles = etcd.webhooks.back().unwrap().value.clone();
+            bundles[0].1 = Bundle::default();
+            etcd.write_webhooks(bundles);
+        }
+        self.api.ring();
+    }
+
+    fn force(&mut self) {
+        self.losses += 1;
+        {
+            let mut etcd = self.etcd.borrow_mut();
+            etcd.excuse(MENDING);
+            etcd.write_secret(Some(Data::new()));
+            let mut bundles = etcd.webhooks.back().unwrap().value.clone();
+            for (_, bundle) in &mut bundles {
+                *bundle = Bundle::default();
+            }
+            etcd.write_webhooks(bundles);
+        }
         self.api.ring();
     }
 }
@@ -312,11 +340,13 @@ impl Faults {
             jump_every,
             lost_every,
             spoilt_every,
+            forced_every,
             other_mode_every,
         } = self;
         [restart_every, cut_every, jump_every, lost_every]
             .into_iter()
             .chain(spoilt_every)
+            .chain(forced_every)
             .chain(other_mode_every)
             .copied()
             .min()

@@ -176,6 +176,7 @@ impl<C: Cluster> Authority<C> {
             self.look(found.as_ref(), report);
         }
         let secret = self.cluster.secret().await?;
+        let in_use = self.in_use(now);
         let (trust, rotated, shown) = match &self.mode {
             Mode::Own { lifetimes, .. } => {
                 let Some(secret) = secret else {
@@ -189,13 +190,11 @@ impl<C: Cluster> Authority<C> {
                     keyring: &keyring,
                     retired_for: self.retired_for(keyring.retired_at),
                     live: &self.live,
+                    in_use: &in_use,
                     now,
                     lifetimes: &lifetimes,
                 };
-                // Whatever the Secret says, what is shown is in use.
-                let in_use = self.shown.as_ref().map(|shown| &shown.anchors);
-                let gone = rotation::overdue(&situation)
-                    .only(|der| !in_use.is_some_and(|in_use| in_use.contains(der)));
+                let gone = rotation::overdue(&situation);
                 let rotated = match &webhooks {
                     Ok(_) => {
                         let step = rotation::next(&situation);
@@ -209,7 +208,7 @@ impl<C: Cluster> Authority<C> {
                     return rotated;
                 }
                 let trust = Trust {
-                    wanted: keyring.all().only(|der| !gone.contains(der)),
+                    wanted: keyring.all().with(&in_use).only(|der| !gone.contains(der)),
                     gone,
                 };
                 let shown = self.show_own(keyring.signer.as_ref(), now, serving, report);
@@ -219,7 +218,7 @@ impl<C: Cluster> Authority<C> {
                 let given = Given::read(&secret.ok_or(BadSecret::Missing)?.data)
                     .inspect_err(|_| report.certificate_reloaded(false))?;
                 let trust = Trust {
-                    wanted: given.anchors.clone(),
+                    wanted: given.anchors.clone().with(&in_use),
                     gone: Bundle::default(),
                 };
                 self.show_given(given, now, serving, report);
@@ -346,8 +345,9 @@ impl<C: Cluster> Authority<C> {
         };
         shown.anchors == *anchors
             || now >= shown.identity.not_after()
-            || self.live.has_settled(anchors, self.activation_delay())
-            || self.live.trusts(anchors) && !self.live.trusts(&shown.anchors)
+            || self
+                .live
+                .has_settled(anchors, &shown.anchors, self.activation_delay())
     }
 
     fn show(
@@ -432,6 +432,13 @@ impl<C: Cluster> Authority<C> {
         };
         self.retirement = Some(Retirement { at, found });
         now.duration_since(found)
+    }
+
+    /// What clients must trust to trust what is shown, while that can be trusted at all.
+    fn in_use(&self, now: SystemTime) -> Bundle {
+        let shown = self.shown.as_ref();
+        let valid = shown.filter(|shown| now < shown.identity.not_after());
+        valid.map_or_else(Bundle::default, |shown| shown.anchors.clone())
     }
 
     fn activation_delay(&self) -> Duration {

@@ -66,36 +66,34 @@ impl Live {
         &self.bundles
     }
 
-    /// Returns true if every webhook trusts all of `anchors`, and there is a webhook.
-    #[must_use]
-    pub fn trusts(&self, anchors: &Bundle) -> bool {
-        self.since(anchors).is_some()
-    }
-
     /// Returns true if every API server has learnt to trust `anchors`, as far as this process saw
-    /// itself: it found them in every webhook's bundle for `delay`, or nothing else is in there, so
-    /// that before them nothing was trusted that could be lost.
+    /// itself: it found them in every webhook's bundle for `delay`.
+    ///
+    /// Or they are alone: nothing else is in there, and nothing else is `in_use` by this process, so
+    /// that nothing was trusted before them that could be lost. That others use nothing else either
+    /// is told by the bundles, since every replica asks them for what it shows.
     #[must_use]
-    pub fn has_settled(&self, anchors: &Bundle, delay: Duration) -> bool {
+    pub fn has_settled(&self, anchors: &Bundle, in_use: &Bundle, delay: Duration) -> bool {
         let (Some(since), Some(look)) = (self.since(anchors), self.looked) else {
             return false;
         };
         let alone = self
             .bundles
             .iter()
+            .chain([in_use])
             .all(|bundle| anchors.contains_all(bundle));
         alone || look.last.duration_since(since) >= delay
     }
 
-    /// Like [`Live::has_settled`], or true if they were there before this process was: most likely
-    /// for long, since it starts when it likes.
+    /// Like [`Live::has_settled`] while they are in use, or true if they were there before this process
+    /// was: most likely for long, since it starts when it likes.
     #[must_use]
     pub fn has_most_likely_settled(&self, anchors: &Bundle, delay: Duration) -> bool {
         let at_first = match (self.since(anchors), self.looked) {
             (Some(since), Some(look)) => since == look.first,
             _ => false,
         };
-        at_first || self.has_settled(anchors, delay)
+        at_first || self.has_settled(anchors, anchors, delay)
     }
 
     /// Since when all of `anchors` have been in every bundle.
@@ -150,7 +148,8 @@ mod tests {
             (&[], "a", false),
             (&[&["a"], &["b"]], "a", false),
         ] {
-            let trusts = live(looks, Duration::ZERO).trusts(&bundle(anchors));
+            let live = live(looks, Duration::ZERO);
+            let trusts = live.has_settled(&bundle(anchors), &Bundle::default(), Duration::ZERO);
             assert_eq!(trusts, wanted, "{anchors} in {looks:?}");
         }
     }
@@ -192,12 +191,32 @@ mod tests {
             let live = live(looks, wait);
             let anchors = bundle(anchors);
             let row = format!("{anchors:?} in {looks:?} after {wait:?}");
-            assert_eq!(live.has_settled(&anchors, DELAY), settled, "{row}");
+            assert_eq!(
+                live.has_settled(&anchors, &Bundle::default(), DELAY),
+                settled,
+                "{row}"
+            );
             assert_eq!(
                 live.has_most_likely_settled(&anchors, DELAY),
                 likely,
                 "{row}"
             );
+        }
+    }
+
+    #[test]
+    fn what_this_process_shows_is_not_alone_though_the_bundles_lost_it() {
+        let soon = DELAY - Duration::from_secs(1);
+        for (in_use, wait, settled) in [
+            ("", soon, true),
+            ("a", soon, true),
+            ("b", soon, false),
+            ("ab", soon, false),
+            ("b", DELAY, true),
+        ] {
+            let live = live(&[&[""], &["a"]], wait);
+            let found = live.has_settled(&bundle("a"), &bundle(in_use), DELAY);
+            assert_eq!(found, settled, "{in_use:?} after {wait:?}");
         }
     }
 }

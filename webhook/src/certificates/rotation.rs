@@ -51,6 +51,8 @@ pub struct Situation<'a> {
     pub retired_for: Duration,
     /// What API servers trust.
     pub live: &'a Live,
+    /// What clients must trust to trust what this process shows.
+    pub in_use: &'a Bundle,
     /// The wall clock.
     pub now: SystemTime,
     /// The lifetimes.
@@ -88,6 +90,7 @@ pub fn next(situation: &Situation<'_>) -> Step {
     let Situation {
         keyring,
         live,
+        in_use,
         now,
         lifetimes,
         ..
@@ -105,7 +108,7 @@ pub fn next(situation: &Situation<'_>) -> Step {
     let usable = |ca: &Option<Ca>| ca.as_ref().is_some_and(|ca| now < ca.facts().not_after);
     if let Some(next) = keyring.next.as_ref().filter(|_| usable(&keyring.next)) {
         let anchor = Bundle::from(next.der().clone());
-        return if live.has_settled(&anchor, lifetimes.activation_delay) {
+        return if live.has_settled(&anchor, in_use, lifetimes.activation_delay) {
             Step::Activate
         } else {
             Step::Rest
@@ -141,7 +144,7 @@ pub fn bundle(found: &Bundle, wanted: &Bundle, gone: &Bundle, now: SystemTime) -
     (right != *found).then_some(right)
 }
 
-/// The retired whose leaves are out of use: twice a leaf's lifetime after the last of them signed, as
+/// The retired whose leaves are out of use, as far as this process knows: twice a leaf's lifetime after the last of them signed, as
 /// a replica that sees neither the Secret nor the right time may show its leaf until that ends; and not
 /// before every replica has had time to learn of it, whatever the time is thought to be.
 #[must_use]
@@ -149,6 +152,7 @@ pub fn overdue(situation: &Situation<'_>) -> Bundle {
     let Situation {
         keyring,
         retired_for,
+        in_use,
         now,
         lifetimes,
         ..
@@ -160,11 +164,12 @@ pub fn overdue(situation: &Situation<'_>) -> Bundle {
         // Its key was lost, so the last that signed is among them.
         (None, _) | (_, None) => false,
     };
-    if out_of_use {
+    let overdue = if out_of_use {
         keyring.retired.clone()
     } else {
         keyring.retired.expired(now)
-    }
+    };
+    overdue.only(|der| !in_use.contains(der))
 }
 
 /// When an authority is due to be replaced: when a third of its life is left, give or take a
@@ -440,6 +445,7 @@ mod tests {
                 keyring: &cast.keyring(secret, retired.map(|ago| cast.now - ago)),
                 retired_for: DAY,
                 live: &cast.live(first, then, MINUTE * wait),
+                in_use: &Bundle::default(),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             };
@@ -514,22 +520,25 @@ mod tests {
     #[test]
     fn the_retired_are_overdue_after_two_leaves_by_the_clock_and_a_while_by_the_stopwatch() {
         let cast = Cast::new();
-        for (secret, retired_at, retired_for, wanted) in [
-            ("y - o", None, DAY, ""),
-            ("y - o", Some(cast.now - DAY * 14), DAY, "o"),
-            ("y - o", Some(cast.now - DAY * 13), DAY, ""),
-            ("y - ox", Some(cast.now - DAY * 13), DAY, "x"),
-            ("- - o", Some(cast.now - DAY * 14), DAY, ""),
+        for (secret, in_use, retired_at, retired_for, wanted) in [
+            ("y - o", "", None, DAY, ""),
+            ("y - o", "", Some(cast.now - DAY * 14), DAY, "o"),
+            ("y - o", "", Some(cast.now - DAY * 13), DAY, ""),
+            ("y - ox", "", Some(cast.now - DAY * 13), DAY, "x"),
+            ("- - o", "", Some(cast.now - DAY * 14), DAY, ""),
             // The clock may have jumped.
-            ("y - o", Some(cast.now - DAY * 99), MINUTE * 5, ""),
-            ("y - o", Some(cast.now - DAY * 99), MINUTE * 6, "o"),
-            ("y - o", Some(cast.now + DAY * 99), DAY, ""),
+            ("y - o", "", Some(cast.now - DAY * 99), MINUTE * 5, ""),
+            ("y - o", "", Some(cast.now - DAY * 99), MINUTE * 6, "o"),
+            ("y - o", "", Some(cast.now + DAY * 99), DAY, ""),
+            // Whatever the Secret says, what is shown is in use.
+            ("y - ox", "o", Some(cast.now - DAY * 99), DAY, "x"),
         ] {
             let keyring = cast.keyring(secret, retired_at);
             let situation = Situation {
                 keyring: &keyring,
                 retired_for,
                 live: &Live::default(),
+                in_use: &cast.bundle(in_use),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             };
