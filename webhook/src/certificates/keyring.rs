@@ -281,9 +281,11 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_time_is_none() {
-        let state = format!("{{\"retiredAt\":{}}}", u64::MAX).into_bytes();
-        let (read, unusable) = Keyring::read(&Data::from([(STATE.to_owned(), state)]));
-        assert_eq!((read.retired_at, unusable.len()), (None, 0));
+    fn a_number_that_is_no_time_is_none() {
+        for (seconds, wanted) in [(u64::MAX, None), (i64::MAX as u64, time(i64::MAX as u64))] {
+            let state = format!("{{\"retiredAt\":{seconds}}}").into_bytes();
+            let (read, unusable) = Keyring::read(&Data::from([(STATE.to_owned(), state)]));
+            assert_eq!((read.retired_at, unusable.len()), (wanted, 0), "{seconds}");
+        }
     }
 }

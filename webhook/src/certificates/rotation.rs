@@ -159,7 +159,9 @@ pub fn overdue(situation: &Situation<'_>) -> Bundle {
     } = *situation;
     let out_of_use = match (&keyring.signer, keyring.retired_at) {
         (Some(_), Some(at)) => {
-            now >= at + lifetimes.leaf * 2 && retired_for >= lifetimes.activation_delay * 3
+            // Whoever wrote it may have written any time.
+            let ago = now.duration_since(at).unwrap_or_default();
+            ago >= lifetimes.leaf * 2 && retired_for >= lifetimes.activation_delay * 3
         }
         // Its key was lost, so the last that signed is among them.
         (None, _) | (_, None) => false,
@@ -530,6 +532,13 @@ mod tests {
             ("y - o", "", Some(cast.now - DAY * 99), MINUTE * 5, ""),
             ("y - o", "", Some(cast.now - DAY * 99), MINUTE * 6, "o"),
             ("y - o", "", Some(cast.now + DAY * 99), DAY, ""),
+            (
+                "y - o",
+                "",
+                SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(i64::MAX as u64)),
+                DAY,
+                "",
+            ),
             // Whatever the Secret says, what is shown is in use.
             ("y - ox", "o", Some(cast.now - DAY * 99), DAY, "x"),
         ] {
