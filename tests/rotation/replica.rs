@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep, timeout};
-use webhook::certificates::authority::{Authority, Mode, Progress};
+use webhook::certificates::authority::{Authority, Mode};
 use webhook::certificates::cluster::Cluster;
-use webhook::certificates::rotation::Lifetimes;
+use webhook::certificates::lifetimes::Lifetimes;
 use webhook::certificates::serving::Serving;
 use webhook::report::Report;
 
@@ -67,19 +67,17 @@ impl Replica {
         self.killed.set(false);
         let mut failures = 0;
         while !self.killed.get() {
-            let ticked = authority.tick(self.clock(), serving, &report).await;
+            let tick = authority.tick(self.clock(), serving, &report).await;
             self.trust.check();
-            match ticked {
-                Ok(Progress::Settled) => {
-                    failures = 0;
-                    self.rest(&mut active_until).await;
-                }
-                Ok(Progress::Changed) => sleep(Duration::from_millis(20)).await,
-                Err(_) => {
-                    // Less often than the product, where nothing comes of it for hours.
-                    failures = (failures + 1).min(30);
-                    sleep(self.chance.up_to(TICK * failures)).await;
-                }
+            if tick.is_settled() {
+                failures = 0;
+                self.rest(&mut active_until).await;
+            } else if tick.failures.is_empty() {
+                sleep(Duration::from_millis(20)).await;
+            } else {
+                // Less often than the product, where nothing comes of it for hours.
+                failures = (failures + 1).min(30);
+                sleep(self.chance.up_to(TICK * failures)).await;
             }
         }
     }

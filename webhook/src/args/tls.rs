@@ -9,7 +9,7 @@ use super::written::Span;
 use crate::certificates::authority::{Authority, Mode};
 use crate::certificates::files::Files;
 use crate::certificates::identity::Identity;
-use crate::certificates::rotation::Lifetimes;
+use crate::certificates::lifetimes::Lifetimes;
 use crate::certificates::self_made::SelfMade;
 use crate::certificates::serving::Serving;
 use crate::certificates::source::Source;

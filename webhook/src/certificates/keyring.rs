@@ -1,6 +1,7 @@
 //! What the Secret of mode `self` holds: our authorities.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::pki_types::CertificateDer;
@@ -9,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::bundle::Bundle;
 use super::ca::Ca;
 use super::cluster::Data;
+use super::lifetimes::Lifetimes;
+use super::rotation::Step;
 
 /// Every authority that may have signed a leaf which is still shown, PEM.
 const CA_CRT: &str = "ca.crt";
@@ -23,12 +26,12 @@ const NEXT: Pair = Pair {
 const STATE: &str = "state.json";
 
 /// Our authorities: the one that signs, the one that will, and those that did.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Keyring {
     /// It signs.
-    pub signer: Option<Ca>,
+    pub signer: Option<Arc<Ca>>,
     /// It is published, and signs nothing until every API server trusts it.
-    pub next: Option<Ca>,
+    pub next: Option<Arc<Ca>>,
     /// They sign nothing any more; leaves that they signed may be shown still.
     pub retired: Bundle,
     /// When the last of the retired came to them.
@@ -59,7 +62,7 @@ impl Keyring {
     pub fn read(data: &Data) -> (Self, Vec<&'static str>) {
         let mut unusable = Vec::new();
         let mut pair = |pair: Pair| match pair.read(data) {
-            Ok(ca) => ca,
+            Ok(ca) => ca.map(Arc::new),
             Err(key) => {
                 unusable.push(key);
                 None
@@ -132,6 +135,38 @@ impl Keyring {
         self.retired.extend(more);
         self.retired_at = Some(now);
     }
+
+    /// Takes a step at `now`.
+    ///
+    /// # Errors
+    /// When the system gives no randomness for a new key.
+    pub fn take(
+        &mut self,
+        step: Step,
+        now: SystemTime,
+        lifetimes: &Lifetimes,
+    ) -> Result<(), rcgen::Error> {
+        match step {
+            Step::Rest => {}
+            Step::Adopt(own) => self.retire(own.iter().cloned(), now),
+            Step::Publish(_) => {
+                let next = Ca::try_new(now, lifetimes.ca())?;
+                if let Some(old) = self.next.replace(Arc::new(next)) {
+                    self.retire([old.der().clone()], now);
+                }
+            }
+            Step::Activate => {
+                if let Some(next) = self.next.take() {
+                    let old = self.signer.replace(next);
+                    self.retire(old.map(|old| old.der().clone()), now);
+                }
+            }
+            Step::Forget(gone) => {
+                self.retired = self.retired.only(|der| !gone.contains(der));
+            }
+        }
+        Ok(())
+    }
 }
 
 // === impl Pair ===
@@ -169,8 +204,8 @@ mod tests {
 
     const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-    fn ca() -> Ca {
-        Ca::try_new(wall_clock(), YEAR).unwrap()
+    fn ca() -> Arc<Ca> {
+        Arc::new(Ca::try_new(wall_clock(), YEAR).unwrap())
     }
 
     fn data(keyring: &Keyring) -> Data {
@@ -188,8 +223,8 @@ mod tests {
         }
     }
 
-    fn der(ca: Option<&Ca>) -> Option<&CertificateDer<'static>> {
-        ca.map(Ca::der)
+    fn der(ca: Option<&Arc<Ca>>) -> Option<&CertificateDer<'static>> {
+        ca.map(|ca| ca.der())
     }
 
     #[test]

@@ -1,0 +1,118 @@
+//! One replica of the webhook and the two objects that it keeps: what it does in a tick, and what not.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
+
+mod etcd;
+mod replica;
+
+use std::time::Duration;
+
+use webhook::certificates::cluster::Call;
+
+use etcd::Etcd;
+use replica::Replica;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[tokio::test(start_paused = true)]
+async fn a_first_replica_is_ready_at_once() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    assert!(replica.serving.is_ready());
+    assert_eq!(etcd.bundle(), replica.listed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_shown_is_trusted_again_when_secret_and_bundles_are_emptied_at_once() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    let (old, shown) = (etcd.bundle(), replica.shown());
+    etcd.empty();
+    replica.settle().await;
+    assert!(etcd.bundle().contains_all(&old));
+    assert_eq!(replica.listed(), etcd.bundle(), "adopted, beside the next");
+    assert_eq!(replica.shown(), shown, "API servers may be behind");
+    replica.wait(MINUTE * 2).await;
+    replica.settle().await;
+    assert_ne!(replica.shown(), shown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaf_is_renewed_while_the_secret_cannot_be_read_or_is_gone() {
+    for failing in [vec![Call::ReadSecret], vec![Call::WriteSecret]] {
+        let etcd = Etcd::new();
+        let mut replica = Replica::own(&etcd);
+        replica.settle().await;
+        let (first, bundle) = (replica.shown(), etcd.bundle());
+        etcd.delete_secret();
+        etcd.failing.replace(failing.clone());
+        replica.wait(DAY * 5).await;
+        let tick = replica.tick().await;
+        assert_eq!(tick.failures.len(), 1, "{:?}", tick.failures);
+        let second = replica.shown();
+        assert!(second.not_after() > first.not_after(), "{failing:?}");
+        assert_eq!(etcd.bundle(), bundle);
+        // It is still asked for.
+        etcd.bundles.replace(Some(vec![<_>::default(); 2]));
+        replica.tick().await;
+        assert_eq!(etcd.bundle(), bundle);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaf_is_renewed_while_the_secret_is_written_over_and_over() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    let first = replica.shown();
+    replica.wait(DAY * 5).await;
+    etcd.give([("state.json".to_owned(), b"junk".to_vec())].into());
+    assert!(replica.tick().await.changed);
+    assert!(replica.shown().not_after() > first.not_after());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaf_is_renewed_by_the_stopwatch_when_the_clock_was_set_back() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    let first = replica.shown();
+    replica.now -= DAY * 9;
+    replica.wait(DAY * 5).await;
+    replica.settle().await;
+    let end = replica.shown().not_after();
+    assert!(end > first.not_after() + DAY * 4, "{end:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_webhook_configuration_nothing_is_written() {
+    let etcd = Etcd::new();
+    etcd.bundles.replace(None);
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    assert!(replica.listed().is_empty(), "an authority for nobody");
+    // Helm removes the configuration first, and then what else the chart made.
+    etcd.delete_secret();
+    replica.settle().await;
+    assert_eq!(*etcd.secret.borrow(), None);
+    replica.wait(MINUTE / 2).await;
+    replica.settle().await;
+    assert!(replica.serving.is_ready(), "nobody calls");
+    etcd.empty();
+    etcd.delete_secret();
+    replica.settle().await;
+    assert_eq!(etcd.bundle(), replica.listed());
+    assert!(!replica.listed().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_fails_in_a_tick_is_told() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    etcd.failing
+        .replace(vec![Call::ReadSecret, Call::ReadWebhooks]);
+    assert_eq!(replica.tick().await.failures.len(), 2);
+}
