@@ -74,10 +74,7 @@ impl Anchors {
 
 /// The expired that nobody here knows.
 fn strangers(live: &Live, known: &Bundle, now: SystemTime) -> Bundle {
-    let bundles = live.bundles().iter();
-    let expired = bundles.fold(Bundle::default(), |all, bundle| {
-        all.with(&bundle.expired(now))
-    });
+    let expired = live.anywhere().expired(now);
     expired.only(|der| !known.contains(der))
 }
 

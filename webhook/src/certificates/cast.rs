@@ -83,7 +83,7 @@ impl Cast {
         }
     }
 
-    /// Two looks at bundles, so long apart.
+    /// Two looks at bundles, and a third that finds the same so long after the second.
     pub(super) fn live(&self, first: &str, then: &str, wait: Duration) -> Live {
         let mut live = Live::default();
         let now = Instant::now();
@@ -93,6 +93,7 @@ impl Cast {
                 .collect()
         };
         live.look(read(first), now);
+        let now = now + Duration::from_millis(1);
         live.look(read(then), now);
         live.look(read(then), now + wait);
         live

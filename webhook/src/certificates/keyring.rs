@@ -78,7 +78,9 @@ impl Keyring {
             None => State::default(),
         };
         let listed = data.get(CA_CRT).map(|pem| Bundle::read(pem));
-        if listed.as_ref().is_some_and(Bundle::is_empty) {
+        let own = listed.as_ref().map(Bundle::own);
+        // Somebody else's is none that we could retire.
+        if own != listed || own.as_ref().is_some_and(Bundle::is_empty) {
             unusable.push(CA_CRT);
         }
         let mut this = Self {
@@ -88,7 +90,7 @@ impl Keyring {
             retired_at: state.retired_at.and_then(time),
         };
         let current = this.current();
-        this.retired = listed
+        this.retired = own
             .unwrap_or_default()
             .only(|certificate| !current.contains(certificate));
         (this, unusable)
@@ -313,6 +315,18 @@ mod tests {
         let (read, unusable) = Keyring::read(&Data::from(everything));
         assert_eq!(unusable, ["signer.crt", "next.crt", "state.json", "ca.crt"]);
         assert!(read.all().is_empty());
+    }
+
+    #[test]
+    fn somebody_elses_certificate_is_none_of_the_retired() {
+        let keyring = full();
+        let mut data = data(&keyring);
+        let stranger = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        let listed = data.get_mut("ca.crt").unwrap();
+        listed.extend(stranger.cert.pem().into_bytes());
+        let (read, unusable) = Keyring::read(&data);
+        assert_eq!(unusable, ["ca.crt"]);
+        assert_eq!(read.retired, keyring.retired);
     }
 
     #[test]

@@ -66,6 +66,13 @@ impl Live {
         &self.bundles
     }
 
+    /// What any of them has.
+    #[must_use]
+    pub fn anywhere(&self) -> Bundle {
+        let bundles = self.bundles.iter();
+        bundles.fold(Bundle::default(), Bundle::with)
+    }
+
     /// Returns true if every API server has learnt to trust `anchors`, as far as this process saw
     /// itself: it found them in every webhook's bundle for `delay`.
     ///

@@ -68,14 +68,11 @@ pub fn next(situation: &Situation<'_>) -> Step {
         ..
     } = *situation;
     let known = keyring.all();
-    let own: Bundle = live
-        .bundles()
-        .iter()
-        .flat_map(|bundle| bundle.own(now).iter().cloned().collect::<Vec<_>>())
-        .filter(|certificate| !known.contains(certificate))
-        .collect();
-    if !own.is_empty() {
-        return Step::Adopt(own);
+    let trusted = live.anywhere();
+    let own = trusted.own().valid(now);
+    let unknown = own.only(|der| !known.contains(der));
+    if !unknown.is_empty() {
+        return Step::Adopt(unknown);
     }
     let usable = |ca: &&Arc<Ca>| now < ca.facts().not_after;
     if let Some(next) = keyring.next.as_ref().filter(usable) {
@@ -91,8 +88,7 @@ pub fn next(situation: &Situation<'_>) -> Step {
         Some(signer) if now >= due(signer) => return Step::Publish(Reason::Due),
         Some(_) => {}
     }
-    let forgotten =
-        forgotten(situation).only(|der| !live.bundles().iter().any(|bundle| bundle.contains(der)));
+    let forgotten = forgotten(situation).only(|der| !trusted.contains(der));
     if forgotten.is_empty() {
         Step::Rest
     } else {
