@@ -9,6 +9,7 @@ pub mod drainer;
 pub mod due;
 pub mod envoy;
 pub mod fake_admin;
+pub mod fake_api;
 pub mod golden;
 pub mod handwriting;
 pub mod held;

@@ -64,6 +64,21 @@ impl Objects {
         webhooks: String,
     ) -> Result<Self, NoCluster> {
         let config = Config::infer().await.map_err(NoCluster::Config)?;
+        Self::of(config, namespace, secret, webhooks)
+    }
+
+    /// Takes the cluster that `config` tells of.
+    ///
+    /// # Errors
+    /// When there can be no client of it.
+    pub fn of(
+        mut config: Config,
+        namespace: &str,
+        secret: String,
+        webhooks: String,
+    ) -> Result<Self, NoCluster> {
+        // The next tick tries again, from what there is by then.
+        config.default_retry = false;
         let client = Client::try_from(config).map_err(NoCluster::Client)?;
         let secret = Named {
             api: Api::namespaced(client.clone(), namespace),
