@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kube::Config;
 use serde_json::{Value, json};
@@ -50,7 +50,18 @@ fn configuration(bundle: &Bundle) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
-        "metadata": { "name": "w", "resourceVersion": "8" },
+        "metadata": {
+            "name": "w",
+            "resourceVersion": "8",
+            "managedFields": [
+                {
+                    "manager": "envoy-drainer-cabundle",
+                    "operation": "Apply",
+                    "time": "1970-01-01T00:01:40Z",
+                },
+                { "manager": "helm", "operation": "Update", "time": "1980-01-01T00:00:00Z" },
+            ],
+        },
         "webhooks": [
             {
                 "name": "one",
@@ -96,7 +107,13 @@ async fn both_objects_are_read_or_are_missing() {
         ("two".into(), Bundle::default()),
     ];
     assert_eq!(found.bundles, wanted);
-    assert_eq!(api.asked()[0].line, format!("GET {WEBHOOKS}"));
+    let written = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+    assert_eq!(found.written, Some(written));
+    let mut nobodys = configuration(&trusted());
+    nobodys["metadata"]["managedFields"] = Value::Null;
+    api.reply(200, &nobodys);
+    assert_eq!(objects.webhooks().await.unwrap().unwrap().written, None);
+    assert_eq!(api.asked().remove(0).line, format!("GET {WEBHOOKS}"));
     api.reply(404, &status(404, "NotFound"));
     assert_eq!(objects.secret().await.unwrap(), None);
     assert_eq!(objects.webhooks().await.unwrap(), None);
@@ -142,6 +159,7 @@ async fn bundles_alone_are_applied_by_force_in_the_version_that_was_read() {
             ("one".into(), bundle.clone()),
             ("two".into(), bundle.clone()),
         ],
+        written: None,
     };
     objects.write_bundles(&webhooks).await.unwrap();
     let asked = api.asked().remove(0);
@@ -176,6 +194,7 @@ async fn a_refusal_is_told_at_once_and_a_conflict_as_one() {
         let webhooks = Webhooks {
             version: "8".into(),
             bundles: Vec::new(),
+            written: None,
         };
         for failed in [
             objects.write_bundles(&webhooks).await.unwrap_err(),

@@ -122,6 +122,7 @@ impl Cluster for Etcd {
                 .enumerate()
                 .map(|(number, bundle)| (number.to_string(), bundle))
                 .collect(),
+            written: None,
         }))
     }
 

@@ -116,3 +116,30 @@ async fn all_that_fails_in_a_tick_is_told() {
         .replace(vec![Call::ReadSecret, Call::ReadWebhooks]);
     assert_eq!(replica.tick().await.failures.len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_emptied_again_and_again_does_not_fill_the_bundles() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    let mut crowded = false;
+    for _ in 0..50 {
+        etcd.give(<_>::default());
+        for _ in 0..5 {
+            replica.wait(MINUTE).await;
+            crowded |= !replica.tick().await.failures.is_empty();
+        }
+    }
+    assert!(crowded);
+    assert_eq!(etcd.bundle().iter().count(), 32);
+    assert!(replica.serving.shown().is_some());
+    // It is over. Another signs two weeks later, and two weeks after that all others are gone.
+    for _ in 0..30 {
+        replica.wait(DAY).await;
+        for _ in 0..9 {
+            replica.wait(MINUTE).await;
+            replica.tick().await;
+        }
+    }
+    assert_eq!(etcd.bundle().iter().count(), 1);
+    assert_eq!(etcd.bundle(), replica.listed());
+}

@@ -21,13 +21,21 @@ pub(crate) struct State<T> {
     pub(crate) value: T,
 }
 
+/// The webhook configuration.
+#[derive(Debug, Clone)]
+pub(crate) struct Configuration {
+    pub(crate) bundles: Vec<(String, Bundle)>,
+    /// When a replica last wrote it.
+    pub(crate) written: Option<Instant>,
+}
+
 /// What etcd holds, and held for as long as anybody may read it.
 #[derive(Debug)]
 pub(crate) struct Etcd {
     pub(crate) secret: VecDeque<State<Option<Data>>>,
     /// Somebody else's Secret, of mode `secret`.
     pub(crate) given: VecDeque<State<Option<Data>>>,
-    pub(crate) webhooks: VecDeque<State<Vec<(String, Bundle)>>>,
+    pub(crate) webhooks: VecDeque<State<Option<Configuration>>>,
     version: u64,
     /// How often another authority began to sign.
     pub(crate) rotations: usize,
@@ -83,9 +91,12 @@ impl Etcd {
             webhooks: VecDeque::from([State {
                 since,
                 version: 2,
-                value: webhooks
-                    .map(|name| (name.to_owned(), Bundle::default()))
-                    .collect(),
+                value: Some(Configuration {
+                    bundles: webhooks
+                        .map(|name| (name.to_owned(), Bundle::default()))
+                        .collect(),
+                    written: None,
+                }),
             }]),
             version: 2,
             rotations: 0,
@@ -108,7 +119,7 @@ impl Etcd {
         push(&mut self.given, self.version, Some(value), self.memory);
     }
 
-    pub(crate) fn write_webhooks(&mut self, value: Vec<(String, Bundle)>) {
+    pub(crate) fn write_webhooks(&mut self, value: Option<Configuration>) {
         self.version += 1;
         push(&mut self.webhooks, self.version, value, self.memory);
     }
@@ -123,7 +134,7 @@ impl Etcd {
     pub(crate) fn acted_upon(
         &self,
         lag: Duration,
-    ) -> impl Iterator<Item = &State<Vec<(String, Bundle)>>> {
+    ) -> impl Iterator<Item = &State<Option<Configuration>>> {
         let now = Instant::now();
         let ends = self.webhooks.iter().skip(1).map(|next| next.since);
         let ends: Vec<_> = ends.chain([now]).collect();
@@ -297,9 +308,11 @@ impl Cluster for Api {
         self.travel(Call::ReadWebhooks).await?;
         let state = self.find(&self.etcd.borrow().webhooks);
         self.travel(Call::ReadWebhooks).await?;
-        Ok(Some(Webhooks {
+        Ok(state.value.map(|configuration| Webhooks {
             version: state.version.to_string(),
-            bundles: state.value,
+            bundles: configuration.bundles,
+            // The API server's clock is right.
+            written: configuration.written.map(|at| self.trust.at(at)),
         }))
     }
 
@@ -309,10 +322,13 @@ impl Cluster for Api {
         {
             let mut etcd = self.etcd.borrow_mut();
             let last = etcd.webhooks.back().expect("there is a state");
-            if last.version.to_string() != webhooks.version {
+            if last.version.to_string() != webhooks.version || last.value.is_none() {
                 return Err(CallFailed::Conflict { call });
             }
-            etcd.write_webhooks(webhooks.bundles.clone());
+            etcd.write_webhooks(Some(Configuration {
+                bundles: webhooks.bundles.clone(),
+                written: Some(Instant::now()),
+            }));
         }
         self.ring();
         self.travel(call).await

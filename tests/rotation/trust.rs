@@ -59,8 +59,13 @@ impl Trust {
 
     /// The right time.
     pub(crate) fn now(&self) -> SystemTime {
+        self.at(Instant::now())
+    }
+
+    /// The right time at an instant.
+    pub(crate) fn at(&self, instant: Instant) -> SystemTime {
         let (epoch, start) = self.epoch;
-        epoch + start.elapsed()
+        epoch + instant.duration_since(start)
     }
 
     /// Looks at what is shown, and at every state of the bundles that an API server may act upon.
@@ -89,14 +94,15 @@ impl Trust {
         let leaf = *shown.chain()[0].last_chunk().expect("it has a signature");
         let etcd = self.etcd.borrow();
         for state in etcd.acted_upon(self.lag) {
+            let webhooks = state.value.iter().flat_map(|value| &value.bundles);
             // Whoever never trusted anybody calls nobody.
-            let new = state.value.iter().all(|(_, bundle)| bundle.is_empty());
+            let new = webhooks.clone().all(|(_, bundle)| bundle.is_empty());
             let key = (leaf, state.version);
             if new || self.verified.borrow().contains(&key) {
                 continue;
             }
             let mut last = None;
-            for (webhook, bundle) in &state.value {
+            for (webhook, bundle) in webhooks {
                 // Mostly they are all the same.
                 if last.replace(bundle) == Some(bundle) {
                     continue;

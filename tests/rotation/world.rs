@@ -203,12 +203,9 @@ impl World {
         // A clock that is weeks ahead beside a replica that nobody reaches is more than is claimed.
         let jumped = self.slots.iter().any(|slot| slot.jumped.get());
         let cut = self.slots.iter().any(|slot| slot.cut.get());
-        // Nor is a replica that starts within the delay after somebody else has a new authority: nobody
-        // tells it that this is new.
-        if now >= self.issue_at && !cut && !jumped {
-            return self.issue();
-        }
-        if happens(faults.restart_every) {
+        let issued = now >= self.issue_at && !cut && !jumped;
+        // One that starts just after somebody else has a new authority must find out that this is new.
+        if issued || happens(faults.restart_every) {
             self.slots[one].killed.set(true);
         }
         if happens(faults.cut_every) && !jumped {
@@ -226,6 +223,9 @@ impl World {
         let spoilt = faults.spoilt_every.is_some_and(happens);
         let forced = faults.forced_every.is_some_and(happens);
         let upgraded = faults.other_mode_every.is_some_and(happens);
+        if issued {
+            self.issue();
+        }
         if lost {
             self.lose_secret();
         }
@@ -307,9 +307,9 @@ impl World {
         {
             let mut etcd = self.etcd.borrow_mut();
             etcd.excuse(MENDING);
-            let mut bundles = etcd.webhooks.back().unwrap().value.clone();
-            bundles[0].1 = Bundle::default();
-            etcd.write_webhooks(bundles);
+            let mut spoilt = etcd.webhooks.back().unwrap().value.clone().unwrap();
+            spoilt.bundles[0].1 = Bundle::default();
+            etcd.write_webhooks(Some(spoilt));
         }
         self.api.ring();
     }
@@ -320,11 +320,11 @@ impl World {
             let mut etcd = self.etcd.borrow_mut();
             etcd.excuse(MENDING);
             etcd.write_secret(Some(Data::new()));
-            let mut bundles = etcd.webhooks.back().unwrap().value.clone();
-            for (_, bundle) in &mut bundles {
+            let mut spoilt = etcd.webhooks.back().unwrap().value.clone().unwrap();
+            for (_, bundle) in &mut spoilt.bundles {
                 *bundle = Bundle::default();
             }
-            etcd.write_webhooks(bundles);
+            etcd.write_webhooks(Some(spoilt));
         }
         self.api.ring();
     }

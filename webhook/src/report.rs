@@ -35,6 +35,7 @@ pub struct Report {
     certificate_not_after: Family<Ends, Gauge>,
     webhooks_found: Gauge,
     bundle_in_sync: Gauge,
+    authorities: Gauge,
     ca_rotations: Family<Rotation, Counter>,
     calls_failed: Family<FailedCall, Counter>,
 }
@@ -105,6 +106,7 @@ impl Report {
             certificate_not_after: Family::default(),
             webhooks_found: Gauge::default(),
             bundle_in_sync: Gauge::default(),
+            authorities: Gauge::default(),
             ca_rotations: Family::default(),
             calls_failed: Family::default(),
             registry: Registry::default(),
@@ -153,6 +155,11 @@ impl Report {
             "ca_bundle_in_sync",
             "Whether every caBundle of the webhook configuration is what it should be",
             this.bundle_in_sync.clone(),
+        );
+        registry.register(
+            "ca_bundle_authorities",
+            "Authorities of this webhook's own that a caBundle has; more than a few tell of a Secret that is lost again and again",
+            this.authorities.clone(),
         );
         registry.register(
             "ca_rotations",
@@ -223,6 +230,12 @@ impl Report {
     /// Tells whether API servers are told to trust what they should.
     pub fn bundle_in_sync(&self, in_sync: bool) {
         self.bundle_in_sync.set(in_sync.into());
+    }
+
+    /// Tells how many authorities of our own API servers are told to trust.
+    pub fn authorities(&self, many: usize) {
+        self.authorities
+            .set(i64::try_from(many).unwrap_or(i64::MAX));
     }
 
     /// Counts an authority that was made.

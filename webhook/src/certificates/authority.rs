@@ -86,6 +86,12 @@ pub enum Failure {
     /// The authority's key.
     #[error("cannot make an authority")]
     Ca(#[from] rcgen::Error),
+    /// The authority, as there would be too many.
+    #[error(
+        "no authority is made beside {0} that signed before: find who empties the Secret again and \
+         again"
+    )]
+    Crowd(usize),
 }
 
 /// What was last read in the Secret, as long as that stays the same.
@@ -196,7 +202,9 @@ impl<C: Cluster> Authority<C> {
             .flat_map(|webhooks| webhooks.bundles.iter().map(|(_, bundle)| bundle.clone()))
             .collect();
         report.webhooks_found(!bundles.is_empty());
-        self.live.look(bundles, Instant::now());
+        let written = webhooks.and_then(|webhooks| webhooks.written);
+        self.live.look(bundles, written, Instant::now());
+        report.authorities(self.live.anywhere().own().iter().count());
     }
 
     /// Takes a step of mode `self`, and shows a leaf of the authority that signs.
@@ -281,8 +289,10 @@ impl<C: Cluster> Authority<C> {
 
     /// Writes the Secret as it is after `step`, and anew if something in it is spoilt.
     async fn take(&self, step: Step, read: &Read, lifetimes: &Lifetimes, turn: &mut Turn<'_>) {
-        if step == Step::Rest && !read.spoilt {
-            return;
+        match step {
+            Step::Rest if !read.spoilt => return,
+            Step::Crowd(many) => return turn.tick.failures.push(Failure::Crowd(many)),
+            _ => {}
         }
         let mut keyring = read.keyring.clone();
         let taken = keyring.take(step.clone(), turn.now.wall, lifetimes);
@@ -294,7 +304,7 @@ impl<C: Cluster> Authority<C> {
             return;
         }
         match step {
-            Step::Rest => info!("Secret mended"),
+            Step::Rest | Step::Crowd(_) => info!("Secret mended"),
             Step::Adopt(own) => info!(authorities = ?own, "Authorities adopted from caBundle"),
             Step::Publish(reason) => {
                 turn.report.ca_rotated(reason);
@@ -376,8 +386,8 @@ impl<C: Cluster> Authority<C> {
             (name.clone(), right)
         });
         let webhooks = Webhooks {
-            version: found.version.clone(),
             bundles: bundles.collect(),
+            ..found.clone()
         };
         if turn.tick.wrote(self.cluster.write_bundles(&webhooks).await) {
             info!(authorities = ?anchors.wanted, "caBundle written");

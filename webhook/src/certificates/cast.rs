@@ -86,16 +86,17 @@ impl Cast {
     /// Two looks at bundles, and a third that finds the same so long after the second.
     pub(super) fn live(&self, first: &str, then: &str, wait: Duration) -> Live {
         let mut live = Live::default();
+        let written = self.now - DAY;
         let now = Instant::now();
         let read = |look: &str| -> Vec<_> {
             let each = look.split(' ').filter(|word| !word.is_empty());
             each.map(|word| self.bundle(word.trim_matches('-')))
                 .collect()
         };
-        live.look(read(first), now);
+        live.look(read(first), Some(written), now);
         let now = now + Duration::from_millis(1);
-        live.look(read(then), now);
-        live.look(read(then), now + wait);
+        live.look(read(then), Some(written), now);
+        live.look(read(then), Some(written), now + wait);
         live
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::time::SystemTime;
 
 use super::bundle::Bundle;
 
@@ -25,6 +26,8 @@ pub struct Webhooks {
     pub version: String,
     /// Each webhook's name and `caBundle`.
     pub bundles: Vec<(String, Bundle)>,
+    /// When a replica last changed a `caBundle`, by the API server's clock, as far as that is known.
+    pub written: Option<SystemTime>,
 }
 
 /// A call to the API server that failed.

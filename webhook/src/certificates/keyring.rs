@@ -149,7 +149,7 @@ impl Keyring {
         lifetimes: &Lifetimes,
     ) -> Result<(), rcgen::Error> {
         match step {
-            Step::Rest => {}
+            Step::Rest | Step::Crowd(_) => {}
             Step::Adopt(own) => self.retire(own.iter().cloned(), now),
             Step::Publish(_) => {
                 let next = Ca::try_new(now, lifetimes.ca())?;

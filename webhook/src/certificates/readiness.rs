@@ -44,7 +44,7 @@ impl Readiness {
         }
         self.no_webhooks_since = None;
         let shown = shown.filter(|shown| shown.is_valid(now.wall))?;
-        live.has_most_likely_settled(&shown.anchors, activation_delay)
+        live.has_most_likely_settled(&shown.anchors, activation_delay, now.wall)
             .then_some(Ready::Trusted)
     }
 }

@@ -13,6 +13,11 @@ use super::keyring::Keyring;
 use super::lifetimes::Lifetimes;
 use super::live::Live;
 
+/// So many of our own may be trusted at once, for want of one that signs. Clients try each of them,
+/// since they have one name, and Go's give up after 100 signatures.
+/// <https://github.com/golang/go/blob/master/src/crypto/x509/verify.go>
+const MOST: usize = 32;
+
 /// All that the decision rests on.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
@@ -41,6 +46,9 @@ pub enum Step {
     Adopt(Bundle),
     /// Make a new authority, and publish it before it signs.
     Publish(Reason),
+    /// Make none, though there is none: so many are trusted that were made for the same want, as
+    /// somebody empties the Secret again and again. Their leaves are out of use in time.
+    Crowd(usize),
     /// Sign with the published one.
     Activate,
     /// Forget these: no API server trusts them any more.
@@ -84,7 +92,15 @@ pub fn next(situation: &Situation<'_>) -> Step {
         };
     }
     match keyring.signer.as_ref().filter(usable) {
-        None => return Step::Publish(Reason::Missing),
+        None => {
+            let many = own.iter().count();
+            let crowded = many >= MOST && !(is_long_ago(situation) && is_known(situation));
+            return if crowded {
+                Step::Crowd(many)
+            } else {
+                Step::Publish(Reason::Missing)
+            };
+        }
         Some(signer) if now >= due(signer) => return Step::Publish(Reason::Due),
         Some(_) => {}
     }
@@ -105,16 +121,10 @@ pub fn overdue(situation: &Situation<'_>) -> Bundle {
         keyring,
         in_use,
         now,
-        lifetimes,
         ..
     } = *situation;
-    let out_of_use = match (&keyring.signer, keyring.retired_at) {
-        // Whoever wrote it may have written any time.
-        (Some(_), Some(at)) => now.duration_since(at).unwrap_or_default() >= lifetimes.leaf() * 2,
-        // Its key was lost, so the last that signed is among them.
-        (None, _) | (_, None) => false,
-    };
-    let overdue = if out_of_use {
+    // Without a signer, its key was lost, so the last that signed is among them.
+    let overdue = if keyring.signer.is_some() && is_long_ago(situation) {
         keyring.retired.clone()
     } else {
         keyring.retired.expired(now)
@@ -126,11 +136,30 @@ pub fn overdue(situation: &Situation<'_>) -> Bundle {
 /// retired, whatever the time is thought to be.
 #[must_use]
 pub fn forgotten(situation: &Situation<'_>) -> Bundle {
-    if situation.retired_for >= situation.lifetimes.activation_delay() * 3 {
+    if is_known(situation) {
         overdue(situation)
     } else {
         Bundle::default()
     }
+}
+
+/// Returns true if by the wall clock all leaves of the retired have ended.
+fn is_long_ago(situation: &Situation<'_>) -> bool {
+    let Situation {
+        keyring,
+        now,
+        lifetimes,
+        ..
+    } = *situation;
+    // Whoever wrote it may have written any time.
+    let ago = |at| now.duration_since(at).unwrap_or_default();
+    let retired_at = keyring.retired_at;
+    retired_at.is_some_and(|at| ago(at) >= lifetimes.leaf() * 2)
+}
+
+/// Returns true if every replica has had time to learn of the last retirement.
+fn is_known(situation: &Situation<'_>) -> bool {
+    situation.retired_for >= situation.lifetimes.activation_delay() * 3
 }
 
 /// When an authority is due to be replaced: when a third of its life is left, give or take a
@@ -163,6 +192,7 @@ mod tests {
             Step::Rest => "rest".into(),
             Step::Adopt(own) => format!("adopt {}", cast.named(own)),
             Step::Publish(reason) => format!("publish {reason:?}"),
+            Step::Crowd(many) => format!("crowd of {many}"),
             Step::Activate => "activate".into(),
             Step::Forget(gone) => format!("forget {}", cast.named(gone)),
         }
@@ -257,6 +287,45 @@ mod tests {
                 found, wanted,
                 "{secret:?}, {bundles:?}, {wait} min, {in_use:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_crowd_of_authorities_is_made_no_larger_until_their_leaves_are_out_of_use() {
+        let cast = Cast::new();
+        let one = || Ca::try_new(cast.now, DAY * 365).unwrap().der().clone();
+        let many: Bundle = (0..MOST).map(|_| one()).collect();
+        let fewer = {
+            let first = many.iter().next().unwrap();
+            many.only(|der| der != first)
+        };
+        let ago = |days: u32| Some(cast.now - DAY * days);
+        for (secret, trusted, retired_at, retired_for, wanted) in [
+            ("- -", &fewer, ago(0), DAY, "publish Missing"),
+            ("- -", &many, ago(0), DAY, "crowd of 32"),
+            ("x -", &many, ago(0), DAY, "crowd of 32"),
+            ("- -", &many, ago(13), DAY, "crowd of 32"),
+            ("- -", &many, ago(14), DAY, "publish Missing"),
+            ("- -", &many, ago(14), MINUTE, "crowd of 32"),
+            // It has a successor, or needs none.
+            ("- n", &many, ago(0), DAY, "rest"),
+            ("y -", &many, ago(0), DAY, "rest"),
+            ("o -", &many, ago(0), DAY, "publish Due"),
+        ] {
+            let mut keyring = cast.keyring(secret, retired_at);
+            keyring.retired = trusted.clone();
+            let mut live = Live::default();
+            live.look(vec![trusted.clone()], None, tokio::time::Instant::now());
+            let situation = Situation {
+                keyring: &keyring,
+                retired_for,
+                live: &live,
+                in_use: &Bundle::default(),
+                now: cast.now,
+                lifetimes: &Lifetimes::default(),
+            };
+            let row = format!("{secret:?}, {retired_at:?}, {retired_for:?}");
+            assert_eq!(written(&next(&situation), &cast), wanted, "{row}");
         }
     }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -154,6 +155,7 @@ impl Cluster for Objects {
         let Named { api, name } = &self.webhooks;
         let found = within(Call::ReadWebhooks, api.get_opt(name)).await?;
         Ok(found.map(|configuration| Webhooks {
+            written: written(&configuration.metadata),
             version: configuration.metadata.resource_version.unwrap_or_default(),
             bundles: configuration
                 .webhooks
@@ -193,6 +195,15 @@ impl Cluster for Objects {
     async fn changed(&self) {
         self.bell.rung().await;
     }
+}
+
+/// When the owner of the `caBundle`s last changed one. Applying what there is changes nothing.
+/// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>
+fn written(metadata: &ObjectMeta) -> Option<SystemTime> {
+    let entries = metadata.managed_fields.iter().flatten();
+    let ours = entries.filter(|entry| entry.manager.as_deref() == Some(BUNDLE_MANAGER));
+    let times = ours.filter_map(|entry| entry.time.as_ref());
+    times.map(|Time(at)| SystemTime::from(*at)).max()
 }
 
 impl fmt::Debug for Objects {
