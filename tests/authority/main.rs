@@ -7,7 +7,9 @@ mod replica;
 
 use std::time::Duration;
 
-use webhook::certificates::cluster::Call;
+use tests::authority::Authority;
+use webhook::certificates::bundle::Bundle;
+use webhook::certificates::cluster::{Call, Data};
 
 use etcd::Etcd;
 use replica::Replica;
@@ -142,4 +144,60 @@ async fn a_secret_that_is_emptied_again_and_again_does_not_fill_the_bundles() {
     }
     assert_eq!(etcd.bundle().iter().count(), 1);
     assert_eq!(etcd.bundle(), replica.listed());
+}
+
+/// What cert-manager would write: a leaf that one authority signed, and an authority.
+fn given(signer: &Authority, trusted: &Authority) -> Data {
+    let leaf = signer.leaf().unwrap();
+    Data::from([
+        ("tls.crt".to_owned(), leaf.certificate.into()),
+        ("tls.key".to_owned(), leaf.key.into()),
+        ("ca.crt".to_owned(), trusted.pem().into()),
+    ])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_given_certificate_is_kept_until_another_is_whole_and_trusted() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::given(&etcd);
+    let [old, new] = [(); 2].map(|()| Authority::new().unwrap());
+    // Half a change is none.
+    etcd.give(given(&new, &old));
+    assert_eq!(replica.tick().await.failures.len(), 1);
+    assert_eq!(replica.serving.shown(), None);
+    assert!(!replica.serving.is_ready());
+    etcd.give(given(&old, &old));
+    replica.settle().await;
+    let shown = replica.shown();
+    assert!(replica.serving.is_ready());
+    let bundle = etcd.bundle();
+    for spoilt in [given(&new, &old), given(&old, &new), Data::new()] {
+        etcd.give(spoilt);
+        replica.wait(MINUTE * 9).await;
+        assert_eq!(replica.tick().await.failures.len(), 1);
+        assert_eq!(
+            (replica.shown(), etcd.bundle()),
+            (shown.clone(), bundle.clone())
+        );
+    }
+    // What is shown is asked for, whatever became of the Secret.
+    etcd.bundles.replace(Some(vec![<_>::default(); 2]));
+    replica.tick().await;
+    assert_eq!(etcd.bundle(), bundle);
+    etcd.give(given(&new, &new));
+    replica.settle().await;
+    assert_eq!(replica.shown(), shown, "API servers may be behind");
+    replica.wait(MINUTE * 2).await;
+    replica.settle().await;
+    assert_ne!(replica.shown(), shown);
+    // In one go with a new authority, both objects are emptied.
+    let shown = replica.shown();
+    etcd.empty();
+    etcd.give(given(&old, &old));
+    replica.settle().await;
+    assert_eq!(replica.shown(), shown, "API servers may be behind");
+    assert!(
+        etcd.bundle()
+            .contains_all(&Bundle::read(new.pem().as_bytes()))
+    );
 }

@@ -36,7 +36,17 @@ impl Replica {
         Self::of(etcd, Mode::Own { names, lifetimes })
     }
 
-    pub(crate) fn of(etcd: &Etcd, mode: Mode) -> Self {
+    /// One of mode `secret`.
+    pub(crate) fn given(etcd: &Etcd) -> Self {
+        let activation_delay = Lifetimes::default().activation_delay();
+        let mode = Mode::Given {
+            names: Vec::new(),
+            activation_delay,
+        };
+        Self::of(etcd, mode)
+    }
+
+    fn of(etcd: &Etcd, mode: Mode) -> Self {
         Self {
             authority: Authority::new(etcd.clone(), mode),
             serving: Serving::waiting(),

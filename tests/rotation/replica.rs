@@ -59,6 +59,7 @@ impl Replica {
                 lifetimes,
             },
             ModeOf::Given => Mode::Given {
+                names: vec![NAME.to_owned()],
                 activation_delay: lifetimes.activation_delay(),
             },
         };

@@ -17,13 +17,13 @@ use super::backoff::pause;
 use super::bundle::Bundle;
 use super::ca::Ca;
 use super::cluster::{CallFailed, Cluster, Secret, Webhooks};
+use super::given::{BadSecret, Given};
 use super::keyring::Keyring;
 use super::leaf::NoLeaf;
 use super::lifetimes::Lifetimes;
 use super::live::Live;
 use super::readiness::{Readiness, Ready};
 use super::rotation::{self, Situation, Step};
-use super::secret::{BadSecret, Given};
 use super::serving::Serving;
 use super::showing::{Now, Shown, is_worth_showing, may_show};
 use super::wall_clock;
@@ -44,6 +44,8 @@ pub enum Mode {
     },
     /// Somebody else puts them into the Secret.
     Given {
+        /// Names that they are for.
+        names: Vec<String>,
         /// How long an authority is trusted before its certificate is shown instead of another's.
         activation_delay: Duration,
     },
@@ -185,7 +187,11 @@ impl<C: Cluster> Authority<C> {
                 let lifetimes = *lifetimes;
                 self.own(secret, called, lifetimes, &mut turn).await
             }
-            (Mode::Given { .. }, Some(secret)) => self.given(secret, &mut turn),
+            (Mode::Given { names, .. }, Some(secret)) => {
+                let given = secret.ok_or(BadSecret::Missing);
+                let given = given.and_then(|secret| Given::read(&secret.data, names, now));
+                self.given(given, &mut turn)
+            }
         };
         if let Some(webhooks) = webhooks {
             self.trust(webhooks, &anchors, &mut turn).await;
@@ -244,11 +250,9 @@ impl<C: Cluster> Authority<C> {
     }
 
     /// Shows what the Secret of mode `secret` holds.
-    fn given(&mut self, secret: Option<Secret>, turn: &mut Turn<'_>) -> Anchors {
+    fn given(&mut self, given: Result<Given, BadSecret>, turn: &mut Turn<'_>) -> Anchors {
         let now = turn.now.wall;
         let in_use = self.in_use(now);
-        let secret = secret.ok_or(BadSecret::Missing);
-        let given = secret.and_then(|secret| Given::read(&secret.data));
         let Some(Given { identity, anchors }) = turn.tick.note(given) else {
             turn.report.certificate_reloaded(false);
             return Anchors::in_use(in_use);
@@ -430,7 +434,9 @@ impl<C: Cluster> Authority<C> {
     fn activation_delay(&self) -> Duration {
         match &self.mode {
             Mode::Own { lifetimes, .. } => lifetimes.activation_delay(),
-            Mode::Given { activation_delay } => *activation_delay,
+            Mode::Given {
+                activation_delay, ..
+            } => *activation_delay,
         }
     }
 }
