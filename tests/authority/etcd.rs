@@ -2,9 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::pending;
 use std::rc::Rc;
 
+use tokio::sync::Notify;
 use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::{Call, CallFailed, Cluster, Data, Secret, Webhooks};
 
@@ -15,6 +15,8 @@ pub(crate) struct Etcd {
     pub(crate) bundles: Rc<RefCell<Option<Vec<Bundle>>>>,
     /// Which calls fail.
     pub(crate) failing: Rc<RefCell<Vec<Call>>>,
+    /// Rings in every replica.
+    pub(crate) bell: Rc<Notify>,
     secret_version: Rc<Cell<u64>>,
     webhooks_version: Rc<Cell<u64>>,
 }
@@ -138,6 +140,6 @@ impl Cluster for Etcd {
     }
 
     async fn changed(&self) {
-        pending().await
+        self.bell.notified().await;
     }
 }

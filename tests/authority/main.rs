@@ -8,6 +8,8 @@ mod replica;
 use std::time::Duration;
 
 use tests::authority::Authority;
+use tokio::join;
+use tokio::time::sleep;
 use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::{Call, Data};
 
@@ -15,6 +17,8 @@ use etcd::Etcd;
 use replica::Replica;
 
 const MINUTE: Duration = Duration::from_secs(60);
+/// The shortest pause of the product that a change may end.
+const FLOOR: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[tokio::test(start_paused = true)]
@@ -200,4 +204,37 @@ async fn a_given_certificate_is_kept_until_another_is_whole_and_trusted() {
         etcd.bundle()
             .contains_all(&Bundle::read(new.pem().as_bytes()))
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_heard_while_nothing_comes_of_anything() {
+    let etcd = Etcd::new();
+    let replica = Replica::given(&etcd);
+    let issued = async {
+        // By now it asks once a minute.
+        sleep(MINUTE * 5).await;
+        let authority = Authority::new().unwrap();
+        etcd.give(given(&authority, &authority));
+        etcd.bell.notify_one();
+    };
+    let (serving, ()) = join!(replica.run(MINUTE * 5 + FLOOR * 2), issued);
+    assert!(serving.shown().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_seen_is_not_said_to_be_well() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    let told = |replica: &Replica, wanted: &str| {
+        let text = replica.report.text();
+        for metric in ["webhook_configuration_found", "ca_bundle_in_sync"] {
+            let line = format!("envoy_drainer_{metric} {wanted}\n");
+            assert!(text.contains(&line), "{text}");
+        }
+    };
+    told(&replica, "1");
+    etcd.failing.replace(vec![Call::ReadWebhooks]);
+    replica.tick().await;
+    told(&replica, "0");
 }

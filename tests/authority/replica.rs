@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::advance;
+use tokio::time::{advance, timeout};
 use webhook::certificates::authority::{Authority, Mode, Tick};
 use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::Data;
@@ -75,6 +75,18 @@ impl Replica {
             }
         }
         panic!("it writes on and on");
+    }
+
+    /// Ticks as the product does, for so long.
+    pub(crate) async fn run(self, time: Duration) -> Serving {
+        let Self {
+            authority,
+            serving,
+            report,
+            ..
+        } = self;
+        let _ = timeout(time, authority.run(&serving, &report)).await;
+        serving
     }
 
     /// Lets time pass on both clocks.

@@ -148,12 +148,12 @@ impl Report {
         );
         registry.register(
             "webhook_configuration_found",
-            "Whether the webhook configuration exists and has a webhook",
+            "Whether the last look found the webhook configuration, with a webhook",
             this.webhooks_found.clone(),
         );
         registry.register(
             "ca_bundle_in_sync",
-            "Whether every caBundle of the webhook configuration is what it should be",
+            "Whether the last look found every caBundle of the webhook configuration as it should be",
             this.bundle_in_sync.clone(),
         );
         registry.register(

@@ -271,8 +271,8 @@ mod tests {
                 "leaf-lifetime is less than six times ca-activation-delay",
             ),
             (
-                "--ca-activation-delay 0s",
-                "ca-activation-delay: give at least 100ms",
+                "--ca-activation-delay 999ms",
+                "ca-activation-delay: give at least 1s",
             ),
         ] {
             let flags = format!("--tls-name a {flags}");

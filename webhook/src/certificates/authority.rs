@@ -32,6 +32,9 @@ use crate::report::{Kind, Report};
 /// One long sleep would miss the hours in which the machine was suspended.
 const LONGEST_TICK: Duration = Duration::from_secs(60);
 
+/// The shortest pause after a failure that a change of an object may end.
+const FLOOR: Duration = Duration::from_secs(1);
+
 /// How certificates come to be.
 #[derive(Debug)]
 pub enum Mode {
@@ -152,8 +155,17 @@ impl<C: Cluster> Authority<C> {
                     () = self.cluster.changed() => {}
                 }
             } else {
-                sleep(pause(restless).min(longest)).await;
+                let pause = pause(restless).min(longest);
                 restless += 1;
+                // What others change may mend what failed; what it has changed itself rings too.
+                let mended = async {
+                    sleep(FLOOR).await;
+                    self.cluster.changed().await;
+                };
+                tokio::select! {
+                    () = sleep(pause) => {}
+                    () = mended, if !tick.changed => {}
+                }
             }
         }
     }
@@ -175,8 +187,9 @@ impl<C: Cluster> Authority<C> {
         // that is found out when it is written; what a newer one does not know may be forgotten.
         let secret = turn.tick.note(self.cluster.secret().await);
         let looked = turn.tick.note(self.cluster.webhooks().await);
-        if let Some(webhooks) = &looked {
-            self.look(webhooks.as_ref(), report);
+        match &looked {
+            Some(webhooks) => self.look(webhooks.as_ref(), report),
+            None => report.webhooks_found(false),
         }
         // Where there are none, nothing is decided: they go first when this webhook is removed.
         let webhooks = looked.as_ref().and_then(Option::as_ref);
@@ -193,8 +206,9 @@ impl<C: Cluster> Authority<C> {
                 self.given(given, &mut turn)
             }
         };
-        if let Some(webhooks) = webhooks {
-            self.trust(webhooks, &anchors, &mut turn).await;
+        match webhooks {
+            Some(webhooks) => self.trust(webhooks, &anchors, &mut turn).await,
+            None => report.bundle_in_sync(false),
         }
         if looked.is_some() {
             self.announce(&turn);

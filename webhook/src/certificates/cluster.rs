@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fmt;
 use std::time::SystemTime;
 
 use super::bundle::Bundle;
@@ -11,7 +12,7 @@ use super::bundle::Bundle;
 pub type Data = BTreeMap<String, Vec<u8>>;
 
 /// A Secret as it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     /// Its `resourceVersion`.
     pub version: String,
@@ -96,6 +97,18 @@ pub trait Cluster {
     fn changed(&self) -> impl Future<Output = ()>;
 }
 
+// === impl Secret ===
+
+impl fmt::Debug for Secret {
+    /// Shows which keys there are, and nothing of what they hold.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret")
+            .field("version", &self.version)
+            .field("keys", &self.data.keys())
+            .finish_non_exhaustive()
+    }
+}
+
 // === impl CallFailed ===
 
 impl CallFailed {
@@ -123,13 +136,28 @@ impl Call {
     }
 }
 
-impl std::fmt::Display for Call {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ReadSecret => "read the Secret",
             Self::WriteSecret => "write the Secret",
             Self::ReadWebhooks => "read the webhook configuration",
             Self::WriteBundles => "write the webhook configuration's caBundle",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_is_written_anywhere() {
+        let secret = Secret {
+            version: "7".into(),
+            data: Data::from([("tls.key".to_owned(), b"deep".to_vec())]),
+        };
+        let told = format!("{secret:?}");
+        assert_eq!(told, r#"Secret { version: "7", keys: ["tls.key"], .. }"#);
     }
 }

@@ -27,8 +27,8 @@ pub enum BadLifetimes {
         "leaf-lifetime is less than six times ca-activation-delay: raise the one or lower the other"
     )]
     ActivationDelay,
-    /// No time at all.
-    #[error("ca-activation-delay: give at least 100ms")]
+    /// Less than a change takes to be seen.
+    #[error("ca-activation-delay: give at least 1s")]
     TooShort,
 }
 
@@ -47,7 +47,7 @@ impl Lifetimes {
         if ca > LONGEST {
             return Err(BadLifetimes::TooLong);
         }
-        if activation_delay < Duration::from_millis(100) {
+        if activation_delay < Duration::from_secs(1) {
             return Err(BadLifetimes::TooShort);
         }
         if ca < leaf.saturating_mul(3) {
