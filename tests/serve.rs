@@ -13,12 +13,12 @@ use tempfile::TempDir;
 use tests::authority::{Authority, Mount};
 use tests::built;
 use tests::due::PATIENCE;
-use tests::fake_api::FakeApi;
 use tests::http::Client;
 use tests::https::{Https, inject};
 use tests::port::Port;
 use tests::process::{Process, Signal};
 use tests::review::Review;
+use tests::scripted_api::ScriptedApi;
 use tests::webhook::{assert_injected, review, told};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
@@ -264,7 +264,7 @@ async fn its_settings_may_come_from_the_environment() {
 }
 
 /// Starts it with the cluster that a kubeconfig tells of.
-fn start_in(api: &FakeApi, dir: &TempDir) -> Process {
+fn start_in(api: &ScriptedApi, dir: &TempDir) -> Process {
     let kubeconfig = dir.path().join("kubeconfig");
     let config = json!({
         "apiVersion": "v1",
@@ -293,7 +293,7 @@ fn start_in(api: &FakeApi, dir: &TempDir) -> Process {
 
 #[tokio::test]
 async fn what_a_secret_holds_is_never_logged() {
-    let api = FakeApi::start().await.unwrap();
+    let api = ScriptedApi::start().await.unwrap();
     // Not base64, so that it cannot be decoded.
     api.reply(200, &json!({ "metadata": {}, "data": { "k": "?deep" } }));
     let dir = tempfile::tempdir().unwrap();
@@ -310,7 +310,7 @@ async fn what_a_secret_holds_is_never_logged() {
 
 #[tokio::test]
 async fn who_leaves_asks_for_nothing_any_more() {
-    let api = FakeApi::start().await.unwrap();
+    let api = ScriptedApi::start().await.unwrap();
     api.reply(
         404,
         &json!({ "kind": "Status", "status": "Failure", "code": 404 }),

@@ -14,6 +14,7 @@ use tests::https::{inject, post};
 use tests::webhook::{Webhook, admit, assert_injected, review, server, told};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::client::TlsStream;
 use webhook::admission::{Answer, NotAReview};
@@ -553,6 +554,39 @@ async fn the_end_does_not_wait_for_ever() {
     ended.unwrap().unwrap();
     assert!(started.elapsed() >= SHORT);
     assert_eq!(timeout(PATIENCE, heard(&mut slow)).await.unwrap(), "");
+}
+
+#[tokio::test]
+async fn who_is_to_tell_owners_and_does_not_delays_nobody() {
+    let (sender, mut queue) = mpsc::channel(1);
+    let (usual, authority) = server(Limits::default());
+    let server = Webhook::run(
+        Server {
+            undrained: Some(sender),
+            ..usual
+        },
+        authority,
+    )
+    .await;
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": "2", "controller": true});
+    let hook = json!({"preStop": {"sleep": {"seconds": 5}}});
+    let skipped = review("skipped")
+        .with("/request/object/metadata/ownerReferences", json!([owner]))
+        .with("/request/object/spec/containers/0/lifecycle", hook);
+    let dropped = "envoy_drainer_events_dropped_total";
+    for already in [0.0, 0.0, 1.0, 2.0] {
+        assert_eq!(server.metric(dropped).await, Some(already));
+        let answer = server.https.send(inject(skipped.bytes()));
+        let answer = timeout(PATIENCE, answer).await.expect("at once").unwrap();
+        assert_eq!(told(&answer)["allowed"], true);
+    }
+    server.assert_admits().await;
+    assert_eq!(queue.recv().await.unwrap().owner.name, "edge-7f");
+    // Where nobody is left to tell, the server goes on too.
+    drop(queue);
+    let answer = server.https.send(inject(skipped.bytes())).await.unwrap();
+    assert_eq!(told(&answer)["allowed"], true);
+    assert_eq!(server.metric(dropped).await, Some(4.0));
 }
 
 #[tokio::test]

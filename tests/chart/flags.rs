@@ -15,11 +15,12 @@ use crate::values::entries;
 const OUT_OF_A_CLUSTER: [&str; 3] = ["tls-cert", "tls-key", "tls-ca-out"];
 
 /// Flags that are always given, or by values of another name.
-const OTHERWISE: [&str; 9] = [
+const OTHERWISE: [&str; 10] = [
     "listen",
     "health-listen",
     "image",
     "release-namespace",
+    "pod-name",
     "webhook-configuration",
     "ca-secret",
     "tls-name",
@@ -88,8 +89,9 @@ fn the_program_takes_the_arguments_of_every_set() {
             .filter(|name| name.starts_with("ENVOY_DRAINER_"))
             .collect();
         let serve = serve();
-        let known = flag(&serve, "release-namespace").get_env().unwrap();
-        assert_eq!(names, [known.to_str().unwrap()]);
+        let known = ["release-namespace", "pod-name"]
+            .map(|name| flag(&serve, name).get_env().unwrap().to_str().unwrap());
+        assert_eq!(names, known);
     }
 }
 

@@ -115,8 +115,11 @@ fn the_account_may_touch_what_the_arguments_name_and_nothing_else() {
         assert_eq!(rules[0]["resourceNames"], json!([secret]));
         let configuration = named(&["--webhook-configuration"]);
         let rules = &object(&objects, "ClusterRole", "")["rules"];
-        assert_eq!(rules.as_array().unwrap().len(), 1);
         assert_eq!(rules[0]["resourceNames"], json!([configuration]));
+        let tells = !args.contains(&json!("--events=false"));
+        let events = json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]});
+        let others = Vec::from_iter(tells.then_some(events));
+        assert_eq!(rules.as_array().unwrap()[1..], others);
         for binding in ["RoleBinding", "ClusterRoleBinding"] {
             let subject = &object(&objects, binding, "")["subjects"][0];
             assert_eq!(subject["name"], pod["serviceAccountName"]);

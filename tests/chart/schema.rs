@@ -43,6 +43,7 @@ fn what_is_misspelt_or_cannot_be_is_refused() {
         ),
         ("drainer.nativeSidecar=auto", "/drainer/nativeSidecar"),
         ("webhook.onInvalid=allow", "/webhook/onInvalid"),
+        ("webhook.events=off", "/webhook/events"),
         ("webhook.tlsMinVersion=1.1", "/webhook/tlsMinVersion"),
         ("admission.failurePolicy=ignore", "/admission/failurePolicy"),
         ("admission.timeoutSeconds=30", "/admission/timeoutSeconds"),

@@ -39,7 +39,8 @@ pub(crate) async fn start(namespace: &Namespace) -> Result<SocketAddr> {
                                 "-grpc-port", "disabled", "-redirect-port", "disabled",
                                 "-tcp-port", "disabled", "-udp-port", "disabled",
                             ],
-                            "readinessProbe": { "tcpSocket": { "port": 8080 }, "periodSeconds": 1 },
+                            "ports": [{ "name": "http", "containerPort": 8080 }],
+                            "readinessProbe": { "tcpSocket": { "port": "http" }, "periodSeconds": 1 },
                             "securityContext": restricted::container(),
                         }],
                     },
@@ -47,7 +48,7 @@ pub(crate) async fn start(namespace: &Namespace) -> Result<SocketAddr> {
             },
         }))
         .await?;
-    let address = service::of_pods(namespace, "echo", 8080).await?;
+    let address = service::of_pods(namespace, "echo", labels, "http").await?;
     namespace
         .kubectl(&["rollout", "status", "deployment/echo", "--timeout=120s"])
         .await?;

@@ -1,14 +1,12 @@
 //! The Envoys that everything is about: a Deployment, a Service, and nothing that hides a failure.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
-use tests::until::until;
 
+use crate::eventually::eventually;
 use crate::images;
-use crate::installed::installed;
 use crate::namespace::Namespace;
 use crate::restricted;
 use crate::service;
@@ -19,17 +17,18 @@ pub(crate) const APP: &str = "edge";
 /// The drainer's container in every pod.
 pub(crate) const DRAINER: &str = "envoy-drainer";
 
+/// The port of its pods that serves, which is called so.
+pub(crate) const PORT: &str = "http";
+
 const LISTENER: u16 = 8080;
-const ADMIN: u16 = 9901;
+/// The port of Envoy's admin interface, on loopback.
+pub(crate) const ADMIN: u16 = 9901;
 
 const HCM: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 const HEALTH_CHECK: &str =
     "type.googleapis.com/envoy.extensions.filters.http.health_check.v3.HealthCheck";
 const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
 const HTTP: &str = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
-
-/// Longer than any drain here lasts.
-const LIMIT: Duration = Duration::from_secs(180);
 
 /// Envoys behind a Service.
 #[derive(Debug)]
@@ -68,9 +67,9 @@ pub(crate) fn deployment(replicas: u32, upstream: SocketAddr) -> Result<Value> {
                             "--config-yaml", bootstrap(upstream).to_string(),
                             "--concurrency", "1", "--disable-hot-restart",
                         ],
-                        "ports": [{ "name": "http", "containerPort": LISTENER }],
+                        "ports": [{ "name": PORT, "containerPort": LISTENER }],
                         "readinessProbe": {
-                            "httpGet": { "path": "/ready", "port": LISTENER },
+                            "httpGet": { "path": "/ready", "port": PORT },
                             "periodSeconds": 1,
                             "failureThreshold": 2,
                         },
@@ -88,14 +87,14 @@ pub(crate) fn naked(mut deployment: Value) -> Value {
     deployment
 }
 
-/// Has Envoy's admin on a socket file rather than on a port.
+/// Changes the configuration that the Envoy of a template starts with.
 ///
 /// # Errors
 /// When the template is not one of [`deployment`].
-pub(crate) fn move_admin_to_socket(template: &mut Value, path: &str) -> Result<()> {
+pub(crate) fn reconfigure(template: &mut Value, change: impl FnOnce(&mut Value)) -> Result<()> {
     let argument = &mut template["spec"]["containers"][0]["args"][1];
     let mut bootstrap: Value = serde_json::from_str(argument.as_str().context("a bootstrap")?)?;
-    bootstrap["admin"] = json!({ "address": { "pipe": { "path": path } } });
+    change(&mut bootstrap);
     *argument = json!(bootstrap.to_string());
     Ok(())
 }
@@ -156,16 +155,42 @@ fn bootstrap(upstream: SocketAddr) -> Value {
 // === impl Edge ===
 
 impl<'a> Edge<'a> {
-    /// Deploys it as it is where envoy-drainer is installed, and waits until it serves.
+    /// Deploys it, and waits until it serves; with a drainer in each pod if that asks for one, and
+    /// else without.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it does not serve, or has other pods.
     pub(crate) async fn deploy(namespace: &'a Namespace, deployment: &Value) -> Result<Self> {
-        namespace.apply(installed(deployment)?).await?;
-        let address = service::of_pods(namespace, APP, LISTENER).await?;
+        let edge = Self::apply(namespace, deployment).await?;
+        let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
+        let asks = annotations["envoy-drainer.dev/inject"] == "true";
+        edge.ensure_drained(asks).await?;
+        Ok(edge)
+    }
+
+    /// Deploys it, and waits until it serves, whatever pods it got.
+    ///
+    /// # Errors
+    /// When it does not serve.
+    pub(crate) async fn apply(namespace: &'a Namespace, deployment: &Value) -> Result<Self> {
+        namespace.apply(deployment.clone()).await?;
+        let address = service::of_pods(namespace, APP, json!({ "app": APP }), PORT).await?;
         let edge = Self { namespace, address };
         edge.settled().await?;
         Ok(edge)
+    }
+
+    /// Makes sure that each of its pods has a drainer, or that none has.
+    ///
+    /// # Errors
+    /// When that is not so.
+    pub(crate) async fn ensure_drained(&self, wanted: bool) -> Result<()> {
+        for pod in self.namespace.pods(&selector()).await? {
+            let has = pod["metadata"]["labels"]["envoy-drainer.dev/injected"] == "true";
+            let name = &pod["metadata"]["name"];
+            ensure!(has == wanted, "{name} has a drainer: {has}");
+        }
+        Ok(())
     }
 
     /// Replaces all pods, and waits until the old ones are gone.
@@ -200,7 +225,7 @@ impl<'a> Edge<'a> {
     /// # Errors
     /// When they cannot be listed.
     pub(crate) async fn pods(&self) -> Result<Vec<String>> {
-        let pods = self.namespace.pods(APP).await?;
+        let pods = self.namespace.pods(&selector()).await?;
         let names = pods
             .iter()
             .filter_map(|pod| pod["metadata"]["name"].as_str());
@@ -229,12 +254,16 @@ impl<'a> Edge<'a> {
             .await?;
         let deployment = self.namespace.json(&["get", &deployment]).await?;
         let replicas = deployment["spec"]["replicas"].as_u64();
-        until("all pods are ready and none is ending", LIMIT, || async {
-            let pods = self.namespace.pods(APP).await?;
+        eventually("all pods are ready and none is ending", || async {
+            let pods = self.namespace.pods(&selector()).await?;
             Ok(pods.iter().all(is_settled) && Some(pods.len() as u64) == replicas)
         })
         .await
     }
+}
+
+fn selector() -> String {
+    format!("app={APP}")
 }
 
 /// Whether a pod is ready and does not end.

@@ -1,15 +1,14 @@
 //! The images that run in the cluster.
 
 use std::env;
+use std::ffi::OsStr;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use tokio::process::Command;
 
-/// The sidecar's.
-pub(crate) const DRAINER: &str = concat!("localhost/drainer:", env!("CARGO_PKG_VERSION"));
+use crate::command;
 
-/// The same sidecar by another name, as a later version would have one.
+/// The sidecar by another name, as a later version would have one, and the load's program beside it.
 pub(crate) const NEXT_DRAINER: &str = concat!("localhost/next-drainer:", env!("CARGO_PKG_VERSION"));
 
 /// The load's.
@@ -31,11 +30,13 @@ pub(crate) fn oldest_envoy() -> Result<String> {
     Ok(envoys()?.swap_remove(0))
 }
 
-fn envoys() -> Result<Vec<String>> {
-    let images = variable(
-        "E2E_ENVOY_IMAGE",
-        "images of Envoy that the cluster has or can pull, the oldest first",
-    )?;
+/// All of them.
+///
+/// # Errors
+/// When none is named.
+pub(crate) fn envoys() -> Result<Vec<String>> {
+    let what = "images of Envoy that the cluster has or can pull, the oldest first";
+    let images = variable("E2E_ENVOY_IMAGE", what)?;
     Ok(images.split_whitespace().map(str::to_owned).collect())
 }
 
@@ -47,16 +48,21 @@ pub(crate) fn backend() -> Result<String> {
     variable("E2E_BACKEND_IMAGE", "an image of fortio, the echo server")
 }
 
-/// Puts the images that `make e2e` has packed into the cluster, by the command
-/// that `E2E_LOAD` holds.
+/// The command that puts an image archive into the cluster, as `E2E_LOAD` holds it.
 ///
 /// # Errors
-/// When it is not set, or fails for one of them.
+/// When it is not set.
+pub(crate) fn loader() -> Result<String> {
+    let what = "a command that loads an image archive, such as `kind load image-archive`";
+    variable("E2E_LOAD", what)
+}
+
+/// Puts the images that `make e2e` has packed into the cluster.
+///
+/// # Errors
+/// When one is not there, or cannot be loaded.
 pub(crate) async fn load() -> Result<()> {
-    let command = variable(
-        "E2E_LOAD",
-        "a command that loads an image archive, such as `kind load image-archive`",
-    )?;
+    let script = format!("{} \"$1\"", loader()?);
     let archives = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/images");
     for name in [
         "envoy-drainer",
@@ -66,12 +72,8 @@ pub(crate) async fn load() -> Result<()> {
     ] {
         let archive = archives.join(name).with_extension("tar");
         ensure!(archive.is_file(), "{} is not there", archive.display());
-        let status = Command::new("sh")
-            .args(["-c", &format!("{command} \"$1\""), "sh"])
-            .arg(&archive)
-            .status()
-            .await?;
-        ensure!(status.success(), "`{command} {}` failed", archive.display());
+        let archive = archive.to_str().context("the archive's path is text")?;
+        command::run(OsStr::new("sh"), &["-c", &script, "sh", archive], None).await?;
     }
     Ok(())
 }

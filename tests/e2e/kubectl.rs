@@ -1,38 +1,57 @@
 //! kubectl, as a person would call it: KUBECONFIG says where.
 
+use std::ffi::OsStr;
 use std::process::Stdio;
-use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use serde_json::Value;
-use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::process::Child;
 
-/// More than any call takes here; those that wait for something are told how long by `--timeout`.
-const LIMIT: Duration = Duration::from_secs(300);
+use crate::command::{self, Told};
+
+const KUBECTL: &str = "kubectl";
 
 /// Runs `kubectl` with these words, and returns what it prints.
 ///
 /// # Errors
 /// When it fails, with what it says.
 pub(crate) async fn kubectl(args: &[&str]) -> Result<String> {
-    call(args, None).await
+    Ok(call(args, None).await?.output)
 }
 
 /// Creates this object, or changes it into this.
 ///
 /// # Errors
 /// When the API server refuses it, with what it says.
-pub(crate) async fn apply(object: &Value) -> Result<String> {
+pub(crate) async fn apply(object: &Value) -> Result<Told> {
     call(&["apply", "--filename", "-"], Some(object)).await
+}
+
+/// Does so by server-side apply, acting as the account of this flag.
+///
+/// # Errors
+/// When the API server refuses it, with what it says.
+pub(crate) async fn apply_as(object: &Value, account: &str) -> Result<Told> {
+    // An account without further rights cannot read the schemas.
+    let how = ["--server-side", "--validate=false", account];
+    let apply = [&["apply", "--filename", "-"][..], &how].concat();
+    call(&apply, Some(object)).await
+}
+
+/// Has the API server admit an object that it does not keep.
+///
+/// # Errors
+/// When the API server refuses it, with what it says.
+pub(crate) async fn admit(object: &Value) -> Result<Told> {
+    let create = ["create", "--dry-run=server", "--filename", "-"];
+    call(&create, Some(object)).await
 }
 
 /// Posts this object to a path of the API.
 ///
 /// # Errors
 /// When the API server refuses it, with what it says.
-pub(crate) async fn post(path: &str, object: &Value) -> Result<String> {
+pub(crate) async fn post(path: &str, object: &Value) -> Result<Told> {
     call(&["create", "--raw", path, "--filename", "-"], Some(object)).await
 }
 
@@ -42,31 +61,17 @@ pub(crate) async fn post(path: &str, object: &Value) -> Result<String> {
 /// When it fails, with what it says.
 pub(crate) async fn json(args: &[&str]) -> Result<Value> {
     let args = [args, &["--output", "json"]].concat();
-    Ok(serde_json::from_str(&call(&args, None).await?)?)
+    Ok(serde_json::from_str(&kubectl(&args).await?)?)
 }
 
-async fn call(args: &[&str], stdin: Option<&Value>) -> Result<String> {
-    let what = || format!("kubectl {}", args.join(" "));
-    let mut child = Command::new("kubectl")
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .context("starting kubectl")?;
-    let mut pipe = child.stdin.take().context("it was piped above")?;
-    if let Some(object) = stdin {
-        pipe.write_all(object.to_string().as_bytes()).await?;
-    }
-    drop(pipe);
-    let output = timeout(LIMIT, child.wait_with_output()).await;
-    let output = output.with_context(what)?.with_context(what)?;
-    ensure!(
-        output.status.success(),
-        "{}: {}",
-        what(),
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    Ok(String::from_utf8(output.stdout)?)
+/// Starts a `kubectl` that goes on until it is dropped.
+///
+/// # Errors
+/// When it cannot be started.
+pub(crate) fn start(args: &[&str], stdout: Stdio) -> Result<Child> {
+    command::start(OsStr::new(KUBECTL), args, stdout)
+}
+
+async fn call(args: &[&str], stdin: Option<&Value>) -> Result<Told> {
+    command::run(OsStr::new(KUBECTL), args, stdin).await
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
-use std::process::Stdio;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
 use tempfile::NamedTempFile;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use crate::edge::DRAINER;
+use crate::kubectl;
 
 /// Listens for last words in a namespace until it is dropped.
 #[derive(Debug)]
@@ -35,14 +35,11 @@ impl LastWords {
     /// When kubectl cannot be started.
     pub(crate) fn of(namespace: &str) -> Result<Self> {
         let seen = NamedTempFile::new()?;
-        let watch = Command::new("kubectl")
-            .args(["--namespace", namespace, "get", "pods"])
-            .args(["--watch", "--output", "json"])
-            .stdin(Stdio::null())
-            .stdout(File::create(seen.path())?)
-            .kill_on_drop(true)
-            .spawn()
-            .context("starting kubectl")?;
+        // Pods that never started have none.
+        let started = "--field-selector=status.phase!=Pending";
+        let words = ["--namespace", namespace, "get", "pods", started];
+        let watch = [&words[..], &["--watch", "--output", "json"]].concat();
+        let watch = kubectl::start(&watch, File::create(seen.path())?.into())?;
         Ok(Self {
             seen,
             _watch: watch,

@@ -1,136 +1,144 @@
-//! The proof in a real cluster: kubelet, kube-proxy, Envoys, drainers, and a load that never retries.
+//! The proof in a real cluster: kubelet, kube-proxy, Envoys, the chart with its webhook, drainers, and
+//! a load that never retries.
 //!
-//! `make e2e` runs every scenario, `make e2e ONLY=rollouts` those whose names hold that word.
+//! `make e2e` runs every scenario, `make e2e ONLY=rollouts` those that are called so or hold that word
+//! in their names.
 
-mod deletions;
+mod admissions;
+mod command;
 mod echo;
 mod edge;
-mod evictions;
+mod eventually;
+mod hand;
+mod helm;
 mod images;
-mod installed;
-mod jobs;
+mod interrupt;
 mod kubectl;
-mod lag;
 mod last_words;
-mod live;
 mod namespace;
+mod needs;
+mod release;
 mod restricted;
-mod rollouts;
-mod scale;
+mod scenario;
+mod scenarios;
 mod service;
-mod shapes;
+mod sheet;
+mod stage;
 mod table;
 mod traffic;
 
 use std::env;
 use std::process::ExitCode;
 
-use anyhow::Result;
-use tokio::runtime;
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::json;
+use tokio::time::Instant;
+use tokio::{join, runtime, select};
 
-use table::Table;
+use eventually::eventually;
+use helm::Helm;
+use interrupt::Interrupt;
+use kubectl::kubectl;
+use scenario::{Scenario, Webhook};
+use scenarios::LANES;
+use stage::{Stage, namespace_of};
+use table::{Entry, Table};
 
-/// A scenario: its name says what it shows.
-#[derive(Debug, Clone, Copy)]
-enum Scenario {
-    RolloutsLoseNothing,
-    RolloutsWithoutADrainerLoseOfEachKind,
-    ALagOf15sLosesNothing,
-    ScalingLosesNothing,
-    EvictionsLoseNothing,
-    DeletionsWithin8sLoseNoRequestOf5s,
-    ANewDrainerLeavesEnvoyAlone,
-    AnEnvoyThatFailsItsProbeIsRestartedWithin15s,
-    PodsOfAllShapesLoseNothing,
-    JobsEndWithin3sOfTheirWork,
-}
+/// The release that most scenarios share, and the beginning of every name that this run gives.
+const PREFIX: &str = "envoy-drainer-e2e";
 
-fn main() -> Result<ExitCode> {
+fn main() -> ExitCode {
     let asked: Vec<_> = env::args().skip(1).collect();
-    runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(run(&asked))
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let done = runtime
+        .context("starting the runtime")
+        .and_then(|runtime| runtime.block_on(run(&asked)));
+    done.unwrap_or_else(|error| {
+        eprintln!("{error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 async fn run(asked: &[String]) -> Result<ExitCode> {
+    let interrupt = Interrupt::listen()?;
+    let lanes = LANES.map(|lane| chosen(lane, asked));
+    let mut all = lanes.iter().flatten();
+    ensure!(
+        all.clone().count() > 0,
+        "no scenario's name holds {asked:?}"
+    );
+    let helm = needs::met().await?;
+    needs::nobody_else_is_here(&helm).await?;
     images::load().await?;
-    let mut code = ExitCode::SUCCESS;
+
+    let started = Instant::now();
+    let alone = namespaces(|scenario| scenario.webhook == Webhook::Own);
+    let shared = Stage::new("shared", &helm, &alone);
+    let install = async {
+        if all.any(|scenario| scenario.webhook == Webhook::Shared) {
+            let release = shared.prepare(&helm, PREFIX).await?;
+            release.install(json!({})).await?;
+        }
+        Ok(())
+    };
+    let installed = select! {
+        installed = install => installed,
+        () = interrupt.asked() => Err(anyhow!("interrupted")),
+    };
     let mut table = Table::default();
-    for scenario in Scenario::ALL {
-        let name = scenario.name();
-        if !asked.is_empty() && !asked.iter().any(|word| name.contains(word.as_str())) {
-            continue;
-        }
-        println!("{name} …");
-        table.begin(name);
-        if let Err(error) = scenario.run(&mut table).await {
-            println!("{name} failed: {error:#}");
-            table.row("FAILED", format!("{error:#}"));
-            code = ExitCode::FAILURE;
-        }
+    if installed.is_ok() {
+        let [heavy, light, created] = lanes.map(|lane| perform(lane, &helm, &interrupt));
+        let (heavy, light, created) = join!(heavy, light, created);
+        table.add(heavy.into_iter().chain(light).chain(created));
     }
-    println!("\n{table}");
-    Ok(code)
+    let is_good = installed.is_ok() && table.is_good() && !interrupt.is_asked();
+    if !is_good && !interrupt.is_asked() {
+        println!("{}", shared.all_it_can_tell().await);
+    }
+    let cleared = shared.clear().await.and(gone().await);
+    println!("\n{table}{} s in all", started.elapsed().as_secs());
+    installed.and(cleared)?;
+    Ok(if is_good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
-// === impl Scenario ===
+/// The scenarios of a lane whose names hold one of the words; all if there is none.
+fn chosen(lane: &'static [Scenario], words: &[String]) -> Vec<&'static Scenario> {
+    let is_asked = |scenario: &&Scenario| {
+        let is_in = |word: &String| scenario.name.contains(&**word) || scenario.about == word;
+        words.is_empty() || words.iter().any(is_in)
+    };
+    lane.iter().filter(is_asked).collect()
+}
 
-impl Scenario {
-    const ALL: [Self; 10] = [
-        Self::RolloutsLoseNothing,
-        Self::RolloutsWithoutADrainerLoseOfEachKind,
-        Self::ALagOf15sLosesNothing,
-        Self::ScalingLosesNothing,
-        Self::EvictionsLoseNothing,
-        Self::DeletionsWithin8sLoseNoRequestOf5s,
-        Self::ANewDrainerLeavesEnvoyAlone,
-        Self::AnEnvoyThatFailsItsProbeIsRestartedWithin15s,
-        Self::PodsOfAllShapesLoseNothing,
-        Self::JobsEndWithin3sOfTheirWork,
-    ];
+/// The namespaces of these scenarios.
+fn namespaces(of: impl Fn(&Scenario) -> bool) -> Vec<String> {
+    let scenarios = LANES.into_iter().flatten().filter(|scenario| of(scenario));
+    scenarios
+        .map(|scenario| namespace_of(scenario.about))
+        .collect()
+}
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::RolloutsLoseNothing => "rollouts lose nothing",
-            Self::RolloutsWithoutADrainerLoseOfEachKind => {
-                "rollouts without a drainer lose of each kind"
-            }
-            Self::ALagOf15sLosesNothing => "rollouts behind endpoints 15 s late lose nothing",
-            Self::ScalingLosesNothing => "scaling down and up loses nothing",
-            Self::EvictionsLoseNothing => "evictions lose nothing",
-            Self::DeletionsWithin8sLoseNoRequestOf5s => {
-                "deletions within 8 s lose no request of 5 s"
-            }
-            Self::ANewDrainerLeavesEnvoyAlone => "a new drainer leaves Envoy alone",
-            Self::AnEnvoyThatFailsItsProbeIsRestartedWithin15s => {
-                "an Envoy that fails its liveness probe is restarted within 15 s"
-            }
-            Self::PodsOfAllShapesLoseNothing => "pods of all shapes lose nothing",
-            Self::JobsEndWithin3sOfTheirWork => "jobs end within 3 s of their work",
+async fn perform(lane: Vec<&Scenario>, helm: &Helm, interrupt: &Interrupt) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for scenario in lane {
+        if interrupt.is_asked() {
+            break;
         }
+        let others = namespaces(|other| other.about != scenario.about);
+        entries.push(scenario.perform(helm, &others, interrupt).await);
     }
+    entries
+}
 
-    async fn run(self, table: &mut Table) -> Result<()> {
-        match self {
-            Self::RolloutsLoseNothing => rollouts::lose_nothing(table).await,
-            Self::RolloutsWithoutADrainerLoseOfEachKind => {
-                rollouts::without_a_drainer_lose_of_each_kind(table).await
-            }
-            Self::ALagOf15sLosesNothing => lag::of_15_s_loses_nothing(table).await,
-            Self::ScalingLosesNothing => scale::down_and_up_loses_nothing(table).await,
-            Self::EvictionsLoseNothing => evictions::lose_nothing(table).await,
-            Self::DeletionsWithin8sLoseNoRequestOf5s => {
-                deletions::within_8_s_lose_no_request_of_5_s(table).await
-            }
-            Self::ANewDrainerLeavesEnvoyAlone => {
-                live::a_new_drainer_leaves_envoy_alone(table).await
-            }
-            Self::AnEnvoyThatFailsItsProbeIsRestartedWithin15s => {
-                live::an_envoy_that_fails_its_probe_is_restarted_within_15_s(table).await
-            }
-            Self::PodsOfAllShapesLoseNothing => shapes::all_lose_nothing(table).await,
-            Self::JobsEndWithin3sOfTheirWork => jobs::end_within_3_s_of_their_work(table).await,
-        }
-    }
+/// Waits until the namespaces of this run are gone.
+async fn gone() -> Result<()> {
+    eventually("all namespaces of this run are gone", || async {
+        let left = kubectl(&["get", "namespaces", "--output", "name"]).await?;
+        Ok(!left.contains(PREFIX))
+    })
+    .await
 }

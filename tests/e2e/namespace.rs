@@ -1,15 +1,15 @@
-//! A namespace of a scenario's own, gone when the scenario ends.
+//! A namespace of this run's own.
 
-use std::process;
+use std::fmt::Write as _;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use tokio::signal::ctrl_c;
 
+use crate::command::Told;
 use crate::kubectl::{self, kubectl};
 use crate::last_words::LastWords;
 
-/// A namespace that exists for one scenario.
+/// A namespace that exists for one scenario, or for one release.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: String,
@@ -17,53 +17,24 @@ pub(crate) struct Namespace {
     pub(crate) last_words: LastWords,
 }
 
-/// Runs a scenario in a namespace of its own, called after it, that is opted in and
-/// enforces Pod Security `restricted`. If it fails, what
-/// the namespace can tell of that is printed; in the end it is deleted.
-///
-/// # Errors
-/// The scenario's, and when the namespace cannot be made.
-pub(crate) async fn in_namespace<T>(
-    about: &str,
-    scenario: impl AsyncFnOnce(&Namespace) -> Result<T>,
-) -> Result<T> {
-    let name = format!("e2e-{about}-{}", process::id());
-    kubectl::apply(&json!({
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {
-            "name": name,
-            "labels": {
-                "envoy-drainer.dev/injection": "enabled",
-                "pod-security.kubernetes.io/enforce": "restricted",
-            },
-        },
-    }))
-    .await?;
-    let last_words = LastWords::of(&name)?;
-    let namespace = Namespace { name, last_words };
-    let done = tokio::select! {
-        done = scenario(&namespace) => done,
-        _ = ctrl_c() => Err(anyhow!("interrupted")),
-    };
-    if done.is_err() {
-        namespace.print_all_it_can_tell().await;
-    }
-    let name = &*namespace.name;
-    kubectl(&["delete", "namespace", name, "--timeout=180s"]).await?;
-    done
-}
-
 // === impl Namespace ===
 
 impl Namespace {
-    /// Creates this object in it, or changes it into this.
+    /// Makes it, with these labels.
     ///
     /// # Errors
-    /// When the API server refuses it.
-    pub(crate) async fn apply(&self, mut object: Value) -> Result<()> {
-        object["metadata"]["namespace"] = json!(self.name);
-        kubectl::apply(&object).await.map(drop)
+    /// When it cannot be made.
+    pub(crate) async fn create(name: &str, labels: Value) -> Result<Self> {
+        kubectl::apply(&json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": { "name": name, "labels": labels },
+        }))
+        .await?;
+        Ok(Self {
+            name: name.to_owned(),
+            last_words: LastWords::of(name)?,
+        })
     }
 
     /// Its name.
@@ -71,13 +42,38 @@ impl Namespace {
         &self.name
     }
 
-    /// Posts this object to a path below it.
+    /// Creates this object in it, or changes it into this.
     ///
     /// # Errors
     /// When the API server refuses it.
-    pub(crate) async fn post(&self, path: &str, object: &Value) -> Result<()> {
-        let path = format!("/api/v1/namespaces/{}/{path}", self.name);
-        kubectl::post(&path, object).await.map(drop)
+    pub(crate) async fn apply(&self, object: Value) -> Result<Told> {
+        kubectl::apply(&self.own(object)).await
+    }
+
+    /// Has the API server admit an object in it, and not keep it.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub(crate) async fn admit(&self, object: Value) -> Result<Told> {
+        kubectl::admit(&self.own(object)).await
+    }
+
+    /// Evicts a pod through the Eviction API; returns false when a budget does not allow it now.
+    ///
+    /// # Errors
+    /// When it cannot be evicted for another reason.
+    pub(crate) async fn evict(&self, pod: &str) -> Result<bool> {
+        let eviction = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": { "name": pod, "namespace": self.name },
+        });
+        let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", self.name);
+        match kubectl::post(&path, &eviction).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.to_string().contains("disruption budget") => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Runs `kubectl` in it.
@@ -96,44 +92,63 @@ impl Namespace {
         kubectl::json(&[&["--namespace", &*self.name], args].concat()).await
     }
 
-    /// The pods with this label `app`, those that end included.
+    /// The pods with these labels, those that end included.
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub(crate) async fn pods(&self, app: &str) -> Result<Vec<Value>> {
-        let mut list = self
-            .json(&["get", "pods", "--selector", &format!("app={app}")])
-            .await?;
+    pub(crate) async fn pods(&self, selector: &str) -> Result<Vec<Value>> {
+        let mut list = self.json(&["get", "pods", "--selector", selector]).await?;
         let Value::Array(pods) = list["items"].take() else {
             bail!("a list of pods without items");
         };
         Ok(pods)
     }
 
-    async fn print_all_it_can_tell(&self) {
-        let pods = "get pods --output wide";
-        let events = "get events --sort-by .metadata.creationTimestamp";
-        for about in [pods, events] {
+    /// What is known of a container of a pod: its `status`.
+    ///
+    /// # Errors
+    /// When there is no such container.
+    pub(crate) async fn container(&self, pod: &str, container: &str) -> Result<Value> {
+        let mut pod = self.json(&["get", "pod", pod]).await?;
+        let lists = [
+            "containerStatuses",
+            "initContainerStatuses",
+            "ephemeralContainerStatuses",
+        ];
+        let statuses = lists.map(|list| pod["status"][list].take());
+        let mut statuses = statuses.iter().filter_map(Value::as_array).flatten();
+        let status = statuses.find(|status| status["name"] == *container);
+        status.cloned().context("the container has no status")
+    }
+
+    /// All that it can tell of why something failed in it.
+    pub(crate) async fn all_it_can_tell(&self) -> String {
+        let mut all = String::new();
+        let mut add = |about: &str, told: Result<String>| {
+            let told = told.unwrap_or_else(|error| format!("{error:#}\n"));
+            // Writing to a String cannot fail.
+            let _ = write!(all, "--- {}: {about}\n{told}", self.name);
+        };
+        for about in [
+            "get pods --output wide",
+            "get events --sort-by .metadata.creationTimestamp",
+        ] {
             let words: Vec<_> = about.split(' ').collect();
-            println!("--- kubectl {about}");
-            self.print(&words).await;
+            add(about, self.kubectl(&words).await);
         }
         let names = self.kubectl(&["get", "pods", "--output", "name"]).await;
         for pod in names.unwrap_or_default().lines() {
-            println!("--- logs of {pod}");
             let logs = ["logs", pod, "--all-containers", "--prefix", "--tail", "40"];
-            self.print(&logs).await;
+            add(&format!("logs of {pod}"), self.kubectl(&logs).await);
         }
-        println!("--- last words of drainers");
-        for words in self.last_words.heard().unwrap_or_default() {
-            println!("{words}");
-        }
+        let words = self.last_words.heard();
+        let words = words.map(|all| all.iter().map(|words| format!("{words}\n")).collect());
+        add("last words of drainers", words);
+        all
     }
 
-    async fn print(&self, args: &[&str]) {
-        match self.kubectl(args).await {
-            Ok(told) => print!("{told}"),
-            Err(error) => println!("{error:#}"),
-        }
+    fn own(&self, mut object: Value) -> Value {
+        object["metadata"]["namespace"] = json!(self.name);
+        object
     }
 }

@@ -10,20 +10,21 @@ use crate::namespace::Namespace;
 /// The port of every Service here.
 const PORT: u16 = 80;
 
-/// Makes a Service of the pods with this label `app`, and returns its address.
+/// Makes a Service of the pods with these labels and their port of this name, and returns its address.
 ///
 /// # Errors
 /// When it gets none.
 pub(crate) async fn of_pods(
     namespace: &Namespace,
-    app: &str,
-    target_port: u16,
+    name: &str,
+    labels: Value,
+    port: &str,
 ) -> Result<SocketAddr> {
-    let port = json!({ "port": PORT, "targetPort": target_port });
+    let port = json!({ "port": PORT, "targetPort": port });
     make(
         namespace,
-        app,
-        json!({ "selector": { "app": app }, "ports": [port] }),
+        name,
+        json!({ "selector": labels, "ports": [port] }),
     )
     .await
 }

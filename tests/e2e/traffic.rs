@@ -3,21 +3,23 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 use tests::load::Report;
 use tokio::time::sleep;
 
+use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
+use crate::scenario::Void;
 
 /// All kinds of clients at once.
 pub(crate) const MIXED: &str =
     "--keep-alive 200 --connection-each 50 --slow 8 --slow-takes 2s --http2 100";
 
 /// Below this share of the rate asked for, a run shows nothing.
-const REACHED: f64 = 0.95;
+pub(crate) const REACHED: f64 = 0.95;
 
 /// Before what is to be observed begins, and after it has ended.
 const MARGIN: Duration = Duration::from_secs(3);
@@ -89,12 +91,14 @@ impl<'a> Traffic<'a> {
             .kubectl(&["wait", ended, &pod, "--timeout=60s"])
             .await;
         has_ended.with_context(|| format!("the load was told to stop: {stopped:?}"))?;
-        let printed = namespace.kubectl(&["logs", name]).await?;
-        let report: Report = serde_json::from_str(&printed).context(printed)?;
-        ensure!(
-            report.reached() >= REACHED,
-            "void, too few requests were sent:\n{report}"
-        );
+        let printed = async || namespace.kubectl(&["logs", name]).await;
+        // What a container printed last may be a while on its way.
+        let whole = || async { Ok(serde_json::from_str::<Report>(&printed().await?).is_ok()) };
+        eventually("the load's report is there", whole).await?;
+        let report: Report = serde_json::from_str(&printed().await?)?;
+        if report.reached() < REACHED {
+            bail!(Void(report.to_string()));
+        }
         Ok(report)
     }
 }

@@ -1,14 +1,16 @@
 //! The load as a program of its own, to run where a Service can be reached: clients of one address
 //! that never send a request twice, and at the end one report as JSON.
 
+mod deeds;
+
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Parser;
 use drainer::duration::{self, InvalidDuration};
-use rustix::process::{Pid, Signal, kill_process};
 use tests::load::{Load, Report, load};
 use tests::service::Service;
 use tokio::runtime;
@@ -21,8 +23,20 @@ use tokio::time::sleep;
 enum Command {
     /// Sends until SIGTERM or until the time is over, then prints what became of the requests.
     Run(Args),
-    /// Sends SIGTERM to the load that is process 1: an image FROM scratch has no other `kill`.
+    /// Sends SIGTERM to process 1.
     Stop,
+    /// Sends SIGKILL to processes of this name.
+    Kill { name: String },
+    /// Takes memory until the kernel kills process 1 for it.
+    Exhaust,
+    /// Prints the names in a folder.
+    List { folder: PathBuf },
+    /// Prints what is at a path of an HTTP server.
+    Get {
+        #[arg(value_name = "IP:PORT")]
+        server: SocketAddr,
+        path: String,
+    },
 }
 
 /// Which clients there are, each kind with its requests a second.
@@ -62,17 +76,22 @@ struct Args {
 struct Rate(f64);
 
 fn main() -> Result<()> {
-    match Command::parse() {
+    let command = Command::parse();
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    match command {
         Command::Run(args) => {
-            let report = runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?
-                .block_on(run(args))?;
+            let report = runtime.block_on(run(args))?;
             println!("{}", serde_json::to_string(&report)?);
-            Ok(())
         }
-        Command::Stop => kill_process(Pid::INIT, Signal::TERM).context("stopping process 1"),
+        Command::Stop => deeds::stop()?,
+        Command::Kill { name } => deeds::kill(&name)?,
+        Command::Exhaust => match deeds::exhaust()? {},
+        Command::List { folder } => print!("{}", deeds::list(&folder)?),
+        Command::Get { server, path } => print!("{}", runtime.block_on(deeds::get(server, &path))?),
     }
+    Ok(())
 }
 
 async fn run(args: Args) -> Result<Report> {

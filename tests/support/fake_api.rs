@@ -1,188 +1,143 @@
-//! An API server that answers as it is told to, and tells what it was asked.
+//! An API server with the answers that a real one cannot be made to give.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Channel};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::header::CONTENT_TYPE;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// A fake API server over plain HTTP, which ends when it is dropped.
+/// What is answered to GETs, by path: a status code, and a document that need not be JSON.
+pub type Answers = BTreeMap<String, (u16, String)>;
+
+/// What becomes of a pod that somebody wants to make.
+pub type Judge = fn(Value) -> (u16, Value);
+
+/// A fake API server, which ends when it is dropped.
 #[derive(Debug)]
 pub struct FakeApi {
     address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    /// Method, path and query of every request but GETs.
+    writes: Arc<Mutex<Vec<String>>>,
     _serving: JoinSet<()>,
 }
 
-/// How it answers.
-#[derive(Debug, Clone)]
-pub enum Reply {
-    /// With this status and body.
-    With(u16, String),
-    /// Not at all: it reads the request and keeps the connection.
-    Silence,
-    /// With these lines, and then nothing more, as a watch does.
-    Lines(Vec<Value>),
-}
-
-/// What it was asked.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    /// The method and the path with its query.
-    pub line: String,
-    /// The kind of body.
-    pub content_type: String,
-    /// The body; null if it is none of JSON.
-    pub body: Value,
-}
-
-#[derive(Debug)]
-struct State {
-    reply: Reply,
-    to_watches: Reply,
-    asked: Vec<Asked>,
-    watches: Vec<String>,
+/// A failure as API servers write it.
+#[must_use]
+pub fn failure(code: u16, reason: &str, message: &str) -> (u16, Value) {
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    });
+    (code, status)
 }
 
 // === impl FakeApi ===
 
 impl FakeApi {
-    /// Starts one that has nothing to say.
+    /// Starts one that answers with these documents, and that something is not found to all else. A path
+    /// may end with `?continue=TOKEN`, for a page behind the first.
     ///
     /// # Errors
-    /// When there is no free port.
-    pub async fn start() -> Result<Self> {
+    /// When it cannot listen.
+    pub async fn start(answers: Answers, judge: Judge) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let state = Arc::new(Mutex::new(State {
-            reply: Reply::Silence,
-            to_watches: Reply::Silence,
-            asked: Vec::new(),
-            watches: Vec::new(),
-        }));
+        let writes = Arc::new(Mutex::new(Vec::new()));
+        let answers = Arc::new(answers);
         let mut serving = JoinSet::new();
-        serving.spawn(accept(listener, Arc::clone(&state)));
+        serving.spawn({
+            let writes = Arc::clone(&writes);
+            async move {
+                let mut connections = JoinSet::new();
+                while let Ok((stream, _)) = listener.accept().await {
+                    let (answers, writes) = (Arc::clone(&answers), Arc::clone(&writes));
+                    connections.spawn(async move {
+                        let answer =
+                            service_fn(|request| answer(request, &answers, &writes, judge));
+                        let io = TokioIo::new(stream);
+                        // Whoever hangs up has had what they wanted.
+                        let _ = http1::Builder::new().serve_connection(io, answer).await;
+                    });
+                }
+            }
+        });
         Ok(Self {
             address,
-            state,
+            writes,
             _serving: serving,
         })
     }
 
-    /// Where it is.
+    /// A kubeconfig for it.
     #[must_use]
-    pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+    pub fn kubeconfig(&self) -> String {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "fake", "cluster": {"server": format!("http://{}", self.address)}}],
+            "users": [{"name": "somebody", "user": {}}],
+            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "somebody"}}],
+            "current-context": "fake",
+        })
+        .to_string()
     }
 
-    /// Answers so from now on, but to watches.
-    pub fn reply(&self, status: u16, body: &Value) {
-        lock(&self.state).reply = Reply::With(status, body.to_string());
-    }
-
-    /// Answers so from now on, but to watches.
-    pub fn reply_as(&self, reply: Reply) {
-        lock(&self.state).reply = reply;
-    }
-
-    /// Answers watches so from now on.
-    pub fn watched(&self, reply: Reply) {
-        lock(&self.state).to_watches = reply;
-    }
-
-    /// What it was asked since the last time, but for watches.
+    /// Method, path and query of every request so far that was no GET.
     #[must_use]
-    pub fn asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut lock(&self.state).asked)
-    }
-
-    /// The watches that were opened, each by its path and query.
-    #[must_use]
-    pub fn watches(&self) -> Vec<String> {
-        lock(&self.state).watches.clone()
-    }
-}
-
-async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
-    let mut connections = JoinSet::new();
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            return;
-        };
-        let state = Arc::clone(&state);
-        connections.spawn(async move {
-            let service = service_fn(|request| answer(request, Arc::clone(&state)));
-            // A client that goes away is none of its business.
-            let _ = http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
+    pub fn writes(&self) -> Vec<String> {
+        let writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        writes.clone()
     }
 }
 
 async fn answer(
     request: Request<Incoming>,
-    state: Arc<Mutex<State>>,
-) -> Result<Response<Channel<Bytes>>, Infallible> {
-    let (head, body) = request.into_parts();
-    let line = format!("{} {}", head.method, head.uri);
-    let content_type = head.headers.get(CONTENT_TYPE);
-    let content_type = content_type.and_then(|value| value.to_str().ok());
-    let content_type = content_type.unwrap_or_default().to_owned();
-    let body = body.collect().await.map(|body| body.to_bytes());
-    let body = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
-    let reply = {
-        let mut state = lock(&state);
-        if line.contains("watch=true") {
-            state.watches.push(line);
-            state.to_watches.clone()
-        } else {
-            state.asked.push(Asked {
-                line,
-                content_type,
-                body,
-            });
-            state.reply.clone()
-        }
+    answers: &Answers,
+    writes: &Mutex<Vec<String>>,
+    judge: Judge,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path().to_owned();
+    let query = parts.uri.query().unwrap_or_default();
+    let (code, document) = if parts.method == Method::GET {
+        let page = query.split('&').find(|part| part.starts_with("continue="));
+        let path = match page {
+            Some(page) => format!("{path}?{page}"),
+            None => path,
+        };
+        answers.get(&path).cloned().unwrap_or_else(|| {
+            let (code, status) = failure(404, "NotFound", "there is none");
+            (code, status.to_string())
+        })
+    } else {
+        let write = format!("{} {path}?{query}", parts.method);
+        writes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(write);
+        let body = body.collect().await.map(|body| body.to_bytes());
+        let pod = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
+        let (code, document) = judge(pod);
+        (code, document.to_string())
     };
-    let (status, lines, ends) = match reply {
-        Reply::With(status, body) => (status, vec![body], true),
-        Reply::Lines(lines) => (
-            200,
-            lines.iter().map(|line| format!("{line}\n")).collect(),
-            false,
-        ),
-        Reply::Silence => pending().await,
-    };
-    let (mut sender, body) = Channel::new(lines.len().max(1));
-    for line in lines {
-        // The client may have gone.
-        let _ = sender.send_data(line.into()).await;
-    }
-    if !ends {
-        // The answer has no end before the test has.
-        tokio::spawn(async move {
-            pending::<()>().await;
-            drop(sender);
-        });
-    }
-    let mut response = Response::new(body);
-    *response.status_mut() = status.try_into().unwrap_or_default();
-    Ok(response)
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    let response = Response::builder()
+        .status(code)
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(document)));
+    Ok(response.unwrap_or_default())
 }

@@ -54,6 +54,7 @@ pub fn server(limits: Limits) -> (Server, String) {
         tls_min_version: MinVersion::Tls13,
         limits,
         report: Arc::new(Report::new()),
+        undrained: None,
     };
     (server, self_made.ca_pem().to_owned())
 }

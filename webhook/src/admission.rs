@@ -38,6 +38,7 @@ mod settings;
 mod socket;
 mod status;
 mod token;
+mod undrained;
 mod view;
 mod workload;
 
@@ -57,6 +58,8 @@ pub use quantity::{InvalidQuantity, Quantity};
 pub use review::NotAReview;
 pub(crate) use settings::misread;
 pub use settings::{ExistingHook, NativeSidecar, Setting, Settings, Share, Shown, Source};
+pub use status::skipped_for;
 pub use token::token;
+pub use undrained::{LONGEST_NOTE, Owner, Undrained};
 pub use view::{PodView, Unread};
 pub use workload::advise;

@@ -1,15 +1,17 @@
 //! The command line: a subcommand a file in `commands`, and the groups of flags they share.
 
+pub mod cluster;
 pub mod color;
 pub mod defaults;
 pub mod files;
 pub mod logs;
+pub mod output;
 pub mod tls;
 pub(crate) mod written;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{explain, inject, serve};
+use crate::commands::{check, explain, inject, serve};
 
 /// Gives any Envoy pod a graceful end.
 #[derive(Debug, Parser)]
@@ -29,6 +31,8 @@ pub enum Command {
     Inject(Box<inject::Args>),
     /// Tells what would become of the pods in manifests, and why.
     Explain(Box<explain::Args>),
+    /// Tells whether an installation works, and what to do where it does not.
+    Check(Box<check::Args>),
 }
 
 #[cfg(test)]

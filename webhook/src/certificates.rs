@@ -19,6 +19,7 @@ pub mod self_made;
 pub mod serving;
 pub mod showing;
 pub mod source;
+pub mod trust;
 pub mod x509;
 
 #[cfg(test)]
@@ -26,12 +27,12 @@ mod cast;
 
 use std::time::SystemTime;
 
-/// Reads the wall clock, which certificates are valid by.
+/// Reads the wall clock, which certificates are valid by, and Events are dated by.
 #[must_use]
 pub fn wall_clock() -> SystemTime {
     #[expect(
         clippy::disallowed_methods,
-        reason = "certificates are valid by the wall clock"
+        reason = "certificates are valid by the wall clock, and Events are dated by it"
     )]
     SystemTime::now()
 }

@@ -1,8 +1,10 @@
 //! The subcommands, one a file.
 
+pub mod check;
 pub mod explain;
 pub mod inject;
 pub mod serve;
+mod sheet;
 
 use std::io::{self, ErrorKind, Write};
 

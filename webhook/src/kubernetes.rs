@@ -1,6 +1,14 @@
-//! The cluster's API server: the two objects that certificates need, and nothing else of it.
+//! The cluster's API server: what certificates need of it, Events, and what `check` looks at. Nothing of it is
+//! on the admission path.
 
 mod bell;
+mod client;
+mod events;
 mod objects;
+mod survey;
+mod tunnel;
 
-pub use objects::{NoCluster, Objects};
+pub use client::{Access, NoCluster};
+pub use events::Events;
+pub use objects::Objects;
+pub use survey::Survey;

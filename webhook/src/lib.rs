@@ -3,7 +3,9 @@
 pub mod admission;
 pub mod args;
 pub mod certificates;
+pub mod check;
 pub mod commands;
+pub mod events;
 pub mod kubernetes;
 pub mod manifest;
 pub mod offline;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use webhook::args::defaults::InvalidDefaults;
 use webhook::args::{Args, Command};
-use webhook::commands::{explain, inject, serve};
+use webhook::commands::{check, explain, inject, serve};
 
 #[cfg(target_env = "musl")]
 #[global_allocator]
@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(*args).map(|()| ExitCode::SUCCESS),
         Command::Inject(args) => inject::run(*args),
         Command::Explain(args) => explain::run(*args),
+        Command::Check(args) => check::run(*args),
     };
     match done {
         Ok(code) => code,

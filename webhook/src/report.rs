@@ -19,8 +19,8 @@ use crate::certificates::rotation::Reason;
 /// The media type of [`Report::text`].
 pub const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-const LOADED: &str = "ok";
-const KEPT: &str = "failed";
+const OK: &str = "ok";
+const FAILED: &str = "failed";
 
 /// The webhook's metrics. No label has more values than the code has words: never a namespace.
 #[derive(Debug)]
@@ -31,13 +31,15 @@ pub struct Report {
     in_flight: Gauge,
     refused: Family<Refusal, Counter>,
     handshakes_failed: Counter,
-    certificates: Family<Renewal, Counter>,
+    certificates: Family<Tried, Counter>,
     certificate_not_after: Family<Ends, Gauge>,
     webhooks_found: Gauge,
     bundle_in_sync: Gauge,
     authorities: Gauge,
     ca_rotations: Family<Rotation, Counter>,
     calls_failed: Family<FailedCall, Counter>,
+    event_writes: Family<Tried, Counter>,
+    events_dropped: Counter,
 }
 
 /// Whose end a certificate's end is.
@@ -84,7 +86,7 @@ struct FailedCall {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Renewal {
+struct Tried {
     result: &'static str,
 }
 
@@ -109,6 +111,8 @@ impl Report {
             authorities: Gauge::default(),
             ca_rotations: Family::default(),
             calls_failed: Family::default(),
+            event_writes: Family::default(),
+            events_dropped: Counter::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -171,9 +175,20 @@ impl Report {
             "Calls to the API server for certificates that failed, by call and why",
             this.calls_failed.clone(),
         );
+        registry.register(
+            "event_writes",
+            "Writes of Events on the owners of pods without a drainer, by whether they were taken",
+            this.event_writes.clone(),
+        );
+        registry.register(
+            "events_dropped",
+            "Pods without a drainer that no Event counts, since too many were waiting",
+            this.events_dropped.clone(),
+        );
         // Seen at zero, so that the first failure is an increase.
-        for result in [LOADED, KEPT] {
-            let _ = this.certificates.get_or_create(&Renewal { result });
+        for result in [OK, FAILED] {
+            let _ = this.certificates.get_or_create(&Tried { result });
+            let _ = this.event_writes.get_or_create(&Tried { result });
         }
         Self { registry, ..this }
     }
@@ -259,10 +274,21 @@ impl Report {
         self.calls_failed.get_or_create(&failed).inc();
     }
 
+    /// Counts a write of an Event, which was taken or not.
+    pub fn event_written(&self, taken: bool) {
+        let result = if taken { OK } else { FAILED };
+        self.event_writes.get_or_create(&Tried { result }).inc();
+    }
+
+    /// Counts a pod that its owner is not told of.
+    pub fn event_dropped(&self) {
+        self.events_dropped.inc();
+    }
+
     /// Counts a new certificate, which could be served or not.
     pub fn certificate_reloaded(&self, served: bool) {
-        let result = if served { LOADED } else { KEPT };
-        self.certificates.get_or_create(&Renewal { result }).inc();
+        let result = if served { OK } else { FAILED };
+        self.certificates.get_or_create(&Tried { result }).inc();
     }
 }
 

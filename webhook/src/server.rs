@@ -12,10 +12,11 @@ mod tls;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use tracing::{debug, info};
 
+use crate::admission::Undrained;
 use crate::certificates::serving::Serving;
 use crate::report::Report;
 
@@ -50,6 +51,8 @@ pub struct Server {
     pub limits: Limits,
     /// Where it counts.
     pub report: Arc<Report>,
+    /// Whom it tells of pods without a drainer, if anyone. It never waits for them.
+    pub undrained: Option<mpsc::Sender<Undrained>>,
 }
 
 /// Serves until `shutdown`, and then ends gracefully: not ready at once, serving on for
@@ -63,6 +66,7 @@ pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Out
         tls_min_version,
         limits,
         report,
+        undrained,
     } = server;
     let limits = Arc::new(limits);
     let (announce, phase) = watch::channel(Phase::Serving);
@@ -78,7 +82,7 @@ pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Out
         |stream, full| health.clone().serve(stream, full),
     );
 
-    let injection = review::router(admit, advise, &limits, &report);
+    let injection = review::router(admit, advise, &limits, &report, undrained.as_ref());
     let injection = Http::new(injection, limits.head, &limits, &phase);
     let tls = accept(
         listeners.tls,

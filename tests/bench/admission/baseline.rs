@@ -60,6 +60,7 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
         tls_min_version: MinVersion::Tls13,
         limits: Limits::default(),
         report: Arc::new(Report::new()),
+        undrained: None,
     };
     server::run(listeners, server, future::pending()).await;
     Ok(())
@@ -130,6 +131,7 @@ impl Injection {
             },
             outcome: Outcome::Injected,
             notices: Vec::new(),
+            undrained: None,
         })
     }
 

@@ -13,6 +13,7 @@ use super::defaults::Defaults;
 use super::mutate::{Verdict, mutate};
 use super::patch::Patch;
 use super::review::{API_VERSION, KIND, NotAReview, Review, Subject};
+use super::undrained::Undrained;
 
 /// The answer to one AdmissionReview.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Answer {
     pub outcome: Outcome,
     /// Every reason and every warning of the verdict.
     pub notices: Vec<Notice>,
+    /// What the pod's owner is to be told, if anything.
+    pub undrained: Option<Undrained>,
 }
 
 /// What a request was about, for logs.
@@ -107,7 +110,7 @@ pub fn answer(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
     let review = Review::decode(body)?;
     let verdict = match &review.subject {
         Subject::NewPod(pod) => guarded(|| mutate(pod, &review.facts(), defaults)),
-        Subject::UnreadPod(error) => Err(Code::PodNotRead.about(format!(
+        Subject::UnreadPod(_, error) => Err(Code::PodNotRead.about(format!(
             "the pod could not be read, so it gets no drainer: {error}"
         ))),
         Subject::Other => return Ok(allow(review.about(), Outcome::NotOurs, None, Vec::new())),
@@ -123,16 +126,21 @@ pub fn answer(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
             mut warnings,
         }) => {
             let outcome = Outcome::Skipped(reason.code);
+            let undrained = Undrained::of(&review, &reason);
             warnings.insert(0, reason);
-            allow(review.about(), outcome, Some(&patch), warnings)
+            Answer {
+                undrained,
+                ..allow(review.about(), outcome, Some(&patch), warnings)
+            }
         }
         Ok(Verdict::Deny { reasons, warnings }) => deny(review.about(), reasons, warnings),
-        Err(fault) => allow(
-            review.about(),
-            Outcome::Failed(fault.code),
-            None,
-            vec![fault],
-        ),
+        Err(fault) => {
+            let outcome = Outcome::Failed(fault.code);
+            Answer {
+                undrained: Undrained::of(&review, &fault),
+                ..allow(review.about(), outcome, None, vec![fault])
+            }
+        }
     })
 }
 
@@ -162,6 +170,7 @@ pub(super) fn allow(
         about,
         outcome,
         notices,
+        undrained: None,
     }
 }
 
@@ -186,6 +195,7 @@ fn deny(about: About, reasons: Vec<Notice>, mut notices: Vec<Notice>) -> Answer 
         about,
         outcome: Outcome::Denied,
         notices,
+        undrained: None,
     }
 }
 
@@ -214,8 +224,8 @@ fn in_base64(patch: &Patch) -> Box<RawValue> {
 fn warnings(notices: &[Notice]) -> Vec<String> {
     let mut warnings: Vec<_> = notices
         .iter()
-        .filter(|notice| notice.code != Code::AlreadyInjected)
-        .map(|notice| shortened(&format!("{notice:#}")))
+        .filter(|notice| notice.code.is_told())
+        .map(|notice| shortened(&format!("{notice:#}"), LONGEST_WARNING))
         .collect();
     if warnings.len() > MOST_WARNINGS {
         let rest = warnings.split_off(MOST_WARNINGS - 1);
@@ -224,10 +234,11 @@ fn warnings(notices: &[Notice]) -> Vec<String> {
     warnings
 }
 
-fn shortened(text: &str) -> String {
+/// The text in one line of at most `longest` bytes.
+pub(super) fn shortened(text: &str, longest: usize) -> String {
     let mut text = text.replace(char::is_control, " ");
-    if text.len() > LONGEST_WARNING {
-        text.truncate(text.floor_char_boundary(LONGEST_WARNING - '…'.len_utf8()));
+    if text.len() > longest {
+        text.truncate(text.floor_char_boundary(longest - '…'.len_utf8()));
         text.push('…');
     }
     text
@@ -317,9 +328,9 @@ mod tests {
 
     #[test]
     fn a_long_warning_is_cut_between_characters() {
-        assert_eq!(shortened("a\tb\r\n"), "a b  ");
-        let cut = shortened(&"é".repeat(200));
-        assert!(cut.len() <= LONGEST_WARNING && cut.ends_with("é…"), "{cut}");
-        assert_eq!(shortened(&"x".repeat(256)), "x".repeat(256));
+        assert_eq!(shortened("a\tb\r\n", 256), "a b  ");
+        let cut = shortened(&"é".repeat(200), 256);
+        assert!(cut.len() <= 256 && cut.ends_with("é…"), "{cut}");
+        assert_eq!(shortened(&"x".repeat(256), 256), "x".repeat(256));
     }
 }

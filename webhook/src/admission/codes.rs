@@ -39,7 +39,7 @@ macro_rules! codes {
             /// All codes, in the order of their numbers.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The code in one word, as metrics and Events name it.
+            /// The code in one word.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => stringify!($variant),)* }
@@ -221,6 +221,11 @@ impl Code {
             keys: Vec::new(),
             detail: detail.into(),
         }
+    }
+
+    /// True if a pod's author should know.
+    pub(super) fn is_told(self) -> bool {
+        self != Self::AlreadyInjected
     }
 
     /// True if the pod is to tell this skip in its annotation `status`: not where nothing of a pod

@@ -2,8 +2,8 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::answer::About;
 use super::mutate::Facts;
@@ -54,15 +54,11 @@ pub(super) struct WrittenObject<'a> {
 }
 
 /// What a review is about.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one at a time, and it is hardly moved"
-)]
 pub(super) enum Subject<'a> {
     /// A pod that is to be created.
     NewPod(PodView<'a>),
-    /// A pod that is to be created and is not as we know pods.
-    UnreadPod(Unread),
+    /// A pod that is to be created and is not as we know pods, but for its metadata perhaps.
+    UnreadPod(PodView<'a>, Unread),
     /// Anything else.
     Other,
 }
@@ -120,12 +116,11 @@ impl<'a> Review<'a> {
         match serde_json::from_str::<Envelope<'_, PodView<'_>>>(body) {
             Ok(envelope) => Self::of(envelope, |pod| pod.map_or(Subject::Other, Subject::NewPod)),
             // Once more without the object: if that goes well, it alone was to blame.
-            Err(unread) => match serde_json::from_str::<Envelope<'_, IgnoredAny>>(body) {
-                Ok(envelope) => Self::of(envelope, |_| {
-                    let object = "request.object";
-                    Subject::UnreadPod(Unread::find::<Envelope<'_, PodView<'_>>>(
-                        body, object, &unread,
-                    ))
+            Err(unread) => match serde_json::from_str::<Envelope<'_, &RawValue>>(body) {
+                Ok(envelope) => Self::of(envelope, |pod| {
+                    let pod = pod.map_or("null", RawValue::get);
+                    let unread = Unread::find(pod, &unread);
+                    Subject::UnreadPod(PodView::metadata_of(pod), unread)
                 }),
                 Err(error) => Err(garbage(&error)),
             },
@@ -169,14 +164,18 @@ impl<'a> Review<'a> {
         }
     }
 
+    /// The pod that is to be created, as far as it could be read.
+    pub(super) fn pod(&self) -> Option<&PodView<'a>> {
+        match &self.subject {
+            Subject::NewPod(pod) | Subject::UnreadPod(pod, _) => Some(pod),
+            Subject::Other => None,
+        }
+    }
+
     /// The pod's name, or what the API server will begin it with; empty for anything else.
     pub(super) fn pod_name(&self) -> &str {
-        let pod = match &self.subject {
-            Subject::NewPod(pod) => pod.name(),
-            Subject::UnreadPod(_) | Subject::Other => None,
-        };
         let name = self.name.as_deref().filter(|name| !name.is_empty());
-        name.or(pod).unwrap_or_default()
+        name.or_else(|| self.pod()?.name()).unwrap_or_default()
     }
 }
 
@@ -337,7 +336,7 @@ mod tests {
             with("/request/object", object.clone(), |read| {
                 let review = read.unwrap();
                 assert_eq!(&*review.uid, "u");
-                assert!(matches!(review.subject, Subject::UnreadPod(_)), "{object}");
+                assert!(matches!(review.subject, Subject::UnreadPod(..)), "{object}");
             });
         }
         // Whatever another kind looks like, it is not our business.

@@ -65,3 +65,11 @@ pub(super) fn skipped(code: Code) -> String {
 pub(super) fn tells_of_injection(status: &str) -> bool {
     serde_json::from_str::<Skipped>(status).is_err()
 }
+
+/// Why a pod with this status was skipped; `None` if it was not, or for a reason that is not known.
+#[must_use]
+pub fn skipped_for(status: &str) -> Option<Code> {
+    let Skipped { skipped } = serde_json::from_str(status).ok()?;
+    let mut codes = Code::ALL.iter().copied();
+    codes.find(|code| code.to_string() == skipped)
+}

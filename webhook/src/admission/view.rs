@@ -53,6 +53,11 @@ pub(super) struct OwnerReference<'a> {
     pub api_version: Option<Text<'a>>,
     #[serde(borrow)]
     pub kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub uid: Option<Text<'a>>,
+    pub controller: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -219,7 +224,21 @@ impl<'a> PodView<'a> {
     /// # Errors
     /// If a field that decides is not of its type.
     pub fn decode(json: &'a str) -> Result<Self, Unread> {
-        serde_json::from_str(json).map_err(|error| Unread::find::<Self>(json, "", &error))
+        serde_json::from_str(json).map_err(|error| Unread::find(json, &error))
+    }
+
+    /// Reads the metadata alone of what is no pod; nothing if that is to blame.
+    pub(super) fn metadata_of(json: &'a str) -> Self {
+        #[derive(Deserialize)]
+        struct Object<'a> {
+            #[serde(borrow)]
+            metadata: Option<Metadata<'a>>,
+        }
+        let metadata = serde_json::from_str(json).map(|object: Object<'a>| object.metadata);
+        Self {
+            metadata: metadata.unwrap_or_default(),
+            ..Self::default()
+        }
     }
 
     /// The value of one of the annotations that decide.
@@ -250,15 +269,20 @@ impl<'a> PodView<'a> {
     }
 
     pub(super) fn is_of_a_job(&self) -> bool {
-        let mut owners = self
-            .metadata
-            .iter()
-            .flat_map(|m| &m.owner_references)
-            .flatten();
-        owners.any(|owner| {
+        self.owners().any(|owner| {
             let group = owner.api_version.as_deref().unwrap_or_default();
             owner.kind.as_deref() == Some("Job") && group.starts_with("batch/")
         })
+    }
+
+    /// The one owner that made the pod and watches over it.
+    pub(super) fn controller(&self) -> Option<&OwnerReference<'a>> {
+        self.owners().find(|owner| owner.controller == Some(true))
+    }
+
+    fn owners(&self) -> impl Iterator<Item = &OwnerReference<'a>> {
+        let owners = self.metadata.iter().flat_map(|m| &m.owner_references);
+        owners.flatten()
     }
 
     pub(super) fn is_for_windows(&self) -> bool {

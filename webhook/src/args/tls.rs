@@ -9,7 +9,7 @@ use super::written::Span;
 use crate::certificates::authority::{Authority, Mode};
 use crate::certificates::files::Files;
 use crate::certificates::identity::Identity;
-use crate::certificates::lifetimes::Lifetimes;
+use crate::certificates::lifetimes::{BadLifetimes, Lifetimes};
 use crate::certificates::self_made::SelfMade;
 use crate::certificates::serving::Serving;
 use crate::certificates::source::Source;
@@ -102,6 +102,21 @@ enum Named {
 // === impl TlsArgs ===
 
 impl TlsArgs {
+    /// The Secret that somebody else keeps, if the certificate is to come from one.
+    #[must_use]
+    pub fn tls_secret(&self) -> Option<&str> {
+        self.tls_secret.as_deref()
+    }
+
+    /// How long what the webhook makes by itself is valid.
+    ///
+    /// # Errors
+    /// When these do not fit each other.
+    pub fn lifetimes(&self) -> Result<Lifetimes, BadLifetimes> {
+        let Span(activation_delay) = self.ca_activation_delay;
+        Lifetimes::try_new(self.ca_lifetime.0, self.leaf_lifetime.0, activation_delay)
+    }
+
     /// Opens the source of certificates, and what serves them: with the first, but that of a cluster
     /// comes when it comes. The cluster's Secrets are those of `namespace`.
     ///
@@ -145,6 +160,7 @@ impl TlsArgs {
     }
 
     fn named(self) -> anyhow::Result<Named> {
+        let lifetimes = self.lifetimes()?;
         let Self {
             tls_cert,
             tls_key,
@@ -153,12 +169,11 @@ impl TlsArgs {
             ca_secret,
             tls_secret,
             webhook_configuration: webhooks,
-            ca_lifetime: Span(ca),
-            leaf_lifetime: Span(leaf),
+            ca_lifetime: _,
+            leaf_lifetime: _,
             ca_activation_delay: Span(activation_delay),
             tls_min_version: _,
         } = self;
-        let lifetimes = Lifetimes::try_new(ca, leaf, activation_delay)?;
         let files = (tls_cert, tls_key, ca_out);
         Ok(
             match (files, names.is_empty(), ca_secret, tls_secret, webhooks) {

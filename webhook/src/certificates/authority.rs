@@ -139,6 +139,12 @@ impl<C: Cluster> Authority<C> {
         }
     }
 
+    /// The cluster that it keeps in step with.
+    #[must_use]
+    pub fn cluster(&self) -> &C {
+        &self.cluster
+    }
+
     /// Ticks for as long as it is polled.
     pub async fn run(mut self, serving: &Serving, report: &Report) -> Infallible {
         let longest = LONGEST_TICK.min(self.activation_delay() / 2);

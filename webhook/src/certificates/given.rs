@@ -12,7 +12,7 @@ use rustls::{CertificateError, Error, RootCertStore};
 use super::bundle::Bundle;
 use super::cluster::Data;
 use super::identity::{BadIdentity, Identity};
-use super::x509::{self, Facts};
+use super::x509::Facts;
 
 const CHAIN: &str = "tls.crt";
 const KEY: &str = "tls.key";

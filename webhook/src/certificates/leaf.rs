@@ -71,17 +71,11 @@ pub fn renew_at(issued: SystemTime, not_after: SystemTime) -> SystemTime {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::sync::Arc;
-
-    use rustls::client::WebPkiServerVerifier;
-    use rustls::client::danger::ServerCertVerifier;
-    use rustls::crypto::ring;
-    use rustls::pki_types::{ServerName, UnixTime};
-    use rustls::{CertificateError, Error, RootCertStore};
+    use rustls::{CertificateError, Error};
 
     use super::*;
     use crate::certificates::bundle::Bundle;
-    use crate::certificates::wall_clock;
+    use crate::certificates::{trust, wall_clock};
 
     const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -92,21 +86,7 @@ pub(super) mod tests {
         name: &str,
         at: SystemTime,
     ) -> Result<(), Error> {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(trusted.iter().cloned());
-        let provider = Arc::new(ring::default_provider());
-        let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .unwrap()
-            .verify_server_cert(
-                &leaf.chain()[0],
-                &[],
-                &ServerName::try_from(name).unwrap(),
-                &[],
-                UnixTime::since_unix_epoch(at),
-            )
-            .map(drop)
+        trust::verify(leaf.chain(), trusted, name, at)
     }
 
     fn names(names: &[&str]) -> Vec<String> {

@@ -52,3 +52,16 @@ fn show(next: Result<Identity, impl Error + 'static>, serving: &Serving, report:
         }
     }
 }
+
+// === impl Source ===
+
+impl Source {
+    /// The cluster that identities come from, if they do.
+    #[must_use]
+    pub fn cluster(&self) -> Option<&Objects> {
+        match self {
+            Self::Cluster(authority) => Some(authority.cluster()),
+            Self::Files(_) | Self::SelfMade(_) => None,
+        }
+    }
+}

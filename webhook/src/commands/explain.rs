@@ -4,7 +4,6 @@ mod end;
 mod explanation;
 mod page;
 mod settings;
-mod sheet;
 
 pub use end::Moment;
 pub use explanation::{Admin, Drainer, Envoy, Explanation, Outcome, Plan, Probe, Reason};
@@ -14,7 +13,6 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use clap::ValueEnum;
 use serde::Serialize;
 
 use super::print;
@@ -22,6 +20,7 @@ use crate::admission::Defaults;
 use crate::args::color::ColorArgs;
 use crate::args::defaults::DefaultsArgs;
 use crate::args::files::FilesArgs;
+use crate::args::output::{Format, OutputArgs};
 use crate::manifest;
 use crate::offline::{Input, Remark, Review};
 
@@ -29,6 +28,7 @@ use crate::offline::{Input, Remark, Review};
 const HELP: &str = "\
 Reads what `inject` reads and changes nothing. Whether a namespace has the label
 `envoy-drainer.dev/injection` is not known here and does not matter.
+JSON is an object with the lists `pods` and `errors`.
 
 Exit codes: 0 fine; 1 a pod is refused, or a document cannot be read or changed; 2 wrong usage.";
 
@@ -40,30 +40,12 @@ Exit codes: 0 fine; 1 a pod is refused, or a document cannot be read or changed;
 pub struct Args {
     #[command(flatten)]
     files: FilesArgs,
-    /// For whom to write.
-    #[arg(
-        short,
-        long,
-        value_name = "FORMAT",
-        env = "ENVOY_DRAINER_OUTPUT",
-        value_enum,
-        default_value_t
-    )]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
     #[command(flatten)]
     color: ColorArgs,
     #[command(flatten)]
     defaults: DefaultsArgs,
-}
-
-/// For whom explanations are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people.
-    #[default]
-    Text,
-    /// For programs: an object with the lists `pods` and `errors`.
-    Json,
 }
 
 /// All that `explain` has to say.
@@ -95,7 +77,7 @@ pub struct Error {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args {
         files,
-        output,
+        output: OutputArgs { output },
         color,
         defaults,
     } = args;

@@ -1,21 +1,24 @@
 //! `envoy-drainer serve`: the admission webhook.
 
+use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use clap::builder::ArgAction;
 use drainer::bind;
 use tokio::net::TcpListener;
 use tokio::runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
-use crate::admission;
-use crate::args::defaults::DefaultsArgs;
+use crate::admission::{self, Defaults};
+use crate::args::defaults::{DefaultsArgs, InvalidDefaults};
 use crate::args::logs::LogArgs;
 use crate::args::tls::TlsArgs;
 use crate::args::written::Span;
 use crate::certificates::source;
+use crate::events;
 use crate::report::Report;
 use crate::server::{self, Limits, Listeners, Server};
 use crate::signals::Signals;
@@ -47,6 +50,23 @@ pub struct Args {
         default_value_t = Span(Limits::default().shutdown_delay)
     )]
     shutdown_delay: Span,
+    /// Whether the owner of a pod that asks for a drainer and gets none has an Event that says why, with --webhook-configuration.
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = "ENVOY_DRAINER_EVENTS",
+        action = ArgAction::Set,
+        default_value_t = true
+    )]
+    events: bool,
+    /// This replica's name in its Events.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "ENVOY_DRAINER_POD_NAME",
+        default_value = "envoy-drainer"
+    )]
+    pod_name: String,
     #[command(flatten)]
     tls: TlsArgs,
     #[command(flatten)]
@@ -74,6 +94,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         listen,
         health_listen,
         shutdown_delay: Span(shutdown_delay),
+        events: tells,
+        pod_name,
         tls,
         logs,
         defaults,
@@ -84,6 +106,21 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let report = Arc::new(Report::new());
     let (source, serving, tls_min_version) = tls.open(&defaults.release_namespace, &report).await?;
     let serving = Arc::new(serving);
+    let cluster = source.cluster().filter(|_| tells);
+    let (undrained, told) = cluster
+        .map(|cluster| {
+            let (undrained, queue) = mpsc::channel(events::QUEUE);
+            (undrained, (queue, cluster.events(pod_name)))
+        })
+        .unzip();
+    let tell = async {
+        match told {
+            Some((queue, events)) => {
+                events::tell(queue, &report, async |series| events.write(series).await).await
+            }
+            None => pending().await,
+        }
+    };
     let listeners = Listeners {
         tls: listener(listen).await?,
         plain: listener(health_listen).await?,
@@ -106,6 +143,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             ..Limits::default()
         },
         report: Arc::clone(&report),
+        undrained,
     };
     let (stop, stopped) = oneshot::channel();
     let stopped = async {
@@ -123,6 +161,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     };
     tokio::select! {
         () = server::run(listeners, server, stopped) => Ok(()),
+        never = tell => match never {},
         () = twice => bail!("ended at once by a second signal"),
     }
 }
@@ -131,4 +170,22 @@ async fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
     bind(address)
         .await
         .with_context(|| format!("cannot listen on {address}"))
+}
+
+// === impl Args ===
+
+impl Args {
+    /// What the flags decide for pods.
+    ///
+    /// # Errors
+    /// When they do not fit together.
+    pub fn into_defaults(self) -> Result<Defaults, InvalidDefaults> {
+        self.defaults.into_defaults()
+    }
+
+    /// Where the certificate comes from.
+    #[must_use]
+    pub fn tls(&self) -> &TlsArgs {
+        &self.tls
+    }
 }

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::bell::Bell;
+use super::client::{Access, NoCluster};
+use super::events::Events;
 use crate::certificates::bundle::Bundle;
 use crate::certificates::cluster::{Call, CallFailed, Cluster, Secret, Webhooks};
 
@@ -27,17 +29,6 @@ const BUNDLE_MANAGER: &str = "envoy-drainer-cabundle";
 
 /// Who writes the Secret.
 const SECRET_MANAGER: &str = "envoy-drainer";
-
-/// Why there is no cluster to talk to.
-#[derive(Debug, thiserror::Error)]
-pub enum NoCluster {
-    /// There is neither a service account nor a kubeconfig.
-    #[error("cannot find the cluster: run in a pod, or set KUBECONFIG")]
-    Config(#[source] kube::config::InferConfigError),
-    /// What tells of the cluster cannot be used.
-    #[error("cannot make a client of the cluster")]
-    Client(#[source] kube::Error),
-}
 
 /// The Secret and the webhook configuration, in the cluster that this process runs in or that
 /// KUBECONFIG names.
@@ -64,7 +55,7 @@ impl Objects {
         secret: String,
         webhooks: String,
     ) -> Result<Self, NoCluster> {
-        let config = Config::infer().await.map_err(NoCluster::Config)?;
+        let config = Access::default().config().await?;
         Self::of(config, namespace, secret, webhooks)
     }
 
@@ -97,6 +88,12 @@ impl Objects {
             webhooks,
             bell,
         })
+    }
+
+    /// Events of this cluster, written by the replica of this name.
+    #[must_use]
+    pub fn events(&self, replica: String) -> Events {
+        Events::new(self.secret.api.clone().into_client(), replica)
     }
 }
 

@@ -8,11 +8,12 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::body::{Bodies, NoBody};
 use super::limits::Limits;
-use crate::admission::{Answer, NotAReview};
+use crate::admission::{Answer, NotAReview, Undrained};
 use crate::report::Report;
 
 /// Answers the bytes of an AdmissionReview with the bytes of its response.
@@ -24,6 +25,7 @@ struct Reviewer {
     admit: Arc<Admit>,
     bodies: Arc<Bodies>,
     report: Arc<Report>,
+    undrained: Option<mpsc::Sender<Undrained>>,
 }
 
 /// A request that gets no answer from admission. The API server then does what its failurePolicy
@@ -44,12 +46,14 @@ pub(super) fn router(
     advise: Box<Admit>,
     limits: &Limits,
     report: &Arc<Report>,
+    undrained: Option<&mpsc::Sender<Undrained>>,
 ) -> Router {
     let bodies = Arc::new(Bodies::new(limits));
     let reviewer = |admit: Box<Admit>| Reviewer {
         admit: admit.into(),
         bodies: Arc::clone(&bodies),
         report: Arc::clone(report),
+        undrained: undrained.cloned(),
     };
     Router::new()
         .route("/inject", post(review).with_state(reviewer(admit)))
@@ -78,7 +82,18 @@ impl Reviewer {
         let started = Instant::now();
         let answer = (self.admit)(&body.bytes)?;
         self.report.admitted(&answer, started.elapsed());
+        if let Some(undrained) = answer.undrained {
+            self.tell(undrained);
+        }
         Ok(answer.body)
+    }
+
+    /// Has it told if anyone does so, and has the time.
+    fn tell(&self, undrained: Undrained) {
+        let queue = self.undrained.as_ref();
+        if queue.is_some_and(|queue| queue.try_send(undrained).is_err()) {
+            self.report.event_dropped();
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why something is no pod: the field, and what is wrong with it.
 
-use serde::Deserialize;
+use super::PodView;
 
 /// Why a pod cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,23 +14,19 @@ pub struct Unread {
 // === impl Unread ===
 
 impl Unread {
-    /// Finds the field of a pod that is to blame for `error`, by reading the `T` with the pod at
-    /// `pod` once more: who reads what is right need not keep count of where he is.
-    pub(in crate::admission) fn find<'a, T: Deserialize<'a>>(
-        json: &'a str,
-        pod: &str,
-        error: &serde_json::Error,
-    ) -> Self {
+    /// Finds the field of a pod that is to blame for `error`, by reading it once more: who reads what
+    /// is right need not keep count of where he is.
+    pub(in crate::admission) fn find(json: &str, error: &serde_json::Error) -> Self {
         let mut again = serde_json::Deserializer::from_str(json);
-        let path = match serde_path_to_error::deserialize::<_, T>(&mut again) {
+        let path = match serde_path_to_error::deserialize::<_, PodView<'_>>(&mut again) {
             Err(error) => error.path().to_string(),
             Ok(_) => String::new(),
         };
         let why = error.to_string();
         Self {
-            field: match path.strip_prefix(pod).unwrap_or(&path) {
+            field: match path.as_str() {
                 "" | "." => "the pod".to_owned(),
-                field => field.trim_start_matches('.').to_owned(),
+                field => field.to_owned(),
             },
             // The position is one in JSON that nobody has seen.
             why: why.split(" at line ").next().unwrap_or_default().to_owned(),

@@ -6,9 +6,9 @@ use drainer::duration::plain;
 use super::end::Moment;
 use super::explanation::{Explanation, Outcome, Plan, Reason};
 use super::settings::{Settings, Value};
-use super::sheet::Sheet;
 use crate::admission::annotations::INJECT;
 use crate::admission::{Grace, List, Source};
+use crate::commands::sheet::Sheet;
 
 /// The settings that are told even if nobody set them.
 const TIMINGS: [&str; 5] = [

@@ -8,20 +8,21 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tokio::select;
 use tokio::time::{Instant, interval};
 
 use crate::echo;
 use crate::edge::{APP, Edge, deployment};
-use crate::namespace::{Namespace, in_namespace};
+use crate::namespace::Namespace;
 use crate::service;
-use crate::table::Table;
+use crate::stage::Stage;
 use crate::traffic::Traffic;
 
 /// How late endpoints are known.
 const LAG: Duration = Duration::from_secs(15);
 
 /// Between two looks at the endpoints.
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_secs(1);
 
 const ROLLOUTS: usize = 2;
 
@@ -32,28 +33,25 @@ const LAGGING: &str = "edge-lagging";
 ///
 /// # Errors
 /// When one does.
-pub(crate) async fn of_15_s_loses_nothing(table: &mut Table) -> Result<()> {
-    let report = in_namespace("lag", async |namespace| {
-        let upstream = echo::start(namespace).await?;
-        let edge = Edge::deploy(namespace, &deployment(2, upstream)?).await?;
-        let mirror = Mirror::of(namespace).await?;
-        let flags = "--connection-each 10";
-        let traffic = Traffic::start(namespace, "load", mirror.address, flags).await?;
-        let observed = async {
-            for _ in 0..ROLLOUTS {
-                edge.roll().await?;
-            }
-            traffic.stop().await
-        };
-        let report = tokio::select! {
-            report = observed => report?,
-            never = mirror.copy() => match never? {},
-        };
-        table.load(&report);
-        table.drains(&namespace.last_words.heard()?);
-        Ok(report)
-    })
-    .await?;
+pub(crate) async fn of_15_s_loses_nothing(stage: &Stage<'_>) -> Result<()> {
+    let namespace = stage.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let edge = Edge::deploy(&namespace, &deployment(2, upstream)?).await?;
+    let mirror = Mirror::of(&namespace).await?;
+    let sparse = "--connection-each 10";
+    let traffic = Traffic::start(&namespace, "load", mirror.address, sparse).await?;
+    let observed = async {
+        for _ in 0..ROLLOUTS {
+            edge.roll().await?;
+        }
+        traffic.stop().await
+    };
+    let report = select! {
+        report = observed => report?,
+        never = mirror.copy() => match never? {},
+    };
+    stage.load(&report);
+    stage.drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

@@ -1,0 +1,60 @@
+//! `envoy-drainer check` knows the chart's objects, and finds nothing wrong with them.
+
+use k8s_openapi::api::core::v1::{Container, Pod, Service};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tests::helm::{self, object, objects};
+use webhook::check::flags::{self, Flags, Keeper};
+use webhook::check::{Mark, configuration, installation, running};
+
+use crate::sets;
+
+fn read<T: DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+#[test]
+fn an_installation_is_found_as_the_chart_makes_it() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    for set in sets::all(&helm) {
+        let objects = objects(&set.rendered);
+        let configurations = vec![read(object(&objects, "MutatingWebhookConfiguration", ""))];
+        let found = installation::find(configurations, None).unwrap();
+        for point in configuration::section(&found).points {
+            assert_eq!(point.mark, Mark::Ok, "{}: {point:?}", set.name);
+        }
+        for kind in [
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+        ] {
+            if objects.iter().any(|object| object["kind"] == kind) {
+                let policy = object(&objects, kind, "-seen");
+                assert_eq!(policy["metadata"]["name"], found.policy(), "{}", set.name);
+            }
+        }
+        let service = object(&objects, "Service", "");
+        assert_eq!(service["metadata"]["name"], found.service);
+
+        let template = &object(&objects, "Deployment", "")["spec"]["template"];
+        let containers: Vec<Container> = read(&template["spec"]["containers"]);
+        let serving = flags::serving(&containers).unwrap();
+        let Flags { defaults, keeper } = Flags::read(serving, &found.namespace).unwrap();
+        assert_eq!(defaults.release_namespace, found.namespace, "{}", set.name);
+        assert!(defaults.image.contains("/drainer"), "{}", defaults.image);
+        let has_secret = serving.args.iter().flatten();
+        let has_secret = has_secret
+            .clone()
+            .any(|arg| arg.starts_with("--tls-secret="));
+        assert_eq!(matches!(keeper, Keeper::Secret(_)), has_secret);
+
+        let pod: Pod = read(&json!({"spec": template["spec"]}));
+        let service: Service = read(service);
+        let port = running::target_port(&service, found.port, &pod);
+        assert_eq!(
+            json!(port),
+            template["spec"]["containers"][0]["ports"][0]["containerPort"]
+        );
+    }
+}

@@ -1,0 +1,340 @@
+//! `check`: what it tells of a cluster, says by its exit code, and does to the cluster, which is nothing.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
+
+use std::fs;
+use std::process::Output;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tests::fake_api::{Answers, FakeApi, failure};
+use tests::helm::{object, objects};
+use tests::{built, golden};
+use tokio::process::Command;
+use tokio::task::JoinSet;
+use webhook::certificates::ca::Ca;
+use webhook::certificates::wall_clock;
+
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+const RELEASE: &str = "/api/v1/namespaces/envoy-drainer";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/envoy-drainer/deployments";
+
+/// A cluster in which all is well: the chart's objects, as it renders them by default, a namespace
+/// that has opted in, and a pod with a drainer.
+fn well() -> Answers {
+    let chart = objects(&golden::read("chart/defaults.yaml"));
+    let seen = |kind: &str| object(&chart, kind, "-seen").clone();
+    let object = |kind: &str| object(&chart, kind, "").clone();
+    let list = |items: Value| json!({"metadata": {}, "items": items});
+
+    let ca = Ca::try_new(wall_clock(), YEAR).unwrap();
+    let mut configuration = object("MutatingWebhookConfiguration");
+    configuration["metadata"]["creationTimestamp"] = json!("2026-01-02T00:00:00Z");
+    for entry in configuration["webhooks"].as_array_mut().unwrap() {
+        entry["clientConfig"]["caBundle"] = json!(STANDARD.encode(ca.pem()));
+    }
+    let mut deployment = object("Deployment");
+    deployment["status"] = json!({"readyReplicas": 2, "updatedReplicas": 2});
+    let replica = json!({
+        "metadata": {"name": "envoy-drainer-1"},
+        "spec": deployment["spec"]["template"]["spec"],
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let namespace = |name: &str, injection: &str| {
+        json!({"metadata": {"name": name, "labels": {
+            "kubernetes.io/metadata.name": name,
+            "envoy-drainer.dev/injection": injection,
+        }}})
+    };
+    let node = json!({
+        "metadata": {"name": "node-1"},
+        "status": {"nodeInfo": {
+            "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
+            "kubeProxyVersion": "", "kubeletVersion": "v1.34.4", "machineID": "",
+            "operatingSystem": "linux", "osImage": "", "systemUUID": "",
+        }},
+    });
+    let version = json!({
+        "major": "1", "minor": "34", "gitVersion": "v1.34.4", "buildDate": "", "compiler": "",
+        "gitCommit": "", "gitTreeState": "", "goVersion": "", "platform": "",
+    });
+    let (forbidden, why) = failure(403, "Forbidden", "forbidden: User cannot create resource");
+    let answers = [
+        ("/version".to_owned(), version),
+        (CONFIGURATIONS.to_owned(), list(json!([configuration]))),
+        (
+            format!("{RELEASE}/services/envoy-drainer"),
+            object("Service"),
+        ),
+        (DEPLOYMENTS.to_owned(), list(json!([deployment]))),
+        (format!("{RELEASE}/pods"), list(json!([replica]))),
+        (
+            format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer-seen"),
+            seen("ValidatingAdmissionPolicy"),
+        ),
+        (
+            format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-seen"),
+            seen("ValidatingAdmissionPolicyBinding"),
+        ),
+        ("/api/v1/nodes".to_owned(), list(json!([node]))),
+        (
+            "/api/v1/namespaces".to_owned(),
+            list(json!([
+                namespace("shop", "enabled"),
+                namespace("default", "disabled")
+            ])),
+        ),
+        (
+            "/api/v1/pods".to_owned(),
+            list(json!([pod(
+                "edge-0",
+                &json!([drainer("localhost/drainer:0.1.0")])
+            )])),
+        ),
+    ];
+    let mut answers: Answers = answers
+        .into_iter()
+        .map(|(path, document)| (path, (200, document.to_string())))
+        .collect();
+    // It is no API server that could forward a port.
+    let forward = format!("{RELEASE}/pods/envoy-drainer-1/portforward");
+    answers.insert(forward, (forbidden, why.to_string()));
+    answers
+}
+
+/// A pod that asks, of a StatefulSet.
+fn pod(name: &str, init_containers: &Value) -> Value {
+    let owner = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "edge", "uid": "1", "controller": true,
+    });
+    json!({
+        "metadata": {
+            "name": name,
+            "namespace": "shop",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"envoy-drainer.dev/inject": "true"},
+            "ownerReferences": [owner],
+        },
+        "spec": {"containers": [{"name": "envoy"}], "initContainers": init_containers},
+    })
+}
+
+fn drainer(image: &str) -> Value {
+    json!({"name": "envoy-drainer", "image": image})
+}
+
+fn injected(mut pod: Value) -> (u16, Value) {
+    pod["spec"]["initContainers"] = json!([drainer("a")]);
+    (201, pod)
+}
+
+fn over_quota(pod: Value) -> (u16, Value) {
+    match pod["metadata"]["annotations"].is_null() {
+        true => (201, pod),
+        false => failure(
+            403,
+            "Forbidden",
+            "pods \"a\" is forbidden: exceeded quota: small",
+        ),
+    }
+}
+
+/// Runs the command against a fake API server, which sees no write but dry runs.
+async fn check(answers: Answers, judge: tests::fake_api::Judge, args: &[&str]) -> Output {
+    let api = FakeApi::start(answers, judge).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    fs::write(&kubeconfig, api.kubeconfig()).unwrap();
+    let output = Command::new(built::envoy_drainer().unwrap())
+        .arg("check")
+        .args(args)
+        .env_clear()
+        .env("KUBECONFIG", kubeconfig)
+        .output()
+        .await
+        .unwrap();
+    for write in api.writes() {
+        let is_dry = write.starts_with("POST /api/v1/namespaces/shop/pods?");
+        assert!(is_dry && write.contains("dryRun=All"), "{write}");
+    }
+    output
+}
+
+fn text(output: &Output) -> &str {
+    str::from_utf8(&output.stdout).unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The marks of a section's points, by their names.
+fn marks<'a>(report: &'a Value, section: &str) -> Vec<(&'a str, &'a str)> {
+    let sections = report["sections"].as_array().unwrap();
+    let section = sections.iter().find(|other| other["name"] == section);
+    let points = section.unwrap()["points"].as_array().unwrap();
+    let text = |value: &'a Value| value.as_str().unwrap();
+    points
+        .iter()
+        .map(|point| (text(&point["name"]), text(&point["mark"])))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_person_reads_what_is_well_and_what_is_not() {
+    let output = check(well(), injected, &[]).await;
+    golden::check("check/well.txt", text(&output));
+    assert_eq!(output.status.code(), Some(0));
+
+    let mut ill = well();
+    let deployments = &mut ill.get_mut(DEPLOYMENTS).unwrap().1;
+    *deployments = deployments.replace("\"readyReplicas\":2", "\"readyReplicas\":1");
+    let policy = format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-seen");
+    ill.remove(&policy);
+    let pods = json!({"metadata": {}, "items": [
+        pod("edge-0", &json!([drainer("localhost/drainer:0.0.9")])),
+        pod("edge-1", &json!(null)),
+    ]});
+    ill.insert("/api/v1/pods".to_owned(), (200, pods.to_string()));
+    let output = check(ill, over_quota, &[]).await;
+    golden::check("check/ill.txt", text(&output));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn programs_read_the_same() {
+    let output = check(well(), injected, &["-o", "json"]).await;
+    let report = json(&output);
+    assert_eq!(report["works"], true);
+    assert_eq!(
+        marks(&report, "namespaces"),
+        [("opted-in", "ok"), ("trial", "ok")]
+    );
+    assert_eq!(
+        marks(&report, "certificates"),
+        [("ca-bundle", "ok"), ("replica", "unknown")]
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let output = check(well(), over_quota, &["-o", "json"]).await;
+    let report = json(&output);
+    assert_eq!(report["works"], false);
+    let trial = &report["sections"][4]["points"][1];
+    assert_eq!(
+        *trial,
+        json!({
+            "name": "trial",
+            "mark": "error",
+            "about": {"kind": "Namespace", "namespace": null, "name": "shop"},
+            "message": "a pod with a drainer is refused in `shop`, and one without is not (dry run): pods \"a\" is forbidden: exceeded quota: small",
+            "remedy": "raise the ResourceQuota, or lower what drainers request (`drainer` in the chart's values)",
+            "commands": [],
+        })
+    );
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn whatever_cannot_be_read_is_unknown_and_the_rest_is_told() {
+    let version = well()["/version"].clone();
+    let (code, why) = failure(403, "Forbidden", "no");
+    let forbidden = (code, why.to_string());
+    let odd = [
+        "null",
+        "{",
+        "{\"items\": null}",
+        "{\"items\": [{}]}",
+        "{\"items\": [{\"spec\": 7}]}",
+    ];
+    let odd = odd.map(|document| (200, document.to_owned()));
+    let wrong: Vec<_> = odd
+        .into_iter()
+        .chain([(500, String::new()), forbidden])
+        .collect();
+    let mut runs = JoinSet::new();
+    for path in well().into_keys().filter(|path| path != "/version") {
+        let wrong = wrong.clone();
+        runs.spawn(async move {
+            for answer in wrong {
+                let mut answers = well();
+                answers.insert(path.clone(), answer.clone());
+                let output = check(answers, injected, &["-o", "json"]).await;
+                // It tells something, to the end.
+                let report = json(&output);
+                let many = report["sections"].as_array().unwrap().len();
+                assert!(
+                    many == 6 || path == CONFIGURATIONS,
+                    "{path} {answer:?}: {report}"
+                );
+            }
+        });
+    }
+    while let Some(run) = runs.join_next().await {
+        run.unwrap();
+    }
+    let nothing = Answers::from([("/version".to_owned(), version)]);
+    let output = check(nothing, injected, &["-o", "json"]).await;
+    assert_eq!(marks(&json(&output), "installation"), [("found", "error")]);
+}
+
+#[tokio::test]
+async fn what_was_seen_of_a_long_list_counts_if_its_end_is_not() {
+    let mut answers = well();
+    let first = json!({
+        "metadata": {"continue": "abc"},
+        "items": [pod("edge-0", &json!([drainer("localhost/drainer:0.1.0")]))],
+    });
+    let second = json!({"metadata": {"continue": "def"}, "items": [pod("edge-1", &json!(null))]});
+    let (gone, why) = failure(410, "Expired", "the list is too old");
+    answers.insert("/api/v1/pods".to_owned(), (200, first.to_string()));
+    answers.insert(
+        "/api/v1/pods?continue=abc".to_owned(),
+        (200, second.to_string()),
+    );
+    answers.insert(
+        "/api/v1/pods?continue=def".to_owned(),
+        (gone, why.to_string()),
+    );
+    let output = check(answers, injected, &["-o", "json"]).await;
+    assert_eq!(
+        marks(&json(&output), "pods"),
+        [
+            ("injected", "ok"),
+            ("pods", "unknown"),
+            ("without-drainer", "warning")
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_cluster_that_does_not_answer_is_no_wrong_usage() {
+    let unreached = Command::new(built::envoy_drainer().unwrap())
+        .args(["check", "--kubeconfig", "/no/such/file"])
+        .env_clear()
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(unreached.status.code(), Some(1));
+    assert!(
+        unreached
+            .stderr
+            .starts_with(b"error: cannot use the kubeconfig: ")
+    );
+    let (code, why) = failure(401, "Unauthorized", "Unauthorized");
+    let answers = Answers::from([("/version".to_owned(), (code, why.to_string()))]);
+    let output = check(answers.clone(), injected, &[]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        told.ends_with("does not answer: cannot get /version: Unauthorized\n"),
+        "{told}"
+    );
+    let output = check(answers.clone(), injected, &["--no-such-flag"]).await;
+    assert_eq!(output.status.code(), Some(2));
+    let output = check(answers, injected, &["--context", "other"]).await;
+    assert_eq!(output.status.code(), Some(1));
+}

@@ -1,0 +1,95 @@
+//! The webhook is gone: pods start all the same, and the policy tells of them.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::admissions::asking;
+use crate::echo;
+use crate::edge::{Edge, deployment};
+use crate::eventually::eventually;
+use crate::namespace::Namespace;
+use crate::stage::Stage;
+
+/// What the policy says.
+const TOLD: &str = "did not see it";
+
+/// With `failurePolicy: Ignore` pods start without a drainer; the policy warns of those that asked for
+/// one, and of no other, or refuses them where it is told to.
+///
+/// # Errors
+/// When a pod does not start, or the policy says something else.
+pub(crate) async fn webhooks_are_told_of(stage: &Stage<'_>) -> Result<()> {
+    let release = stage.release(json!({})).await?;
+    let namespace = stage.namespace().await?;
+    ensure!(
+        !is_warned(&namespace, asking()).await?,
+        "the webhook is there"
+    );
+    release.scale(0).await?;
+
+    let upstream = echo::start(&namespace).await?;
+    let edge = Edge::apply(&namespace, &deployment(1, upstream)?).await?;
+    edge.ensure_drained(false).await?;
+    stage.row("pods that asked", "started without a drainer");
+
+    ensure!(
+        is_warned(&namespace, asking()).await?,
+        "the policy is silent"
+    );
+    for pod in others() {
+        ensure!(
+            !is_warned(&namespace, pod.clone()).await?,
+            "warned of {pod}"
+        );
+    }
+    // The release's own namespace is not asked about.
+    let own = is_warned(&release.namespace, asking()).await?;
+    ensure!(!own, "warned of the release's own namespace");
+    stage.row("the policy", "warns of them, and of no other");
+
+    let values = json!({ "policy": { "action": "Deny" }, "replicas": 0 });
+    release.upgrade(values).await?;
+    eventually("the policy refuses", || async {
+        let refused = namespace.admit(named(asking())).await;
+        Ok(refused.is_err_and(|error| error.to_string().contains(TOLD)))
+    })
+    .await?;
+    stage.row("with action Deny", "it refuses them");
+    Ok(())
+}
+
+/// Pods that have nothing to be told of.
+fn others() -> Vec<Value> {
+    let with = |change: fn(&mut Value)| {
+        let mut pod = asking();
+        change(&mut pod);
+        pod
+    };
+    vec![
+        with(|pod| pod["metadata"]["labels"] = json!({ "envoy-drainer.dev/injected": "true" })),
+        with(|pod| pod["metadata"]["annotations"] = json!({})),
+        with(|pod| pod["metadata"]["annotations"]["envoy-drainer.dev/inject"] = json!("false")),
+        with(|pod| pod["metadata"]["annotations"]["envoy-drainer.dev/status"] = json!("{}")),
+        with(|pod| {
+            pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("a");
+            pod["spec"]["nodeName"] = json!("node");
+            pod["spec"]["schedulingGates"] = json!([]);
+        }),
+        with(|pod| {
+            pod["spec"]["os"] = json!({ "name": "windows" });
+            // What else is asked for in a restricted namespace is Linux's alone.
+            pod["spec"]["securityContext"] = json!({ "runAsNonRoot": true });
+            pod["spec"]["containers"][0]["securityContext"] = json!({});
+        }),
+    ]
+}
+
+async fn is_warned(namespace: &Namespace, pod: Value) -> Result<bool> {
+    let told = namespace.admit(named(pod)).await?;
+    Ok(told.warnings.contains(TOLD))
+}
+
+fn named(mut pod: Value) -> Value {
+    pod["metadata"]["name"] = json!("asking");
+    pod
+}

@@ -1,0 +1,83 @@
+//! How often the webhook is called, and what its sidecar is given.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::live::replace;
+use super::shapes::limits;
+use crate::admissions::Admissions;
+use crate::echo;
+use crate::edge::{DRAINER, Edge, deployment};
+use crate::stage::Stage;
+
+/// Time for some two hundred pods.
+const A_WHILE: Duration = Duration::from_secs(20);
+
+/// Where the kubelet mounts a service account's token.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// One call a pod: `reinvocationPolicy: IfNeeded` and a LimitRange, which looks at the pod again after
+/// our change, are no reason for a second one.
+///
+/// # Errors
+/// When there were more calls than pods, or fewer.
+pub(crate) async fn come_once_a_pod(stage: &Stage<'_>) -> Result<()> {
+    let release = stage.release(json!({})).await?;
+    let webhooks = release.webhooks().await?;
+    let policy = &webhooks[0]["reinvocationPolicy"];
+    ensure!(policy == "IfNeeded", "it is {policy}");
+    let namespace = stage.namespace().await?;
+    namespace.apply(limits()).await?;
+    let admissions = Admissions::start(&namespace).await?;
+    sleep(A_WHILE).await;
+    let admitted = admissions.stop().await?;
+    let calls: u64 = release.metric(&["admissions_total{"]).await?.iter().sum();
+    stage.admitted(&admitted);
+    stage.row("calls of the webhook", calls.to_string());
+    ensure!(
+        calls == admitted.sent,
+        "{calls} calls for {} pods",
+        admitted.sent
+    );
+    admitted.ensure_all_injected()
+}
+
+/// The sidecar has no token of the pod's service account, whose other containers have it.
+///
+/// # Errors
+/// When it has one.
+pub(crate) async fn bring_no_token(stage: &Stage<'_>) -> Result<()> {
+    let namespace = stage.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let mut workload = deployment(1, upstream)?;
+    workload["spec"]["template"]["spec"]["automountServiceAccountToken"] = json!(true);
+    let edge = Edge::deploy(&namespace, &workload).await?;
+    let pod = edge.only_pod().await?;
+    let object = namespace.json(&["get", "pod", &pod]).await?;
+    let mounts = object["spec"]["containers"][0]["volumeMounts"].as_array();
+    let mut mounts = mounts.into_iter().flatten();
+    let envoys = mounts.any(|mount| mount["mountPath"] == TOKEN);
+    ensure!(envoys, "Envoy has no token either");
+    // That of the chart has nothing to look with.
+    replace(&namespace, &pod).await?;
+    let list = [
+        "exec",
+        &pod,
+        "--container",
+        DRAINER,
+        "--",
+        "/load",
+        "list",
+        TOKEN,
+    ];
+    let found = namespace.kubectl(&list).await?;
+    stage.row(
+        "files where a token would be",
+        found.lines().count().to_string(),
+    );
+    ensure!(found.is_empty(), "there is {found}");
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! Pods that end because someone clears their node.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use tokio::try_join;
+
+use crate::echo;
+use crate::edge::{APP, Edge, deployment};
+use crate::eventually::eventually;
+use crate::namespace::Namespace;
+use crate::release::Release;
+use crate::stage::Stage;
+use crate::traffic::{MIXED, Traffic};
+
+/// Each Envoy is evicted as its PodDisruptionBudget allows: no request fails.
+///
+/// # Errors
+/// When one does.
+pub(crate) async fn lose_nothing(stage: &Stage<'_>) -> Result<()> {
+    let namespace = stage.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let budget = json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": { "name": APP },
+        "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": APP } } },
+    });
+    namespace.apply(budget).await?;
+    let edge = Edge::deploy(&namespace, &deployment(2, upstream)?).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, MIXED).await?;
+    for pod in edge.pods().await? {
+        evict(&namespace, &pod).await?;
+    }
+    edge.settled().await?;
+    let report = traffic.stop().await?;
+    stage.load(&report);
+    stage.drains(&namespace)?;
+    ensure!(report.failed() == 0, "requests failed:\n{report}");
+    Ok(())
+}
+
+/// Each of the webhook's pods is evicted in turn while Envoys roll: no request fails, and no new pod
+/// is without its drainer.
+///
+/// # Errors
+/// When one does, or is.
+pub(crate) async fn of_webhooks_lose_nothing(stage: &Stage<'_>) -> Result<()> {
+    let release = stage.release(json!({})).await?;
+    let namespace = stage.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let edge = Edge::deploy(&namespace, &deployment(2, upstream)?).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, MIXED).await?;
+    let rolls = async {
+        for _ in 0..2 {
+            edge.roll().await?;
+            edge.ensure_drained(true).await?;
+        }
+        Ok(())
+    };
+    try_join!(rolls, evict_each(&release))?;
+    let report = traffic.stop().await?;
+    stage.load(&report);
+    stage.drains(&namespace)?;
+    ensure!(report.failed() == 0, "requests failed:\n{report}");
+    Ok(())
+}
+
+async fn evict_each(release: &Release) -> Result<()> {
+    for pod in release.pods().await? {
+        evict(&release.namespace, &pod).await?;
+        release.settled().await?;
+    }
+    Ok(())
+}
+
+async fn evict(namespace: &Namespace, pod: &str) -> Result<()> {
+    eventually("the budget allows an eviction", || namespace.evict(pod)).await
+}

@@ -1,0 +1,56 @@
+//! An Envoy that is restarted alone, because it fails its liveness probe.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::echo;
+use crate::edge::{DRAINER, Edge, PORT, deployment};
+use crate::eventually::eventually;
+use crate::stage::Stage;
+
+/// From the failed probe to the new Envoy.
+const SOON: Duration = Duration::from_secs(15);
+
+/// It is restarted soon, rather than drained to the deadline.
+///
+/// # Errors
+/// When that takes longer, or the pod does not serve afterwards.
+pub(crate) async fn restarts_envoy_within_15_s(stage: &Stage<'_>) -> Result<()> {
+    let namespace = stage.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let mut workload = deployment(1, upstream)?;
+    // Envoy answers 503 when nothing is behind it.
+    workload["spec"]["template"]["spec"]["containers"][0]["livenessProbe"] = json!({
+        "httpGet": { "path": "/", "port": PORT },
+        "periodSeconds": 1,
+        "failureThreshold": 3,
+    });
+    let edge = Edge::deploy(&namespace, &workload).await?;
+    let pod = edge.only_pod().await?;
+    echo::scale(&namespace, 0).await?;
+    let killing = || async {
+        let get = ["get", "events", "--field-selector", "reason=Killing"];
+        let events = namespace.json(&get).await?;
+        let mut events = events["items"].as_array().into_iter().flatten();
+        Ok(events.any(|event| event["involvedObject"]["name"] == *pod))
+    };
+    eventually("the probe has failed", killing).await?;
+    let failed = Instant::now();
+    eventually("Envoy is restarted", || async {
+        let envoy = namespace.container(&pod, "envoy").await?;
+        Ok(envoy["restartCount"].as_u64() >= Some(1))
+    })
+    .await?;
+    let took = failed.elapsed();
+    stage.row("restarted after", format!("{:.1} s", took.as_secs_f64()));
+    ensure!(took < SOON, "it took {took:?}");
+    echo::scale(&namespace, 1).await?;
+    edge.settled().await?;
+    let drainer = namespace.container(&pod, DRAINER).await?;
+    let restarts = &drainer["restartCount"];
+    ensure!(*restarts == 0, "the drainer was restarted {restarts} times");
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! What the webhook's service account may do.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::kubectl::{self, kubectl};
+use crate::release::Release;
+use crate::stage::Stage;
+
+/// As much as it needs, and no more.
+///
+/// # Errors
+/// When it is not so.
+pub(crate) async fn are_the_least(stage: &Stage<'_>) -> Result<()> {
+    let release = stage.release(json!({})).await?;
+    let (name, secret) = (release.name(), release.secret_name());
+    // What every account may, which has no rights of its own.
+    let nobody = listed(&release, "nobody").await?;
+    let own = listed(&release, name).await?;
+    let own: Vec<_> = own.difference(&nobody).collect();
+    for right in &own {
+        stage.row("may", &***right);
+    }
+    let wanted = [
+        "events.events.k8s.io [] [] [create patch]".to_owned(),
+        format!(
+            "mutatingwebhookconfigurations.admissionregistration.k8s.io [] [{name}] \
+             [get list watch patch]"
+        ),
+        format!("secrets [] [{secret}] [create get list watch patch]"),
+    ];
+    ensure!(own == wanted.iter().collect::<Vec<_>>(), "it may {own:#?}");
+
+    // RBAC knows no fields; a policy does.
+    let sent_elsewhere = json!([
+        { "op": "replace", "path": "/webhooks/0/clientConfig", "value": { "url": "https://example.com" } },
+    ]);
+    let account = impersonate(&release, name);
+    let refused = kubectl(&[
+        "patch",
+        "mutatingwebhookconfiguration",
+        name,
+        "--type=json",
+        &format!("--patch={sent_elsewhere}"),
+        &account,
+    ])
+    .await;
+    let refused = refused.err().map(|error| error.to_string());
+    ensure!(
+        refused
+            .as_ref()
+            .is_some_and(|why| why.contains("no field of its configuration but caBundle")),
+        "it may send admissions elsewhere: {refused:?}"
+    );
+
+    // To create means: this Secret, which names itself.
+    let delete = ["delete", "secret", &*secret];
+    release.namespace.kubectl(&delete).await?;
+    write(&release, &secret).await?;
+    let another = write(&release, "another").await;
+    ensure!(another.is_err(), "it may make any Secret");
+    // And Helm takes it for its own again.
+    release.upgrade(json!({})).await?;
+    let labels = &release.secret().await?["metadata"]["labels"];
+    let manager = &labels["app.kubernetes.io/managed-by"];
+    ensure!(manager == "Helm", "the Secret is managed by {manager}");
+    Ok(())
+}
+
+/// The rights of an account of the release's namespace.
+async fn listed(release: &Release, account: &str) -> Result<BTreeSet<String>> {
+    let account = impersonate(release, account);
+    let list = ["auth", "can-i", "--list", "--no-headers", &account];
+    let told = release.namespace.kubectl(&list).await?;
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    Ok(told.lines().map(words).collect())
+}
+
+/// Has the webhook's account apply an empty Secret of this name.
+async fn write(release: &Release, name: &str) -> Result<()> {
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": name, "namespace": release.name() },
+    });
+    let account = impersonate(release, release.name());
+    kubectl::apply_as(&secret, &account).await.map(drop)
+}
+
+/// The flag by which kubectl acts as an account.
+fn impersonate(release: &Release, account: &str) -> String {
+    format!("--as=system:serviceaccount:{}:{account}", release.name())
+}

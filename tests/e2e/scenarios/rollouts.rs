@@ -1,0 +1,47 @@
+//! Rollouts of two Envoys under all kinds of load.
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use tests::load::Report;
+
+use crate::echo;
+use crate::edge::{Edge, deployment, naked};
+use crate::stage::Stage;
+use crate::traffic::{MIXED, Traffic};
+
+const ROLLOUTS: usize = 5;
+
+/// With drainers, no request fails.
+///
+/// # Errors
+/// When one does.
+pub(crate) async fn lose_nothing(stage: &Stage<'_>) -> Result<()> {
+    let report = observe(stage, |deployment| deployment).await?;
+    ensure!(report.failed() == 0, "requests failed:\n{report}");
+    Ok(())
+}
+
+/// Without them, some of each kind of clients do: else the other scenario shows nothing.
+///
+/// # Errors
+/// When one kind loses nothing.
+pub(crate) async fn without_a_drainer_lose_of_each_kind(stage: &Stage<'_>) -> Result<()> {
+    let report = observe(stage, naked).await?;
+    let unharmed = report.kinds.iter().find(|kind| kind.failed.is_empty());
+    ensure!(unharmed.is_none(), "no harm was done to some:\n{report}");
+    Ok(())
+}
+
+async fn observe(stage: &Stage<'_>, workload: impl FnOnce(Value) -> Value) -> Result<Report> {
+    let namespace = stage.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let edge = Edge::deploy(&namespace, &workload(deployment(2, upstream)?)).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, MIXED).await?;
+    for _ in 0..ROLLOUTS {
+        edge.roll().await?;
+    }
+    let report = traffic.stop().await?;
+    stage.load(&report);
+    stage.drains(&namespace)?;
+    Ok(report)
+}

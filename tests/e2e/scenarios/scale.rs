@@ -1,0 +1,31 @@
+//! Two Envoys scaled to one and back, with a request every 50 ms.
+
+use anyhow::{Result, ensure};
+
+use crate::echo;
+use crate::edge::{Edge, deployment};
+use crate::stage::Stage;
+use crate::traffic::Traffic;
+
+const TIMES: usize = 10;
+
+/// No request fails.
+///
+/// # Errors
+/// When one does.
+pub(crate) async fn down_and_up_loses_nothing(stage: &Stage<'_>) -> Result<()> {
+    let namespace = stage.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let edge = Edge::deploy(&namespace, &deployment(2, upstream)?).await?;
+    let each_50_ms = "--connection-each 20";
+    let traffic = Traffic::start(&namespace, "load", edge.address, each_50_ms).await?;
+    for _ in 0..TIMES {
+        edge.scale(1).await?;
+        edge.scale(2).await?;
+    }
+    let report = traffic.stop().await?;
+    stage.load(&report);
+    stage.drains(&namespace)?;
+    ensure!(report.failed() == 0, "requests failed:\n{report}");
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! Pods of other shapes than the plainest, each rolled under load where a quota counts, limits have a
+//! ratio, roots are read-only and, but on the host's network, Pod Security *restricted* is enforced.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::echo;
+use crate::edge::{self, Edge, deployment, reconfigure};
+use crate::images;
+use crate::namespace::Namespace;
+use crate::restricted;
+use crate::service;
+use crate::stage::Stage;
+use crate::traffic::Traffic;
+
+const LOAD: &str = "--keep-alive 50 --connection-each 20 --slow 4 --slow-takes 2s --http2 20";
+
+/// The plainest one.
+///
+/// # Errors
+/// When a request fails.
+pub(crate) async fn in_a_strict_namespace(stage: &Stage<'_>) -> Result<()> {
+    let namespace = strict(stage).await?;
+    roll(
+        stage,
+        &namespace,
+        deployment_of(&namespace, |_| Ok(())).await?,
+    )
+    .await
+}
+
+/// The drainer as a container like any other.
+///
+/// # Errors
+/// When a request fails.
+pub(crate) async fn plain_container(stage: &Stage<'_>) -> Result<()> {
+    let namespace = strict(stage).await?;
+    let workload = deployment_of(&namespace, |template| {
+        template["metadata"]["annotations"]["envoy-drainer.dev/native-sidecar"] = json!("false");
+        Ok(())
+    });
+    roll(stage, &namespace, workload.await?).await
+}
+
+/// Envoy as a native sidecar of an app, to be ended after it.
+///
+/// # Errors
+/// When a request fails.
+pub(crate) async fn native_envoy(stage: &Stage<'_>) -> Result<()> {
+    let namespace = strict(stage).await?;
+    let workload = deployment_of(&namespace, |template| {
+        let app = json!([{
+            "name": "app",
+            "image": images::backend()?,
+            "imagePullPolicy": "IfNotPresent",
+            "args": ["server", "-http-port", "8081", "-grpc-port", "disabled", "-redirect-port",
+                "disabled", "-tcp-port", "disabled", "-udp-port", "disabled"],
+            "securityContext": restricted::container(),
+        }]);
+        let mut envoy = template["spec"]["containers"].take();
+        envoy[0]["restartPolicy"] = json!("Always");
+        template["spec"]["initContainers"] = envoy;
+        template["spec"]["containers"] = app;
+        Ok(())
+    });
+    roll(stage, &namespace, workload.await?).await
+}
+
+/// Envoy's admin on a Unix socket rather than on a port.
+///
+/// # Errors
+/// When a request fails.
+pub(crate) async fn admin_on_a_socket(stage: &Stage<'_>) -> Result<()> {
+    let namespace = strict(stage).await?;
+    let workload = deployment_of(&namespace, |template| {
+        let path = "/run/admin/envoy.sock";
+        reconfigure(template, |bootstrap| {
+            bootstrap["admin"] = json!({ "address": { "pipe": { "path": path } } });
+        })?;
+        template["spec"]["volumes"] = json!([{ "name": "admin", "emptyDir": {} }]);
+        template["spec"]["containers"][0]["volumeMounts"] =
+            json!([{ "name": "admin", "mountPath": "/run/admin" }]);
+        Ok(())
+    });
+    roll(stage, &namespace, workload.await?).await
+}
+
+/// The oldest Envoy that is named; all others here are the newest.
+///
+/// # Errors
+/// When a request fails.
+pub(crate) async fn oldest_envoy(stage: &Stage<'_>) -> Result<()> {
+    let namespace = strict(stage).await?;
+    let workload = deployment_of(&namespace, |template| {
+        let image = images::oldest_envoy()?;
+        stage.row("image", &*image);
+        template["spec"]["containers"][0]["image"] = json!(image);
+        Ok(())
+    });
+    roll(stage, &namespace, workload.await?).await
+}
+
+/// On the host's network. A node has room for one such pod, so the other is an ordinary one, and
+/// serves while this one's successor waits for its ports.
+///
+/// # Errors
+/// When a request fails.
+pub(crate) async fn on_the_hosts_network(stage: &Stage<'_>) -> Result<()> {
+    let namespace = stage.namespace_that_enforces("privileged").await?;
+    let upstream = echo::start(&namespace).await?;
+    let both = json!({ "network": "either" });
+    let address = service::of_pods(&namespace, "both", both.clone(), edge::PORT).await?;
+
+    let mut other = deployment(1, upstream)?;
+    other["metadata"]["name"] = json!("other");
+    let labels = json!({ "app": "other", "network": "either" });
+    other["spec"]["selector"]["matchLabels"] = labels.clone();
+    other["spec"]["template"]["metadata"]["labels"] = labels;
+    namespace.apply(other).await?;
+
+    let mut workload = deployment(1, upstream)?;
+    workload["spec"]["strategy"] = json!({ "type": "Recreate" });
+    let template = &mut workload["spec"]["template"];
+    template["metadata"]["labels"]["network"] = both["network"].clone();
+    template["spec"]["hostNetwork"] = json!(true);
+    // Ports that no node has other uses for.
+    let (listener, admin) = (28080, 29901);
+    template["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(listener);
+    reconfigure(template, |bootstrap| {
+        let at = |address: &mut Value, port: u16| {
+            address["address"]["socket_address"]["port_value"] = json!(port);
+        };
+        at(&mut bootstrap["admin"], admin);
+        at(&mut bootstrap["static_resources"]["listeners"][0], listener);
+    })?;
+    let edge = Edge::deploy(&namespace, &workload).await?;
+    let wait = ["rollout", "status", "deployment/other", "--timeout=120s"];
+    namespace.kubectl(&wait).await?;
+    observe(stage, &namespace, &edge, address).await
+}
+
+/// The scenario's namespace, with a quota and limits.
+async fn strict(stage: &Stage<'_>) -> Result<Rc<Namespace>> {
+    let namespace = stage.namespace().await?;
+    for object in [quota(), limits()] {
+        namespace.apply(object).await?;
+    }
+    Ok(namespace)
+}
+
+async fn deployment_of(
+    namespace: &Namespace,
+    shape: impl FnOnce(&mut Value) -> Result<()>,
+) -> Result<Value> {
+    let mut workload = deployment(2, echo::start(namespace).await?)?;
+    shape(&mut workload["spec"]["template"])?;
+    Ok(workload)
+}
+
+async fn roll(stage: &Stage<'_>, namespace: &Namespace, workload: Value) -> Result<()> {
+    let edge = Edge::deploy(namespace, &workload).await?;
+    observe(stage, namespace, &edge, edge.address).await
+}
+
+async fn observe(
+    stage: &Stage<'_>,
+    namespace: &Namespace,
+    edge: &Edge<'_>,
+    address: SocketAddr,
+) -> Result<()> {
+    let traffic = Traffic::start(namespace, "load", address, LOAD).await?;
+    edge.roll().await?;
+    let report = traffic.stop().await?;
+    stage.load(&report);
+    stage.drains(namespace)?;
+    ensure!(report.failed() == 0, "requests failed:\n{report}");
+    Ok(())
+}
+
+/// Refuses a pod whose containers do not all say what they need at most.
+fn quota() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": { "name": "all" },
+        "spec": { "hard": { "limits.cpu": "20", "limits.memory": "20Gi", "pods": "20" } },
+    })
+}
+
+/// Gives limits to containers that have none, and refuses those that are far above their requests.
+pub(crate) fn limits() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": { "name": "all" },
+        "spec": { "limits": [{
+            "type": "Container",
+            "default": { "cpu": "800m", "memory": "256Mi" },
+            "defaultRequest": { "cpu": "200m", "memory": "64Mi" },
+            "maxLimitRequestRatio": { "cpu": "4", "memory": "4" },
+        }] },
+    })
+}

@@ -1,0 +1,159 @@
+//! What a scenario stands on: it makes what it needs here, and all of that is gone afterwards.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use tests::load::Report;
+
+use crate::PREFIX;
+use crate::admissions::Admitted;
+use crate::helm::Helm;
+use crate::kubectl::kubectl;
+use crate::namespace::Namespace;
+use crate::release::Release;
+use crate::sheet::Sheet;
+
+/// A scenario's own part of the cluster, and of the table.
+#[derive(Debug)]
+pub(crate) struct Stage<'a> {
+    about: &'static str,
+    helm: &'a Helm,
+    /// The namespaces that are not for its webhook, if it has one.
+    others: &'a [String],
+    /// What it saw.
+    pub(crate) sheet: RefCell<Sheet>,
+    /// The names of namespaces that may be there.
+    begun: RefCell<Vec<String>>,
+    namespaces: RefCell<Vec<Rc<Namespace>>>,
+    releases: RefCell<Vec<Rc<Release>>>,
+}
+
+/// The name of the namespace of the scenario that is called so.
+pub(crate) fn namespace_of(about: &str) -> String {
+    format!("{PREFIX}-{about}")
+}
+
+// === impl Stage ===
+
+impl<'a> Stage<'a> {
+    /// An empty one.
+    pub(crate) fn new(about: &'static str, helm: &'a Helm, others: &'a [String]) -> Self {
+        Self {
+            about,
+            helm,
+            others,
+            sheet: RefCell::new(Sheet::new(about)),
+            begun: RefCell::default(),
+            namespaces: RefCell::default(),
+            releases: RefCell::default(),
+        }
+    }
+
+    /// Makes the scenario's namespace, which is opted in and enforces Pod Security *restricted*.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(crate) async fn namespace(&self) -> Result<Rc<Namespace>> {
+        self.namespace_that_enforces("restricted").await
+    }
+
+    /// The same, with another of the Pod Security Standards.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(crate) async fn namespace_that_enforces(&self, standard: &str) -> Result<Rc<Namespace>> {
+        let labels = json!({
+            "envoy-drainer.dev/injection": "enabled",
+            "pod-security.kubernetes.io/enforce": standard,
+        });
+        self.make(&namespace_of(self.about), labels).await
+    }
+
+    /// Installs the chart once more, for this scenario's namespace alone.
+    ///
+    /// # Errors
+    /// When it does not become ready.
+    pub(crate) async fn release(&self, values: Value) -> Result<Rc<Release>> {
+        let name = format!("{}-webhook", namespace_of(self.about));
+        let release = self.prepare(self.helm, &name).await?;
+        release.install(values).await?;
+        Ok(release)
+    }
+
+    /// Makes the namespace of a release of this name, which is not installed yet.
+    ///
+    /// # Errors
+    /// When that cannot be made.
+    pub(crate) async fn prepare(&self, helm: &Helm, name: &str) -> Result<Rc<Release>> {
+        // The webhook itself has to pass what it makes its sidecars pass.
+        let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
+        let namespace = self.make(name, labels).await?;
+        let release = Release::new(helm.clone(), namespace, self.others);
+        let release = Rc::new(release);
+        self.releases.borrow_mut().push(Rc::clone(&release));
+        Ok(release)
+    }
+
+    async fn make(&self, name: &str, labels: Value) -> Result<Rc<Namespace>> {
+        // Beforehand: it may be there although this was interrupted.
+        self.begun.borrow_mut().push(name.to_owned());
+        let namespace = Rc::new(Namespace::create(name, labels).await?);
+        self.namespaces.borrow_mut().push(Rc::clone(&namespace));
+        Ok(namespace)
+    }
+
+    /// Adds what was seen.
+    pub(crate) fn row(&self, what: &str, seen: impl Into<String>) {
+        self.sheet.borrow_mut().row(what, seen);
+    }
+
+    /// Adds what became of a load's requests.
+    pub(crate) fn load(&self, report: &Report) {
+        self.sheet.borrow_mut().load(report);
+    }
+
+    /// Adds how the drains in a namespace ended.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(crate) fn drains(&self, namespace: &Namespace) -> Result<()> {
+        let heard = namespace.last_words.heard()?;
+        self.sheet.borrow_mut().drains(&heard);
+        Ok(())
+    }
+
+    /// Adds what became of pods that were created in a loop.
+    pub(crate) fn admitted(&self, admitted: &Admitted) {
+        self.sheet.borrow_mut().admitted(admitted);
+    }
+
+    /// All that its namespaces can tell of why it failed.
+    pub(crate) async fn all_it_can_tell(&self) -> String {
+        let namespaces = self.namespaces.borrow().clone();
+        let mut all = String::new();
+        for namespace in namespaces {
+            all.push_str(&namespace.all_it_can_tell().await);
+        }
+        all
+    }
+
+    /// Uninstalls its releases, and has its namespaces deleted, which goes on by itself.
+    ///
+    /// # Errors
+    /// The first thing that could not be removed; the others are.
+    pub(crate) async fn clear(&self) -> Result<()> {
+        let releases = self.releases.take();
+        let mut cleared = Ok(());
+        for release in releases.iter().rev() {
+            cleared = cleared.and(release.uninstall().await);
+        }
+        for name in self.begun.take() {
+            let missing = "--ignore-not-found";
+            let delete = ["delete", "namespace", &name, missing, "--wait=false"];
+            cleared = cleared.and(kubectl(&delete).await.map(drop));
+        }
+        cleared
+    }
+}

@@ -1,0 +1,27 @@
+//! Whether an installation works: what was seen of a cluster, judged. Pure: values in, points out.
+//!
+//! ```text
+//! kubernetes::Survey ──► objects, certificates that replicas show, answers to trial pods; or why not
+//!     └ one file a topic ──► Section of Points: ok, warning, error, unknown; each with its remedy
+//!         └ commands::check ──► a page for a person, or JSON
+//! ```
+//!
+//! What cannot be seen is a point of its own, and keeps nothing else from being judged.
+
+pub mod certificates;
+pub mod cluster;
+pub mod configuration;
+pub mod flags;
+pub mod installation;
+pub mod namespaces;
+mod owner;
+pub mod pods;
+mod point;
+pub mod running;
+pub mod selector;
+pub mod trial;
+mod unseen;
+mod words;
+
+pub use point::{About, Mark, Point, Section};
+pub use unseen::{Call, Unseen};

@@ -1,0 +1,412 @@
+//! Whether API servers trust what the replicas show them, and for how long they will.
+
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
+use rustls::CertificateError;
+use rustls::pki_types::CertificateDer;
+
+use super::flags::Keeper;
+use super::point::{About, Point, Section};
+use super::unseen::Unseen;
+use super::words::{left, span};
+use crate::certificates::bundle::Bundle;
+use crate::certificates::lifetimes::Lifetimes;
+use crate::certificates::trust;
+use crate::certificates::x509::Facts;
+
+/// Whoever keeps certificates for others replaces them when more than this is left, or an eighth of their
+/// life.
+const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// The name of the points about replicas.
+const REPLICA: &str = "replica";
+
+/// A replica, and what it showed to a caller.
+#[derive(Debug)]
+pub struct Replica {
+    /// Its pod.
+    pub pod: About,
+    /// The chain that it showed, leaf first.
+    pub shown: Result<Shown, Unseen>,
+}
+
+/// What came of a call to a replica.
+#[derive(Debug)]
+pub enum Shown {
+    /// The chain, leaf first.
+    Chain(Vec<CertificateDer<'static>>),
+    /// No TLS, and why.
+    Nothing(String),
+}
+
+/// What replicas are called, and who keeps their certificates.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller<'a> {
+    /// The name by which API servers call.
+    pub host: &'a str,
+    /// Who keeps the certificates, if that is known.
+    pub keeper: Option<&'a Keeper>,
+}
+
+/// Judges what the entries of the configuration trust, and what the replicas show.
+#[must_use]
+pub fn section(
+    entries: &[MutatingWebhook],
+    replicas: &[Replica],
+    caller: Caller<'_>,
+    now: SystemTime,
+) -> Section {
+    let bundles: Vec<_> = entries
+        .iter()
+        .map(|entry| (&*entry.name, bundle(entry)))
+        .collect();
+    let mut points = vec![caller.bundles(&bundles, now)];
+    // What all of them trust.
+    let common = |bundle: Bundle, (_, other): &(&str, Bundle)| {
+        bundle.only(|certificate| other.contains(certificate))
+    };
+    let trusted = bundles.first().map(|(_, bundle)| bundle.clone());
+    let trusted = bundles.iter().fold(trusted.unwrap_or_default(), common);
+    let forbidden = |replica: &Replica| match &replica.shown {
+        Err(unseen @ Unseen::Forbidden(_)) => Some(unseen.clone()),
+        _ => None,
+    };
+    match replicas.iter().find_map(forbidden) {
+        // So are all the others.
+        Some(unseen) => points.push(Point::unknown(
+            REPLICA,
+            "whether API servers trust what the replicas show",
+            &unseen,
+        )),
+        None => {
+            let replicas = replicas.iter();
+            points.extend(replicas.map(|replica| caller.replica(replica, &trusted, now)));
+        }
+    }
+    Section {
+        name: "certificates",
+        points,
+    }
+}
+
+fn bundle(entry: &MutatingWebhook) -> Bundle {
+    let pem = entry.client_config.ca_bundle.as_ref();
+    pem.map_or_else(Bundle::default, |ByteString(pem)| Bundle::read(pem))
+}
+
+fn facts(certificate: &CertificateDer<'_>) -> Option<Facts> {
+    Facts::read(certificate).ok()
+}
+
+// === impl Caller ===
+
+impl Caller<'_> {
+    fn bundles(&self, bundles: &[(&str, Bundle)], now: SystemTime) -> Point {
+        const NAME: &str = "ca-bundle";
+        if let Some((entry, _)) = bundles.iter().find(|(_, bundle)| bundle.is_empty()) {
+            let message = format!("`{entry}` has no caBundle, so that API servers trust nobody");
+            return Point::error(NAME, message).remedy(self.who_writes_bundles());
+        }
+        let differs = |(one, other): (&(&str, Bundle), &(&str, Bundle))| {
+            (one.1 != other.1).then(|| format!("`{}` and `{}`", one.0, other.0))
+        };
+        if let Some(entries) = bundles.iter().zip(bundles.iter().skip(1)).find_map(differs) {
+            let message = format!("{entries} have different caBundles");
+            return Point::warning(NAME, message).remedy(self.who_writes_bundles());
+        }
+        let authorities = bundles.iter().flat_map(|(_, bundle)| bundle.iter());
+        let newest = authorities
+            .filter_map(facts)
+            .max_by_key(|facts| facts.not_after);
+        let Some(newest) = newest else {
+            return Point::error(NAME, "the caBundle cannot be read")
+                .remedy(self.who_writes_bundles());
+        };
+        match left(now, newest.not_after) {
+            None => Point::error(NAME, "the webhook's authority has expired")
+                .remedy(self.who_writes_bundles()),
+            Some(left) if self.is_due(Lifetimes::ca, &newest, now) => Point::warning(
+                NAME,
+                format!("the webhook's authority ends in {left}, and there is no next one"),
+            )
+            .remedy(self.who_writes_bundles()),
+            Some(left) => Point::ok(
+                NAME,
+                format!("API servers trust the webhook's authority, for {left} more"),
+            ),
+        }
+    }
+
+    fn replica(&self, replica: &Replica, trusted: &Bundle, now: SystemTime) -> Point {
+        let Replica { pod, shown } = replica;
+        let about = pod.clone();
+        let chain = match shown {
+            Err(unseen) => {
+                let what = format!("whether API servers trust `{}`", pod.name);
+                return Point::unknown(REPLICA, what, unseen).about(about);
+            }
+            Ok(Shown::Nothing(why)) => {
+                let message = format!("`{}` does not answer: {why}", pod.name);
+                return Point::error(REPLICA, message)
+                    .remedy(
+                        "see its log, and whether the Service leads to the port where it listens",
+                    )
+                    .command(logs(pod))
+                    .about(about);
+            }
+            Ok(Shown::Chain(chain)) => chain,
+        };
+        let host = self.host;
+        if let Err(error) = trust::verify(chain, trusted, host, now) {
+            let message = format!(
+                "API servers do not trust `{}`, which they call {host}: {}",
+                pod.name,
+                why(&error, chain, now)
+            );
+            return Point::error(REPLICA, message)
+                .remedy(self.who_keeps_certificates())
+                .command(logs(pod))
+                .about(about);
+        }
+        let leaf = chain.first().and_then(facts);
+        let valid = leaf.as_ref().and_then(|leaf| left(now, leaf.not_after));
+        let valid = valid.unwrap_or_default();
+        match leaf {
+            Some(leaf) if self.is_due(Lifetimes::leaf, &leaf, now) => {
+                let message = format!(
+                    "`{}` has not replaced its certificate, which is valid for {valid} only",
+                    pod.name
+                );
+                Point::warning(REPLICA, message)
+                    .remedy(self.who_keeps_certificates())
+                    .command(logs(pod))
+            }
+            _ => Point::ok(
+                REPLICA,
+                format!(
+                    "`{}` shows a certificate that they trust, valid for {valid}{}",
+                    pod.name,
+                    match self.keeper {
+                        Some(Keeper::Own(_)) => " and replaced in time",
+                        Some(Keeper::Secret(_)) | None => "",
+                    }
+                ),
+            ),
+        }
+        .about(about)
+    }
+
+    /// True if so little is left that replacing it must have failed: our own is replaced when a third
+    /// is left.
+    fn is_due(&self, own: fn(&Lifetimes) -> Duration, facts: &Facts, now: SystemTime) -> bool {
+        let due = match self.keeper {
+            Some(Keeper::Own(lifetimes)) => own(lifetimes) / 6,
+            Some(Keeper::Secret(_)) => {
+                let life = facts.not_after.duration_since(facts.not_before);
+                SOON.min(life.unwrap_or_default() / 8)
+            }
+            None => Duration::ZERO,
+        };
+        facts.not_after < now + due
+    }
+
+    /// What to do about a caBundle.
+    fn who_writes_bundles(&self) -> String {
+        match self.keeper {
+            Some(Keeper::Secret(secret)) => format!(
+                "the webhook copies it from `ca.crt` in the Secret `{secret}`; its log tells why it did not"
+            ),
+            Some(Keeper::Own(_)) | None => {
+                "the webhook writes it when it runs; its log tells why it did not".to_owned()
+            }
+        }
+    }
+
+    /// What to do about a replica's certificate.
+    fn who_keeps_certificates(&self) -> String {
+        match self.keeper {
+            Some(Keeper::Secret(secret)) => format!(
+                "renew the Secret `{secret}`: a `tls.crt` for {}, and its authority in `ca.crt`",
+                self.host
+            ),
+            Some(Keeper::Own(_)) | None => {
+                "the webhook replaces certificate and caBundle by itself; its log tells why it did not"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+fn logs(pod: &About) -> String {
+    let namespace = pod.namespace.as_deref().unwrap_or_default();
+    format!("kubectl logs {} --namespace {namespace}", pod.name)
+}
+
+/// In the words of a person, who may not know those of X.509.
+fn why(error: &rustls::Error, chain: &[CertificateDer<'_>], now: SystemTime) -> String {
+    let rustls::Error::InvalidCertificate(error) = error else {
+        return error.to_string();
+    };
+    match error {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "its certificate is of an authority that is not in the caBundle".to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "its certificate is for another name".to_owned()
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            let end = chain.first().and_then(facts).map(|facts| facts.not_after);
+            let ago = end.and_then(|end| now.duration_since(end).ok());
+            match ago {
+                Some(ago) => format!("its certificate expired {} ago", span(ago)),
+                None => "its authority has expired".to_owned(),
+            }
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not valid yet: a clock is wrong".to_owned()
+        }
+        error => rustls::Error::InvalidCertificate(error.clone()).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
+
+    use super::*;
+    use crate::certificates::ca::Ca;
+    use crate::certificates::{leaf, wall_clock};
+    use crate::check::{Call, Mark};
+
+    const HOUR: Duration = Duration::from_secs(60 * 60);
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    const HOST: &str = "envoy-drainer.infra.svc";
+
+    fn ca(now: SystemTime) -> Ca {
+        Ca::try_new(now, 365 * DAY).unwrap()
+    }
+
+    fn entry(name: &str, bundle: &str) -> MutatingWebhook {
+        MutatingWebhook {
+            name: name.to_owned(),
+            client_config: WebhookClientConfig {
+                ca_bundle: Some(ByteString(bundle.as_bytes().to_vec())),
+                ..WebhookClientConfig::default()
+            },
+            ..MutatingWebhook::default()
+        }
+    }
+
+    fn shown(ca: &Ca, name: &str, from: SystemTime, lifetime: Duration) -> Result<Shown, Unseen> {
+        let leaf = leaf::issue(ca, &[name.to_owned()], from, lifetime).unwrap();
+        Ok(Shown::Chain(leaf.chain().to_vec()))
+    }
+
+    fn points(
+        entries: &[MutatingWebhook],
+        shown: Result<Shown, Unseen>,
+        now: SystemTime,
+    ) -> Vec<(Mark, String)> {
+        let pod = About::in_namespace("Pod", "infra", "w-1");
+        let replicas = [Replica { pod, shown }];
+        let keeper = Keeper::Own(Lifetimes::default());
+        let caller = Caller {
+            host: HOST,
+            keeper: Some(&keeper),
+        };
+        let points = section(entries, &replicas, caller, now).points;
+        points
+            .into_iter()
+            .map(|point| (point.mark, point.message))
+            .collect()
+    }
+
+    #[test]
+    fn a_replica_is_judged_as_an_api_server_would() {
+        let now = wall_clock();
+        let [ours, other] = [(); 2].map(|()| ca(now));
+        let entries = [entry("pods", ours.pem()), entry("workloads", ours.pem())];
+        let call = Call {
+            verb: "create",
+            resource: "pods/portforward",
+            namespace: Some("infra".to_owned()),
+        };
+        let table = [
+            (
+                shown(&ours, HOST, now, 7 * DAY),
+                Mark::Ok,
+                "`w-1` shows a certificate that they trust, valid for 6 days and replaced in time",
+            ),
+            (
+                shown(&ours, HOST, now - 155 * HOUR, 168 * HOUR),
+                Mark::Warning,
+                "`w-1` has not replaced its certificate, which is valid for 12 hours only",
+            ),
+            (
+                shown(&other, HOST, now, 7 * DAY),
+                Mark::Error,
+                "API servers do not trust `w-1`, which they call envoy-drainer.infra.svc: its certificate is of an authority that is not in the caBundle",
+            ),
+            (
+                shown(&ours, "envoy-drainer.other.svc", now, 7 * DAY),
+                Mark::Error,
+                "API servers do not trust `w-1`, which they call envoy-drainer.infra.svc: its certificate is for another name",
+            ),
+            (
+                shown(&ours, HOST, now - 10 * DAY, 7 * DAY),
+                Mark::Error,
+                "API servers do not trust `w-1`, which they call envoy-drainer.infra.svc: its certificate expired 3 days ago",
+            ),
+            (
+                Ok(Shown::Nothing("connection refused".to_owned())),
+                Mark::Error,
+                "`w-1` does not answer: connection refused",
+            ),
+            (
+                Err(Unseen::Forbidden(call)),
+                Mark::Unknown,
+                "whether API servers trust what the replicas show is not known: you may not create pods/portforward in the namespace `infra`",
+            ),
+        ];
+        for (shown, mark, message) in table {
+            let told = points(&entries, shown, now);
+            assert_eq!(told[1], (mark, message.to_owned()));
+        }
+    }
+
+    #[test]
+    fn entries_must_trust_somebody_and_all_the_same() {
+        let now = wall_clock();
+        let [ours, other] = [(); 2].map(|()| ca(now));
+        let table = [
+            (ours.pem(), ours.pem(), Mark::Ok),
+            (ours.pem(), "", Mark::Error),
+            (ours.pem(), "no PEM", Mark::Error),
+            (ours.pem(), other.pem(), Mark::Warning),
+        ];
+        for (one, two, mark) in table {
+            let entries = [entry("pods", one), entry("workloads", two)];
+            let told = points(&entries, shown(&ours, HOST, now, 7 * DAY), now);
+            assert_eq!(told[0].0, mark, "{told:?}");
+            // One caller that does not trust it is one too many.
+            let is_trusted = told[1].0 == Mark::Ok;
+            assert_eq!(is_trusted, mark == Mark::Ok, "{told:?}");
+        }
+        let entries = [entry("pods", ours.pem())];
+        let late = now + 366 * DAY;
+        let told = points(&entries, shown(&ours, HOST, now, DAY), late);
+        assert_eq!((told[0].0, told[1].0), (Mark::Error, Mark::Error));
+    }
+
+    #[test]
+    fn a_chain_that_is_none_is_not_trusted() {
+        let now = wall_clock();
+        let entries = [entry("pods", ca(now).pem())];
+        for chain in [Vec::new(), vec![CertificateDer::from(vec![0x30, 0])]] {
+            let told = points(&entries, Ok(Shown::Chain(chain)), now);
+            assert_eq!(told[1].0, Mark::Error, "{told:?}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Which namespaces have opted in, and which only look as if they had.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::configuration::NAMESPACE_NAME;
+use super::point::{About, Point};
+use super::selector::Requirement;
+use super::unseen::Unseen;
+use super::words::{count, has, names};
+use crate::admission::annotations::{INJECTION, PREFIX};
+
+/// The label's value that opts in.
+const ENABLED: &str = "enabled";
+
+/// Values by which people say that they do not want something.
+const DECLINES: [&str; 5] = ["disabled", "false", "off", "no", ""];
+
+/// The namespaces of a cluster.
+#[derive(Debug)]
+pub struct Namespaces {
+    asked_about: Vec<Requirement>,
+    /// Those that API servers ask about.
+    pub asked: BTreeSet<String>,
+    /// Labelled, and left out nevertheless, by what.
+    pub left_out: Vec<(String, Requirement)>,
+    /// Labelled with another value.
+    mistaken: Vec<(String, String)>,
+    /// With another label, or an annotation, that is of pods.
+    misplaced: Vec<(String, String)>,
+}
+
+// === impl Namespaces ===
+
+impl Namespaces {
+    /// None yet. API servers ask about those that meet all of these.
+    #[must_use]
+    pub fn new(asked_about: Vec<Requirement>) -> Self {
+        Self {
+            asked_about,
+            asked: BTreeSet::new(),
+            left_out: Vec::new(),
+            mistaken: Vec::new(),
+            misplaced: Vec::new(),
+        }
+    }
+
+    /// Takes one more into account. One that is going takes no new pods.
+    pub fn add(&mut self, namespace: ObjectMeta) {
+        let ObjectMeta {
+            name: Some(name),
+            labels,
+            annotations,
+            deletion_timestamp: None,
+            ..
+        } = namespace
+        else {
+            return;
+        };
+        let labels = labels.unwrap_or_default();
+        let keys = labels.keys().filter(|key| *key != INJECTION);
+        let annotations = annotations.unwrap_or_default();
+        let ours = keys
+            .chain(annotations.keys())
+            .find(|key| key.starts_with(PREFIX));
+        if let Some(key) = ours {
+            self.misplaced.push((name.clone(), key.clone()));
+        }
+        let value = labels.get(INJECTION).map(String::as_str);
+        let unmet = self.asked_about.iter().find(|asked| !asked.is_met(&labels));
+        match (unmet, value) {
+            (None, _) => {
+                self.asked.insert(name);
+            }
+            (Some(unmet), Some(ENABLED)) => self.left_out.push((name, unmet.clone())),
+            (Some(_), Some(value)) if !DECLINES.contains(&value) => {
+                self.mistaken.push((name, value.to_owned()));
+            }
+            (Some(_), _) => {}
+        }
+    }
+
+    /// Judges them.
+    #[must_use]
+    pub fn points(&self) -> Vec<Point> {
+        let mut points = vec![self.opted_in()];
+        points.extend(self.left_out.iter().map(|(name, unmet)| {
+            let message = format!(
+                "`{name}` has the label, but API servers leave it out: they ask where `{unmet}`"
+            );
+            let remedy = match &*unmet.key {
+                NAMESPACE_NAME => "remove the label and run its Envoys in another namespace, unless `admission.excludedNamespaces` in the chart's values names it",
+                _ => "somebody else has added that: see `configuration` above",
+            };
+            Point::warning("left-out", message)
+                .remedy(remedy)
+                .about(About::of_cluster("Namespace", name))
+        }));
+        points.extend(self.mistaken.iter().map(|(name, value)| {
+            let message = format!(
+                "`{name}` has not opted in: the label {INJECTION} is `{value}`, and only `{ENABLED}` counts"
+            );
+            Point::warning("label", message)
+                .command(format!(
+                    "kubectl label namespace {name} {INJECTION}={ENABLED} --overwrite"
+                ))
+                .about(About::of_cluster("Namespace", name))
+        }));
+        points.extend(self.misplaced.iter().map(|(name, key)| {
+            let message = format!("`{name}` has `{key}`, which means nothing for a namespace");
+            Point::warning("misplaced", message)
+                .remedy(format!("namespaces opt in by the label {INJECTION}={ENABLED}; annotations are the pods'"))
+                .about(About::of_cluster("Namespace", name))
+        }));
+        points
+    }
+
+    fn opted_in(&self) -> Point {
+        const NAME: &str = "opted-in";
+        if self.asked.is_empty() {
+            return Point::warning(NAME, "no namespace has opted in").command(format!(
+                "kubectl label namespace NAMESPACE {INJECTION}={ENABLED}"
+            ));
+        }
+        let listed = names(self.asked.iter().map(String::as_str));
+        let many = self.asked.len();
+        let namespaces = count(many, "namespace");
+        Point::ok(
+            NAME,
+            format!("{namespaces} {} opted in: {listed}", has(many)),
+        )
+    }
+}
+
+/// Judges the namespaces, if they could be seen.
+#[must_use]
+pub fn points(namespaces: &Result<Namespaces, Unseen>) -> Vec<Point> {
+    match namespaces {
+        Ok(namespaces) => namespaces.points(),
+        Err(unseen) => vec![Point::unknown(
+            "opted-in",
+            "which namespaces have opted in",
+            unseen,
+        )],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::check::Mark;
+
+    fn asked_about() -> Vec<Requirement> {
+        let requirement = |key: &str, operator: &str, value: &str| Requirement {
+            key: key.to_owned(),
+            operator: operator.to_owned(),
+            values: vec![value.to_owned()],
+        };
+        vec![
+            requirement(INJECTION, "In", "enabled"),
+            requirement("kubernetes.io/metadata.name", "NotIn", "infra"),
+        ]
+    }
+
+    /// Namespaces of these metadata beside their names.
+    fn namespaces(all: &[(&str, Value)]) -> Namespaces {
+        let mut namespaces = Namespaces::new(asked_about());
+        for (name, metadata) in all {
+            let mut metadata = metadata.clone();
+            metadata["name"] = json!(name);
+            metadata["labels"]["kubernetes.io/metadata.name"] = json!(name);
+            namespaces.add(serde_json::from_value(metadata).unwrap());
+        }
+        namespaces
+    }
+
+    fn told(namespaces: &Namespaces) -> Vec<(Mark, String)> {
+        let points = namespaces.points().into_iter();
+        points.map(|point| (point.mark, point.message)).collect()
+    }
+
+    #[test]
+    fn those_with_the_label_have_opted_in_and_the_rest_is_nobodys_business() {
+        let labelled = json!({"labels": {INJECTION: "enabled"}});
+        let all = namespaces(&[
+            ("shop", labelled.clone()),
+            ("api", labelled),
+            ("default", json!({})),
+            ("quiet", json!({"labels": {INJECTION: "disabled"}})),
+            (
+                "gone",
+                json!({"labels": {INJECTION: "enabled"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}),
+            ),
+        ]);
+        let message = "2 namespaces have opted in: `api`, `shop`".to_owned();
+        assert_eq!(told(&all), [(Mark::Ok, message)]);
+        let none = namespaces(&[("default", json!({}))]);
+        let message = "no namespace has opted in".to_owned();
+        assert_eq!(told(&none), [(Mark::Warning, message)]);
+    }
+
+    #[test]
+    fn what_looks_like_opting_in_is_told() {
+        let table = [
+            (
+                "shop",
+                json!({"labels": {INJECTION: "true"}}),
+                "`shop` has not opted in: the label envoy-drainer.dev/injection is `true`, and only `enabled` counts",
+            ),
+            (
+                "shop",
+                json!({"labels": {INJECTION: "Enabled"}}),
+                "`shop` has not opted in: the label envoy-drainer.dev/injection is `Enabled`, and only `enabled` counts",
+            ),
+            (
+                "infra",
+                json!({"labels": {INJECTION: "enabled"}}),
+                "`infra` has the label, but API servers leave it out: they ask where `kubernetes.io/metadata.name NotIn (infra)`",
+            ),
+            (
+                "shop",
+                json!({"labels": {"envoy-drainer.dev/inject": "true"}}),
+                "`shop` has `envoy-drainer.dev/inject`, which means nothing for a namespace",
+            ),
+            (
+                "shop",
+                json!({"annotations": {INJECTION: "enabled"}}),
+                "`shop` has `envoy-drainer.dev/injection`, which means nothing for a namespace",
+            ),
+        ];
+        for (name, metadata, want) in table {
+            let told = told(&namespaces(&[(name, metadata)]));
+            assert_eq!(told[1..], [(Mark::Warning, want.to_owned())]);
+        }
+    }
+}

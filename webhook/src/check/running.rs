@@ -1,0 +1,354 @@
+//! Whether an installation runs, and what becomes of pods while it does not.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, Service};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::flags::UnreadFlags;
+use super::installation::Installation;
+use super::point::{About, Point, Section};
+use super::unseen::Unseen;
+
+/// What there is of an installation, or why that is not known.
+#[derive(Debug)]
+pub struct Parts {
+    /// Where API servers call.
+    pub service: Result<Option<Service>, Unseen>,
+    /// What runs behind it.
+    pub deployment: Result<Option<Deployment>, Unseen>,
+    /// Its pods.
+    pub pods: Result<Vec<Pod>, Unseen>,
+    /// Whether its policy is there, and bound.
+    pub policy: Result<bool, Unseen>,
+}
+
+/// Judges what an installation is, and what there is of it. `flags` says why those of its webhook
+/// cannot be read.
+#[must_use]
+pub fn section(installation: &Installation, parts: &Parts, flags: Option<&UnreadFlags>) -> Section {
+    let mut points = installation.points(flags);
+    points.extend(service(installation, &parts.service));
+    points.push(replicas(installation, parts));
+    points.push(failure_policy(installation, &parts.policy));
+    Section {
+        name: "installation",
+        points,
+    }
+}
+
+/// The port of a pod that a Service's port leads to.
+#[must_use]
+pub fn target_port(service: &Service, port: i32, pod: &Pod) -> Option<u16> {
+    let ports = service.spec.as_ref()?.ports.as_ref()?;
+    let port = ports.iter().find(|known| known.port == port)?;
+    let number = match port.target_port.as_ref() {
+        None => port.port,
+        Some(IntOrString::Int(number)) => *number,
+        Some(IntOrString::String(name)) => {
+            let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+            let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+            ports
+                .find(|port| port.name.as_ref() == Some(name))?
+                .container_port
+        }
+    };
+    number.try_into().ok()
+}
+
+/// Returns true if a pod answers, as its kubelet sees it.
+#[must_use]
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| &status.conditions);
+    let mut conditions = conditions.flatten();
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn service(
+    installation: &Installation,
+    service: &Result<Option<Service>, Unseen>,
+) -> Option<Point> {
+    const NAME: &str = "service";
+    match service {
+        Ok(Some(_)) => None,
+        Ok(None) => {
+            let message = format!(
+                "there is no Service `{}` in the namespace `{}`, which API servers call",
+                installation.service, installation.namespace
+            );
+            Some(Point::error(NAME, message).remedy("upgrade or install the release again"))
+        }
+        Err(unseen) => Some(Point::unknown(
+            NAME,
+            "whether there is the Service that API servers call",
+            unseen,
+        )),
+    }
+}
+
+fn replicas(installation: &Installation, parts: &Parts) -> Point {
+    const NAME: &str = "replicas";
+    let deployment = match &parts.deployment {
+        Ok(Some(deployment)) => deployment,
+        Ok(None) => {
+            let message = format!(
+                "no Deployment of the namespace `{}` is behind the Service `{}`",
+                installation.namespace, installation.service
+            );
+            return Point::error(NAME, message).remedy("upgrade or install the release again");
+        }
+        Err(unseen) => return Point::unknown(NAME, "how many replicas are ready", unseen),
+    };
+    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    let spec = deployment.spec.as_ref();
+    let wanted = spec.and_then(|spec| spec.replicas).unwrap_or(1).max(0);
+    let status = deployment.status.as_ref();
+    let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
+    let updated = status.and_then(|status| status.updated_replicas);
+    let about = About::in_namespace("Deployment", &installation.namespace, name);
+    if wanted == 0 {
+        let namespace = &installation.namespace;
+        return Point::error(
+            NAME,
+            format!("Deployment `{name}` is scaled to 0: nobody answers"),
+        )
+        .command(format!(
+            "kubectl scale deployment {name} --replicas 2 --namespace {namespace}"
+        ))
+        .about(about);
+    }
+    let waits = parts.pods.iter().flatten().find_map(waits_for);
+    let selected = format!(
+        "--namespace {} --selector app.kubernetes.io/instance={}",
+        installation.namespace,
+        installation.label("instance").unwrap_or(name)
+    );
+    let (waits, why) = match waits {
+        Some(waits) => (
+            format!(": {waits}"),
+            format!("kubectl describe pods {selected}"),
+        ),
+        // Its kubelet is content, and it is not.
+        None => (
+            String::new(),
+            format!("kubectl logs {selected} --prefix --tail 10"),
+        ),
+    };
+    let of_wanted = match wanted {
+        1 => format!("{ready} of 1 replica is ready"),
+        wanted => format!("{ready} of {wanted} replicas are ready"),
+    };
+    if ready == 0 {
+        Point::error(NAME, format!("{of_wanted}, so nobody answers{waits}")).command(why)
+    } else if ready < wanted {
+        Point::warning(NAME, format!("{of_wanted}{waits}")).command(why)
+    } else if let Some(updated) = updated.filter(|updated| *updated < wanted) {
+        let message =
+            format!("{of_wanted}, {updated} of the newest version: a rollout is under way{waits}");
+        Point::warning(NAME, message).command(format!(
+            "kubectl rollout status deployment {name} --namespace {}",
+            installation.namespace
+        ))
+    } else {
+        Point::ok(NAME, of_wanted)
+    }
+    .about(about)
+}
+
+fn failure_policy(installation: &Installation, policy: &Result<bool, Unseen>) -> Point {
+    const NAME: &str = "failure-policy";
+    let entry = installation.pods_entry();
+    // The default of the API.
+    let fails = entry.and_then(|entry| entry.failure_policy.as_deref()) != Some("Ignore");
+    if fails {
+        let message = "while no replica answers, pods that ask for a drainer are refused (failurePolicy `Fail`)";
+        return Point::ok(NAME, message);
+    }
+    let message = "while no replica answers, pods start without a drainer (failurePolicy `Ignore`)";
+    match policy {
+        Ok(true) => Point::ok(
+            NAME,
+            format!(
+                "{message}, and the policy `{}` tells of them",
+                installation.policy()
+            ),
+        ),
+        Ok(false) => Point::warning(NAME, format!("{message}, and nothing tells of them"))
+            .remedy("set `policy.enabled: true` in the chart's values, from Kubernetes 1.30 on"),
+        Err(unseen) => {
+            let what = format!(
+                "{message}; whether the policy `{}` tells of them",
+                installation.policy()
+            );
+            Point::unknown(NAME, what, unseen)
+        }
+    }
+}
+
+/// Why a pod is not ready, if a container of it says why.
+fn waits_for(pod: &Pod) -> Option<String> {
+    if is_ready(pod) {
+        return None;
+    }
+    let status = pod.status.as_ref()?;
+    let containers = status.container_statuses.iter().flatten();
+    let waiting = |container: &ContainerStatus| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref()?;
+        Some(match waiting.message.as_deref() {
+            Some(message) => format!("{reason} ({message})"),
+            None => reason.to_owned(),
+        })
+    };
+    let conditions = status.conditions.iter().flatten();
+    let unschedulable = |condition: &PodCondition| {
+        let is_so = condition.type_ == "PodScheduled" && condition.status == "False";
+        condition.message.clone().filter(|_| is_so)
+    };
+    let waits = containers.filter_map(waiting).next();
+    waits.or_else(|| conditions.filter_map(unschedulable).next())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::check::installation::find;
+    use crate::check::installation::tests::configuration;
+    use crate::check::{Call, Mark};
+
+    fn installation(change: impl FnOnce(&mut Value)) -> Installation {
+        find(vec![configuration("drainer", change)], None).expect("there is one")
+    }
+
+    fn deployment(wanted: i32, ready: i32, updated: i32) -> Deployment {
+        let deployment = json!({
+            "metadata": {"name": "drainer"},
+            "spec": {
+                "replicas": wanted,
+                "selector": {},
+                "template": {"spec": {"containers": []}},
+            },
+            "status": {"readyReplicas": ready, "updatedReplicas": updated},
+        });
+        serde_json::from_value(deployment).unwrap()
+    }
+
+    fn parts(deployment: Option<Deployment>) -> Parts {
+        Parts {
+            service: Ok(Some(Service::default())),
+            deployment: Ok(deployment),
+            pods: Ok(Vec::new()),
+            policy: Ok(true),
+        }
+    }
+
+    /// The points of an installation by name, but for `found`.
+    fn points(installation: &Installation, parts: &Parts) -> Vec<(&'static str, Mark)> {
+        let points = section(installation, parts, None).points.into_iter();
+        let points = points.map(|point| (point.name, point.mark));
+        points.filter(|(name, _)| *name != "found").collect()
+    }
+
+    fn forbidden() -> Unseen {
+        Unseen::Forbidden(Call {
+            verb: "get",
+            resource: "services",
+            namespace: None,
+        })
+    }
+
+    #[test]
+    fn replicas_are_counted() {
+        let table = [
+            (Some(deployment(2, 2, 2)), Mark::Ok),
+            (Some(deployment(2, 1, 2)), Mark::Warning),
+            (Some(deployment(2, 2, 1)), Mark::Warning),
+            (Some(deployment(2, 0, 2)), Mark::Error),
+            (Some(deployment(0, 0, 0)), Mark::Error),
+            (Some(Deployment::default()), Mark::Error),
+            (None, Mark::Error),
+        ];
+        for (deployment, mark) in table {
+            let parts = parts(deployment);
+            let told = points(&installation(|_| {}), &parts);
+            assert_eq!(
+                told,
+                [("replicas", mark), ("failure-policy", Mark::Ok)],
+                "{parts:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn why_a_replica_is_not_ready_is_told_if_its_pod_tells() {
+        let image = json!({"name": "webhook", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}});
+        let pod = json!({"metadata": {}, "status": {"containerStatuses": [image]}});
+        let mut parts = parts(Some(deployment(1, 0, 1)));
+        parts.pods = Ok(vec![serde_json::from_value(pod).unwrap()]);
+        let told = section(&installation(|_| {}), &parts, None).points;
+        assert_eq!(
+            told[1].message,
+            "0 of 1 replica is ready, so nobody answers: ImagePullBackOff (no such image)"
+        );
+    }
+
+    #[test]
+    fn pods_that_nobody_asks_about_are_refused_or_told_of_or_neither() {
+        let table = [
+            ("Ignore", Ok(true), Mark::Ok),
+            ("Ignore", Ok(false), Mark::Warning),
+            ("Ignore", Err(forbidden()), Mark::Unknown),
+            ("Fail", Ok(false), Mark::Ok),
+            ("Fail", Err(forbidden()), Mark::Ok),
+        ];
+        for (fails, policy, mark) in table {
+            let installation =
+                installation(|value| value["webhooks"][0]["failurePolicy"] = json!(fails));
+            let mut parts = parts(Some(deployment(2, 2, 2)));
+            parts.policy = policy;
+            let told = points(&installation, &parts);
+            assert_eq!(told[1], ("failure-policy", mark), "{fails} {parts:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_service_is_an_error_and_one_that_cannot_be_seen_is_not() {
+        for (service, mark) in [(Ok(None), Mark::Error), (Err(forbidden()), Mark::Unknown)] {
+            let mut parts = parts(None);
+            parts.service = service;
+            let told = points(&installation(|_| {}), &parts);
+            assert_eq!(told[0], ("service", mark));
+        }
+    }
+
+    #[test]
+    fn a_services_port_leads_to_a_pods() {
+        let service = |target: Value| -> Service {
+            let ports = json!([{"port": 80}, {"port": 443, "targetPort": target}]);
+            serde_json::from_value(json!({"spec": {"ports": ports}})).unwrap()
+        };
+        let containers = json!([
+            {"name": "mesh"},
+            {"name": "webhook", "ports": [{"name": "https", "containerPort": 10260}]},
+        ]);
+        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": containers}})).unwrap();
+        for (target, port, want) in [
+            (json!("https"), 443, Some(10260)),
+            (json!(10250), 443, Some(10250)),
+            (json!(null), 443, Some(443)),
+            (json!("other"), 443, None),
+            (json!(70_000), 443, None),
+            (json!("https"), 444, None),
+        ] {
+            assert_eq!(
+                target_port(&service(target.clone()), port, &pod),
+                want,
+                "{target}"
+            );
+        }
+        assert_eq!(target_port(&Service::default(), 443, &pod), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! The small pods that are tried: one after the other differs in what it requests.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, Pod, PodSecurityContext, PodSpec, ResourceRequirements,
+    SeccompProfile, SecurityContext,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::admission::Defaults;
+use crate::admission::annotations::INJECT;
+
+/// What a trial pod requests beside what its drainer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Requests {
+    /// Next to nothing: what quotas refuse is then the drainer.
+    Little,
+    /// As much as a drainer: what limits refuse is then true for the drainer as well.
+    AsADrainer,
+    /// Nothing: limits have their defaults filled in.
+    Nothing,
+}
+
+/// A pod that asks is tried with these, until one is not refused.
+pub const ASKING: [Requests; 2] = [Requests::Little, Requests::AsADrainer];
+
+/// A pod that does not ask is tried with these, until one is not refused.
+pub const NOT_ASKING: [Requests; 3] = [Requests::Little, Requests::AsADrainer, Requests::Nothing];
+
+/// A pod that does what every policy for pods wants.
+#[must_use]
+pub fn pod(asks: bool, requests: Requests, defaults: &Defaults) -> Pod {
+    // The drainers' own image: policies for images let it pass, or pods with drainers are refused too.
+    let image = match &*defaults.image {
+        "" => "envoy",
+        image => image,
+    };
+    let annotations = asks.then(|| BTreeMap::from([(INJECT.to_owned(), "true".to_owned())]));
+    Pod {
+        metadata: ObjectMeta {
+            generate_name: Some("envoy-drainer-check-".to_owned()),
+            annotations,
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodSpec {
+            automount_service_account_token: Some(false),
+            security_context: Some(PodSecurityContext {
+                run_as_non_root: Some(true),
+                seccomp_profile: Some(SeccompProfile {
+                    type_: "RuntimeDefault".to_owned(),
+                    localhost_profile: None,
+                }),
+                ..PodSecurityContext::default()
+            }),
+            containers: vec![Container {
+                name: "envoy".to_owned(),
+                image: Some(image.to_owned()),
+                resources: requests.resources(defaults),
+                security_context: Some(SecurityContext {
+                    allow_privilege_escalation: Some(false),
+                    capabilities: Some(Capabilities {
+                        drop: Some(vec!["ALL".to_owned()]),
+                        add: None,
+                    }),
+                    read_only_root_filesystem: Some(true),
+                    // OpenShift chooses one.
+                    run_as_user: (!defaults.open_shift).then_some(65532),
+                    ..SecurityContext::default()
+                }),
+                ..Container::default()
+            }],
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+// === impl Requests ===
+
+impl Requests {
+    fn resources(self, defaults: &Defaults) -> Option<ResourceRequirements> {
+        let amounts = &*defaults.resources;
+        let list = |cpu: &dyn ToString, memory: &dyn ToString| {
+            BTreeMap::from([
+                ("cpu".to_owned(), Quantity(cpu.to_string())),
+                ("memory".to_owned(), Quantity(memory.to_string())),
+            ])
+        };
+        let (requests, limits) = match self {
+            Self::Little => (list(&"1m", &"1Mi"), list(&"1m", &"1Mi")),
+            Self::AsADrainer => (
+                list(&amounts.cpu_request, &amounts.memory_request),
+                list(&amounts.cpu_limit, &amounts.memory_limit),
+            ),
+            Self::Nothing => return None,
+        };
+        Some(ResourceRequirements {
+            requests: Some(requests),
+            limits: Some(limits),
+            claims: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::{Facts, PodView, Verdict, mutate, token};
+
+    #[test]
+    fn a_pod_that_asks_is_injected_without_a_warning_and_one_that_does_not_is_not() {
+        let defaults = Defaults::new("drainer:1", "infra");
+        let judge = |pod: &Pod| {
+            let json = serde_json::to_string(pod).unwrap();
+            let facts = Facts {
+                namespace: Some("shop"),
+                in_job: false,
+                token: token(&[]),
+            };
+            mutate(&PodView::decode(&json).unwrap(), &facts, &defaults)
+        };
+        for requests in NOT_ASKING {
+            let asks = judge(&pod(true, requests, &defaults));
+            let Verdict::Inject { warnings, .. } = asks else {
+                panic!("{asks:?}");
+            };
+            assert_eq!(warnings, []);
+            let verdict = judge(&pod(false, requests, &defaults));
+            assert!(matches!(verdict, Verdict::NotAsked));
+        }
+        let open_shift = Defaults {
+            open_shift: true,
+            ..defaults
+        };
+        let pod = pod(true, Requests::Nothing, &open_shift);
+        let container = &pod.spec.unwrap().containers[0];
+        assert_eq!(container.resources, None);
+        assert_eq!(
+            container.security_context.as_ref().unwrap().run_as_user,
+            None
+        );
+    }
+}
