@@ -1,17 +1,15 @@
 //! What the Secret of mode `secret` holds: a certificate that somebody else makes and renews, such as
 //! cert-manager. <https://kubernetes.io/docs/concepts/configuration/secret/#tls-secrets>
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, Error, RootCertStore};
+use rustls::pki_types::CertificateDer;
+use rustls::{CertificateError, Error};
 
 use super::bundle::Bundle;
 use super::cluster::Data;
 use super::identity::{BadIdentity, Identity};
+use super::trust;
 use super::x509::Facts;
 
 const CHAIN: &str = "tls.crt";
@@ -81,35 +79,16 @@ fn verify(
     names: &[String],
     now: SystemTime,
 ) -> Result<(), BadSecret> {
-    let (leaf, intermediates) = chain.split_first().ok_or(BadIdentity::NoCertificate)?;
-    let parsed = ParsedCertificate::try_from(leaf).map_err(BadSecret::Untrusted)?;
-    // What signed itself is trusted as it is.
-    if !anchors.contains(leaf) {
-        let from = Facts::read(leaf).map_err(BadIdentity::from)?.not_before;
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(anchors.iter().cloned());
-        let at = now.max(from).duration_since(UNIX_EPOCH).unwrap_or_default();
-        let signed = verify_server_cert_signed_by_trust_anchor(
-            &parsed,
-            &roots,
-            intermediates,
-            UnixTime::since_unix_epoch(at),
-            ring::default_provider()
-                .signature_verification_algorithms
-                .all,
-        );
-        match signed {
-            Err(error) if !is_beyond_us(&error) => return Err(BadSecret::Untrusted(error)),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    for name in names {
-        let name = ServerName::try_from(name.as_str())
-            .map_err(|_| Error::from(CertificateError::NotValidForName));
-        name.and_then(|name| verify_server_name(&parsed, &name))
-            .map_err(BadSecret::Untrusted)?;
-    }
-    Ok(())
+    let leaf = chain.first().ok_or(BadIdentity::NoCertificate)?;
+    let facts = Facts::read(leaf).map_err(BadIdentity::from)?;
+    let signed = match trust::signature(chain, anchors, now.max(facts.not_before)) {
+        // What signed itself is trusted as it is.
+        Err(_) if anchors.contains(leaf) => Ok(()),
+        Err(error) if is_beyond_us(&error) => Ok(()),
+        signed => signed,
+    };
+    let named = names.iter().try_for_each(|name| trust::name(chain, name));
+    signed.and(named).map_err(BadSecret::Untrusted)
 }
 
 /// Returns true for a signature of a kind that cannot be verified here. API servers know some more,

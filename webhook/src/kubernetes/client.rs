@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::Config;
+use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 /// Why there is no cluster to talk to. kube's errors tell their sources themselves.
 #[derive(Debug, thiserror::Error)]
