@@ -68,6 +68,13 @@ impl Trust {
         epoch + instant.duration_since(start)
     }
 
+    /// How many replicas are ready.
+    pub(crate) fn ready(&self) -> usize {
+        let replicas = self.replicas.borrow();
+        let ready = replicas.iter().flatten().filter(|one| one.is_ready());
+        ready.count()
+    }
+
     /// Looks at what is shown, and at every state of the bundles that an API server may act upon.
     pub(crate) fn check(&self) {
         if self.breach.borrow().is_some() {

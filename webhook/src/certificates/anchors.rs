@@ -42,12 +42,11 @@ impl Anchors {
             ..
         } = *situation;
         let known = keyring.all().with(in_use);
-        let overdue = rotation::overdue(situation);
+        let idle = rotation::idle(situation);
         let forgotten = rotation::forgotten(situation);
         Self {
             gone: strangers(live, &known, now).with(&forgotten),
-            // Who came later than others does not add what they take away.
-            wanted: known.only(|der| !overdue.contains(der)),
+            wanted: known.only(|der| !idle.contains(der)),
         }
     }
 
@@ -100,7 +99,8 @@ mod tests {
             ("- -", 0, long, "", "", " -"),
             ("y n o", 0, long, "", "", "noy -"),
             ("y n o", 15, long, "oy", "", "ny -o"),
-            // The stopwatch says nothing yet, so it stays where it is, and is not added.
+            // It stays where it is, and is not added where others have removed it.
+            ("y n o", 8, long, "oy", "", "ny -"),
             ("y n o", 15, short, "oy", "", "ny -"),
             ("y - x", 0, short, "xy", "", "y -"),
             ("y - x", 0, long, "xy", "", "y -x"),

@@ -86,7 +86,8 @@ pub trait Cluster {
         keys: BTreeMap<&'static str, Option<Vec<u8>>>,
     ) -> impl Future<Output = Result<(), CallFailed>>;
 
-    /// Reads the webhook configuration; `None` where there is none.
+    /// Reads the webhook configuration; `None` where there is none. No older state than that at the
+    /// call is read.
     fn webhooks(&self) -> impl Future<Output = Result<Option<Webhooks>, CallFailed>>;
 
     /// Writes every webhook's `caBundle`; a conflict if the configuration is not in `webhooks`'

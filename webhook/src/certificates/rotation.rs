@@ -94,7 +94,7 @@ pub fn next(situation: &Situation<'_>) -> Step {
     match keyring.signer.as_ref().filter(usable) {
         None => {
             let many = own.iter().count();
-            let crowded = many >= MOST && !(is_long_ago(situation) && is_known(situation));
+            let crowded = many >= MOST && !(is_ago(situation, 2) && is_known(situation));
             return if crowded {
                 Step::Crowd(many)
             } else {
@@ -112,11 +112,29 @@ pub fn next(situation: &Situation<'_>) -> Step {
     }
 }
 
-/// The retired whose leaves are out of use by the wall clock: those that have expired, and all of them
-/// twice a leaf's lifetime after the last of them signed, as a replica that sees neither the Secret nor
-/// the right time may show its leaf until that ends. Never what this process shows.
+/// The retired that need not be asked for: a leaf's lifetime after the last of them signed, whoever knows
+/// that shows none of their leaves.
 #[must_use]
-pub fn overdue(situation: &Situation<'_>) -> Bundle {
+pub fn idle(situation: &Situation<'_>) -> Bundle {
+    retired_before(situation, 1)
+}
+
+/// The retired that are to be removed: a leaf's lifetime later again. Until then a replica that sees
+/// neither the Secret nor the right time may show its leaf, and nobody whose clock is less far behind
+/// asks for what others remove. And not before every replica has had time to learn that they are
+/// retired, whatever the time is thought to be.
+#[must_use]
+pub fn forgotten(situation: &Situation<'_>) -> Bundle {
+    if is_known(situation) {
+        retired_before(situation, 2)
+    } else {
+        Bundle::default()
+    }
+}
+
+/// The retired that have expired by the wall clock, and all of them if that was so many lifetimes of a
+/// leaf ago. Never what this process shows.
+fn retired_before(situation: &Situation<'_>, leaves: u32) -> Bundle {
     let Situation {
         keyring,
         in_use,
@@ -124,27 +142,16 @@ pub fn overdue(situation: &Situation<'_>) -> Bundle {
         ..
     } = *situation;
     // Without a signer, its key was lost, so the last that signed is among them.
-    let overdue = if keyring.signer.is_some() && is_long_ago(situation) {
+    let retired = if keyring.signer.is_some() && is_ago(situation, leaves) {
         keyring.retired.clone()
     } else {
         keyring.retired.expired(now)
     };
-    overdue.only(|der| !in_use.contains(der))
+    retired.only(|der| !in_use.contains(der))
 }
 
-/// The overdue that no longer need to be trusted: every replica has had time to learn that they are
-/// retired, whatever the time is thought to be.
-#[must_use]
-pub fn forgotten(situation: &Situation<'_>) -> Bundle {
-    if is_known(situation) {
-        overdue(situation)
-    } else {
-        Bundle::default()
-    }
-}
-
-/// Returns true if by the wall clock all leaves of the retired have ended.
-fn is_long_ago(situation: &Situation<'_>) -> bool {
+/// Returns true if by the wall clock the last retirement was so many lifetimes of a leaf ago.
+fn is_ago(situation: &Situation<'_>, leaves: u32) -> bool {
     let Situation {
         keyring,
         now,
@@ -154,7 +161,7 @@ fn is_long_ago(situation: &Situation<'_>) -> bool {
     // Whoever wrote it may have written any time.
     let ago = |at| now.duration_since(at).unwrap_or_default();
     let retired_at = keyring.retired_at;
-    retired_at.is_some_and(|at| ago(at) >= lifetimes.leaf() * 2)
+    retired_at.is_some_and(|at| ago(at) >= lifetimes.leaf() * leaves)
 }
 
 /// Returns true if every replica has had time to learn of the last retirement.
@@ -364,20 +371,22 @@ mod tests {
     }
 
     #[test]
-    fn the_retired_are_overdue_after_two_leaves_by_the_clock_and_forgotten_a_while_later() {
+    fn the_retired_are_idle_after_a_leaf_and_forgotten_after_two_and_a_while() {
         let cast = Cast::new();
         let ago = |days: u32| Some(cast.now - DAY * days);
         let never = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(i64::MAX as u64));
         let (short, long) = (MINUTE * 5, MINUTE * 6);
-        for (secret, in_use, retired_at, retired_for, is_overdue, is_forgotten) in [
+        for (secret, in_use, retired_at, retired_for, is_idle, is_forgotten) in [
             ("y - o", "", None, long, "", ""),
+            ("y - o", "", ago(6), long, "", ""),
+            ("y - o", "", ago(7), long, "o", ""),
+            ("y - o", "", ago(13), long, "o", ""),
             ("y - o", "", ago(14), long, "o", "o"),
-            ("y - o", "", ago(13), long, "", ""),
-            ("y - ox", "", ago(13), long, "x", "x"),
+            ("y - ox", "", ago(6), long, "x", "x"),
             ("- - o", "", ago(14), long, "", ""),
             // The clock may have jumped.
             ("y - o", "", ago(99), short, "o", ""),
-            ("y - ox", "", ago(13), short, "x", ""),
+            ("y - ox", "", ago(6), short, "x", ""),
             ("y - o", "", Some(cast.now + DAY * 99), long, "", ""),
             ("y - o", "", never, long, "", ""),
             // Whatever the Secret says, what is shown is in use.
@@ -392,7 +401,7 @@ mod tests {
                 lifetimes: &Lifetimes::default(),
             };
             let row = format!("{secret}, {in_use}, {retired_at:?}, {retired_for:?}");
-            assert_eq!(cast.named(&overdue(&situation)), is_overdue, "{row}");
+            assert_eq!(cast.named(&idle(&situation)), is_idle, "{row}");
             assert_eq!(cast.named(&forgotten(&situation)), is_forgotten, "{row}");
         }
     }
