@@ -215,15 +215,6 @@ impl World {
     #[track_caller]
     fn assert_alone(&self, signers: &Signers) {
         let signer = signers.signer.clone().expect("one signs");
-        eprintln!(
-            "state {:?} now {:?} bundles {:?} skews {:?} ways {:?} mode {:?}",
-            String::from_utf8(self.secret().unwrap()["state.json"].clone()),
-            self.trust.now(),
-            self.bundles(),
-            self.slots.iter().map(|s| s.skew.get()).collect::<Vec<_>>(),
-            self.slots.iter().map(|s| s.way.get()).collect::<Vec<_>>(),
-            self.release
-        );
         assert_eq!(signers.listed, signer, "in the Secret");
         for bundle in self.bundles() {
             assert_eq!(bundle.own(), signer, "of ours in a bundle");
