@@ -18,6 +18,7 @@ use tests::https::{Https, inject};
 use tests::port::Port;
 use tests::process::{Process, Signal};
 use tests::review::Review;
+use tests::scripted_api::ScriptedApi;
 use tests::webhook::{assert_injected, review, told};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
@@ -260,4 +261,73 @@ async fn its_settings_may_come_from_the_environment() {
         .map(|patch| STANDARD.decode(patch));
     let patch = String::from_utf8(patch.unwrap().unwrap()).unwrap();
     assert!(patch.contains("drainer:from-the-environment"), "{patch}");
+}
+
+/// Starts it with the cluster that a kubeconfig tells of.
+fn start_in(api: &ScriptedApi, dir: &TempDir) -> Process {
+    let kubeconfig = dir.path().join("kubeconfig");
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "it",
+        "clusters": [{ "name": "it", "cluster": { "server": api.url() } }],
+        "users": [{ "name": "it", "user": {} }],
+        "contexts": [{ "name": "it", "context": { "cluster": "it", "user": "it" } }],
+    });
+    fs::write(&kubeconfig, config.to_string()).unwrap();
+    let mut command = serve(&[
+        "--listen=127.0.0.1:0",
+        "--health-listen=127.0.0.1:0",
+        "--release-namespace=ns",
+        "--ca-secret=s",
+        "--webhook-configuration=w",
+        "--tls-name=localhost",
+        "--ca-lifetime=1h",
+        "--leaf-lifetime=1m",
+        "--ca-activation-delay=1s",
+        "--shutdown-delay=5s",
+    ]);
+    command.env("KUBECONFIG", kubeconfig);
+    Process::start("envoy-drainer", command, &dir.path().join("log")).unwrap()
+}
+
+#[tokio::test]
+async fn what_a_secret_holds_is_never_logged() {
+    let api = ScriptedApi::start().await.unwrap();
+    // Not base64, so that it cannot be decoded.
+    api.reply(200, &json!({ "metadata": {}, "data": { "k": "?deep" } }));
+    let dir = tempfile::tempdir().unwrap();
+    let process = start_in(&api, &dir);
+    let told = async {
+        while !process.log().contains("Certificate not up to date") {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(PATIENCE, told).await.expect("it is told");
+    let log = process.log();
+    assert!(!log.contains("deep"), "{log}");
+}
+
+#[tokio::test]
+async fn who_leaves_asks_for_nothing_any_more() {
+    let api = ScriptedApi::start().await.unwrap();
+    api.reply(
+        404,
+        &json!({ "kind": "Status", "status": "Failure", "code": 404 }),
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let process = start_in(&api, &dir);
+    let asked = async {
+        while api.asked().len() < 2 {
+            sleep(Duration::from_millis(600)).await;
+        }
+    };
+    timeout(PATIENCE, asked).await.expect("it asks each second");
+    process.signal(Signal::TERM);
+    // What was on its way may come.
+    sleep(Duration::from_secs(1)).await;
+    drop(api.asked());
+    sleep(Duration::from_secs(2)).await;
+    assert!(process.is_running(), "it serves on");
+    assert_eq!(api.asked().len(), 0);
 }

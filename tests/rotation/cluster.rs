@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::{Call, CallFailed, Cluster, Data, Secret, Webhooks};
 
+use crate::MINUTE;
 use crate::chance::Chance;
 use crate::trust::Trust;
 
@@ -21,16 +22,32 @@ pub(crate) struct State<T> {
     pub(crate) value: T,
 }
 
+/// The webhook configuration.
+#[derive(Debug, Clone)]
+pub(crate) struct Configuration {
+    pub(crate) bundles: Vec<(String, Bundle)>,
+    /// When a replica last wrote it.
+    pub(crate) written: Option<Instant>,
+}
+
 /// What etcd holds, and held for as long as anybody may read it.
 #[derive(Debug)]
 pub(crate) struct Etcd {
     pub(crate) secret: VecDeque<State<Option<Data>>>,
     /// Somebody else's Secret, of mode `secret`.
     pub(crate) given: VecDeque<State<Option<Data>>>,
-    pub(crate) webhooks: VecDeque<State<Vec<(String, Bundle)>>>,
+    pub(crate) webhooks: VecDeque<State<Option<Configuration>>>,
     version: u64,
     /// How often another authority began to sign.
     pub(crate) rotations: usize,
+    /// What replicas wrote.
+    pub(crate) writes: usize,
+    /// Somebody wrote over what it had not read.
+    pub(crate) overwritten: bool,
+    /// The most certificates that an object ever had.
+    pub(crate) most: usize,
+    /// Nobody of ours is to blame for states that came and went within these times.
+    excused: Vec<(Instant, Instant)>,
     /// For how long old states are read.
     memory: Duration,
 }
@@ -43,6 +60,18 @@ pub(crate) enum ModeOf {
     Given,
 }
 
+/// What becomes of a replica's calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// They take their time.
+    #[default]
+    Open,
+    /// They never come back.
+    Cut,
+    /// Writes are sent much later: the replica was suspended after it had decided.
+    Suspended,
+}
+
 /// One replica's way to the API.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
@@ -51,7 +80,7 @@ pub(crate) struct Api {
     /// Rings in every replica, later or sooner.
     pub(crate) bells: Rc<Vec<Notify>>,
     replica: usize,
-    pub(crate) cut: Rc<Cell<bool>>,
+    pub(crate) way: Rc<Cell<Way>>,
     staleness: Duration,
     /// Whose Secret is read.
     pub(crate) mode: Rc<Cell<ModeOf>>,
@@ -81,12 +110,19 @@ impl Etcd {
             webhooks: VecDeque::from([State {
                 since,
                 version: 2,
-                value: webhooks
-                    .map(|name| (name.to_owned(), Bundle::default()))
-                    .collect(),
+                value: Some(Configuration {
+                    bundles: webhooks
+                        .map(|name| (name.to_owned(), Bundle::default()))
+                        .collect(),
+                    written: None,
+                }),
             }]),
             version: 2,
             rotations: 0,
+            writes: 0,
+            overwritten: false,
+            most: 0,
+            excused: Vec::new(),
             memory,
         }
     }
@@ -97,6 +133,8 @@ impl Etcd {
         let before = self.secret.back().and_then(|last| signer(&last.value));
         let after = signer(&value);
         self.rotations += usize::from(after.is_some() && after != before);
+        let listed = value.as_ref().and_then(|data| data.get("ca.crt"));
+        self.most = listed.map_or(self.most, |pem| self.most.max(many(&Bundle::read(pem))));
         push(&mut self.secret, self.version, value, self.memory);
     }
 
@@ -105,18 +143,46 @@ impl Etcd {
         push(&mut self.given, self.version, Some(value), self.memory);
     }
 
-    pub(crate) fn write_webhooks(&mut self, value: Vec<(String, Bundle)>) {
+    pub(crate) fn write_webhooks(&mut self, value: Option<Configuration>) {
         self.version += 1;
+        let bundles = value.iter().flat_map(|value| &value.bundles);
+        let largest = bundles.map(|(_, bundle)| many(bundle)).max();
+        self.most = self.most.max(largest.unwrap_or_default());
         push(&mut self.webhooks, self.version, value, self.memory);
+    }
+
+    /// A replica writes, and whether it had read what it writes over.
+    fn wrote(&mut self, read: bool) {
+        self.writes += 1;
+        self.overwritten |= !read;
+    }
+
+    /// Somebody else is about to spoil the bundles, and this is how long mending may take.
+    pub(crate) fn excuse(&mut self, mending: Duration) {
+        let now = Instant::now();
+        self.excused.push((now, now + mending));
     }
 
     /// The states of the webhooks that an API server which is `lag` behind may act upon.
     pub(crate) fn acted_upon(
         &self,
         lag: Duration,
-    ) -> impl Iterator<Item = &State<Vec<(String, Bundle)>>> {
-        read(&self.webhooks, before(lag))
+    ) -> impl Iterator<Item = &State<Option<Configuration>>> {
+        let now = Instant::now();
+        let ends = self.webhooks.iter().skip(1).map(|next| next.since);
+        let ends: Vec<_> = ends.chain([now]).collect();
+        let excused = move |state: &State<_>, end| {
+            let mut excused = self.excused.iter();
+            excused.any(|(from, until)| state.since >= *from && end <= *until)
+        };
+        let first = self.webhooks.len() - read(&self.webhooks, before(lag)).count();
+        let states = self.webhooks.iter().zip(ends).skip(first);
+        states.filter_map(move |(state, end)| (!excused(state, end)).then_some(state))
     }
+}
+
+fn many(bundle: &Bundle) -> usize {
+    bundle.iter().count()
 }
 
 fn push<T>(states: &mut VecDeque<State<T>>, version: u64, value: T, memory: Duration) {
@@ -161,7 +227,7 @@ impl Api {
             chance,
             bells: Rc::new((0..replicas).map(|_| Notify::new()).collect()),
             replica: 0,
-            cut: Rc::default(),
+            way: Rc::default(),
             staleness,
             mode: Rc::default(),
             clocks: Rc::new((0..replicas).map(|_| Notify::new()).collect()),
@@ -172,7 +238,7 @@ impl Api {
     pub(crate) fn of(&self, replica: usize) -> Self {
         Self {
             replica,
-            cut: Rc::default(),
+            way: Rc::default(),
             mode: Rc::default(),
             ..self.clone()
         }
@@ -189,10 +255,18 @@ impl Api {
         if most > 0 {
             sleep(self.chance.up_to(Duration::from_millis(most))).await;
         }
-        if self.cut.get() || self.chance.once_in(50) {
+        if self.way.get() == Way::Cut || self.chance.once_in(50) {
             return Err(CallFailed::Late { call });
         }
         Ok(())
+    }
+
+    /// The way of what was decided.
+    async fn send(&self, call: Call) -> Result<(), CallFailed> {
+        while self.way.get() == Way::Suspended {
+            sleep(self.chance.up_to(10 * MINUTE)).await;
+        }
+        self.travel(call).await
     }
 
     /// Returns a state that was current not long ago: mostly the last one.
@@ -237,10 +311,11 @@ impl Cluster for Api {
     }
 
     async fn create_secret(&self) -> Result<(), CallFailed> {
-        self.travel(Call::WriteSecret).await?;
+        self.send(Call::WriteSecret).await?;
         {
             let mut etcd = self.etcd.borrow_mut();
             if etcd.secret.back().is_some_and(|last| last.value.is_none()) {
+                etcd.wrote(true);
                 etcd.write_secret(Some(Data::new()));
             }
         }
@@ -254,7 +329,7 @@ impl Cluster for Api {
         keys: BTreeMap<&'static str, Option<Vec<u8>>>,
     ) -> Result<(), CallFailed> {
         let call = Call::WriteSecret;
-        self.travel(call).await?;
+        self.send(call).await?;
         {
             let mut etcd = self.etcd.borrow_mut();
             let last = etcd.secret.back().expect("there is a state").clone();
@@ -268,6 +343,7 @@ impl Cluster for Api {
                     None => data.remove(key),
                 };
             }
+            etcd.wrote(last.version.to_string() == version);
             etcd.write_secret(Some(data));
         }
         self.ring();
@@ -277,24 +353,32 @@ impl Cluster for Api {
 
     async fn webhooks(&self) -> Result<Option<Webhooks>, CallFailed> {
         self.travel(Call::ReadWebhooks).await?;
-        let state = self.find(&self.etcd.borrow().webhooks);
+        let last = self.etcd.borrow().webhooks.back().cloned();
+        let state = last.expect("there is a state");
         self.travel(Call::ReadWebhooks).await?;
-        Ok(Some(Webhooks {
+        Ok(state.value.map(|configuration| Webhooks {
             version: state.version.to_string(),
-            bundles: state.value,
+            bundles: configuration.bundles,
+            // The API server's clock is right.
+            written: configuration.written.map(|at| self.trust.at(at)),
         }))
     }
 
     async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), CallFailed> {
         let call = Call::WriteBundles;
-        self.travel(call).await?;
+        self.send(call).await?;
         {
             let mut etcd = self.etcd.borrow_mut();
             let last = etcd.webhooks.back().expect("there is a state");
-            if last.version.to_string() != webhooks.version {
+            let read = last.version.to_string() == webhooks.version;
+            if !read || last.value.is_none() {
                 return Err(CallFailed::Conflict { call });
             }
-            etcd.write_webhooks(webhooks.bundles.clone());
+            etcd.wrote(read);
+            etcd.write_webhooks(Some(Configuration {
+                bundles: webhooks.bundles.clone(),
+                written: Some(Instant::now()),
+            }));
         }
         self.ring();
         self.travel(call).await

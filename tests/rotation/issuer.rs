@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer as Signer, KeyPair};
+use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::Data;
 
 use crate::DAY;
@@ -39,6 +40,11 @@ impl Issuer {
             pem,
             old_at: now + 2 * LIFE,
         }
+    }
+
+    /// Those that its clients trust.
+    pub(crate) fn anchors(&self) -> Bundle {
+        Bundle::read(self.pem.as_bytes())
     }
 
     /// Fills a Secret with a new certificate.

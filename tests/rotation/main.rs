@@ -6,8 +6,10 @@
 
 mod chance;
 mod cluster;
+mod faults;
 mod issuer;
 mod replica;
+mod slot;
 mod trust;
 mod world;
 
@@ -17,7 +19,8 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::task::LocalSet;
 
-use world::{Faults, World};
+use faults::Faults;
+use world::World;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -51,12 +54,25 @@ fn run(seeds: impl IntoIterator<Item = u64>, rotations: usize, faults: &Faults) 
 }
 
 #[test]
-fn a_hundred_rotations_at_default_lifetimes_lose_no_trust() {
-    run(0..4, 25, &Faults::default());
+fn rotations_at_default_lifetimes_lose_no_trust() {
+    run(0..4, 6, &Faults::default());
 }
 
 #[test]
-fn a_secret_that_is_lost_again_and_again_loses_no_trust() {
+fn one_replica_alone_and_five_lose_no_trust() {
+    for (seed, replicas) in [(10, 1), (11, 5)] {
+        let faults = Faults {
+            replicas,
+            spoilt_every: Some(60 * DAY),
+            other_lifetimes_every: Some(90 * DAY),
+            ..Faults::default()
+        };
+        run([seed], 4, &faults);
+    }
+}
+
+#[test]
+fn a_hundred_rotations_as_the_secret_is_lost_again_and_again_lose_no_trust() {
     // Often within the rotation that the last loss began, and replicas restart as often.
     let faults = Faults {
         restart_every: 20 * MINUTE,
@@ -67,19 +83,42 @@ fn a_secret_that_is_lost_again_and_again_loses_no_trust() {
 }
 
 #[test]
+fn clocks_that_are_off_while_authorities_follow_each_other_lose_no_trust() {
+    let faults = Faults {
+        restart_every: 2 * HOUR,
+        cut_every: 12 * HOUR,
+        jump_every: 30 * MINUTE,
+        lost_every: 2 * HOUR,
+        ..Faults::default()
+    };
+    run(500..503, 25, &faults);
+}
+
+#[test]
+fn bundles_that_are_emptied_or_deleted_lose_no_trust_of_who_is_behind() {
+    let faults = Faults {
+        spoilt_every: Some(3 * DAY),
+        deleted_every: Some(3 * DAY),
+        lost_every: 20 * DAY,
+        ..Faults::default()
+    };
+    run(200..202, 12, &faults);
+}
+
+#[test]
+fn a_secret_and_bundles_that_are_emptied_at_once_lose_no_trust_of_who_is_behind() {
+    let faults = Faults {
+        forced_every: Some(30 * DAY),
+        ..Faults::default()
+    };
+    run(400..402, 10, &faults);
+}
+
+#[test]
 fn the_other_mode_and_back_again_loses_no_trust() {
     let faults = Faults {
         other_mode_every: Some(30 * DAY),
         ..Faults::default()
     };
     run(300..302, 5, &faults);
-}
-
-#[test]
-fn an_emptied_bundle_is_filled_again() {
-    let faults = Faults {
-        spoilt_every: Some(10 * DAY),
-        ..Faults::default()
-    };
-    run(200..202, 4, &faults);
 }

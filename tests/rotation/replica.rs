@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep, timeout};
-use webhook::certificates::authority::{Authority, Mode, Progress};
+use webhook::certificates::authority::{Authority, Mode};
 use webhook::certificates::cluster::Cluster;
-use webhook::certificates::rotation::Lifetimes;
+use webhook::certificates::lifetimes::Lifetimes;
 use webhook::certificates::serving::Serving;
 use webhook::report::Report;
 
@@ -29,10 +29,52 @@ pub(crate) struct Replica {
     pub(crate) chance: Chance,
     /// How far its clock is off, in seconds.
     pub(crate) skew: Rc<Cell<i64>>,
-    /// In which mode it starts the next time.
-    pub(crate) next_mode: Rc<Cell<ModeOf>>,
+    /// What it runs.
+    pub(crate) release: Rc<Cell<Release>>,
+    /// What it starts as the next time.
+    pub(crate) next_release: Rc<Cell<Release>>,
     /// Told to restart.
     pub(crate) killed: Rc<Cell<bool>>,
+    /// It runs.
+    pub(crate) alive: Rc<Cell<bool>>,
+}
+
+/// What the chart was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Release {
+    pub(crate) mode: ModeOf,
+    pub(crate) lifetimes: Lifetimes,
+}
+
+// === impl Release ===
+
+impl Default for Release {
+    fn default() -> Self {
+        Self {
+            mode: ModeOf::Own,
+            lifetimes: Lifetimes::default(),
+        }
+    }
+}
+
+impl Release {
+    /// The same of the other mode.
+    pub(crate) fn of_other_mode(self) -> Self {
+        let mode = match self.mode {
+            ModeOf::Own => ModeOf::Given,
+            ModeOf::Given => ModeOf::Own,
+        };
+        Self { mode, ..self }
+    }
+
+    /// The same with the default lifetimes, or with half of them.
+    pub(crate) fn of_other_lifetimes(self) -> Self {
+        let whole = Lifetimes::default();
+        let half = Lifetimes::try_new(whole.ca() / 2, whole.leaf() / 2, whole.activation_delay());
+        let half = half.unwrap();
+        let lifetimes = if self.lifetimes == whole { half } else { whole };
+        Self { lifetimes, ..self }
+    }
 }
 
 // === impl Replica ===
@@ -43,7 +85,9 @@ impl Replica {
         loop {
             let serving = Arc::new(Serving::waiting());
             self.trust.replicas.borrow_mut()[self.number] = Some(Arc::clone(&serving));
+            self.alive.set(true);
             self.live(&serving).await;
+            self.alive.set(false);
             self.trust.replicas.borrow_mut()[self.number] = None;
             sleep(self.chance.up_to(5 * MINUTE)).await;
         }
@@ -51,14 +95,17 @@ impl Replica {
 
     async fn live(&self, serving: &Serving) {
         let report = Report::new();
-        let lifetimes = Lifetimes::default();
-        self.api.mode.set(self.next_mode.get());
-        let mode = match self.next_mode.get() {
+        let release = self.next_release.get();
+        let lifetimes = release.lifetimes;
+        self.release.set(release);
+        self.api.mode.set(release.mode);
+        let mode = match release.mode {
             ModeOf::Own => Mode::Own {
                 names: vec![NAME.to_owned()],
                 lifetimes,
             },
             ModeOf::Given => Mode::Given {
+                names: vec![NAME.to_owned()],
                 activation_delay: lifetimes.activation_delay(),
             },
         };
@@ -67,19 +114,18 @@ impl Replica {
         self.killed.set(false);
         let mut failures = 0;
         while !self.killed.get() {
-            let ticked = authority.tick(self.clock(), serving, &report).await;
+            let tick = authority.tick(self.clock(), serving, &report).await;
             self.trust.check();
-            match ticked {
-                Ok(Progress::Settled) => {
-                    failures = 0;
-                    self.rest(&mut active_until).await;
-                }
-                Ok(Progress::Changed) => sleep(Duration::from_millis(20)).await,
-                Err(_) => {
-                    // Less often than the product, where nothing comes of it for hours.
-                    failures = (failures + 1).min(30);
-                    sleep(self.chance.up_to(TICK * failures)).await;
-                }
+            if tick.is_settled() {
+                failures = 0;
+                self.rest(&mut active_until).await;
+            } else if tick.failures.is_empty() {
+                sleep(Duration::from_millis(20)).await;
+            } else {
+                // As the product, and less often where nothing comes of it for hours.
+                failures = (failures + 1).min(35_u32);
+                let hours = TICK * failures.saturating_sub(5);
+                sleep(self.chance.up_to(Duration::from_secs(1) + hours)).await;
             }
         }
     }

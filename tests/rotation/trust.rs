@@ -30,8 +30,6 @@ pub(crate) struct Trust {
     lag: Duration,
     /// What each replica shows, while it lives.
     pub(crate) replicas: RefCell<Vec<Option<Arc<Serving>>>>,
-    /// Nobody is to blame until then: somebody else spoilt the bundles.
-    pub(crate) excused: Cell<Option<Instant>>,
     /// What was verified already: a leaf by the end of its signature, and a version.
     verified: RefCell<HashSet<([u8; 16], u64)>>,
     pub(crate) checks: Cell<u64>,
@@ -53,7 +51,6 @@ impl Trust {
             epoch: (epoch, Instant::now()),
             lag,
             replicas: RefCell::new(vec![None; replicas]),
-            excused: Cell::default(),
             verified: RefCell::default(),
             checks: Cell::default(),
             breach: RefCell::default(),
@@ -62,20 +59,25 @@ impl Trust {
 
     /// The right time.
     pub(crate) fn now(&self) -> SystemTime {
+        self.at(Instant::now())
+    }
+
+    /// The right time at an instant.
+    pub(crate) fn at(&self, instant: Instant) -> SystemTime {
         let (epoch, start) = self.epoch;
-        epoch + start.elapsed()
+        epoch + instant.duration_since(start)
+    }
+
+    /// How many replicas are ready.
+    pub(crate) fn ready(&self) -> usize {
+        let replicas = self.replicas.borrow();
+        let ready = replicas.iter().flatten().filter(|one| one.is_ready());
+        ready.count()
     }
 
     /// Looks at what is shown, and at every state of the bundles that an API server may act upon.
     pub(crate) fn check(&self) {
         if self.breach.borrow().is_some() {
-            return;
-        }
-        if self
-            .excused
-            .get()
-            .is_some_and(|until| Instant::now() < until)
-        {
             return;
         }
         for (replica, serving) in self.replicas.borrow().iter().enumerate() {
@@ -99,14 +101,15 @@ impl Trust {
         let leaf = *shown.chain()[0].last_chunk().expect("it has a signature");
         let etcd = self.etcd.borrow();
         for state in etcd.acted_upon(self.lag) {
+            let webhooks = state.value.iter().flat_map(|value| &value.bundles);
             // Whoever never trusted anybody calls nobody.
-            let new = state.value.iter().all(|(_, bundle)| bundle.is_empty());
+            let new = webhooks.clone().all(|(_, bundle)| bundle.is_empty());
             let key = (leaf, state.version);
             if new || self.verified.borrow().contains(&key) {
                 continue;
             }
             let mut last = None;
-            for (webhook, bundle) in &state.value {
+            for (webhook, bundle) in webhooks {
                 // Mostly they are all the same.
                 if last.replace(bundle) == Some(bundle) {
                     continue;

@@ -1,6 +1,6 @@
-//! A cluster, its replicas, and what befalls them.
+//! A cluster, its replicas, and the time that passes.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -11,9 +11,11 @@ use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::Data;
 
 use crate::chance::Chance;
-use crate::cluster::{Api, Etcd, ModeOf};
+use crate::cluster::{Api, Configuration, Etcd, ModeOf, Way};
+use crate::faults::{Faults, Jump, emptied, lost};
 use crate::issuer::Issuer;
-use crate::replica::Replica;
+use crate::replica::{Release, Replica};
+use crate::slot::Slot;
 use crate::trust::Trust;
 use crate::{DAY, HOUR, MINUTE};
 
@@ -23,22 +25,14 @@ const LAG: Duration = Duration::from_secs(120);
 /// How old a state may be that a replica reads.
 const STALENESS: Duration = MINUTE;
 
-/// How often what happens, on average; `None` for never.
-#[derive(Debug, Clone)]
-pub(crate) struct Faults {
-    /// A replica is restarted.
-    pub(crate) restart_every: Duration,
-    /// A replica reaches nothing for up to six hours.
-    pub(crate) cut_every: Duration,
-    /// A replica's clock jumps, for up to six hours.
-    pub(crate) jump_every: Duration,
-    /// The Secret is deleted, emptied, spoilt, or an old one is restored.
-    pub(crate) lost_every: Duration,
-    /// Somebody empties a `caBundle`.
-    pub(crate) spoilt_every: Option<Duration>,
-    /// The release is upgraded to the other mode, replica by replica.
-    pub(crate) other_mode_every: Option<Duration>,
-}
+/// How long it may take until spoilt bundles are mended: a few ticks, as a call may fail.
+const MENDING: Duration = Duration::from_secs(5 * 60);
+
+/// So many certificates may be in an object: what our own may be at most, and a few of somebody else.
+const MOST: usize = 40;
+
+/// So many writes may follow from one thing that befalls, and as many from none.
+const WRITES: usize = 40;
 
 /// One run.
 #[derive(Debug)]
@@ -53,19 +47,13 @@ pub(crate) struct World {
     losses: usize,
     issuer: Issuer,
     issue_at: Instant,
-    mode: ModeOf,
+    /// The other half of a change of somebody else's Secret, and when it comes.
+    half_issued: Option<(Instant, Data)>,
+    recreate_at: Option<Instant>,
+    release: Release,
     upgrades: usize,
-}
-
-/// What a replica's fate is told by.
-#[derive(Debug)]
-struct Slot {
-    cut: Rc<Cell<bool>>,
-    skew: Rc<Cell<i64>>,
-    next_mode: Rc<Cell<ModeOf>>,
-    mode: Rc<Cell<ModeOf>>,
-    killed: Rc<Cell<bool>>,
-    jumped: Rc<Cell<bool>>,
+    /// All that befell.
+    befallen: usize,
 }
 
 /// What came of it.
@@ -74,24 +62,10 @@ pub(crate) struct Told {
     rotations: usize,
     losses: usize,
     upgrades: usize,
+    writes: usize,
+    most: usize,
     checks: u64,
     took: Duration,
-}
-
-// === impl Faults ===
-
-impl Default for Faults {
-    /// Much more than ever happens.
-    fn default() -> Self {
-        Self {
-            restart_every: 10 * DAY,
-            cut_every: 30 * DAY,
-            jump_every: 30 * DAY,
-            lost_every: 700 * DAY,
-            spoilt_every: None,
-            other_mode_every: None,
-        }
-    }
 }
 
 // === impl World ===
@@ -103,251 +77,327 @@ impl World {
         let etcd = Rc::new(RefCell::new(etcd));
         // 2026, so that certificates pass 2050 on their way.
         let epoch = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
-        let trust = Rc::new(Trust::new(Rc::clone(&etcd), epoch, LAG, 3));
+        let replicas = faults.replicas;
+        let trust = Rc::new(Trust::new(Rc::clone(&etcd), epoch, LAG, replicas));
         let api = Api::new(
             Rc::clone(&etcd),
             Rc::clone(&trust),
             chance.clone(),
-            3,
+            replicas,
             STALENESS,
         );
-        let mut slots = Vec::new();
-        for number in 0..3 {
+        let slots = (0..replicas).map(|number| {
             let replica = Replica {
                 number,
                 api: api.of(number),
                 trust: Rc::clone(&trust),
                 chance: chance.clone(),
-                skew: Rc::new(Cell::new(chance.around(5 * MINUTE))),
-                next_mode: Rc::default(),
+                skew: Rc::new(chance.around(5 * MINUTE).into()),
+                release: Rc::default(),
+                next_release: Rc::default(),
                 killed: Rc::default(),
+                alive: Rc::default(),
             };
-            slots.push(Slot {
-                cut: Rc::clone(&replica.api.cut),
-                skew: Rc::clone(&replica.skew),
-                next_mode: Rc::clone(&replica.next_mode),
-                mode: Rc::clone(&replica.api.mode),
-                killed: Rc::clone(&replica.killed),
-                jumped: Rc::default(),
-            });
+            let slot = Slot::of(&replica);
             spawn_local(replica.run());
-        }
+            slot
+        });
         Self {
+            slots: slots.collect(),
             chance,
             faults,
             etcd,
             trust,
             api,
-            slots,
             backups: Vec::new(),
             losses: 0,
             issuer: Issuer::new(epoch),
             issue_at: Instant::now(),
-            mode: ModeOf::Own,
+            half_issued: None,
+            recreate_at: None,
+            release: Release::default(),
             upgrades: 0,
+            befallen: 0,
         }
     }
 
-    /// Goes on until the authority was replaced so often, and then for some quiet hours.
+    /// Goes on until the authority was replaced so often, and then until all is quiet.
     ///
     /// # Panics
-    /// When trust was broken, or rotations do not come about, or a replica is not well in the end.
+    /// When trust was broken, or rotations do not come about, or all is not well in the end.
     pub(crate) async fn run(mut self, rotations: usize) -> Told {
         let start = Instant::now();
         let step = self.faults.shortest() / 10;
         while self.etcd.borrow().rotations < rotations {
+            let before = (self.etcd.borrow().writes, self.befallen);
             sleep(self.chance.up_to(2 * step)).await;
             self.befall(step);
-            self.assert_trusted();
+            self.assert_well(before);
             let most = 400 * DAY * u32::try_from(rotations).unwrap();
             assert!(start.elapsed() < most, "authorities are not replaced");
         }
-        // The last cut and the last jump are over.
-        sleep(7 * HOUR).await;
-        self.assert_trusted();
-        let replicas = self.trust.replicas.borrow();
-        let ready = replicas.iter().flatten().filter(|one| one.is_ready());
-        assert_eq!(ready.count(), 3, "ready in the end");
+        self.rest().await;
+        let etcd = self.etcd.borrow();
         Told {
-            rotations: self.etcd.borrow().rotations,
+            rotations: etcd.rotations,
             losses: self.losses,
             upgrades: self.upgrades,
+            writes: etcd.writes,
+            most: etcd.most,
             checks: self.trust.checks.get(),
             took: start.elapsed(),
         }
     }
 
     #[track_caller]
-    fn assert_trusted(&self) {
+    fn assert_well(&self, (writes, befallen): (usize, usize)) {
         if let Some(breach) = &*self.trust.breach.borrow() {
             panic!("{breach}");
+        }
+        let etcd = self.etcd.borrow();
+        assert!(!etcd.overwritten, "what nobody had read");
+        assert!(etcd.most <= MOST, "{} certificates", etcd.most);
+        let (writes, befallen) = (etcd.writes - writes, self.befallen - befallen);
+        // What befell just before may still have its way.
+        assert!(writes <= WRITES * (befallen + 2), "{writes} writes");
+    }
+
+    /// Lets all come to rest: every replica is ready, and in the end nothing is left but what signs.
+    async fn rest(&mut self) {
+        // The last cut is over, and half a change is whole.
+        for _ in 0..14 {
+            sleep(HOUR / 2).await;
+            self.complete();
+            self.roll();
+        }
+        sleep(20 * DAY).await;
+        self.assert_well((self.etcd.borrow().writes, self.befallen));
+        let ready = self.trust.ready();
+        assert_eq!(ready, self.slots.len(), "ready in the end");
+        if self.release.mode == ModeOf::Given {
+            let issued = self.issuer.anchors();
+            let mut bundles = self.bundles().into_iter();
+            assert!(bundles.all(|bundle| bundle.contains_all(&issued)));
+            return;
+        }
+        self.assert_known();
+        // Another may have begun to sign just now.
+        for _ in 0..3 {
+            let before = self.signers();
+            let writes = self.etcd.borrow().writes;
+            sleep(17 * DAY).await;
+            if self.signers() != before || before.next.is_some() {
+                continue;
+            }
+            self.assert_alone(&before);
+            let quiet = self.etcd.borrow().writes;
+            sleep(3 * DAY).await;
+            if self.signers() == before {
+                assert_eq!(self.etcd.borrow().writes, quiet, "writes for nothing");
+            }
+            assert!(quiet - writes <= WRITES, "{} writes", quiet - writes);
+            self.assert_well((quiet, self.befallen));
+            return;
+        }
+        panic!("authorities are replaced again and again");
+    }
+
+    /// Every authority of ours that is trusted is known.
+    #[track_caller]
+    fn assert_known(&self) {
+        let Signers { listed, .. } = self.signers();
+        for bundle in self.bundles() {
+            let own = bundle.own().valid(self.trust.now());
+            assert!(listed.contains_all(&own), "{own:?} of {listed:?}");
+        }
+    }
+
+    #[track_caller]
+    fn assert_alone(&self, signers: &Signers) {
+        let signer = signers.signer.clone().expect("one signs");
+        assert_eq!(signers.listed, signer, "in the Secret");
+        for bundle in self.bundles() {
+            assert_eq!(bundle.own(), signer, "of ours in a bundle");
+            assert!(self.upgrades > 0 || bundle == signer, "{bundle:?}");
+        }
+    }
+
+    fn bundles(&self) -> Vec<Bundle> {
+        let bundles = self.configuration().bundles;
+        bundles.into_iter().map(|(_, bundle)| bundle).collect()
+    }
+
+    fn configuration(&self) -> Configuration {
+        let etcd = self.etcd.borrow();
+        let last = etcd.webhooks.back().unwrap().value.clone();
+        last.expect("there is a configuration")
+    }
+
+    fn secret(&self) -> Option<Data> {
+        self.etcd.borrow().secret.back().unwrap().value.clone()
+    }
+
+    fn signers(&self) -> Signers {
+        let data = self.secret().unwrap_or_default();
+        let read = |key| data.get(key).map(|pem| Bundle::read(pem));
+        Signers {
+            signer: read("signer.crt"),
+            next: read("next.crt"),
+            listed: read("ca.crt").unwrap_or_default(),
         }
     }
 
     /// Lets happen what may in this time.
     fn befall(&mut self, step: Duration) {
-        let Self { chance, faults, .. } = self;
+        let chance = self.chance.clone();
+        let faults = self.faults.clone();
         let happens = |every: Duration| {
             let times = every.as_secs() / step.as_secs().max(1);
             chance.once_in(times)
         };
-        let now = Instant::now();
-        let one = usize::try_from(chance.below(3)).unwrap();
-        let lasts = chance.up_to(6 * HOUR);
+        let may = |every: Option<Duration>| every.is_some_and(happens);
+        let one = usize::try_from(chance.below(self.slots.len() as u64)).unwrap();
         // A clock that is weeks ahead beside a replica that nobody reaches is more than is claimed.
-        let jumped = self.slots.iter().any(|slot| slot.jumped.get());
-        let cut = self.slots.iter().any(|slot| slot.cut.get());
-        // Nor is a replica that starts within the delay after somebody else has a new authority: nobody
-        // tells it that this is new.
-        if now >= self.issue_at && !cut && !jumped {
-            return self.issue();
-        }
-        if happens(faults.restart_every) {
-            self.slots[one].killed.set(true);
-        }
-        if happens(faults.cut_every) && !jumped {
-            self.slots[one].cut_for(lasts);
-        } else if happens(faults.jump_every) && !cut {
-            let jump = match chance.below(3) {
-                0 => chance.around(40 * MINUTE),
-                1 => chance.around(12 * HOUR),
-                _ => chance.around(20 * DAY).abs(),
+        let mut jumps = self.slots.iter().filter_map(|slot| slot.jump.get());
+        let ahead = jumps.any(Jump::is_ahead);
+        let cut = self.slots.iter().any(|slot| slot.way.get() != Way::Open);
+        let issued = Instant::now() >= self.issue_at && !cut && !ahead;
+        let befallen = self.befallen;
+        // One that starts just after somebody else has a new authority must find out that this is new.
+        if issued || happens(faults.restart_every) {
+            self.slots[one].restart();
+            self.befallen += 1;
+        } else if happens(faults.cut_every) && !ahead {
+            let way = if chance.once_in(2) {
+                Way::Cut
+            } else {
+                Way::Suspended
             };
-            let after = chance.around(5 * MINUTE);
-            self.slots[one].jump_for(lasts, jump, after);
+            self.slots[one].cut_for(way, chance.up_to(6 * HOUR));
+            self.befallen += 1;
+        } else if happens(faults.jump_every) && !cut && self.slots[one].alive.get() {
+            self.slots[one].jump(Jump::any(&chance));
+            self.befallen += 1;
         }
-        let lost = happens(faults.lost_every);
-        let spoilt = faults.spoilt_every.is_some_and(happens);
-        let upgraded = faults.other_mode_every.is_some_and(happens);
-        if lost {
+        if issued {
+            self.issue();
+        }
+        self.complete();
+        if happens(faults.lost_every) {
             self.lose_secret();
         }
-        if spoilt {
-            self.spoil_bundle();
+        // Of what nobody is left to tell, nobody knows.
+        let well = self.slots.iter().any(Slot::is_well) && self.recreate_at.is_none();
+        if may(faults.spoilt_every) && well {
+            let many = 1 + usize::try_from(chance.below(2)).unwrap();
+            self.empty(many);
         }
-        if upgraded {
-            self.upgrade();
+        if may(faults.forced_every) && well {
+            self.etcd.borrow_mut().write_secret(Some(Data::new()));
+            self.losses += 1;
+            self.empty(2);
+        }
+        if may(faults.deleted_every) && well {
+            self.etcd.borrow_mut().write_webhooks(None);
+            self.recreate_at = Some(Instant::now() + chance.up_to(10 * MINUTE));
+            self.befallen += 1;
+        }
+        if may(faults.other_mode_every) {
+            self.upgrade(self.release.of_other_mode());
+        }
+        if may(faults.other_lifetimes_every) {
+            self.upgrade(self.release.of_other_lifetimes());
         }
         self.roll();
+        if self.befallen > befallen {
+            self.api.ring();
+        }
     }
 
     fn lose_secret(&mut self) {
         self.losses += 1;
-        let chance = &self.chance;
-        let last = self.etcd.borrow().secret.back().unwrap().value.clone();
-        let data = last.unwrap_or_default();
-        if chance.once_in(2) {
+        self.befallen += 1;
+        let data = self.secret().unwrap_or_default();
+        if self.chance.once_in(2) {
             self.backups.push(data.clone());
         }
-        let value = match chance.below(4) {
-            0 => None,
-            1 => Some(Data::new()),
-            2 => {
-                let mut data = data;
-                let keys: Vec<_> = data.keys().cloned().collect();
-                let spoilt = chance.below(keys.len() as u64);
-                if let Some(key) = keys.get(usize::try_from(spoilt).unwrap()) {
-                    data.insert(key.clone(), b"junk".to_vec());
-                }
-                Some(data)
-            }
-            _ => {
-                let old = chance.below(self.backups.len() as u64);
-                self.backups.get(usize::try_from(old).unwrap()).cloned()
-            }
-        };
-        self.etcd.borrow_mut().write_secret(value);
-        self.api.ring();
+        let left = lost(data, &self.backups, &self.chance);
+        self.etcd.borrow_mut().write_secret(left);
     }
 
-    /// Renews somebody else's certificate, with a new authority now and then.
+    /// Renews somebody else's certificate, with a new authority now and then, and not all at once.
     fn issue(&mut self) {
         let now = self.trust.now();
         if self.chance.once_in(3) || now >= self.issuer.old_at {
             self.issuer = Issuer::new(now);
         }
-        self.etcd.borrow_mut().give(self.issuer.issue(now));
-        self.api.ring();
+        let whole = self.issuer.issue(now);
+        let mut etcd = self.etcd.borrow_mut();
+        let mut data = etcd.given.back().unwrap().value.clone();
+        let data = data.get_or_insert_default();
+        for (key, value) in &whole {
+            if self.chance.once_in(2) {
+                data.insert(key.clone(), value.clone());
+            }
+        }
+        etcd.give(data.clone());
+        let rest = self.chance.up_to(6 * HOUR);
+        self.half_issued = Some((Instant::now() + rest, whole));
         // A month before it ends.
         self.issue_at = Instant::now() + 60 * DAY;
     }
 
-    fn upgrade(&mut self) {
+    /// Does what is due of what has begun.
+    fn complete(&mut self) {
+        let now = Instant::now();
+        if let Some((_, whole)) = self.half_issued.take_if(|(at, _)| *at <= now) {
+            self.etcd.borrow_mut().give(whole);
+            self.befallen += 1;
+        }
+        if self.recreate_at.take_if(|at| *at <= now).is_some() {
+            let made = Etcd::new(&["pods", "workloads"], LAG);
+            let made = made.webhooks.back().unwrap().value.clone();
+            let mut etcd = self.etcd.borrow_mut();
+            etcd.excuse(MENDING);
+            etcd.write_webhooks(made);
+            self.befallen += 1;
+        }
+    }
+
+    fn upgrade(&mut self, release: Release) {
         self.upgrades += 1;
-        self.mode = match self.mode {
-            ModeOf::Own => ModeOf::Given,
-            ModeOf::Given => ModeOf::Own,
-        };
+        self.befallen += 1;
+        self.release = release;
     }
 
     /// Goes on with an upgrade as a Deployment does: one replica, when all others are ready.
     fn roll(&self) {
-        let serving = self.trust.replicas.borrow();
-        let ready = serving.iter().flatten().filter(|one| one.is_ready());
-        if ready.count() < self.slots.len() {
+        if self.trust.ready() < self.slots.len() {
             return;
         }
-        if let Some(old) = self.slots.iter().find(|slot| slot.mode.get() != self.mode) {
-            old.next_mode.set(self.mode);
-            old.killed.set(true);
+        let mut slots = self.slots.iter();
+        if let Some(old) = slots.find(|slot| slot.release.get() != self.release) {
+            old.next_release.set(self.release);
+            old.restart();
         }
     }
 
-    fn spoil_bundle(&mut self) {
-        self.trust.excused.set(Some(Instant::now() + 3 * LAG));
-        let mut bundles = self.etcd.borrow().webhooks.back().unwrap().value.clone();
-        bundles[0].1 = Bundle::default();
-        self.etcd.borrow_mut().write_webhooks(bundles);
-        self.api.ring();
+    /// Empties so many bundles.
+    fn empty(&mut self, many: usize) {
+        self.befallen += 1;
+        let spoilt = emptied(&self.configuration(), many);
+        let mut etcd = self.etcd.borrow_mut();
+        etcd.excuse(MENDING);
+        etcd.write_webhooks(Some(spoilt));
     }
 }
 
-// === impl Faults ===
-
-impl Faults {
-    fn shortest(&self) -> Duration {
-        let Self {
-            restart_every,
-            cut_every,
-            jump_every,
-            lost_every,
-            spoilt_every,
-            other_mode_every,
-        } = self;
-        [restart_every, cut_every, jump_every, lost_every]
-            .into_iter()
-            .chain(spoilt_every)
-            .chain(other_mode_every)
-            .copied()
-            .min()
-            .unwrap_or_default()
-    }
-}
-
-// === impl Slot ===
-
-impl Slot {
-    /// Cuts it off, for so long.
-    fn cut_for(&self, lasts: Duration) {
-        self.cut.set(true);
-        let cut = Rc::clone(&self.cut);
-        spawn_local(async move {
-            sleep(lasts).await;
-            cut.set(false);
-        });
-    }
-
-    /// Sets its clock off, for so long, by so many seconds, and by so many from then on.
-    fn jump_for(&self, lasts: Duration, jump: i64, after: i64) {
-        self.jumped.set(true);
-        self.skew.set(jump);
-        let (jumped, skew) = (Rc::clone(&self.jumped), Rc::clone(&self.skew));
-        spawn_local(async move {
-            sleep(lasts).await;
-            jumped.set(false);
-            skew.set(after);
-        });
-    }
+/// Our own authorities, as the Secret has them.
+#[derive(Debug, PartialEq, Eq)]
+struct Signers {
+    signer: Option<Bundle>,
+    next: Option<Bundle>,
+    listed: Bundle,
 }
 
 // === impl Told ===
@@ -358,14 +408,16 @@ impl fmt::Display for Told {
             rotations,
             losses,
             upgrades,
+            writes,
+            most,
             checks,
             took,
         } = self;
         let years = took.as_secs_f64() / (365.0 * 86400.0);
         write!(
             f,
-            "{rotations} rotations in {years:.1} years, {losses} losses of the Secret, \
-             {upgrades} upgrades to the other mode, {checks} looks"
+            "{rotations} rotations in {years:.1} years, {losses} losses of the Secret, {upgrades} \
+             upgrades, {writes} writes, {most} certificates at most, {checks} looks"
         )
     }
 }

@@ -26,6 +26,7 @@ pub mod memory;
 pub mod port;
 pub mod process;
 pub mod review;
+pub mod scripted_api;
 pub mod service;
 pub mod until;
 pub mod upstream;

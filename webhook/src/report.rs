@@ -35,6 +35,7 @@ pub struct Report {
     certificate_not_after: Family<Ends, Gauge>,
     webhooks_found: Gauge,
     bundle_in_sync: Gauge,
+    authorities: Gauge,
     ca_rotations: Family<Rotation, Counter>,
     calls_failed: Family<FailedCall, Counter>,
     event_writes: Family<Tried, Counter>,
@@ -107,6 +108,7 @@ impl Report {
             certificate_not_after: Family::default(),
             webhooks_found: Gauge::default(),
             bundle_in_sync: Gauge::default(),
+            authorities: Gauge::default(),
             ca_rotations: Family::default(),
             calls_failed: Family::default(),
             event_writes: Family::default(),
@@ -150,13 +152,18 @@ impl Report {
         );
         registry.register(
             "webhook_configuration_found",
-            "Whether the webhook configuration exists and has a webhook",
+            "Whether the last look found the webhook configuration, with a webhook",
             this.webhooks_found.clone(),
         );
         registry.register(
             "ca_bundle_in_sync",
-            "Whether every caBundle of the webhook configuration is what it should be",
+            "Whether the last look found every caBundle of the webhook configuration as it should be",
             this.bundle_in_sync.clone(),
+        );
+        registry.register(
+            "ca_bundle_authorities",
+            "Authorities of this webhook's own that a caBundle has; more than a few tell of a Secret that is lost again and again",
+            this.authorities.clone(),
         );
         registry.register(
             "ca_rotations",
@@ -238,6 +245,12 @@ impl Report {
     /// Tells whether API servers are told to trust what they should.
     pub fn bundle_in_sync(&self, in_sync: bool) {
         self.bundle_in_sync.set(in_sync.into());
+    }
+
+    /// Tells how many authorities of our own API servers are told to trust.
+    pub fn authorities(&self, many: usize) {
+        self.authorities
+            .set(i64::try_from(many).unwrap_or(i64::MAX));
     }
 
     /// Counts an authority that was made.

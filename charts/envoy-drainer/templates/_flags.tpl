@@ -25,6 +25,7 @@
 {{- include "envoy-drainer.flags" .Values.certificates.self }}
 {{- else }}
 - --tls-secret={{ include "envoy-drainer.secret" . }}
+- --tls-name={{ include "envoy-drainer.host" . }}
 {{- end }}
 {{- if .Values.openshift }}
 - --openshift

@@ -5,6 +5,14 @@ use std::panic;
 
 use clap::ValueEnum;
 use tracing::{Level, error};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// It logs whole answers that it cannot decode, and one may be a Secret. What it has to say is told by
+/// its errors too.
+/// <https://github.com/kube-rs/kube/blob/main/kube-client/src/client/mod.rs>
+const TELLS_SECRETS: &str = "kube_client::client";
 
 /// What is logged, and how. Logs go to stderr.
 #[derive(Debug, clap::Args)]
@@ -51,9 +59,10 @@ impl LogArgs {
             .with_max_level(log_level)
             .with_writer(io::stderr)
             .with_target(false);
+        let told = filter_fn(|event| event.target() != TELLS_SECRETS);
         match log_format {
-            LogFormat::Json => log.json().flatten_event(true).init(),
-            LogFormat::Text => log.init(),
+            LogFormat::Json => log.json().flatten_event(true).finish().with(told).init(),
+            LogFormat::Text => log.finish().with(told).init(),
         }
         // Without the panic's message, which may quote what was being read: a pod has secrets.
         panic::set_hook(Box::new(|panic| {

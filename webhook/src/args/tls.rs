@@ -9,7 +9,7 @@ use super::written::Span;
 use crate::certificates::authority::{Authority, Mode};
 use crate::certificates::files::Files;
 use crate::certificates::identity::Identity;
-use crate::certificates::rotation::{BadLifetimes, Lifetimes};
+use crate::certificates::lifetimes::{BadLifetimes, Lifetimes};
 use crate::certificates::self_made::SelfMade;
 use crate::certificates::serving::Serving;
 use crate::certificates::source::Source;
@@ -27,7 +27,7 @@ pub struct TlsArgs {
     /// PEM file of the certificate's key; read again when it changes.
     #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_TLS_KEY")]
     tls_key: Option<PathBuf>,
-    /// DNS name or IP address for which a certificate is made, by the authority in --ca-secret or, without it, by one in memory; may be repeated.
+    /// DNS name or IP address for which a certificate is made, by the authority in --ca-secret or, without it, by one in memory, or for which that of --tls-secret must be; may be repeated.
     #[arg(
         long,
         value_name = "NAME",
@@ -186,16 +186,19 @@ impl TlsArgs {
                     webhooks,
                     mode: Mode::Own { names, lifetimes },
                 },
-                ((None, None, None), true, None, Some(secret), Some(webhooks)) => Named::Cluster {
+                ((None, None, None), _, None, Some(secret), Some(webhooks)) => Named::Cluster {
                     secret,
                     webhooks,
-                    mode: Mode::Given { activation_delay },
+                    mode: Mode::Given {
+                        names,
+                        activation_delay,
+                    },
                 },
                 _ => bail!(
                     "give one source of a certificate: --tls-cert with --tls-key; \
                  or --tls-name, perhaps with --tls-ca-out; \
                  or --ca-secret with --webhook-configuration and --tls-name; \
-                 or --tls-secret with --webhook-configuration"
+                 or --tls-secret with --webhook-configuration, perhaps with --tls-name"
                 ),
             },
         )
@@ -238,7 +241,11 @@ mod tests {
             ),
             (
                 "--tls-secret s --webhook-configuration w",
-                r#"Cluster { secret: "s", webhooks: "w", mode: Given { activation_delay: 120s } }"#,
+                r#"Cluster { secret: "s", webhooks: "w", mode: Given { names: [], activation_delay: 120s } }"#,
+            ),
+            (
+                "--tls-secret s --webhook-configuration w --tls-name a",
+                r#"Cluster { secret: "s", webhooks: "w", mode: Given { names: ["a"], activation_delay: 120s } }"#,
             ),
         ] {
             let named = named(flags).unwrap();
@@ -257,7 +264,6 @@ mod tests {
             "--ca-secret s --webhook-configuration w",
             "--webhook-configuration w --tls-name a",
             "--tls-secret s",
-            "--tls-secret s --webhook-configuration w --tls-name a",
             "--tls-secret s --ca-secret s --webhook-configuration w --tls-name a",
             "--tls-secret s --webhook-configuration w --tls-cert c --tls-key k",
             "--ca-secret s --webhook-configuration w --tls-name a --tls-ca-out o",
@@ -280,8 +286,8 @@ mod tests {
                 "leaf-lifetime is less than six times ca-activation-delay",
             ),
             (
-                "--ca-activation-delay 0s",
-                "ca-activation-delay: give at least 100ms",
+                "--ca-activation-delay 999ms",
+                "ca-activation-delay: give at least 1s",
             ),
         ] {
             let flags = format!("--tls-name a {flags}");

@@ -9,32 +9,31 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustls::crypto::ring;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
+use super::anchors::Anchors;
+use super::backoff::pause;
 use super::bundle::Bundle;
 use super::ca::Ca;
 use super::cluster::{CallFailed, Cluster, Secret, Webhooks};
-use super::identity::Identity;
+use super::given::{BadSecret, Given};
 use super::keyring::Keyring;
-use super::leaf::{self, NoLeaf};
+use super::leaf::NoLeaf;
+use super::lifetimes::Lifetimes;
 use super::live::Live;
-use super::rotation::{self, Lifetimes, Situation, Step};
-use super::secret::{BadSecret, Given};
+use super::readiness::{Readiness, Ready};
+use super::rotation::{self, Situation, Step};
 use super::serving::Serving;
+use super::showing::{Now, Shown, is_worth_showing, may_show};
 use super::wall_clock;
 use crate::report::{Kind, Report};
 
 /// One long sleep would miss the hours in which the machine was suspended.
 const LONGEST_TICK: Duration = Duration::from_secs(60);
 
-/// The pause after a tick that changed something or failed; it doubles while that goes on.
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// Without a webhook configuration nobody calls, and who installs the webhook before it may wait for
-/// the webhook to be ready.
-const NO_WEBHOOKS: Duration = Duration::from_secs(30);
+/// The shortest pause after a failure that a change of an object may end.
+const FLOOR: Duration = Duration::from_secs(1);
 
 /// How certificates come to be.
 #[derive(Debug)]
@@ -48,6 +47,8 @@ pub enum Mode {
     },
     /// Somebody else puts them into the Secret.
     Given {
+        /// Names that they are for.
+        names: Vec<String>,
         /// How long an authority is trusted before its certificate is shown instead of another's.
         activation_delay: Duration,
     },
@@ -62,21 +63,22 @@ pub struct Authority<C> {
     read: Option<Read>,
     retirement: Option<Retirement>,
     shown: Option<Shown>,
-    no_webhooks_since: Option<Instant>,
+    readiness: Readiness,
 }
 
 /// What a tick came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+#[derive(Debug, Default)]
+pub struct Tick {
     /// It wrote something, so there may be more to do.
-    Changed,
-    /// All is well.
-    Settled,
+    pub changed: bool,
+    /// Why it did not do all that was due. What does not depend on that was done, and the next tick
+    /// tries again.
+    pub failures: Vec<Failure>,
 }
 
-/// Why a tick did not do all that was due. The next tries again.
+/// What can fail in a tick.
 #[derive(Debug, thiserror::Error)]
-pub enum TickFailed {
+pub enum Failure {
     /// The API server.
     #[error(transparent)]
     Call(#[from] CallFailed),
@@ -89,13 +91,19 @@ pub enum TickFailed {
     /// The authority's key.
     #[error("cannot make an authority")]
     Ca(#[from] rcgen::Error),
+    /// The authority, as there would be too many.
+    #[error(
+        "no authority is made beside {0} that signed before: find who empties the Secret again and \
+         again"
+    )]
+    Crowd(usize),
 }
 
 /// What was last read in the Secret, as long as that stays the same.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Read {
     version: String,
-    keyring: Arc<Keyring>,
+    keyring: Keyring,
     spoilt: bool,
 }
 
@@ -106,19 +114,12 @@ struct Retirement {
     found: Instant,
 }
 
-/// What the server shows, and what clients must trust to trust it.
-#[derive(Debug)]
-struct Shown {
-    identity: Identity,
-    anchors: Bundle,
-    renew_at: SystemTime,
-}
-
-/// What should be trusted.
-#[derive(Debug)]
-struct Trust {
-    wanted: Bundle,
-    gone: Bundle,
+/// A tick under way.
+struct Turn<'a> {
+    now: Now,
+    serving: &'a Serving,
+    report: &'a Report,
+    tick: Tick,
 }
 
 // === impl Authority ===
@@ -134,7 +135,7 @@ impl<C: Cluster> Authority<C> {
             read: None,
             retirement: None,
             shown: None,
-            no_webhooks_since: None,
+            readiness: Readiness::default(),
         }
     }
 
@@ -146,101 +147,79 @@ impl<C: Cluster> Authority<C> {
 
     /// Ticks for as long as it is polled.
     pub async fn run(mut self, serving: &Serving, report: &Report) -> Infallible {
-        let tick = LONGEST_TICK.min(self.activation_delay() / 2);
+        let longest = LONGEST_TICK.min(self.activation_delay() / 2);
         let mut restless = 0;
         loop {
-            match self.tick(wall_clock(), serving, report).await {
-                Ok(Progress::Settled) => {
-                    restless = 0;
-                    tokio::select! {
-                        () = sleep(tick) => {}
-                        () = self.cluster.changed() => {}
-                    }
-                    continue;
-                }
-                Ok(Progress::Changed) => {}
-                Err(failed) => tell(&failed, report),
+            let tick = self.tick(wall_clock(), serving, report).await;
+            for failure in &tick.failures {
+                tell(failure, report);
             }
-            sleep(pause(restless).min(tick)).await;
-            restless += 1;
+            if tick.is_settled() {
+                restless = 0;
+                tokio::select! {
+                    () = sleep(longest) => {}
+                    () = self.cluster.changed() => {}
+                }
+            } else {
+                let pause = pause(restless).min(longest);
+                restless += 1;
+                // What others change may mend what failed; what it has changed itself rings too.
+                let mended = async {
+                    sleep(FLOOR).await;
+                    self.cluster.changed().await;
+                };
+                tokio::select! {
+                    () = sleep(pause) => {}
+                    () = mended, if !tick.changed => {}
+                }
+            }
         }
     }
 
     /// Looks at both objects, and does what is due at `now`, each part as far as the others' failures
     /// allow.
-    ///
-    /// # Errors
-    /// The first failure; the parts that do not depend on it were done.
-    pub async fn tick(
-        &mut self,
-        now: SystemTime,
-        serving: &Serving,
-        report: &Report,
-    ) -> Result<Progress, TickFailed> {
-        let webhooks = self.cluster.webhooks().await;
-        if let Ok(found) = &webhooks {
-            self.look(found.as_ref(), report);
+    pub async fn tick(&mut self, now: SystemTime, serving: &Serving, report: &Report) -> Tick {
+        let mut turn = Turn {
+            now: Now {
+                wall: now,
+                stopwatch: Instant::now(),
+            },
+            serving,
+            report,
+            tick: Tick::default(),
+        };
+        self.renew(&mut turn);
+        // The Secret first: what the bundles have and an older Secret does not know may be new, and
+        // that is found out when it is written; what a newer one does not know may be forgotten.
+        let secret = turn.tick.note(self.cluster.secret().await);
+        let looked = turn.tick.note(self.cluster.webhooks().await);
+        match &looked {
+            Some(webhooks) => self.look(webhooks.as_ref(), report),
+            None => report.webhooks_found(false),
         }
-        let secret = self.cluster.secret().await?;
-        let (trust, rotated, shown) = match &self.mode {
-            Mode::Own { lifetimes, .. } => {
-                let Some(secret) = secret else {
-                    self.cluster.create_secret().await?;
-                    info!("Secret made");
-                    return Ok(Progress::Changed);
-                };
+        // Where there are none, nothing is decided: they go first when this webhook is removed.
+        let webhooks = looked.as_ref().and_then(Option::as_ref);
+        let called = webhooks.is_some();
+        let anchors = match (&self.mode, secret) {
+            (_, None) => Anchors::in_use(self.in_use(now)),
+            (Mode::Own { lifetimes, .. }, Some(secret)) => {
                 let lifetimes = *lifetimes;
-                let (keyring, spoilt) = self.read(&secret);
-                let situation = Situation {
-                    keyring: &keyring,
-                    retired_for: self.retired_for(keyring.retired_at),
-                    live: &self.live,
-                    now,
-                    lifetimes: &lifetimes,
-                };
-                // Whatever the Secret says, what is shown is in use.
-                let in_use = self.shown.as_ref().map(|shown| &shown.anchors);
-                let gone = rotation::overdue(&situation)
-                    .only(|der| !in_use.is_some_and(|in_use| in_use.contains(der)));
-                let rotated = match &webhooks {
-                    Ok(_) => {
-                        let step = rotation::next(&situation);
-                        self.take(step, spoilt, &secret, now, &lifetimes, report)
-                            .await
-                    }
-                    // Nothing new is decided in the dark.
-                    Err(_) => Ok(Progress::Settled),
-                };
-                if let Ok(Progress::Changed) = rotated {
-                    return rotated;
-                }
-                let trust = Trust {
-                    wanted: keyring.all().only(|der| !gone.contains(der)),
-                    gone,
-                };
-                let shown = self.show_own(keyring.signer.as_ref(), now, serving, report);
-                (trust, rotated, shown)
+                self.own(secret, called, lifetimes, &mut turn).await
             }
-            Mode::Given { .. } => {
-                let given = Given::read(&secret.ok_or(BadSecret::Missing)?.data)
-                    .inspect_err(|_| report.certificate_reloaded(false))?;
-                let trust = Trust {
-                    wanted: given.anchors.clone(),
-                    gone: Bundle::default(),
-                };
-                self.show_given(given, now, serving, report);
-                (trust, Ok(Progress::Settled), Ok(()))
+            (Mode::Given { names, .. }, Some(secret)) => {
+                let given = secret.ok_or(BadSecret::Missing);
+                let given = given.and_then(|secret| Given::read(&secret.data, names, now));
+                self.given(given, &mut turn)
             }
         };
-        let trusted = match &webhooks {
-            Ok(Some(webhooks)) => self.trust(webhooks, &trust, now, report).await,
-            Ok(None) | Err(_) => Ok(Progress::Settled),
-        };
-        self.announce(webhooks.is_ok(), serving);
-        webhooks?;
-        rotated?;
-        shown?;
-        Ok(trusted?)
+        match webhooks {
+            Some(webhooks) => self.trust(webhooks, &anchors, &mut turn).await,
+            None => report.bundle_in_sync(false),
+        }
+        if looked.is_some() {
+            self.announce(&turn);
+        }
+        turn.tick
     }
 
     fn look(&mut self, webhooks: Option<&Webhooks>, report: &Report) {
@@ -249,12 +228,72 @@ impl<C: Cluster> Authority<C> {
             .flat_map(|webhooks| webhooks.bundles.iter().map(|(_, bundle)| bundle.clone()))
             .collect();
         report.webhooks_found(!bundles.is_empty());
-        self.live.look(bundles, Instant::now());
+        let written = webhooks.and_then(|webhooks| webhooks.written);
+        self.live.look(bundles, written, Instant::now());
+        report.authorities(self.live.anywhere().own().iter().count());
     }
 
-    /// Reads the Secret, unless it is the one that was read before; and whether something in it cannot
-    /// be used.
-    fn read(&mut self, secret: &Secret) -> (Arc<Keyring>, bool) {
+    /// Takes a step of mode `self`, and shows a leaf of the authority that signs.
+    async fn own(
+        &mut self,
+        secret: Option<Secret>,
+        called: bool,
+        lifetimes: Lifetimes,
+        turn: &mut Turn<'_>,
+    ) -> Anchors {
+        let in_use = self.in_use(turn.now.wall);
+        let Some(secret) = secret else {
+            if called && turn.tick.wrote(self.cluster.create_secret().await) {
+                info!("Secret made");
+            }
+            return Anchors::in_use(in_use);
+        };
+        let read = self.read(&secret);
+        let retired_for = self.retired_for(read.keyring.retired_at, turn.now.stopwatch);
+        let situation = Situation {
+            keyring: &read.keyring,
+            retired_for,
+            live: &self.live,
+            in_use: &in_use,
+            now: turn.now.wall,
+            lifetimes: &lifetimes,
+        };
+        let anchors = Anchors::own(&situation);
+        if called {
+            let step = rotation::next(&situation);
+            self.take(step, &read, &lifetimes, turn).await;
+        }
+        if let Some(signer) = &read.keyring.signer {
+            self.follow(signer, turn);
+        }
+        anchors
+    }
+
+    /// Shows what the Secret of mode `secret` holds.
+    fn given(&mut self, given: Result<Given, BadSecret>, turn: &mut Turn<'_>) -> Anchors {
+        let now = turn.now.wall;
+        let in_use = self.in_use(now);
+        let Some(Given { identity, anchors }) = turn.tick.note(given) else {
+            turn.report.certificate_reloaded(false);
+            return Anchors::in_use(in_use);
+        };
+        let asked = Anchors::given(&anchors, &in_use, &self.live, now);
+        let shown = self.shown.as_ref();
+        let is_new =
+            shown.is_none_or(|shown| shown.identity != identity || shown.anchors != anchors);
+        if is_new && self.may_show(&anchors, now) {
+            let next = Shown {
+                identity,
+                anchors,
+                signature: None,
+            };
+            self.show(next, turn);
+        }
+        asked
+    }
+
+    /// Reads the Secret, unless it is the one that was read before.
+    fn read(&mut self, secret: &Secret) -> Read {
         let read = match self.read.take() {
             Some(read) if read.version == secret.version => read,
             _ => {
@@ -264,174 +303,140 @@ impl<C: Cluster> Authority<C> {
                 }
                 Read {
                     version: secret.version.clone(),
-                    keyring: Arc::new(keyring),
+                    keyring,
                     spoilt: !unusable.is_empty(),
                 }
             }
         };
-        let found = (Arc::clone(&read.keyring), read.spoilt);
-        self.read = Some(read);
-        found
+        self.read.insert(read).clone()
     }
 
-    /// Writes the Secret as it is after `step`, and anew if something in it is `spoilt`.
-    async fn take(
-        &self,
-        step: Step,
-        spoilt: bool,
-        secret: &Secret,
-        now: SystemTime,
-        lifetimes: &Lifetimes,
-        report: &Report,
-    ) -> Result<Progress, TickFailed> {
-        if step == Step::Rest && !spoilt {
-            return Ok(Progress::Settled);
-        }
-        let (mut keyring, _) = Keyring::read(&secret.data);
-        keyring.take(step.clone(), now, lifetimes)?;
-        self.cluster
-            .write_secret(&secret.version, keyring.write())
-            .await?;
+    /// Writes the Secret as it is after `step`, and anew if something in it is spoilt.
+    async fn take(&self, step: Step, read: &Read, lifetimes: &Lifetimes, turn: &mut Turn<'_>) {
         match step {
-            Step::Rest => info!("Secret mended"),
+            Step::Rest if !read.spoilt => return,
+            Step::Crowd(many) => return turn.tick.failures.push(Failure::Crowd(many)),
+            _ => {}
+        }
+        let mut keyring = read.keyring.clone();
+        let taken = keyring.take(step.clone(), turn.now.wall, lifetimes);
+        if turn.tick.note(taken).is_none() {
+            return;
+        }
+        let written = self.cluster.write_secret(&read.version, keyring.write());
+        if !turn.tick.wrote(written.await) {
+            return;
+        }
+        match step {
+            Step::Rest | Step::Crowd(_) => info!("Secret mended"),
             Step::Adopt(own) => info!(authorities = ?own, "Authorities adopted from caBundle"),
             Step::Publish(reason) => {
-                report.ca_rotated(reason);
+                turn.report.ca_rotated(reason);
                 info!(?reason, "Authority published");
             }
             Step::Activate => info!("Authority signs"),
             Step::Forget(gone) => info!(authorities = ?gone, "Authorities forgotten"),
         }
-        Ok(Progress::Changed)
     }
 
-    fn show_own(
-        &mut self,
-        signer: Option<&Ca>,
-        now: SystemTime,
-        serving: &Serving,
-        report: &Report,
-    ) -> Result<(), NoLeaf> {
-        let (Mode::Own { names, lifetimes }, Some(signer)) = (&self.mode, signer) else {
-            return Ok(());
+    /// Shows a leaf of `signer` instead of another authority's.
+    fn follow(&mut self, signer: &Arc<Ca>, turn: &mut Turn<'_>) {
+        let Mode::Own { lifetimes, .. } = &self.mode else {
+            return;
         };
-        let anchors = Bundle::from(signer.der().clone());
-        let left = signer.facts().not_after.duration_since(now);
-        let left = left.unwrap_or_default();
-        let due = match &self.shown {
-            Some(shown) if shown.anchors == anchors => now >= shown.renew_at,
-            // Somebody put back an old Secret: its authority is about to be replaced.
-            Some(shown) if now < shown.identity.not_after() => left >= lifetimes.leaf(),
-            Some(_) | None => !left.is_zero(),
-        };
-        if due && self.may_show(&anchors, now) {
-            let identity = leaf::issue(signer, names, now, lifetimes.leaf())?;
-            report.certificate_ends(Kind::Ca, signer.facts().not_after);
-            let renew_at = leaf::renew_at(now, identity.not_after());
-            self.show(identity, anchors, renew_at, serving, report);
-        }
-        Ok(())
-    }
-
-    fn show_given(&mut self, given: Given, now: SystemTime, serving: &Serving, report: &Report) {
-        let Given { identity, anchors } = given;
-        let new = match &self.shown {
-            Some(shown) => shown.identity != identity || shown.anchors != anchors,
-            None => true,
-        };
-        if new && self.may_show(&anchors, now) {
-            let renew_at = identity.not_after();
-            self.show(identity, anchors, renew_at, serving, report);
+        let (shown, now) = (self.shown.as_ref(), turn.now.wall);
+        if is_worth_showing(signer, shown, lifetimes.leaf(), now)
+            && self.may_show(&Bundle::from(signer.der().clone()), now)
+        {
+            self.issue(Arc::clone(signer), turn);
         }
     }
 
-    /// Returns true if a certificate of these anchors may be shown: what is shown is no better.
+    /// Shows a new leaf of the same authority when that is due, whatever the Secret says by now: that
+    /// needs nobody's answer, and changes nothing of who is trusted.
+    fn renew(&mut self, turn: &mut Turn<'_>) {
+        let signature = self
+            .shown
+            .as_ref()
+            .and_then(|shown| shown.signature.as_ref());
+        if let Some(signature) = signature.filter(|signature| signature.is_due(turn.now)) {
+            self.issue(Arc::clone(signature.signer()), turn);
+        }
+    }
+
+    fn issue(&mut self, signer: Arc<Ca>, turn: &mut Turn<'_>) {
+        let Mode::Own { names, lifetimes } = &self.mode else {
+            return;
+        };
+        let end = signer.facts().not_after;
+        let last = self
+            .shown
+            .as_ref()
+            .and_then(|shown| shown.signature.as_ref());
+        let next = Shown::issue(signer, names, lifetimes.leaf(), last, turn.now);
+        if let Some(next) = turn.tick.note(next) {
+            turn.report.certificate_ends(Kind::Ca, end);
+            self.show(next, turn);
+        }
+    }
+
     fn may_show(&self, anchors: &Bundle, now: SystemTime) -> bool {
-        let Some(shown) = &self.shown else {
-            return true;
-        };
-        shown.anchors == *anchors
-            || now >= shown.identity.not_after()
-            || self.live.has_settled(anchors, self.activation_delay())
-            || self.live.trusts(anchors) && !self.live.trusts(&shown.anchors)
+        let shown = self.shown.as_ref();
+        may_show(anchors, shown, &self.live, self.activation_delay(), now)
     }
 
-    fn show(
-        &mut self,
-        identity: Identity,
-        anchors: Bundle,
-        renew_at: SystemTime,
-        serving: &Serving,
-        report: &Report,
-    ) {
-        report.certificate_reloaded(true);
-        report.certificate_ends(Kind::Leaf, identity.not_after());
-        info!(authorities = ?anchors, "Certificate replaced");
-        serving.replace(identity.clone());
-        self.shown = Some(Shown {
-            identity,
-            anchors,
-            renew_at,
-        });
+    fn show(&mut self, next: Shown, turn: &Turn<'_>) {
+        turn.report.certificate_reloaded(true);
+        turn.report
+            .certificate_ends(Kind::Leaf, next.identity.not_after());
+        info!(authorities = ?next.anchors, "Certificate replaced");
+        turn.serving.replace(next.identity.clone());
+        self.shown = Some(next);
     }
 
     /// Makes every `caBundle` what it should be.
-    async fn trust(
-        &self,
-        found: &Webhooks,
-        trust: &Trust,
-        now: SystemTime,
-        report: &Report,
-    ) -> Result<Progress, CallFailed> {
-        let right = |bundle| rotation::bundle(bundle, &trust.wanted, &trust.gone, now);
+    async fn trust(&self, found: &Webhooks, anchors: &Anchors, turn: &mut Turn<'_>) {
+        let mended = |bundle| anchors.mended(bundle);
         let in_sync = found
             .bundles
             .iter()
-            .all(|(_, bundle)| right(bundle).is_none());
-        report.bundle_in_sync(in_sync);
+            .all(|(_, bundle)| mended(bundle).is_none());
+        turn.report.bundle_in_sync(in_sync);
         if in_sync {
-            return Ok(Progress::Settled);
+            return;
         }
         let bundles = found.bundles.iter().map(|(name, bundle)| {
-            let right = right(bundle).unwrap_or_else(|| bundle.clone());
+            let right = mended(bundle).unwrap_or_else(|| bundle.clone());
             (name.clone(), right)
         });
         let webhooks = Webhooks {
-            version: found.version.clone(),
             bundles: bundles.collect(),
+            ..found.clone()
         };
-        self.cluster.write_bundles(&webhooks).await?;
-        info!(authorities = ?trust.wanted, "caBundle written");
-        Ok(Progress::Changed)
+        if turn.tick.wrote(self.cluster.write_bundles(&webhooks).await) {
+            info!(authorities = ?anchors.wanted, "caBundle written");
+        }
     }
 
     /// Announces that the webhook is ready, once its certificate is trusted. That is for good: were
     /// all replicas unready because somebody spoilt a `caBundle`, that would help nobody.
-    fn announce(&mut self, looked: bool, serving: &Serving) {
-        if serving.is_ready() || !looked {
+    fn announce(&mut self, turn: &Turn<'_>) {
+        if turn.serving.is_ready() {
             return;
         }
-        let delay = self.activation_delay();
-        if let Some(shown) = &self.shown
-            && self.live.has_most_likely_settled(&shown.anchors, delay)
-        {
-            info!("Ready");
-            serving.announce();
+        let (shown, delay) = (self.shown.as_ref(), self.activation_delay());
+        match self.readiness.reached(shown, &self.live, delay, turn.now) {
+            Some(Ready::Trusted) => info!("Ready"),
+            Some(Ready::Uncalled) => {
+                warn!("Ready without a webhook configuration, so nobody will call");
+            }
+            None => return,
         }
-        if !self.live.bundles().is_empty() {
-            self.no_webhooks_since = None;
-            return;
-        }
-        let since = *self.no_webhooks_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= NO_WEBHOOKS {
-            warn!("Ready without a webhook configuration, so nobody will call");
-            serving.announce();
-        }
+        turn.serving.announce();
     }
 
     /// For how long this process has found this retirement to be the last.
-    fn retired_for(&mut self, at: Option<SystemTime>) -> Duration {
-        let now = Instant::now();
+    fn retired_for(&mut self, at: Option<SystemTime>, now: Instant) -> Duration {
         let found = match self.retirement {
             Some(retirement) if retirement.at == at => retirement.found,
             _ => now,
@@ -440,32 +445,51 @@ impl<C: Cluster> Authority<C> {
         now.duration_since(found)
     }
 
+    /// What clients must trust to trust what is shown, while that can be trusted at all.
+    fn in_use(&self, now: SystemTime) -> Bundle {
+        let shown = self.shown.as_ref().filter(|shown| shown.is_valid(now));
+        shown.map_or_else(Bundle::default, |shown| shown.anchors.clone())
+    }
+
     fn activation_delay(&self) -> Duration {
         match &self.mode {
             Mode::Own { lifetimes, .. } => lifetimes.activation_delay(),
-            Mode::Given { activation_delay } => *activation_delay,
+            Mode::Given {
+                activation_delay, ..
+            } => *activation_delay,
         }
     }
 }
 
-fn tell(failed: &TickFailed, report: &Report) {
-    if let TickFailed::Call(failed) = failed {
+// === impl Tick ===
+
+impl Tick {
+    /// Returns true if all is well, and nothing is left to do.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        !self.changed && self.failures.is_empty()
+    }
+
+    fn note<T>(&mut self, result: Result<T, impl Into<Failure>>) -> Option<T> {
+        let noted = result.map_err(|failure| self.failures.push(failure.into()));
+        noted.ok()
+    }
+
+    fn wrote(&mut self, result: Result<(), CallFailed>) -> bool {
+        let wrote = self.note(result).is_some();
+        self.changed |= wrote;
+        wrote
+    }
+}
+
+fn tell(failure: &Failure, report: &Report) {
+    if let Failure::Call(failed) = failure {
         report.call_failed(failed);
         if let CallFailed::Conflict { call } = failed {
             debug!(%call, "Another replica was faster");
             return;
         }
     }
-    let failed: &dyn std::error::Error = failed;
-    error!(error = failed, "Certificate not up to date");
-}
-
-/// The pause after this many restless ticks in a row: doubled each time, and between half and all of
-/// that, so that replicas that met do not meet again.
-fn pause(restless: u32) -> Duration {
-    let pause = PAUSE.saturating_mul(1 << restless.min(12));
-    let mut drawn = [0];
-    // Without randomness there is no jitter, and no key either.
-    let _ = ring::default_provider().secure_random.fill(&mut drawn);
-    pause / 2 + pause * u32::from(drawn[0]) / 512
+    let failure: &dyn std::error::Error = failure;
+    error!(error = failure, "Certificate not up to date");
 }

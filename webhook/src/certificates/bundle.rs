@@ -80,10 +80,16 @@ impl Bundle {
         self.filter(|anchor| keep(&anchor.der))
     }
 
-    /// Those of our own line that are valid at `now`.
+    /// Those of our own line.
     #[must_use]
-    pub fn own(&self, now: SystemTime) -> Self {
-        self.filter(|anchor| anchor.own && anchor.not_after.is_some_and(|end| now < end))
+    pub fn own(&self) -> Self {
+        self.filter(|anchor| anchor.own)
+    }
+
+    /// Those that are valid at `now`.
+    #[must_use]
+    pub fn valid(&self, now: SystemTime) -> Self {
+        self.filter(|anchor| anchor.not_after.is_some_and(|end| now < end))
     }
 
     /// Those that have expired at `now`. One that cannot be read never does.
@@ -245,8 +251,10 @@ mod tests {
         let (own, brief, stranger) = (made(2 * DAY), made(DAY / 2), stranger());
         let junk = Bundle::from(CertificateDer::from(vec![0x30, 0]));
         let all = own.clone().with(&brief).with(&stranger).with(&junk);
-        assert_eq!(all.own(now), own.clone().with(&brief));
-        assert_eq!(all.own(now + DAY), own);
+        assert_eq!(all.own(), own.clone().with(&brief));
+        assert_eq!(all.own().valid(now), all.own());
+        assert_eq!(all.own().valid(now + DAY), own);
+        assert_eq!(all.valid(now), all.own().with(&stranger));
         assert!(all.expired(now).is_empty());
         assert_eq!(all.expired(now + DAY), brief);
     }

@@ -173,6 +173,22 @@ mod tests {
     }
 
     #[test]
+    fn a_stored_authority_of_whatever_dates_signs_in_them() {
+        let now = wall_clock();
+        for (from, to) in [(1970, 9999), (1999, 2050)] {
+            let mut params = params();
+            params.not_before = rcgen::date_time_ymd(from, 1, 1);
+            params.not_after = rcgen::date_time_ymd(to, 12, 31);
+            let key = KeyPair::generate().unwrap();
+            let pem = params.self_signed(&key).unwrap().pem();
+            let ca = Ca::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
+            assert!(crate::certificates::rotation::due(&ca) < ca.facts().not_after);
+            let leaf = leaf::issue(&ca, &["a".into()], now, YEAR / 52).unwrap();
+            leaf::tests::verify(&Bundle::from(ca.der().clone()), &leaf, "a", now).unwrap();
+        }
+    }
+
+    #[test]
     fn what_is_no_authority_of_ours_is_refused() {
         let now = wall_clock();
         let [ca, other] = [(); 2].map(|()| Ca::try_new(now, YEAR).unwrap());

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fmt;
+use std::time::SystemTime;
 
 use super::bundle::Bundle;
 
@@ -10,7 +12,7 @@ use super::bundle::Bundle;
 pub type Data = BTreeMap<String, Vec<u8>>;
 
 /// A Secret as it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     /// Its `resourceVersion`.
     pub version: String,
@@ -25,6 +27,8 @@ pub struct Webhooks {
     pub version: String,
     /// Each webhook's name and `caBundle`.
     pub bundles: Vec<(String, Bundle)>,
+    /// When a replica last changed a `caBundle`, by the API server's clock, as far as that is known.
+    pub written: Option<SystemTime>,
 }
 
 /// A call to the API server that failed.
@@ -82,7 +86,8 @@ pub trait Cluster {
         keys: BTreeMap<&'static str, Option<Vec<u8>>>,
     ) -> impl Future<Output = Result<(), CallFailed>>;
 
-    /// Reads the webhook configuration; `None` where there is none.
+    /// Reads the webhook configuration; `None` where there is none. No older state than that at the
+    /// call is read.
     fn webhooks(&self) -> impl Future<Output = Result<Option<Webhooks>, CallFailed>>;
 
     /// Writes every webhook's `caBundle`; a conflict if the configuration is not in `webhooks`'
@@ -91,6 +96,18 @@ pub trait Cluster {
 
     /// Waits until one of both may have changed since the last call. It may miss a change.
     fn changed(&self) -> impl Future<Output = ()>;
+}
+
+// === impl Secret ===
+
+impl fmt::Debug for Secret {
+    /// Shows which keys there are, and nothing of what they hold.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret")
+            .field("version", &self.version)
+            .field("keys", &self.data.keys())
+            .finish_non_exhaustive()
+    }
 }
 
 // === impl CallFailed ===
@@ -120,13 +137,28 @@ impl Call {
     }
 }
 
-impl std::fmt::Display for Call {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ReadSecret => "read the Secret",
             Self::WriteSecret => "write the Secret",
             Self::ReadWebhooks => "read the webhook configuration",
             Self::WriteBundles => "write the webhook configuration's caBundle",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_is_written_anywhere() {
+        let secret = Secret {
+            version: "7".into(),
+            data: Data::from([("tls.key".to_owned(), b"deep".to_vec())]),
+        };
+        let told = format!("{secret:?}");
+        assert_eq!(told, r#"Secret { version: "7", keys: ["tls.key"], .. }"#);
     }
 }

@@ -1,5 +1,6 @@
 //! Certificates from two PEM files that somebody else renews, as a mounted Secret's are.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -54,7 +55,7 @@ pub enum BadFiles {
 /// What one look at the files found, in a form that can be compared.
 type Look = Result<Contents, Unreadable>;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Contents {
     chain: Vec<u8>,
     key: Vec<u8>,
@@ -119,6 +120,15 @@ impl Files {
             key: key.clone(),
             source,
         })
+    }
+}
+
+// === impl Contents ===
+
+impl fmt::Debug for Contents {
+    /// Shows no key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contents").finish_non_exhaustive()
     }
 }
 
@@ -263,6 +273,13 @@ mod tests {
         assert!(error.to_string().ends_with("tls.crt"), "{error}");
         mount.write(&new.chain, &new.key);
         assert!(timeout(A_WHILE, files.next()).await.unwrap().is_ok());
+    }
+
+    #[test]
+    fn no_key_is_written_anywhere() {
+        let pem = pem();
+        let (files, _) = Mount::new(&pem).open().unwrap();
+        assert!(format!("{files:?}").ends_with("settled: Ok(Contents { .. }) }"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the Secret of mode `self` holds: our authorities.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::pki_types::CertificateDer;
@@ -9,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::bundle::Bundle;
 use super::ca::Ca;
 use super::cluster::Data;
+use super::lifetimes::Lifetimes;
+use super::rotation::Step;
 
 /// Every authority that may have signed a leaf which is still shown, PEM.
 const CA_CRT: &str = "ca.crt";
@@ -23,12 +26,12 @@ const NEXT: Pair = Pair {
 const STATE: &str = "state.json";
 
 /// Our authorities: the one that signs, the one that will, and those that did.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Keyring {
     /// It signs.
-    pub signer: Option<Ca>,
+    pub signer: Option<Arc<Ca>>,
     /// It is published, and signs nothing until every API server trusts it.
-    pub next: Option<Ca>,
+    pub next: Option<Arc<Ca>>,
     /// They sign nothing any more; leaves that they signed may be shown still.
     pub retired: Bundle,
     /// When the last of the retired came to them.
@@ -59,7 +62,7 @@ impl Keyring {
     pub fn read(data: &Data) -> (Self, Vec<&'static str>) {
         let mut unusable = Vec::new();
         let mut pair = |pair: Pair| match pair.read(data) {
-            Ok(ca) => ca,
+            Ok(ca) => ca.map(Arc::new),
             Err(key) => {
                 unusable.push(key);
                 None
@@ -75,7 +78,9 @@ impl Keyring {
             None => State::default(),
         };
         let listed = data.get(CA_CRT).map(|pem| Bundle::read(pem));
-        if listed.as_ref().is_some_and(Bundle::is_empty) {
+        let own = listed.as_ref().map(Bundle::own);
+        // Somebody else's is none that we could retire.
+        if own != listed || own.as_ref().is_some_and(Bundle::is_empty) {
             unusable.push(CA_CRT);
         }
         let mut this = Self {
@@ -85,7 +90,7 @@ impl Keyring {
             retired_at: state.retired_at.and_then(time),
         };
         let current = this.current();
-        this.retired = listed
+        this.retired = own
             .unwrap_or_default()
             .only(|certificate| !current.contains(certificate));
         (this, unusable)
@@ -132,6 +137,38 @@ impl Keyring {
         self.retired.extend(more);
         self.retired_at = Some(now);
     }
+
+    /// Takes a step at `now`.
+    ///
+    /// # Errors
+    /// When the system gives no randomness for a new key.
+    pub fn take(
+        &mut self,
+        step: Step,
+        now: SystemTime,
+        lifetimes: &Lifetimes,
+    ) -> Result<(), rcgen::Error> {
+        match step {
+            Step::Rest | Step::Crowd(_) => {}
+            Step::Adopt(own) => self.retire(own.iter().cloned(), now),
+            Step::Publish(_) => {
+                let next = Ca::try_new(now, lifetimes.ca())?;
+                if let Some(old) = self.next.replace(Arc::new(next)) {
+                    self.retire([old.der().clone()], now);
+                }
+            }
+            Step::Activate => {
+                if let Some(next) = self.next.take() {
+                    let old = self.signer.replace(next);
+                    self.retire(old.map(|old| old.der().clone()), now);
+                }
+            }
+            Step::Forget(gone) => {
+                self.retired = self.retired.only(|der| !gone.contains(der));
+            }
+        }
+        Ok(())
+    }
 }
 
 // === impl Pair ===
@@ -169,8 +206,8 @@ mod tests {
 
     const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-    fn ca() -> Ca {
-        Ca::try_new(wall_clock(), YEAR).unwrap()
+    fn ca() -> Arc<Ca> {
+        Arc::new(Ca::try_new(wall_clock(), YEAR).unwrap())
     }
 
     fn data(keyring: &Keyring) -> Data {
@@ -188,8 +225,8 @@ mod tests {
         }
     }
 
-    fn der(ca: Option<&Ca>) -> Option<&CertificateDer<'static>> {
-        ca.map(Ca::der)
+    fn der(ca: Option<&Arc<Ca>>) -> Option<&CertificateDer<'static>> {
+        ca.map(|ca| ca.der())
     }
 
     #[test]
@@ -281,9 +318,23 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_time_is_none() {
-        let state = format!("{{\"retiredAt\":{}}}", u64::MAX).into_bytes();
-        let (read, unusable) = Keyring::read(&Data::from([(STATE.to_owned(), state)]));
-        assert_eq!((read.retired_at, unusable.len()), (None, 0));
+    fn somebody_elses_certificate_is_none_of_the_retired() {
+        let keyring = full();
+        let mut data = data(&keyring);
+        let stranger = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        let listed = data.get_mut("ca.crt").unwrap();
+        listed.extend(stranger.cert.pem().into_bytes());
+        let (read, unusable) = Keyring::read(&data);
+        assert_eq!(unusable, ["ca.crt"]);
+        assert_eq!(read.retired, keyring.retired);
+    }
+
+    #[test]
+    fn a_number_that_is_no_time_is_none() {
+        for (seconds, wanted) in [(u64::MAX, None), (i64::MAX as u64, time(i64::MAX as u64))] {
+            let state = format!("{{\"retiredAt\":{seconds}}}").into_bytes();
+            let (read, unusable) = Keyring::read(&Data::from([(STATE.to_owned(), state)]));
+            assert_eq!((read.retired_at, unusable.len()), (wanted, 0), "{seconds}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What API servers trust: the `caBundle`s as they were last read, and since when.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
@@ -14,9 +14,13 @@ use super::bundle::Bundle;
 #[derive(Debug, Default)]
 pub struct Live {
     bundles: Vec<Bundle>,
+    written: Option<SystemTime>,
     looked: Option<Look>,
     seen: Vec<Seen>,
 }
+
+/// So many delays ago is not lately by a clock that is minutes ahead either.
+const MARGIN: u32 = 4;
 
 #[derive(Debug, Clone, Copy)]
 struct Look {
@@ -33,11 +37,13 @@ struct Seen {
 // === impl Live ===
 
 impl Live {
-    /// Takes what was read at `now`; none where there are no webhooks.
-    pub fn look(&mut self, bundles: Vec<Bundle>, now: Instant) {
+    /// Takes what was read at `now`, no bundles where there are no webhooks, and when they were
+    /// `written`, as far as that is known.
+    pub fn look(&mut self, bundles: Vec<Bundle>, written: Option<SystemTime>, now: Instant) {
         let first = self.looked.map_or(now, |look| look.first);
         self.looked = Some(Look { first, last: now });
         self.bundles = bundles;
+        self.written = written;
         let Some((one, others)) = self.bundles.split_first() else {
             self.seen.clear();
             return;
@@ -66,36 +72,49 @@ impl Live {
         &self.bundles
     }
 
-    /// Returns true if every webhook trusts all of `anchors`, and there is a webhook.
+    /// What any of them has.
     #[must_use]
-    pub fn trusts(&self, anchors: &Bundle) -> bool {
-        self.since(anchors).is_some()
+    pub fn anywhere(&self) -> Bundle {
+        let bundles = self.bundles.iter();
+        bundles.fold(Bundle::default(), Bundle::with)
     }
 
     /// Returns true if every API server has learnt to trust `anchors`, as far as this process saw
-    /// itself: it found them in every webhook's bundle for `delay`, or nothing else is in there, so
-    /// that before them nothing was trusted that could be lost.
+    /// itself: it found them in every webhook's bundle for `delay`.
+    ///
+    /// Or they are alone: nothing else is in there, and nothing else is `in_use` by this process, so
+    /// that nothing was trusted before them that could be lost. That others use nothing else either
+    /// is told by the bundles, since every replica asks them for what it shows.
     #[must_use]
-    pub fn has_settled(&self, anchors: &Bundle, delay: Duration) -> bool {
+    pub fn has_settled(&self, anchors: &Bundle, in_use: &Bundle, delay: Duration) -> bool {
         let (Some(since), Some(look)) = (self.since(anchors), self.looked) else {
             return false;
         };
         let alone = self
             .bundles
             .iter()
+            .chain([in_use])
             .all(|bundle| anchors.contains_all(bundle));
         alone || look.last.duration_since(since) >= delay
     }
 
-    /// Like [`Live::has_settled`], or true if they were there before this process was: most likely
-    /// for long, since it starts when it likes.
+    /// Like [`Live::has_settled`] while they are in use, or true if they were there before this process
+    /// was, and by the wall clock nobody has written a bundle lately. Only then does the wall clock
+    /// count, and with a margin, since it is compared with the API server's.
     #[must_use]
-    pub fn has_most_likely_settled(&self, anchors: &Bundle, delay: Duration) -> bool {
+    pub fn has_most_likely_settled(
+        &self,
+        anchors: &Bundle,
+        delay: Duration,
+        now: SystemTime,
+    ) -> bool {
         let at_first = match (self.since(anchors), self.looked) {
             (Some(since), Some(look)) => since == look.first,
             _ => false,
         };
-        at_first || self.has_settled(anchors, delay)
+        let ago = self.written.map(|written| now.duration_since(written));
+        let long_ago = matches!(ago, Some(Ok(ago)) if ago >= delay * MARGIN);
+        at_first && long_ago || self.has_settled(anchors, anchors, delay)
     }
 
     /// Since when all of `anchors` have been in every bundle.
@@ -123,15 +142,20 @@ mod tests {
 
     /// Looks at bundles in these states, ten seconds apart, and a last time after `wait`.
     fn live(looks: &[&[&str]], wait: Duration) -> Live {
+        let written = SystemTime::UNIX_EPOCH;
         let mut live = Live::default();
         let mut now = Instant::now();
         let read = |look: &[&str]| look.iter().copied().map(bundle).collect::<Vec<_>>();
         for look in looks {
-            live.look(read(look), now);
+            live.look(read(look), Some(written), now);
             now += Duration::from_secs(10);
         }
         if let Some(last) = looks.last() {
-            live.look(read(last), now - Duration::from_secs(10) + wait);
+            live.look(
+                read(last),
+                Some(written),
+                now - Duration::from_secs(10) + wait,
+            );
         }
         live
     }
@@ -150,7 +174,8 @@ mod tests {
             (&[], "a", false),
             (&[&["a"], &["b"]], "a", false),
         ] {
-            let trusts = live(looks, Duration::ZERO).trusts(&bundle(anchors));
+            let live = live(looks, Duration::ZERO);
+            let trusts = live.has_settled(&bundle(anchors), &Bundle::default(), Duration::ZERO);
             assert_eq!(trusts, wanted, "{anchors} in {looks:?}");
         }
     }
@@ -192,12 +217,57 @@ mod tests {
             let live = live(looks, wait);
             let anchors = bundle(anchors);
             let row = format!("{anchors:?} in {looks:?} after {wait:?}");
-            assert_eq!(live.has_settled(&anchors, DELAY), settled, "{row}");
             assert_eq!(
-                live.has_most_likely_settled(&anchors, DELAY),
+                live.has_settled(&anchors, &Bundle::default(), DELAY),
+                settled,
+                "{row}"
+            );
+            assert_eq!(
+                live.has_most_likely_settled(&anchors, DELAY, SystemTime::UNIX_EPOCH + DELAY * 4),
                 likely,
                 "{row}"
             );
+        }
+    }
+
+    #[test]
+    fn what_this_process_shows_is_not_alone_though_the_bundles_lost_it() {
+        let soon = DELAY - Duration::from_secs(1);
+        for (in_use, wait, settled) in [
+            ("", soon, true),
+            ("a", soon, true),
+            ("b", soon, false),
+            ("ab", soon, false),
+            ("b", DELAY, true),
+        ] {
+            let live = live(&[&[""], &["a"]], wait);
+            let found = live.has_settled(&bundle("a"), &bundle(in_use), DELAY);
+            assert_eq!(found, settled, "{in_use:?} after {wait:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_there_at_first_has_most_likely_settled_unless_it_was_written_lately() {
+        let epoch = SystemTime::UNIX_EPOCH;
+        let soon = Duration::from_secs(1);
+        for (bundles, written, now, wait, likely) in [
+            ("ab", Some(epoch), epoch + DELAY * 4, soon, true),
+            // By a clock that is some minutes ahead.
+            ("ab", Some(epoch), epoch + DELAY * 4 - soon, soon, false),
+            // The stopwatch says more than a clock that is behind.
+            ("ab", Some(epoch + DELAY), epoch, soon, false),
+            ("ab", Some(epoch + DELAY), epoch, DELAY, true),
+            ("ab", None, epoch + DELAY * 4, soon, false),
+            ("ab", None, epoch + DELAY * 4, DELAY, true),
+            // There was nothing before it.
+            ("a", Some(epoch), epoch, soon, true),
+        ] {
+            let mut live = Live::default();
+            let first = Instant::now();
+            live.look(vec![bundle(bundles)], written, first);
+            live.look(vec![bundle(bundles)], written, first + wait);
+            let found = live.has_most_likely_settled(&bundle("a"), DELAY, now);
+            assert_eq!(found, likely, "{bundles}, {written:?}, {now:?}, {wait:?}");
         }
     }
 }

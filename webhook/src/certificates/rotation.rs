@@ -4,53 +4,32 @@
 //! Every replica decides this by itself. Nothing is done twice, since every decision starts from what
 //! was read and is written only if that has not changed.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::bundle::Bundle;
 use super::ca::Ca;
 use super::keyring::Keyring;
+use super::lifetimes::Lifetimes;
 use super::live::Live;
 
-/// Longer is of no use, and dates must stay within what certificates can write.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-
-/// The lifetimes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lifetimes {
-    ca: Duration,
-    leaf: Duration,
-    activation_delay: Duration,
-}
-
-/// Lifetimes that do not fit each other.
-#[derive(Debug, thiserror::Error)]
-pub enum BadLifetimes {
-    /// An authority that lives for too long.
-    #[error("ca-lifetime: at most {}h", LONGEST.as_secs() / 3600)]
-    TooLong,
-    /// A leaf would still be in use when its authority ends.
-    #[error("ca-lifetime is less than three times leaf-lifetime: raise the one or lower the other")]
-    Leaf,
-    /// A leaf that is due when the Secret is lost would end before a new authority may sign the next.
-    #[error(
-        "leaf-lifetime is less than six times ca-activation-delay: raise the one or lower the other"
-    )]
-    ActivationDelay,
-    /// No time at all.
-    #[error("ca-activation-delay: give at least 100ms")]
-    TooShort,
-}
+/// So many of our own may be trusted at once, for want of one that signs. Clients try each of them,
+/// since they have one name, and Go's give up after 100 signatures.
+/// <https://github.com/golang/go/blob/master/src/crypto/x509/verify.go>
+const MOST: usize = 32;
 
 /// All that the decision rests on.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
     /// What the Secret holds.
     pub keyring: &'a Keyring,
-    /// For how long this process has seen the last retirement stand in the Secret. Its own stopwatch:
-    /// neither a clock that jumps nor one that is off makes others lose a leaf in use.
+    /// For how long this process has found [`Keyring::retired_at`] to be what it is now, by its own
+    /// stopwatch: a wall clock that jumps, or is off, does not make others lose a leaf in use.
     pub retired_for: Duration,
     /// What API servers trust.
     pub live: &'a Live,
+    /// What clients must trust to trust what this process shows.
+    pub in_use: &'a Bundle,
     /// The wall clock.
     pub now: SystemTime,
     /// The lifetimes.
@@ -67,6 +46,9 @@ pub enum Step {
     Adopt(Bundle),
     /// Make a new authority, and publish it before it signs.
     Publish(Reason),
+    /// Make none, though there is none: so many are trusted that were made for the same want, as
+    /// somebody empties the Secret again and again. Their leaves are out of use in time.
+    Crowd(usize),
     /// Sign with the published one.
     Activate,
     /// Forget these: no API server trusts them any more.
@@ -88,39 +70,41 @@ pub fn next(situation: &Situation<'_>) -> Step {
     let Situation {
         keyring,
         live,
+        in_use,
         now,
         lifetimes,
         ..
     } = *situation;
     let known = keyring.all();
-    let own: Bundle = live
-        .bundles()
-        .iter()
-        .flat_map(|bundle| bundle.own(now).iter().cloned().collect::<Vec<_>>())
-        .filter(|certificate| !known.contains(certificate))
-        .collect();
-    if !own.is_empty() {
-        return Step::Adopt(own);
+    let trusted = live.anywhere();
+    let own = trusted.own().valid(now);
+    let unknown = own.only(|der| !known.contains(der));
+    if !unknown.is_empty() {
+        return Step::Adopt(unknown);
     }
-    let usable = |ca: &Option<Ca>| ca.as_ref().is_some_and(|ca| now < ca.facts().not_after);
-    if let Some(next) = keyring.next.as_ref().filter(|_| usable(&keyring.next)) {
+    let usable = |ca: &&Arc<Ca>| now < ca.facts().not_after;
+    if let Some(next) = keyring.next.as_ref().filter(usable) {
         let anchor = Bundle::from(next.der().clone());
-        return if live.has_settled(&anchor, lifetimes.activation_delay) {
+        return if live.has_settled(&anchor, in_use, lifetimes.activation_delay()) {
             Step::Activate
         } else {
             Step::Rest
         };
     }
-    match &keyring.signer {
-        Some(signer) if usable(&keyring.signer) => {
-            if now >= due(signer) {
-                return Step::Publish(Reason::Due);
-            }
+    match keyring.signer.as_ref().filter(usable) {
+        None => {
+            let many = own.iter().count();
+            let crowded = many >= MOST && !(is_ago(situation, 2) && is_known(situation));
+            return if crowded {
+                Step::Crowd(many)
+            } else {
+                Step::Publish(Reason::Missing)
+            };
         }
-        _ => return Step::Publish(Reason::Missing),
+        Some(signer) if now >= due(signer) => return Step::Publish(Reason::Due),
+        Some(_) => {}
     }
-    let forgotten =
-        overdue(situation).only(|der| !live.bundles().iter().any(|bundle| bundle.contains(der)));
+    let forgotten = forgotten(situation).only(|der| !trusted.contains(der));
     if forgotten.is_empty() {
         Step::Rest
     } else {
@@ -128,43 +112,61 @@ pub fn next(situation: &Situation<'_>) -> Step {
     }
 }
 
-/// What should stand in a `caBundle` instead of `found`; `None` if that is well.
-///
-/// It is only ever added to, but for certificates that have expired and those of `keyring` whose
-/// leaves are out of use. Who else put a certificate there has a reason: a replica of another mode or
-/// version, which serves on until it is replaced.
+/// The retired that need not be asked for: a leaf's lifetime after the last of them signed, whoever knows
+/// that shows none of their leaves.
 #[must_use]
-pub fn bundle(found: &Bundle, wanted: &Bundle, gone: &Bundle, now: SystemTime) -> Option<Bundle> {
-    let expired = found.expired(now);
-    let kept = found.only(|der| !gone.contains(der) && !expired.contains(der));
-    let right = kept.with(wanted);
-    (right != *found).then_some(right)
+pub fn idle(situation: &Situation<'_>) -> Bundle {
+    retired_before(situation, 1)
 }
 
-/// The retired whose leaves are out of use: twice a leaf's lifetime after the last of them signed, as
-/// a replica that sees neither the Secret nor the right time may show its leaf until that ends; and not
-/// before every replica has had time to learn of it, whatever the time is thought to be.
+/// The retired that are to be removed: a leaf's lifetime later again. Until then a replica that sees
+/// neither the Secret nor the right time may show its leaf, and nobody whose clock is less far behind
+/// asks for what others remove. And not before every replica has had time to learn that they are
+/// retired, whatever the time is thought to be.
 #[must_use]
-pub fn overdue(situation: &Situation<'_>) -> Bundle {
+pub fn forgotten(situation: &Situation<'_>) -> Bundle {
+    if is_known(situation) {
+        retired_before(situation, 2)
+    } else {
+        Bundle::default()
+    }
+}
+
+/// The retired that have expired by the wall clock, and all of them if that was so many lifetimes of a
+/// leaf ago. Never what this process shows.
+fn retired_before(situation: &Situation<'_>, leaves: u32) -> Bundle {
     let Situation {
         keyring,
-        retired_for,
+        in_use,
+        now,
+        ..
+    } = *situation;
+    // Without a signer, its key was lost, so the last that signed is among them.
+    let retired = if keyring.signer.is_some() && is_ago(situation, leaves) {
+        keyring.retired.clone()
+    } else {
+        keyring.retired.expired(now)
+    };
+    retired.only(|der| !in_use.contains(der))
+}
+
+/// Returns true if by the wall clock the last retirement was so many lifetimes of a leaf ago.
+fn is_ago(situation: &Situation<'_>, leaves: u32) -> bool {
+    let Situation {
+        keyring,
         now,
         lifetimes,
         ..
     } = *situation;
-    let out_of_use = match (&keyring.signer, keyring.retired_at) {
-        (Some(_), Some(at)) => {
-            now >= at + lifetimes.leaf * 2 && retired_for >= lifetimes.activation_delay * 3
-        }
-        // Its key was lost, so the last that signed is among them.
-        (None, _) | (_, None) => false,
-    };
-    if out_of_use {
-        keyring.retired.clone()
-    } else {
-        keyring.retired.expired(now)
-    }
+    // Whoever wrote it may have written any time.
+    let ago = |at| now.duration_since(at).unwrap_or_default();
+    let retired_at = keyring.retired_at;
+    retired_at.is_some_and(|at| ago(at) >= lifetimes.leaf() * leaves)
+}
+
+/// Returns true if every replica has had time to learn of the last retirement.
+fn is_known(situation: &Situation<'_>) -> bool {
+    situation.retired_for >= situation.lifetimes.activation_delay() * 3
 }
 
 /// When an authority is due to be replaced: when a third of its life is left, give or take a
@@ -186,200 +188,20 @@ pub fn due(ca: &Ca) -> SystemTime {
     facts.not_after - life * 4 / 15 - life * 2 / 15 * drawn / 255
 }
 
-impl Keyring {
-    /// Takes a step at `now`.
-    ///
-    /// # Errors
-    /// When the system gives no randomness for a new key.
-    pub fn take(
-        &mut self,
-        step: Step,
-        now: SystemTime,
-        lifetimes: &Lifetimes,
-    ) -> Result<(), rcgen::Error> {
-        match step {
-            Step::Rest => {}
-            Step::Adopt(own) => self.retire(own.iter().cloned(), now),
-            Step::Publish(_) => {
-                let next = Ca::try_new(now, lifetimes.ca)?;
-                if let Some(old) = self.next.replace(next) {
-                    self.retire([old.der().clone()], now);
-                }
-            }
-            Step::Activate => {
-                if let Some(next) = self.next.take() {
-                    let old = self.signer.replace(next);
-                    self.retire(old.map(|old| old.der().clone()), now);
-                }
-            }
-            Step::Forget(gone) => {
-                self.retired = self.retired.only(|der| !gone.contains(der));
-            }
-        }
-        Ok(())
-    }
-}
-
-// === impl Lifetimes ===
-
-impl Lifetimes {
-    /// Takes lifetimes that leave time for one authority to follow the other.
-    ///
-    /// # Errors
-    /// When they do not.
-    pub fn try_new(
-        ca: Duration,
-        leaf: Duration,
-        activation_delay: Duration,
-    ) -> Result<Self, BadLifetimes> {
-        if ca > LONGEST {
-            return Err(BadLifetimes::TooLong);
-        }
-        if activation_delay < Duration::from_millis(100) {
-            return Err(BadLifetimes::TooShort);
-        }
-        if ca < leaf.saturating_mul(3) {
-            return Err(BadLifetimes::Leaf);
-        }
-        if leaf < activation_delay.saturating_mul(6) {
-            return Err(BadLifetimes::ActivationDelay);
-        }
-        Ok(Self {
-            ca,
-            leaf,
-            activation_delay,
-        })
-    }
-
-    /// An authority's.
-    #[must_use]
-    pub fn ca(&self) -> Duration {
-        self.ca
-    }
-
-    /// A leaf's.
-    #[must_use]
-    pub fn leaf(&self) -> Duration {
-        self.leaf
-    }
-
-    /// How long an authority is trusted before it signs: longer than an API server is behind.
-    #[must_use]
-    pub fn activation_delay(&self) -> Duration {
-        self.activation_delay
-    }
-}
-
-impl Default for Lifetimes {
-    /// A year, a week, two minutes.
-    fn default() -> Self {
-        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-        Self {
-            ca: 365 * DAY,
-            leaf: 7 * DAY,
-            activation_delay: Duration::from_secs(120),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use rustls::pki_types::CertificateDer;
-    use tokio::time::Instant;
-
     use super::*;
+    use crate::certificates::cast::{Cast, DAY, MINUTE};
     use crate::certificates::wall_clock;
 
-    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    /// The authorities of the tables, each by its letter: what their Secret and bundles hold is written
-    /// as words.
-    struct Cast {
-        now: SystemTime,
-        authorities: Vec<(char, Ca)>,
-        stranger: CertificateDer<'static>,
-    }
-
-    impl Cast {
-        fn new() -> Self {
-            let now = wall_clock();
-            let made = |letter, age: u32| {
-                let ca = Ca::try_new(now - DAY * age, Lifetimes::default().ca);
-                (letter, ca.unwrap())
-            };
-            let stranger = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
-            Self {
-                now,
-                // Old enough to be due, young, just made, expired.
-                authorities: vec![made('o', 300), made('y', 10), made('n', 0), made('x', 370)],
-                stranger: stranger.cert.der().clone(),
-            }
-        }
-
-        fn ca(&self, letter: char) -> Ca {
-            let found = self.authorities.iter().find(|(name, _)| *name == letter);
-            let (_, ca) = found.unwrap();
-            Ca::from_pem(ca.pem().as_bytes(), ca.key_pem().as_bytes()).unwrap()
-        }
-
-        /// `s` is somebody else's.
-        fn bundle(&self, letters: &str) -> Bundle {
-            let der = |letter| match letter {
-                's' => self.stranger.clone(),
-                letter => self.ca(letter).der().clone(),
-            };
-            letters.chars().map(der).collect()
-        }
-
-        /// Signer, next and retired, with a dash for none.
-        fn keyring(&self, letters: &str, retired_at: Option<SystemTime>) -> Keyring {
-            let mut words = letters.split(' ');
-            let mut one = || {
-                let letter = words.next().unwrap().chars().next().unwrap();
-                (letter != '-').then(|| self.ca(letter))
-            };
-            let (signer, next) = (one(), one());
-            Keyring {
-                signer,
-                next,
-                retired: self.bundle(words.next().unwrap_or_default()),
-                retired_at,
-            }
-        }
-
-        /// Two looks at bundles, so long apart.
-        fn live(&self, first: &str, then: &str, wait: Duration) -> Live {
-            let mut live = Live::default();
-            let now = Instant::now();
-            let read = |look: &str| -> Vec<_> {
-                let each = look.split(' ').filter(|word| !word.is_empty());
-                each.map(|word| self.bundle(word.trim_matches('-')))
-                    .collect()
-            };
-            live.look(read(first), now);
-            live.look(read(then), now);
-            live.look(read(then), now + wait);
-            live
-        }
-
-        fn named(&self, bundle: &Bundle) -> String {
-            let all = self.authorities.iter();
-            let found = all.filter(|(_, ca)| bundle.contains(ca.der()));
-            let mut letters: Vec<_> = found.map(|(letter, _)| *letter).collect();
-            letters.extend(bundle.contains(&self.stranger).then_some('s'));
-            letters.sort_unstable();
-            letters.into_iter().collect()
-        }
-
-        fn step(&self, step: &Step) -> String {
-            match step {
-                Step::Rest => "rest".into(),
-                Step::Adopt(own) => format!("adopt {}", self.named(own)),
-                Step::Publish(reason) => format!("publish {reason:?}"),
-                Step::Activate => "activate".into(),
-                Step::Forget(gone) => format!("forget {}", self.named(gone)),
-            }
+    fn written(step: &Step, cast: &Cast) -> String {
+        match step {
+            Step::Rest => "rest".into(),
+            Step::Adopt(own) => format!("adopt {}", cast.named(own)),
+            Step::Publish(reason) => format!("publish {reason:?}"),
+            Step::Crowd(many) => format!("crowd of {many}"),
+            Step::Activate => "activate".into(),
+            Step::Forget(gone) => format!("forget {}", cast.named(gone)),
         }
     }
 
@@ -440,10 +262,77 @@ mod tests {
                 keyring: &cast.keyring(secret, retired.map(|ago| cast.now - ago)),
                 retired_for: DAY,
                 live: &cast.live(first, then, MINUTE * wait),
+                in_use: &Bundle::default(),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             };
-            assert_eq!(cast.step(&next(&situation)), wanted, "{row}");
+            assert_eq!(written(&next(&situation), &cast), wanted, "{row}");
+        }
+    }
+
+    #[test]
+    fn what_this_process_shows_delays_the_next_one_and_is_not_forgotten() {
+        let cast = Cast::new();
+        for (secret, bundles, wait, in_use, wanted) in [
+            // All that was trusted has just been lost, but not its leaves.
+            ("- n", "n", 1, "", "activate"),
+            ("- n", "n", 1, "y", "rest"),
+            ("- n", "n", 2, "y", "activate"),
+            ("y - o", "y", 9, "", "forget o"),
+            ("y - o", "y", 9, "o", "rest"),
+        ] {
+            let situation = Situation {
+                keyring: &cast.keyring(secret, Some(cast.now - DAY * 15)),
+                retired_for: DAY,
+                live: &cast.live("-", bundles, MINUTE * wait),
+                in_use: &cast.bundle(in_use),
+                now: cast.now,
+                lifetimes: &Lifetimes::default(),
+            };
+            let found = written(&next(&situation), &cast);
+            assert_eq!(
+                found, wanted,
+                "{secret:?}, {bundles:?}, {wait} min, {in_use:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_crowd_of_authorities_is_made_no_larger_until_their_leaves_are_out_of_use() {
+        let cast = Cast::new();
+        let one = || Ca::try_new(cast.now, DAY * 365).unwrap().der().clone();
+        let many: Bundle = (0..MOST).map(|_| one()).collect();
+        let fewer = {
+            let first = many.iter().next().unwrap();
+            many.only(|der| der != first)
+        };
+        let ago = |days: u32| Some(cast.now - DAY * days);
+        for (secret, trusted, retired_at, retired_for, wanted) in [
+            ("- -", &fewer, ago(0), DAY, "publish Missing"),
+            ("- -", &many, ago(0), DAY, "crowd of 32"),
+            ("x -", &many, ago(0), DAY, "crowd of 32"),
+            ("- -", &many, ago(13), DAY, "crowd of 32"),
+            ("- -", &many, ago(14), DAY, "publish Missing"),
+            ("- -", &many, ago(14), MINUTE, "crowd of 32"),
+            // It has a successor, or needs none.
+            ("- n", &many, ago(0), DAY, "rest"),
+            ("y -", &many, ago(0), DAY, "rest"),
+            ("o -", &many, ago(0), DAY, "publish Due"),
+        ] {
+            let mut keyring = cast.keyring(secret, retired_at);
+            keyring.retired = trusted.clone();
+            let mut live = Live::default();
+            live.look(vec![trusted.clone()], None, tokio::time::Instant::now());
+            let situation = Situation {
+                keyring: &keyring,
+                retired_for,
+                live: &live,
+                in_use: &Bundle::default(),
+                now: cast.now,
+                lifetimes: &Lifetimes::default(),
+            };
+            let row = format!("{secret:?}, {retired_at:?}, {retired_for:?}");
+            assert_eq!(written(&next(&situation), &cast), wanted, "{row}");
         }
     }
 
@@ -461,16 +350,16 @@ mod tests {
             ("y - ox", Step::Forget(cast.bundle("x")), "y - o"),
         ] {
             let mut keyring = cast.keyring(secret, Some(earlier));
-            let row = format!("{secret:?} and {}", cast.step(&step));
+            let row = format!("{secret:?} and {}", written(&step, &cast));
             keyring.take(step, cast.now, &Lifetimes::default()).unwrap();
-            let name = |ca: &Option<Ca>| match ca.as_ref().map(|ca| Bundle::from(ca.der().clone()))
-            {
-                Some(one) => match cast.named(&one).as_str() {
-                    "" => "new".to_owned(),
-                    known => known.to_owned(),
-                },
-                None => "-".to_owned(),
-            };
+            let name =
+                |ca: &Option<Arc<Ca>>| match ca.as_ref().map(|ca| Bundle::from(ca.der().clone())) {
+                    Some(one) => match cast.named(&one).as_str() {
+                        "" => "new".to_owned(),
+                        known => known.to_owned(),
+                    },
+                    None => "-".to_owned(),
+                };
             let when = match keyring.retired_at {
                 Some(at) if at == cast.now => " now",
                 _ => "",
@@ -482,59 +371,38 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_loses_nothing_but_what_is_out_of_use_or_has_expired() {
+    fn the_retired_are_idle_after_a_leaf_and_forgotten_after_two_and_a_while() {
         let cast = Cast::new();
-        // Found, wanted, out of use, right; a dash where it is right already.
-        for (found, wanted, gone, right) in [
-            ("", "y", "", "y"),
-            ("y", "y", "", "-"),
-            ("yn", "ny", "", "-"),
-            ("y", "yn", "", "ny"),
-            // Somebody else's stays, and so does one of our own line that nobody asks for.
-            ("s", "y", "", "sy"),
-            ("oy", "y", "", "-"),
-            ("oy", "y", "o", "y"),
-            ("oys", "y", "o", "sy"),
-            ("xy", "y", "", "y"),
-            // From mode `self` to `secret` and back: each adds its own to the other's.
-            ("y", "s", "", "sy"),
-            ("ys", "s", "", "-"),
-            ("ys", "n", "", "nsy"),
-            // Expired, and all there is.
-            ("x", "x", "", "-"),
-            ("", "", "", "-"),
-        ] {
-            let [found, wanted, gone] = [found, wanted, gone].map(|letters| cast.bundle(letters));
-            let made = bundle(&found, &wanted, &gone, cast.now);
-            let made = made.map_or("-".to_owned(), |made| cast.named(&made));
-            assert_eq!(made, right, "{found:?} {wanted:?} {gone:?}");
-        }
-    }
-
-    #[test]
-    fn the_retired_are_overdue_after_two_leaves_by_the_clock_and_a_while_by_the_stopwatch() {
-        let cast = Cast::new();
-        for (secret, retired_at, retired_for, wanted) in [
-            ("y - o", None, DAY, ""),
-            ("y - o", Some(cast.now - DAY * 14), DAY, "o"),
-            ("y - o", Some(cast.now - DAY * 13), DAY, ""),
-            ("y - ox", Some(cast.now - DAY * 13), DAY, "x"),
-            ("- - o", Some(cast.now - DAY * 14), DAY, ""),
+        let ago = |days: u32| Some(cast.now - DAY * days);
+        let never = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(i64::MAX as u64));
+        let (short, long) = (MINUTE * 5, MINUTE * 6);
+        for (secret, in_use, retired_at, retired_for, is_idle, is_forgotten) in [
+            ("y - o", "", None, long, "", ""),
+            ("y - o", "", ago(6), long, "", ""),
+            ("y - o", "", ago(7), long, "o", ""),
+            ("y - o", "", ago(13), long, "o", ""),
+            ("y - o", "", ago(14), long, "o", "o"),
+            ("y - ox", "", ago(6), long, "x", "x"),
+            ("- - o", "", ago(14), long, "", ""),
             // The clock may have jumped.
-            ("y - o", Some(cast.now - DAY * 99), MINUTE * 5, ""),
-            ("y - o", Some(cast.now - DAY * 99), MINUTE * 6, "o"),
-            ("y - o", Some(cast.now + DAY * 99), DAY, ""),
+            ("y - o", "", ago(99), short, "o", ""),
+            ("y - ox", "", ago(6), short, "x", ""),
+            ("y - o", "", Some(cast.now + DAY * 99), long, "", ""),
+            ("y - o", "", never, long, "", ""),
+            // Whatever the Secret says, what is shown is in use.
+            ("y - oxn", "ox", ago(99), long, "n", "n"),
         ] {
-            let keyring = cast.keyring(secret, retired_at);
             let situation = Situation {
-                keyring: &keyring,
+                keyring: &cast.keyring(secret, retired_at),
                 retired_for,
                 live: &Live::default(),
+                in_use: &cast.bundle(in_use),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             };
-            let overdue = cast.named(&overdue(&situation));
-            assert_eq!(overdue, wanted, "{secret}, {retired_at:?}, {retired_for:?}");
+            let row = format!("{secret}, {in_use}, {retired_at:?}, {retired_for:?}");
+            assert_eq!(cast.named(&idle(&situation)), is_idle, "{row}");
+            assert_eq!(cast.named(&forgotten(&situation)), is_forgotten, "{row}");
         }
     }
 

@@ -1,12 +1,11 @@
 //! Whether a client trusts what it is shown.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, Error, RootCertStore};
 
 use super::bundle::Bundle;
@@ -22,28 +21,43 @@ pub fn verify(
     name: &str,
     now: SystemTime,
 ) -> Result<(), Error> {
+    signature(chain, bundle, now)?;
+    self::name(chain, name)
+}
+
+/// Verifies who signed a chain, and its dates.
+///
+/// # Errors
+/// Why the client goes away.
+pub fn signature(
+    chain: &[CertificateDer<'_>],
+    bundle: &Bundle,
+    now: SystemTime,
+) -> Result<(), Error> {
     let Some((leaf, intermediates)) = chain.split_first() else {
         return Err(Error::NoCertificatesPresented);
     };
-    let name = ServerName::try_from(name)
-        .map_err(|_| Error::InvalidCertificate(CertificateError::NotValidForName))?;
+    let since = now.duration_since(SystemTime::UNIX_EPOCH);
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(bundle.iter().cloned());
-    let provider = Arc::new(ring::default_provider());
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-        .build()
-        // It wants a root.
-        .map_err(|_| Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
-    let since = now
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    verifier
-        .verify_server_cert(
-            leaf,
-            intermediates,
-            &name,
-            &[],
-            UnixTime::since_unix_epoch(since),
-        )
-        .map(drop)
+    verify_server_cert_signed_by_trust_anchor(
+        &ParsedCertificate::try_from(leaf)?,
+        &roots,
+        intermediates,
+        UnixTime::since_unix_epoch(since.unwrap_or_default()),
+        ring::default_provider()
+            .signature_verification_algorithms
+            .all,
+    )
+}
+
+/// Verifies that a chain, leaf first, is for a server of this name.
+///
+/// # Errors
+/// Why the client goes away.
+pub fn name(chain: &[CertificateDer<'_>], name: &str) -> Result<(), Error> {
+    let leaf = chain.first().ok_or(Error::NoCertificatesPresented)?;
+    let name = ServerName::try_from(name)
+        .map_err(|_| Error::InvalidCertificate(CertificateError::NotValidForName))?;
+    verify_server_name(&ParsedCertificate::try_from(leaf)?, &name)
 }

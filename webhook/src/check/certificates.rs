@@ -12,7 +12,7 @@ use super::point::{About, Point, Section};
 use super::unseen::Unseen;
 use super::words::{left, span};
 use crate::certificates::bundle::Bundle;
-use crate::certificates::rotation::Lifetimes;
+use crate::certificates::lifetimes::Lifetimes;
 use crate::certificates::trust;
 use crate::certificates::x509::Facts;
 

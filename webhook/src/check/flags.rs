@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar};
 
 use crate::admission::Defaults;
 use crate::args::{Args, Command};
-use crate::certificates::rotation::Lifetimes;
+use crate::certificates::lifetimes::Lifetimes;
 
 /// What the flags of `serve` decide for pods and certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -151,13 +151,16 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         let _ = stopped.await;
     };
     let twice = async {
-        signals.next().await;
+        tokio::select! {
+            () = signals.next() => {}
+            never = source::follow(source, &serving, &report) => match never {},
+        }
+        // Who leaves writes nothing any more: what is being deleted would be made anew.
         let _ = stop.send(());
         signals.next().await;
     };
     tokio::select! {
         () = server::run(listeners, server, stopped) => Ok(()),
-        never = source::follow(source, &serving, &report) => match never {},
         never = tell => match never {},
         () = twice => bail!("ended at once by a second signal"),
     }

@@ -10,12 +10,15 @@ use kube::api::{Api, WatchEvent, WatchParams};
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-/// How long the API server keeps a watch open, in seconds: less than the client waits for a sign of
-/// life, so that one which died in silence is noticed too.
+/// How long the API server keeps a watch open, in seconds.
 const WATCH: u32 = 290;
+
+/// How long a watch may take in all: a little longer, since one that died in silence has nobody who
+/// ends it. The client itself waits for an answer for ever.
+const DEADLINE: Duration = Duration::from_secs(WATCH as u64 + 10);
 
 /// The pause after a watch that ended or could not be opened.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -42,8 +45,10 @@ impl Bell {
         let rung = Arc::clone(&self.rung);
         self.watches.spawn(async move {
             loop {
-                if let Err(error) = ring(&api, &watched, &rung).await {
-                    debug!(%error, "Watch ended");
+                match timeout(DEADLINE, ring(&api, &watched, &rung)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => debug!(%error, "Watch ended"),
+                    Err(_) => debug!("Watch fell silent"),
                 }
                 sleep(PAUSE).await;
             }

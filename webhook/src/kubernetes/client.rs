@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use kube::Config;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::{Client, Config};
 
 /// Why there is no cluster to talk to. kube's errors tell their sources themselves.
 #[derive(Debug, thiserror::Error)]
@@ -32,14 +32,6 @@ pub struct Access {
 // === impl Access ===
 
 impl Access {
-    /// A client of that cluster; whether it answers is another question.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub(super) async fn client(self) -> Result<Client, NoCluster> {
-        Client::try_from(self.config().await?).map_err(NoCluster::Client)
-    }
-
     /// Where that cluster is, and who asks.
     ///
     /// # Errors

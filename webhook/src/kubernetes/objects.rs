@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -53,7 +55,23 @@ impl Objects {
         secret: String,
         webhooks: String,
     ) -> Result<Self, NoCluster> {
-        let client = Access::default().client().await?;
+        let config = Access::default().config().await?;
+        Self::of(config, namespace, secret, webhooks)
+    }
+
+    /// Takes the cluster that `config` tells of.
+    ///
+    /// # Errors
+    /// When there can be no client of it.
+    pub fn of(
+        mut config: Config,
+        namespace: &str,
+        secret: String,
+        webhooks: String,
+    ) -> Result<Self, NoCluster> {
+        // The next tick tries again, from what there is by then.
+        config.default_retry = false;
+        let client = Client::try_from(config).map_err(NoCluster::Client)?;
         let secret = Named {
             api: Api::namespaced(client.clone(), namespace),
             name: secret,
@@ -134,6 +152,7 @@ impl Cluster for Objects {
         let Named { api, name } = &self.webhooks;
         let found = within(Call::ReadWebhooks, api.get_opt(name)).await?;
         Ok(found.map(|configuration| Webhooks {
+            written: written(&configuration.metadata),
             version: configuration.metadata.resource_version.unwrap_or_default(),
             bundles: configuration
                 .webhooks
@@ -173,6 +192,15 @@ impl Cluster for Objects {
     async fn changed(&self) {
         self.bell.rung().await;
     }
+}
+
+/// When the owner of the `caBundle`s last changed one. Applying what there is changes nothing.
+/// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>
+fn written(metadata: &ObjectMeta) -> Option<SystemTime> {
+    let entries = metadata.managed_fields.iter().flatten();
+    let ours = entries.filter(|entry| entry.manager.as_deref() == Some(BUNDLE_MANAGER));
+    let times = ours.filter_map(|entry| entry.time.as_ref());
+    times.map(|Time(at)| SystemTime::from(*at)).max()
 }
 
 impl fmt::Debug for Objects {

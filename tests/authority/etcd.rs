@@ -1,0 +1,145 @@
+//! A Secret and a webhook configuration in memory, and calls that fail when they are told to.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use tokio::sync::Notify;
+use webhook::certificates::bundle::Bundle;
+use webhook::certificates::cluster::{Call, CallFailed, Cluster, Data, Secret, Webhooks};
+
+/// What there is; all copies are one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Etcd {
+    pub(crate) secret: Rc<RefCell<Option<Data>>>,
+    pub(crate) bundles: Rc<RefCell<Option<Vec<Bundle>>>>,
+    /// Which calls fail.
+    pub(crate) failing: Rc<RefCell<Vec<Call>>>,
+    /// Rings in every replica.
+    pub(crate) bell: Rc<Notify>,
+    secret_version: Rc<Cell<u64>>,
+    webhooks_version: Rc<Cell<u64>>,
+}
+
+// === impl Etcd ===
+
+impl Etcd {
+    /// An empty Secret, and two webhooks that nobody trusts.
+    pub(crate) fn new() -> Self {
+        let this = Self::default();
+        this.empty();
+        this
+    }
+
+    /// Empties the Secret and every bundle at once.
+    pub(crate) fn empty(&self) {
+        self.secret.replace(Some(Data::new()));
+        self.bundles.replace(Some(vec![Bundle::default(); 2]));
+        next(&self.secret_version);
+        next(&self.webhooks_version);
+    }
+
+    pub(crate) fn delete_secret(&self) {
+        self.secret.replace(None);
+    }
+
+    pub(crate) fn give(&self, data: Data) {
+        self.secret.replace(Some(data));
+        next(&self.secret_version);
+    }
+
+    /// What all webhooks trust.
+    #[track_caller]
+    pub(crate) fn bundle(&self) -> Bundle {
+        let bundles = self.bundles.borrow();
+        let [one, other] = bundles.as_deref().unwrap() else {
+            panic!("two webhooks");
+        };
+        assert_eq!(one, other);
+        one.clone()
+    }
+
+    fn answer(&self, call: Call) -> Result<(), CallFailed> {
+        if self.failing.borrow().contains(&call) {
+            return Err(CallFailed::Late { call });
+        }
+        Ok(())
+    }
+
+    fn expect(&self, call: Call, read: &str, version: &Cell<u64>) -> Result<(), CallFailed> {
+        self.answer(call)?;
+        if version.get().to_string() != read {
+            return Err(CallFailed::Conflict { call });
+        }
+        next(version);
+        Ok(())
+    }
+}
+
+fn next(version: &Cell<u64>) {
+    version.set(version.get() + 1);
+}
+
+impl Cluster for Etcd {
+    async fn secret(&self) -> Result<Option<Secret>, CallFailed> {
+        self.answer(Call::ReadSecret)?;
+        let data = self.secret.borrow().clone();
+        Ok(data.map(|data| Secret {
+            version: self.secret_version.get().to_string(),
+            data,
+        }))
+    }
+
+    async fn create_secret(&self) -> Result<(), CallFailed> {
+        self.answer(Call::WriteSecret)?;
+        self.secret.borrow_mut().get_or_insert_default();
+        next(&self.secret_version);
+        Ok(())
+    }
+
+    async fn write_secret(
+        &self,
+        version: &str,
+        keys: BTreeMap<&'static str, Option<Vec<u8>>>,
+    ) -> Result<(), CallFailed> {
+        self.expect(Call::WriteSecret, version, &self.secret_version)?;
+        let mut secret = self.secret.borrow_mut();
+        let data = secret.as_mut().expect("it was read");
+        for (key, value) in keys {
+            match value {
+                Some(value) => data.insert(key.to_owned(), value),
+                None => data.remove(key),
+            };
+        }
+        Ok(())
+    }
+
+    async fn webhooks(&self) -> Result<Option<Webhooks>, CallFailed> {
+        self.answer(Call::ReadWebhooks)?;
+        let bundles = self.bundles.borrow().clone();
+        Ok(bundles.map(|bundles| Webhooks {
+            version: self.webhooks_version.get().to_string(),
+            bundles: bundles
+                .into_iter()
+                .enumerate()
+                .map(|(number, bundle)| (number.to_string(), bundle))
+                .collect(),
+            written: None,
+        }))
+    }
+
+    async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), CallFailed> {
+        self.expect(
+            Call::WriteBundles,
+            &webhooks.version,
+            &self.webhooks_version,
+        )?;
+        let bundles = webhooks.bundles.iter().map(|(_, bundle)| bundle.clone());
+        self.bundles.replace(Some(bundles.collect()));
+        Ok(())
+    }
+
+    async fn changed(&self) {
+        self.bell.notified().await;
+    }
+}

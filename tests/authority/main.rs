@@ -1,0 +1,240 @@
+//! One replica of the webhook and the two objects that it keeps: what it does in a tick, and what not.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
+
+mod etcd;
+mod replica;
+
+use std::time::Duration;
+
+use tests::authority::Authority;
+use tokio::join;
+use tokio::time::sleep;
+use webhook::certificates::bundle::Bundle;
+use webhook::certificates::cluster::{Call, Data};
+
+use etcd::Etcd;
+use replica::Replica;
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// The shortest pause of the product that a change may end.
+const FLOOR: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[tokio::test(start_paused = true)]
+async fn a_first_replica_is_ready_at_once() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    assert!(replica.serving.is_ready());
+    assert_eq!(etcd.bundle(), replica.listed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_shown_is_trusted_again_when_secret_and_bundles_are_emptied_at_once() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    let (old, shown) = (etcd.bundle(), replica.shown());
+    etcd.empty();
+    replica.settle().await;
+    assert!(etcd.bundle().contains_all(&old));
+    assert_eq!(replica.listed(), etcd.bundle(), "adopted, beside the next");
+    assert_eq!(replica.shown(), shown, "API servers may be behind");
+    replica.wait(MINUTE * 2).await;
+    replica.settle().await;
+    assert_ne!(replica.shown(), shown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaf_is_renewed_while_the_secret_cannot_be_read_or_is_gone() {
+    for failing in [vec![Call::ReadSecret], vec![Call::WriteSecret]] {
+        let etcd = Etcd::new();
+        let mut replica = Replica::own(&etcd);
+        replica.settle().await;
+        let (first, bundle) = (replica.shown(), etcd.bundle());
+        etcd.delete_secret();
+        etcd.failing.replace(failing.clone());
+        replica.wait(DAY * 5).await;
+        let tick = replica.tick().await;
+        assert_eq!(tick.failures.len(), 1, "{:?}", tick.failures);
+        let second = replica.shown();
+        assert!(second.not_after() > first.not_after(), "{failing:?}");
+        assert_eq!(etcd.bundle(), bundle);
+        // It is still asked for.
+        etcd.bundles.replace(Some(vec![<_>::default(); 2]));
+        replica.tick().await;
+        assert_eq!(etcd.bundle(), bundle);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaf_is_renewed_while_the_secret_is_written_over_and_over() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    let first = replica.shown();
+    replica.wait(DAY * 5).await;
+    etcd.give([("state.json".to_owned(), b"junk".to_vec())].into());
+    assert!(replica.tick().await.changed);
+    assert!(replica.shown().not_after() > first.not_after());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaf_is_renewed_by_the_stopwatch_when_the_clock_was_set_back() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    let first = replica.shown();
+    replica.now -= DAY * 9;
+    replica.wait(DAY * 5).await;
+    replica.settle().await;
+    let end = replica.shown().not_after();
+    assert!(end > first.not_after() + DAY * 4, "{end:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_webhook_configuration_nothing_is_written() {
+    let etcd = Etcd::new();
+    etcd.bundles.replace(None);
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    assert!(replica.listed().is_empty(), "an authority for nobody");
+    // Helm removes the configuration first, and then what else the chart made.
+    etcd.delete_secret();
+    replica.settle().await;
+    assert_eq!(*etcd.secret.borrow(), None);
+    replica.wait(MINUTE / 2).await;
+    replica.settle().await;
+    assert!(replica.serving.is_ready(), "nobody calls");
+    etcd.empty();
+    etcd.delete_secret();
+    replica.settle().await;
+    assert_eq!(etcd.bundle(), replica.listed());
+    assert!(!replica.listed().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_fails_in_a_tick_is_told() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    etcd.failing
+        .replace(vec![Call::ReadSecret, Call::ReadWebhooks]);
+    assert_eq!(replica.tick().await.failures.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_emptied_again_and_again_does_not_fill_the_bundles() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    let mut crowded = false;
+    for _ in 0..50 {
+        etcd.give(<_>::default());
+        for _ in 0..5 {
+            replica.wait(MINUTE).await;
+            crowded |= !replica.tick().await.failures.is_empty();
+        }
+    }
+    assert!(crowded);
+    assert_eq!(etcd.bundle().iter().count(), 32);
+    assert!(replica.serving.shown().is_some());
+    // It is over. Another signs two weeks later, and two weeks after that all others are gone.
+    for _ in 0..30 {
+        replica.wait(DAY).await;
+        for _ in 0..9 {
+            replica.wait(MINUTE).await;
+            replica.tick().await;
+        }
+    }
+    assert_eq!(etcd.bundle().iter().count(), 1);
+    assert_eq!(etcd.bundle(), replica.listed());
+}
+
+/// What cert-manager would write: a leaf that one authority signed, and an authority.
+fn given(signer: &Authority, trusted: &Authority) -> Data {
+    let leaf = signer.leaf().unwrap();
+    Data::from([
+        ("tls.crt".to_owned(), leaf.certificate.into()),
+        ("tls.key".to_owned(), leaf.key.into()),
+        ("ca.crt".to_owned(), trusted.pem().into()),
+    ])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_given_certificate_is_kept_until_another_is_whole_and_trusted() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::given(&etcd);
+    let [old, new] = [(); 2].map(|()| Authority::new().unwrap());
+    // Half a change is none.
+    etcd.give(given(&new, &old));
+    assert_eq!(replica.tick().await.failures.len(), 1);
+    assert_eq!(replica.serving.shown(), None);
+    assert!(!replica.serving.is_ready());
+    etcd.give(given(&old, &old));
+    replica.settle().await;
+    let shown = replica.shown();
+    assert!(replica.serving.is_ready());
+    let bundle = etcd.bundle();
+    for spoilt in [given(&new, &old), given(&old, &new), Data::new()] {
+        etcd.give(spoilt);
+        replica.wait(MINUTE * 9).await;
+        assert_eq!(replica.tick().await.failures.len(), 1);
+        assert_eq!(
+            (replica.shown(), etcd.bundle()),
+            (shown.clone(), bundle.clone())
+        );
+    }
+    // What is shown is asked for, whatever became of the Secret.
+    etcd.bundles.replace(Some(vec![<_>::default(); 2]));
+    replica.tick().await;
+    assert_eq!(etcd.bundle(), bundle);
+    etcd.give(given(&new, &new));
+    replica.settle().await;
+    assert_eq!(replica.shown(), shown, "API servers may be behind");
+    replica.wait(MINUTE * 2).await;
+    replica.settle().await;
+    assert_ne!(replica.shown(), shown);
+    // In one go with a new authority, both objects are emptied.
+    let shown = replica.shown();
+    etcd.empty();
+    etcd.give(given(&old, &old));
+    replica.settle().await;
+    assert_eq!(replica.shown(), shown, "API servers may be behind");
+    assert!(
+        etcd.bundle()
+            .contains_all(&Bundle::read(new.pem().as_bytes()))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_heard_while_nothing_comes_of_anything() {
+    let etcd = Etcd::new();
+    let replica = Replica::given(&etcd);
+    let issued = async {
+        // By now it asks once a minute.
+        sleep(MINUTE * 5).await;
+        let authority = Authority::new().unwrap();
+        etcd.give(given(&authority, &authority));
+        etcd.bell.notify_one();
+    };
+    let (serving, ()) = join!(replica.run(MINUTE * 5 + FLOOR * 2), issued);
+    assert!(serving.shown().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_seen_is_not_said_to_be_well() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    let told = |replica: &Replica, wanted: &str| {
+        let text = replica.report.text();
+        for metric in ["webhook_configuration_found", "ca_bundle_in_sync"] {
+            let line = format!("envoy_drainer_{metric} {wanted}\n");
+            assert!(text.contains(&line), "{text}");
+        }
+    };
+    told(&replica, "1");
+    etcd.failing.replace(vec![Call::ReadWebhooks]);
+    replica.tick().await;
+    told(&replica, "0");
+}

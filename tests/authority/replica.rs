@@ -1,0 +1,109 @@
+//! One replica, tick by tick.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{advance, timeout};
+use webhook::certificates::authority::{Authority, Mode, Tick};
+use webhook::certificates::bundle::Bundle;
+use webhook::certificates::cluster::Data;
+use webhook::certificates::identity::Identity;
+use webhook::certificates::lifetimes::Lifetimes;
+use webhook::certificates::serving::Serving;
+use webhook::certificates::wall_clock;
+use webhook::report::Report;
+
+use crate::etcd::Etcd;
+
+pub(crate) const NAME: &str = "envoy-drainer.envoy-drainer.svc";
+
+/// A replica and its clock.
+pub(crate) struct Replica {
+    authority: Authority<Etcd>,
+    pub(crate) serving: Serving,
+    pub(crate) report: Report,
+    pub(crate) now: SystemTime,
+    etcd: Etcd,
+}
+
+// === impl Replica ===
+
+impl Replica {
+    /// One of mode `self`.
+    pub(crate) fn own(etcd: &Etcd) -> Self {
+        let names = vec![NAME.to_owned()];
+        let lifetimes = Lifetimes::default();
+        Self::of(etcd, Mode::Own { names, lifetimes })
+    }
+
+    /// One of mode `secret`.
+    pub(crate) fn given(etcd: &Etcd) -> Self {
+        let activation_delay = Lifetimes::default().activation_delay();
+        let mode = Mode::Given {
+            names: Vec::new(),
+            activation_delay,
+        };
+        Self::of(etcd, mode)
+    }
+
+    fn of(etcd: &Etcd, mode: Mode) -> Self {
+        Self {
+            authority: Authority::new(etcd.clone(), mode),
+            serving: Serving::waiting(),
+            report: Report::new(),
+            now: wall_clock(),
+            etcd: etcd.clone(),
+        }
+    }
+
+    pub(crate) async fn tick(&mut self) -> Tick {
+        self.authority
+            .tick(self.now, &self.serving, &self.report)
+            .await
+    }
+
+    /// Ticks until nothing is left to do.
+    ///
+    /// # Panics
+    /// When something fails.
+    pub(crate) async fn settle(&mut self) {
+        for _ in 0..10 {
+            let tick = self.tick().await;
+            assert!(tick.failures.is_empty(), "{:?}", tick.failures);
+            if !tick.changed {
+                return;
+            }
+        }
+        panic!("it writes on and on");
+    }
+
+    /// Ticks as the product does, for so long.
+    pub(crate) async fn run(self, time: Duration) -> Serving {
+        let Self {
+            authority,
+            serving,
+            report,
+            ..
+        } = self;
+        let _ = timeout(time, authority.run(&serving, &report)).await;
+        serving
+    }
+
+    /// Lets time pass on both clocks.
+    pub(crate) async fn wait(&mut self, time: Duration) {
+        self.now += time;
+        advance(time).await;
+    }
+
+    pub(crate) fn shown(&self) -> Arc<Identity> {
+        self.serving.shown().expect("something is shown")
+    }
+
+    /// The authorities in the Secret.
+    pub(crate) fn listed(&self) -> Bundle {
+        let secret = self.etcd.secret.borrow();
+        let data: Option<&Data> = secret.as_ref();
+        let listed = data.and_then(|data| data.get("ca.crt"));
+        listed.map_or_else(Bundle::default, |pem| Bundle::read(pem))
+    }
+}

@@ -1,0 +1,144 @@
+//! What befalls a cluster and its replicas.
+
+use std::time::Duration;
+
+use webhook::certificates::bundle::Bundle;
+use webhook::certificates::cluster::Data;
+
+use crate::chance::Chance;
+use crate::cluster::Configuration;
+use crate::{DAY, HOUR, MINUTE};
+
+/// How often what happens, on average; `None` for never. By default much more than ever happens.
+#[derive(Debug, Clone)]
+pub(crate) struct Faults {
+    /// How many replicas there are for all that to befall.
+    pub(crate) replicas: usize,
+    /// A replica is restarted.
+    pub(crate) restart_every: Duration,
+    /// A replica reaches nothing for up to six hours, or is suspended when it wants to write.
+    pub(crate) cut_every: Duration,
+    /// A replica's clock jumps, for up to six hours, or is set back by days, for days.
+    pub(crate) jump_every: Duration,
+    /// The Secret is deleted, emptied, spoilt, or an old one is restored.
+    pub(crate) lost_every: Duration,
+    /// Somebody empties one `caBundle`, or all.
+    pub(crate) spoilt_every: Option<Duration>,
+    /// Somebody empties the Secret and every `caBundle` at once, as `helm upgrade --force` does.
+    pub(crate) forced_every: Option<Duration>,
+    /// The webhook configuration is deleted, and made again without a `caBundle`.
+    pub(crate) deleted_every: Option<Duration>,
+    /// The release is upgraded to the other mode, replica by replica.
+    pub(crate) other_mode_every: Option<Duration>,
+    /// The release is upgraded to other lifetimes, replica by replica.
+    pub(crate) other_lifetimes_every: Option<Duration>,
+}
+
+/// How far a clock is off, for how long, and by how much from then on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Jump {
+    pub(crate) seconds: i64,
+    pub(crate) lasts: Duration,
+    pub(crate) after: i64,
+}
+
+// === impl Faults ===
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            replicas: 3,
+            restart_every: 10 * DAY,
+            cut_every: 30 * DAY,
+            jump_every: 30 * DAY,
+            lost_every: 700 * DAY,
+            spoilt_every: None,
+            forced_every: None,
+            deleted_every: None,
+            other_mode_every: None,
+            other_lifetimes_every: None,
+        }
+    }
+}
+
+impl Faults {
+    /// The time between two of whatever happens most often.
+    pub(crate) fn shortest(&self) -> Duration {
+        let Self {
+            replicas: _,
+            restart_every,
+            cut_every,
+            jump_every,
+            lost_every,
+            spoilt_every,
+            forced_every,
+            deleted_every,
+            other_mode_every,
+            other_lifetimes_every,
+        } = self;
+        [restart_every, cut_every, jump_every, lost_every]
+            .into_iter()
+            .chain(spoilt_every)
+            .chain(forced_every)
+            .chain(deleted_every)
+            .chain(other_mode_every)
+            .chain(other_lifetimes_every)
+            .copied()
+            .min()
+            .unwrap_or_default()
+    }
+}
+
+// === impl Jump ===
+
+impl Jump {
+    /// Any of those that a clock makes.
+    pub(crate) fn any(chance: &Chance) -> Self {
+        let (seconds, lasts) = match chance.below(4) {
+            0 => (chance.around(40 * MINUTE), 6 * HOUR),
+            1 => (chance.around(12 * HOUR), 6 * HOUR),
+            2 => (chance.around(20 * DAY).abs(), 6 * HOUR),
+            _ => (-chance.around(6 * DAY).abs(), 20 * DAY),
+        };
+        Self {
+            seconds,
+            lasts: chance.up_to(lasts),
+            after: chance.around(5 * MINUTE),
+        }
+    }
+
+    /// Returns true if leaves in use may look as if they had ended.
+    pub(crate) fn is_ahead(self) -> bool {
+        self.seconds > 0
+    }
+}
+
+/// What is left of a Secret that is lost: nothing, no data, all but one key, or what it was once.
+pub(crate) fn lost(data: Data, backups: &[Data], chance: &Chance) -> Option<Data> {
+    match chance.below(4) {
+        0 => None,
+        1 => Some(Data::new()),
+        2 => {
+            let mut data = data;
+            let keys: Vec<_> = data.keys().cloned().collect();
+            let spoilt = usize::try_from(chance.below(keys.len() as u64)).unwrap();
+            if let Some(key) = keys.get(spoilt) {
+                data.insert(key.clone(), b"junk".to_vec());
+            }
+            Some(data)
+        }
+        _ => {
+            let old = usize::try_from(chance.below(backups.len() as u64)).unwrap();
+            backups.get(old).cloned()
+        }
+    }
+}
+
+/// A configuration of which so many bundles are empty.
+pub(crate) fn emptied(configuration: &Configuration, many: usize) -> Configuration {
+    let mut configuration = configuration.clone();
+    for (_, bundle) in configuration.bundles.iter_mut().take(many) {
+        *bundle = Bundle::default();
+    }
+    configuration
+}

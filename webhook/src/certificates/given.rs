@@ -1,0 +1,304 @@
+//! What the Secret of mode `secret` holds: a certificate that somebody else makes and renews, such as
+//! cert-manager. <https://kubernetes.io/docs/concepts/configuration/secret/#tls-secrets>
+
+use std::time::SystemTime;
+
+use rustls::pki_types::CertificateDer;
+use rustls::{CertificateError, Error};
+
+use super::bundle::Bundle;
+use super::cluster::Data;
+use super::identity::{BadIdentity, Identity};
+use super::trust;
+use super::x509::Facts;
+
+const CHAIN: &str = "tls.crt";
+const KEY: &str = "tls.key";
+const ANCHORS: &str = "ca.crt";
+
+/// A certificate and those that clients must trust to trust it.
+#[derive(Debug, Clone)]
+pub struct Given {
+    /// What is shown.
+    pub identity: Identity,
+    /// What clients must trust.
+    pub anchors: Bundle,
+}
+
+/// Why a Secret gives no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum BadSecret {
+    /// There is no Secret.
+    #[error("there is no Secret with a certificate")]
+    Missing,
+    /// It lacks a key.
+    #[error("the Secret has no `{0}`")]
+    NoKey(&'static str),
+    /// It tells no authority.
+    #[error("the Secret's `{ANCHORS}` has no certificate")]
+    NoAnchor,
+    /// Its certificate cannot be shown.
+    #[error("cannot serve the Secret's `{CHAIN}` with its `{KEY}`")]
+    Identity(#[from] BadIdentity),
+    /// Nobody would trust it any more.
+    #[error("the Secret's `{CHAIN}` has expired")]
+    Expired,
+    /// Who trusts `ca.crt` would not trust it. While it is being changed that is so for a moment.
+    #[error("the Secret's `{CHAIN}` is not trusted by who trusts its `{ANCHORS}`")]
+    Untrusted(#[source] Error),
+}
+
+// === impl Given ===
+
+impl Given {
+    /// Reads the Secret: a certificate for all of `names` that clients which trust `ca.crt` trust at
+    /// `now`, or will when it is valid.
+    ///
+    /// # Errors
+    /// When something is missing in it, or cannot be used.
+    pub fn read(data: &Data, names: &[String], now: SystemTime) -> Result<Self, BadSecret> {
+        let get = |key| data.get(key).ok_or(BadSecret::NoKey(key));
+        let anchors = Bundle::read(get(ANCHORS)?);
+        if anchors.is_empty() {
+            return Err(BadSecret::NoAnchor);
+        }
+        let identity = Identity::from_pem(get(CHAIN)?, get(KEY)?)?;
+        if identity.not_after() <= now {
+            return Err(BadSecret::Expired);
+        }
+        verify(identity.chain(), &anchors, names, now)?;
+        Ok(Self { identity, anchors })
+    }
+}
+
+/// Verifies a chain, leaf first, as a client that trusts `anchors` does at `now`, or when the leaf
+/// begins to be valid.
+fn verify(
+    chain: &[CertificateDer<'static>],
+    anchors: &Bundle,
+    names: &[String],
+    now: SystemTime,
+) -> Result<(), BadSecret> {
+    let leaf = chain.first().ok_or(BadIdentity::NoCertificate)?;
+    let facts = Facts::read(leaf).map_err(BadIdentity::from)?;
+    let signed = match trust::signature(chain, anchors, now.max(facts.not_before)) {
+        // What signed itself is trusted as it is.
+        Err(_) if anchors.contains(leaf) => Ok(()),
+        Err(error) if is_beyond_us(&error) => Ok(()),
+        signed => signed,
+    };
+    let named = names.iter().try_for_each(|name| trust::name(chain, name));
+    signed.and(named).map_err(BadSecret::Untrusted)
+}
+
+/// Returns true for a signature of a kind that cannot be verified here. API servers know some more,
+/// such as of P-521 keys.
+fn is_beyond_us(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::InvalidCertificate(
+            CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+                | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. }
+        )
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    use rustls::pki_types::pem::PemObject;
+
+    use super::*;
+    use crate::certificates::wall_clock;
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Somebody else's authority, with so many others between it and the leaf.
+    struct Issued {
+        root: String,
+        chain: String,
+        key: String,
+    }
+
+    fn issue(between: usize, now: SystemTime) -> Issued {
+        let authority = |number: usize| {
+            let mut params = CertificateParams::default();
+            params
+                .distinguished_name
+                .push(rcgen::DnType::CommonName, format!("authority {number}"));
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            (params, KeyPair::generate().unwrap())
+        };
+        let (params, key) = authority(0);
+        let root = params.self_signed(&key).unwrap().pem();
+        let mut issuer = Issuer::new(params, key);
+        let mut chain = String::new();
+        for number in 1..=between {
+            let (params, key) = authority(number);
+            chain = params.signed_by(&key, &issuer).unwrap().pem() + &chain;
+            issuer = Issuer::new(params, key);
+        }
+        let mut params = CertificateParams::new(["a".to_owned()]).unwrap();
+        params.not_before = (now - DAY).into();
+        params.not_after = (now + DAY).into();
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &issuer).unwrap().pem();
+        Issued {
+            root,
+            chain: leaf + &chain,
+            key: key.serialize_pem(),
+        }
+    }
+
+    fn data(chain: &str, key: &str, anchors: &str) -> Data {
+        [(CHAIN, chain), (KEY, key), (ANCHORS, anchors)]
+            .map(|(key, pem)| (key.to_owned(), pem.into()))
+            .into()
+    }
+
+    fn read(data: &Data, name: &str, now: SystemTime) -> Result<Given, String> {
+        let names: Vec<_> = name.split_whitespace().map(str::to_owned).collect();
+        Given::read(data, &names, now).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_whole_secret_is_read_and_a_lack_is_named() {
+        let now = wall_clock();
+        let Issued { root, chain, key } = issue(0, now);
+        let whole = data(&chain, &key, &root);
+        let given = read(&whole, "a", now).unwrap();
+        assert_eq!(given.anchors, Bundle::read(root.as_bytes()));
+        for (key, value, wanted) in [
+            (CHAIN, None, "the Secret has no `tls.crt`"),
+            (KEY, None, "the Secret has no `tls.key`"),
+            (ANCHORS, None, "the Secret has no `ca.crt`"),
+            (
+                ANCHORS,
+                Some(""),
+                "the Secret's `ca.crt` has no certificate",
+            ),
+            (
+                KEY,
+                Some("junk"),
+                "cannot serve the Secret's `tls.crt` with its `tls.key`",
+            ),
+        ] {
+            let mut data = whole.clone();
+            match value {
+                Some(value) => data.insert(key.into(), value.into()),
+                None => data.remove(key),
+            };
+            assert_eq!(read(&data, "a", now).unwrap_err(), wanted);
+        }
+    }
+
+    #[test]
+    fn a_certificate_that_its_own_anchors_do_not_trust_is_refused() {
+        let now = wall_clock();
+        let [one, other, long] = [issue(0, now), issue(0, now), issue(2, now)];
+        let alone = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        let (alone, alones_key) = (alone.cert.pem(), alone.signing_key.serialize_pem());
+        let both = format!("{}{}", other.root, one.root);
+        let (first, _) = long
+            .chain
+            .split_at(long.chain.find("-----END").unwrap() + 26);
+        let untrusted = "the Secret's `tls.crt` is not trusted by who trusts its `ca.crt`";
+        let expired = "the Secret's `tls.crt` has expired";
+        for (data, names, at, wanted) in [
+            (data(&one.chain, &one.key, &one.root), "", now, None),
+            (data(&one.chain, &one.key, &both), "a", now, None),
+            (
+                data(&one.chain, &one.key, &other.root),
+                "a",
+                now,
+                Some(untrusted),
+            ),
+            (
+                data(&one.chain, &one.key, &one.root),
+                "b",
+                now,
+                Some(untrusted),
+            ),
+            (
+                data(&one.chain, &one.key, &one.root),
+                "a b",
+                now,
+                Some(untrusted),
+            ),
+            // Its clients know only the root.
+            (data(&long.chain, &long.key, &long.root), "a", now, None),
+            (
+                data(first, &long.key, &long.root),
+                "a",
+                now,
+                Some(untrusted),
+            ),
+            // It needs no authority.
+            (data(&alone, &alones_key, &alone), "a", now, None),
+            (data(&alone, &alones_key, &alone), "b", now, Some(untrusted)),
+            (
+                data(&alone, &alones_key, &one.root),
+                "a",
+                now,
+                Some(untrusted),
+            ),
+            // By a clock that is behind, and in the end.
+            (
+                data(&one.chain, &one.key, &one.root),
+                "a",
+                now - DAY * 9,
+                None,
+            ),
+            (
+                data(&one.chain, &one.key, &one.root),
+                "a",
+                now + DAY,
+                Some(expired),
+            ),
+        ] {
+            let found = read(&data, names, at).err();
+            assert_eq!(found.as_deref(), wanted, "{names:?} at {at:?}: {data:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_verified_here_is_left_to_api_servers() {
+        // An authority with a P-521 key, and a leaf of it.
+        let anchors = "-----BEGIN CERTIFICATE-----\n\
+MIIB/zCCAWCgAwIBAgIUXElT8w+D2Acp99iKecCDkRjhutcwCgYIKoZIzj0EAwIw\n\
+EDEOMAwGA1UEAwwFbGFyZ2UwIBcNMjYxMTIyMDIzOTEyWhgPMjEyNjEwMjkwMjM5\n\
+MTJaMBAxDjAMBgNVBAMMBWxhcmdlMIGbMBAGByqGSM49AgEGBSuBBAAjA4GGAAQB\n\
+YOnvs21h7Xe9HN22sArpJFyVXxJjiA/2V2PJewLOSJG0U4D7bqNFPTDxrf+B7V4v\n\
+f58lnANNaRuXwS9j2KUWjoYBEdZpskS50hq/iZkssUv0ZiHI0xqRBEvY5lScm/ae\n\
+35tgn47TwpcDbHy2Yhpy+6VVkytHMt7VEjCO/QFR+7r5d1CjUzBRMB0GA1UdDgQW\n\
+BBSd9ZFvbJA4ImbSiQUIFA37OxJhGDAfBgNVHSMEGDAWgBSd9ZFvbJA4ImbSiQUI\n\
+FA37OxJhGDAPBgNVHRMBAf8EBTADAQH/MAoGCCqGSM49BAMCA4GMADCBiAJCAIJC\n\
+AKkqSR48H7rvkxmNvp++1YHQ+mBcBNmj4vE59m/EsloAg8CaTnsfvQNtVc4UhvBs\n\
+nN6XIG5eY2I4n7nZvWYxAkIBZsxx4D4q/ZsA0JcBZ7eRbjqIDYjL+JXjKKVw8fl8\n\
+C/vLiWWDshCOPaNLq85Qk0TSSgCVZOeeHLH27ZPqOqYVUy0=\n\
+-----END CERTIFICATE-----";
+        let leaf = "-----BEGIN CERTIFICATE-----\n\
+MIIB1DCCATagAwIBAgIUZJgDgWMn55tv6FzZu9GEyTy0eKMwCgYIKoZIzj0EAwIw\n\
+EDEOMAwGA1UEAwwFbGFyZ2UwIBcNMjYxMTIyMDIzOTEyWhgPMjEyNjEwMjkwMjM5\n\
+MTJaMAwxCjAIBgNVBAMMAWEwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAR+zkyy\n\
+Xa+ETotLfzileVazbWtaqUoiFJcF7CfE2Cjy4PLXxLr6FCB4Yua6wTkjlvdcv9J3\n\
+AHAKmr1YR+MWWNu+o3AwbjAMBgNVHREEBTADggFhMBMGA1UdJQQMMAoGCCsGAQUF\n\
+BwMBMAkGA1UdEwQCMAAwHQYDVR0OBBYEFNdAxVG4VyV8Eaat5qUC1lSYmXlOMB8G\n\
+A1UdIwQYMBaAFJ31kW9skDgiZtKJBQgUDfs7EmEYMAoGCCqGSM49BAMCA4GLADCB\n\
+hwJCAJTcYEGzdg1gYz1EQi2+2xhxfEhJIgrrEfUTu5jCfUl/xKTRgX43s0n/GovC\n\
+0rQHshVP3Ui5A049Yn0YlgvfPjTXAkFHmV8n1WNjymY69rQcvKlVpvX76724qApc\n\
+pq9Tma6p1CXJLljMz2UTJQ66l9lEMGgMY9xrGG+tk7A3Yu1FYb2x/Q==\n\
+-----END CERTIFICATE-----";
+        let chain = [CertificateDer::from_pem_slice(leaf.as_bytes()).unwrap()];
+        let names = ["a".to_owned()];
+        verify(
+            &chain,
+            &Bundle::read(anchors.as_bytes()),
+            &names,
+            wall_clock(),
+        )
+        .unwrap();
+    }
+}

@@ -1,0 +1,95 @@
+//! How long certificates live, and how long an authority waits.
+
+use std::time::Duration;
+
+/// Longer is of no use, and dates must stay within what certificates can write.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+/// The lifetimes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetimes {
+    ca: Duration,
+    leaf: Duration,
+    activation_delay: Duration,
+}
+
+/// Lifetimes that do not fit each other.
+#[derive(Debug, thiserror::Error)]
+pub enum BadLifetimes {
+    /// An authority that lives for too long.
+    #[error("ca-lifetime: at most {}h", LONGEST.as_secs() / 3600)]
+    TooLong,
+    /// A leaf would still be in use when its authority ends.
+    #[error("ca-lifetime is less than three times leaf-lifetime: raise the one or lower the other")]
+    Leaf,
+    /// A leaf that is due when the Secret is lost would end before a new authority may sign the next.
+    #[error(
+        "leaf-lifetime is less than six times ca-activation-delay: raise the one or lower the other"
+    )]
+    ActivationDelay,
+    /// Less than a change takes to be seen.
+    #[error("ca-activation-delay: give at least 1s")]
+    TooShort,
+}
+
+// === impl Lifetimes ===
+
+impl Lifetimes {
+    /// Takes lifetimes that leave time for one authority to follow the other.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub fn try_new(
+        ca: Duration,
+        leaf: Duration,
+        activation_delay: Duration,
+    ) -> Result<Self, BadLifetimes> {
+        if ca > LONGEST {
+            return Err(BadLifetimes::TooLong);
+        }
+        if activation_delay < Duration::from_secs(1) {
+            return Err(BadLifetimes::TooShort);
+        }
+        if ca < leaf.saturating_mul(3) {
+            return Err(BadLifetimes::Leaf);
+        }
+        if leaf < activation_delay.saturating_mul(6) {
+            return Err(BadLifetimes::ActivationDelay);
+        }
+        Ok(Self {
+            ca,
+            leaf,
+            activation_delay,
+        })
+    }
+
+    /// An authority's.
+    #[must_use]
+    pub fn ca(&self) -> Duration {
+        self.ca
+    }
+
+    /// A leaf's.
+    #[must_use]
+    pub fn leaf(&self) -> Duration {
+        self.leaf
+    }
+
+    /// How long an authority is trusted before it signs: longer than an API server is behind.
+    #[must_use]
+    pub fn activation_delay(&self) -> Duration {
+        self.activation_delay
+    }
+}
+
+impl Default for Lifetimes {
+    /// A year, a week, two minutes.
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        Self {
+            ca: 365 * DAY,
+            leaf: 7 * DAY,
+            activation_delay: Duration::from_secs(120),
+        }
+    }
+}
