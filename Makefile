@@ -69,7 +69,7 @@ push: ## Push both images, for every architecture, by skopeo: make push REGISTRY
 # Only for the machine that runs it: the cluster's nodes are like this one.
 .PHONY: e2e
 e2e: e2e-needs images $(IMAGES)/next-drainer.tar $(IMAGES)/envoy-drainer-load.tar ## Prove it in a cluster: KUBECONFIG, E2E_LOAD, E2E_ENVOY_IMAGE, E2E_BACKEND_IMAGE; ONLY=word for a part
-	@HELM=$(HELM) cargo run --locked --quiet --package tests --bin e2e -- $(ONLY)
+	@HELM=$(HELM) ENVOY_DRAINER=target/$(MUSL)/release/envoy-drainer cargo run --locked --quiet --package tests --bin e2e -- $(ONLY)
 
 # Before minutes are spent on images; the program itself looks closer.
 .PHONY: e2e-needs

@@ -45,7 +45,8 @@ fn flag<'a>(serve: &'a Command, name: &str) -> &'a Arg {
 /// The flag of a value that is one; `drainer.drainTimeout` is `drain-timeout`.
 fn flag_of(path: &str) -> Option<String> {
     let (group, key) = path.rsplit_once('.')?;
-    if !["webhook", "drainer", "certificates.self"].contains(&group) {
+    let is_group = ["webhook", "drainer", "certificates.self"].contains(&group);
+    if !is_group && path != "certificates.caActivationDelay" {
         return None;
     }
     if path == "drainer.logLevel" {

@@ -1,7 +1,7 @@
 //! Other programs, run as a person would run them.
 
 use std::ffi::OsStr;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,9 +13,11 @@ use tokio::time::timeout;
 /// More than any call takes here; those that wait for something are told how long by a flag.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What a program printed.
+/// What came of a program.
 #[derive(Debug)]
 pub(crate) struct Told {
+    /// How it ended.
+    pub(crate) status: ExitStatus,
     /// On stdout.
     pub(crate) output: String,
     /// On stderr, where kubectl writes what the API server warns of.
@@ -27,7 +29,19 @@ pub(crate) struct Told {
 /// # Errors
 /// When it cannot be started, fails, or does not end; with what it says.
 pub(crate) async fn run(program: &OsStr, args: &[&str], stdin: Option<&Value>) -> Result<Told> {
-    let what = || format!("{} {}", program.display(), args.join(" "));
+    let told = end(program, args, stdin).await?;
+    if !told.status.success() {
+        bail!("{}: {}", words(program, args), told.warnings.trim());
+    }
+    Ok(told)
+}
+
+/// The same, however it ends.
+///
+/// # Errors
+/// When it cannot be started, or does not end.
+pub(crate) async fn end(program: &OsStr, args: &[&str], stdin: Option<&Value>) -> Result<Told> {
+    let what = || words(program, args);
     let mut command = command(program, args);
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -40,11 +54,15 @@ pub(crate) async fn run(program: &OsStr, args: &[&str], stdin: Option<&Value>) -
     let output = timeout(LIMIT, child.wait_with_output()).await;
     let output = output.with_context(what)?.with_context(what)?;
     let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
-    if !output.status.success() {
-        bail!("{}: {}", what(), warnings.trim());
-    }
-    let output = String::from_utf8(output.stdout)?;
-    Ok(Told { output, warnings })
+    Ok(Told {
+        status: output.status,
+        output: String::from_utf8(output.stdout)?,
+        warnings,
+    })
+}
+
+fn words(program: &OsStr, args: &[&str]) -> String {
+    format!("{} {}", program.display(), args.join(" "))
 }
 
 /// Starts a program that goes on until the result is dropped; its stdout goes there.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
-use tokio::time::{sleep, timeout};
+use anyhow::Result;
+use tests::until::until_every;
 
 /// Longer than any drain lasts here, and all that Kubernetes does around it.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -15,18 +15,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// When it does not, naming `what`, or when `holds` fails.
-pub(crate) async fn eventually<F>(what: &str, mut holds: impl FnMut() -> F) -> Result<()>
+pub(crate) async fn eventually<F>(what: &str, holds: impl FnMut() -> F) -> Result<()>
 where
     F: Future<Output = Result<bool>>,
 {
-    let waiting = async {
-        while !holds().await? {
-            sleep(PAUSE).await;
-        }
-        Ok(())
-    };
-    timeout(LIMIT, waiting)
-        .await
-        .map_err(|_| anyhow!("not within {LIMIT:?}: {what}"))
-        .flatten()
+    until_every(PAUSE, what, LIMIT, holds).await
 }

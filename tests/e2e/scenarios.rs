@@ -4,6 +4,7 @@ mod absent;
 mod advice;
 mod authorities;
 mod calls;
+mod check;
 mod deletions;
 mod evictions;
 mod jobs;
@@ -11,6 +12,7 @@ mod lag;
 mod lifecycle;
 mod live;
 mod liveness;
+mod modes;
 mod rights;
 mod rollouts;
 mod scale;
@@ -122,6 +124,11 @@ const CREATED: &[Scenario] = &[
     Scenario::alone("a lost authority refuses nobody", "lost", |stage| {
         Box::pin(authorities::lost_refuse_nobody(stage))
     }),
+    Scenario::alone(
+        "certificates that come from elsewhere and back refuse nobody",
+        "modes",
+        |stage| Box::pin(modes::changed_refuse_nobody(stage)),
+    ),
     Scenario::alone("webhooks that roll refuse nobody", "rolling", |stage| {
         Box::pin(webhooks::rolled_refuse_nobody(stage))
     }),
@@ -140,6 +147,16 @@ const CREATED: &[Scenario] = &[
         "kubectl apply tells of a bad annotation",
         "advice",
         |stage| Box::pin(advice::comes_with_kubectl_apply(stage)),
+    ),
+    Scenario::shared(
+        "an Event tells a workload why its pods have no drainer",
+        "events",
+        |stage| Box::pin(advice::comes_by_event(stage)),
+    ),
+    Scenario::alone(
+        "check tells what works and what does not",
+        "check",
+        |stage| Box::pin(check::tells_what_works_and_what_does_not(stage)),
     ),
     Scenario::alone("the webhook's rights are the least", "rights", |stage| {
         Box::pin(rights::are_the_least(stage))

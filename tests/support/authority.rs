@@ -15,7 +15,7 @@ pub struct Authority {
     pem: String,
 }
 
-/// A certificate for `localhost` and its key.
+/// A certificate and its key.
 #[derive(Debug)]
 pub struct Leaf {
     /// The certificate, PEM.
@@ -66,9 +66,17 @@ impl Authority {
     /// # Errors
     /// When the system gives no randomness.
     pub fn leaf(&self) -> Result<Leaf> {
+        self.leaf_for("localhost")
+    }
+
+    /// Signs a leaf for a DNS name or an IP address.
+    ///
+    /// # Errors
+    /// When it is neither, or the system gives no randomness.
+    pub fn leaf_for(&self, name: &str) -> Result<Leaf> {
         let key = KeyPair::generate()?;
-        let certificate =
-            CertificateParams::new(["localhost".to_owned()])?.signed_by(&key, &self.issuer)?;
+        let params = CertificateParams::new([name.to_owned()])?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Leaf {
             certificate: certificate.pem(),
             der: certificate.der().to_vec(),

@@ -12,13 +12,29 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// When it does not within `limit`, naming `what`, or when `holds` fails.
-pub async fn until<F>(what: &str, limit: Duration, mut holds: impl FnMut() -> F) -> Result<()>
+pub async fn until<F>(what: &str, limit: Duration, holds: impl FnMut() -> F) -> Result<()>
+where
+    F: Future<Output = Result<bool>>,
+{
+    until_every(PAUSE, what, limit, holds).await
+}
+
+/// The same, with another `pause` between two looks.
+///
+/// # Errors
+/// As [`until`].
+pub async fn until_every<F>(
+    pause: Duration,
+    what: &str,
+    limit: Duration,
+    mut holds: impl FnMut() -> F,
+) -> Result<()>
 where
     F: Future<Output = Result<bool>>,
 {
     let waiting = async {
         while !holds().await? {
-            sleep(PAUSE).await;
+            sleep(pause).await;
         }
         Ok(())
     };

@@ -27,6 +27,7 @@
 - --tls-secret={{ include "envoy-drainer.secret" . }}
 - --tls-name={{ include "envoy-drainer.host" . }}
 {{- end }}
+{{- include "envoy-drainer.flags" (pick .Values.certificates "caActivationDelay") }}
 {{- if .Values.openshift }}
 - --openshift
 {{- end }}

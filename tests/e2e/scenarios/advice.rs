@@ -4,7 +4,8 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use crate::echo;
-use crate::edge::deployment;
+use crate::edge::{Edge, deployment};
+use crate::eventually::eventually;
 use crate::stage::Stage;
 
 /// A Deployment with a bad annotation is applied: the person at `kubectl apply` is told, who would
@@ -29,4 +30,33 @@ pub(crate) async fn comes_with_kubectl_apply(stage: &Stage<'_>) -> Result<()> {
     let told = namespace.apply(good).await?.warnings;
     ensure!(told.is_empty(), "told of a good one: {told}");
     Ok(())
+}
+
+/// The pods of a Deployment are skipped: its ReplicaSet has an Event that says why, as nobody reads the
+/// warnings of a pod that a controller made.
+///
+/// # Errors
+/// When it has none.
+pub(crate) async fn comes_by_event(stage: &Stage<'_>) -> Result<()> {
+    let namespace = stage.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let mut astray = deployment(2, upstream)?;
+    let annotations = &mut astray["spec"]["template"]["metadata"]["annotations"];
+    annotations["envoy-drainer.dev/envoy-container"] = json!("nobody");
+    let edge = Edge::apply(&namespace, &astray).await?;
+    edge.ensure_drained(false).await?;
+    let selector = "--field-selector=reason=DrainerNotInjected";
+    let get = ["get", "events.events.k8s.io", selector];
+    eventually("there is an Event", || async {
+        let events = namespace.json(&get).await?;
+        let mut events = events["items"].as_array().into_iter().flatten();
+        let event = events.find(|event| event["regarding"]["kind"] == "ReplicaSet");
+        let note = event.and_then(|event| event["note"].as_str());
+        let told = note.is_some_and(|note| note.contains("DRN012") && note.contains("`nobody`"));
+        if told {
+            stage.row("told", note.unwrap_or_default());
+        }
+        Ok(told)
+    })
+    .await
 }

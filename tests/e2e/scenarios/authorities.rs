@@ -62,10 +62,9 @@ pub(crate) async fn lost_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
 fn short_lived() -> Value {
     let mut values = unforgiving();
     values["replicas"] = json!(3);
-    values["certificates"]["self"] = json!({
-        "caLifetime": "18s",
-        "leafLifetime": "6s",
+    values["certificates"] = json!({
         "caActivationDelay": "1s",
+        "self": { "caLifetime": "18s", "leafLifetime": "6s" },
     });
     values
 }

@@ -1,0 +1,61 @@
+//! `envoy-drainer check`, asked about a release that works and about one that does not.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tests::built;
+
+use crate::command;
+use crate::release::Release;
+use crate::stage::Stage;
+
+/// It says that a release works until that has no replica left, and so does its exit code.
+///
+/// # Errors
+/// When it says something else.
+pub(crate) async fn tells_what_works_and_what_does_not(stage: &Stage<'_>) -> Result<()> {
+    let release = stage.release(json!({})).await?;
+    stage.namespace().await?;
+    let well = check(&release).await?;
+    ensure!(well.code == Some(0), "of one that works: {well:#?}");
+    stage.row("of a release that works", "0");
+    release.scale(0).await?;
+    let ill = check(&release).await?;
+    ensure!(ill.code == Some(1), "without replicas: {ill:#?}");
+    ensure!(!ill.errors.is_empty(), "nothing is wrong without replicas");
+    stage.row(
+        "of one without replicas",
+        format!("1: {}", ill.errors.join("; ")),
+    );
+    Ok(())
+}
+
+/// What it said.
+#[derive(Debug)]
+struct Checked {
+    code: Option<i32>,
+    /// Of all points, those that are errors.
+    errors: Vec<String>,
+}
+
+async fn check(release: &Release) -> Result<Checked> {
+    let program = built::envoy_drainer()?;
+    let asked = [
+        "check",
+        "--output=json",
+        "--webhook-configuration",
+        release.name(),
+    ];
+    let told = command::end(program.as_os_str(), &asked, None).await?;
+    let report: Value = serde_json::from_str(&told.output).context(told.warnings)?;
+    let sections = report["sections"].as_array().into_iter().flatten();
+    let points = sections
+        .filter_map(|section| section["points"].as_array())
+        .flatten();
+    let errors = points.filter(|point| point["mark"] == "error");
+    Ok(Checked {
+        code: told.status.code(),
+        errors: errors
+            .map(|point| point["message"].as_str().unwrap_or_default().to_owned())
+            .collect(),
+    })
+}
