@@ -4,13 +4,28 @@ use k8s_openapi::api::core::v1::{Container, Pod, Service};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tests::helm::{self, object, objects};
+use webhook::admission::{Defaults, Facts, PodView, Verdict, mutate, token};
 use webhook::check::flags::{self, Flags, Keeper};
+use webhook::check::trial::{self, Requests};
 use webhook::check::{Mark, configuration, installation, running};
 
 use crate::sets;
 
 fn read<T: DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap()
+}
+
+/// True if the pod by which an installation is tried gets its drainer.
+fn trial_is_injected(defaults: &Defaults) -> bool {
+    let pod = trial::pod(true, Requests::Little, defaults);
+    let json = serde_json::to_string(&pod).unwrap();
+    let facts = Facts {
+        namespace: Some("shop"),
+        in_job: false,
+        token: token(&[]),
+    };
+    let verdict = mutate(&PodView::decode(&json).unwrap(), &facts, defaults);
+    matches!(verdict, Verdict::Inject { .. })
 }
 
 #[test]
@@ -43,6 +58,7 @@ fn an_installation_is_found_as_the_chart_makes_it() {
         let Flags { defaults, keeper } = Flags::read(serving, &found.namespace).unwrap();
         assert_eq!(defaults.release_namespace, found.namespace, "{}", set.name);
         assert!(defaults.image.contains("/drainer"), "{}", defaults.image);
+        assert!(trial_is_injected(&defaults), "{}", set.name);
         let has_secret = serving.args.iter().flatten();
         let has_secret = has_secret
             .clone()

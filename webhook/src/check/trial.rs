@@ -13,7 +13,7 @@ use super::point::{About, Point};
 use super::unseen::{Call, Unseen};
 use super::words::{count, names};
 use crate::admission::annotations::STATUS;
-use crate::admission::{CONTAINER_NAME, skipped_for};
+use crate::admission::{CONTAINER_NAME, Code, skipped_for};
 
 /// The name of the points.
 const NAME: &str = "trial";
@@ -44,6 +44,13 @@ pub enum Outcome {
     NotSeen,
     /// It was refused since the webhook could not be asked.
     Uncalled(String),
+    /// The webhook itself refused it.
+    Denied {
+        /// With its code.
+        why: String,
+        /// What to do about it, if the code is known.
+        remedy: Option<&'static str>,
+    },
     /// It was refused, and a pod that does not ask was not.
     Refused(String),
     /// It was refused, and so was a pod that does not ask.
@@ -72,8 +79,23 @@ pub fn outcome(answer: Answer) -> Result<Outcome, String> {
     match answer {
         Ok(pod) => Ok(became(&pod)),
         Err(why) if why.contains(&uncalled) => Ok(Outcome::Uncalled(why)),
-        Err(why) => Err(why),
+        Err(why) => denied(&why).ok_or(why),
     }
+}
+
+/// The first of the reasons for which the webhook itself refuses a pod; `None` if others do.
+fn denied(why: &str) -> Option<Outcome> {
+    let denies = format!("admission webhook \"{PODS_ENTRY}\" denied the request: ");
+    let why = why.split_once(&denies)?.1.lines().next()?;
+    let mut codes = Code::ALL.iter();
+    let code = codes.find(|code| why.starts_with(&code.to_string()));
+    let remedy = code.map(|code| code.remedy());
+    // A refusal ends with its remedy.
+    let cut = remedy.and_then(|remedy| why.strip_suffix(remedy)?.strip_suffix("; "));
+    Some(Outcome::Denied {
+        why: cut.unwrap_or(why).to_owned(),
+        remedy,
+    })
 }
 
 fn became(pod: &Pod) -> Outcome {
@@ -157,6 +179,16 @@ fn point(outcome: &Result<Outcome, Unseen>, namespaces: &[&str]) -> Point {
             format!("a pod that asks is refused in {listed} (dry run): {why}"),
         )
         .remedy(UNREACHABLE),
+        Ok(Outcome::Denied { why, remedy }) => {
+            let point = Point::error(
+                NAME,
+                format!("envoy-drainer refuses a pod that asks in {listed} (dry run): {why}"),
+            );
+            match remedy {
+                Some(remedy) => point.remedy(*remedy),
+                None => point,
+            }
+        }
         Ok(Outcome::Skipped(why)) => Point::error(
             NAME,
             format!("a pod that asks gets no drainer in {listed} (dry run): {why}"),
@@ -247,11 +279,38 @@ mod tests {
         assert_eq!(told, Ok(Outcome::Uncalled(UNCALLED.to_owned())));
         let others = UNCALLED.replace(PODS_ENTRY, "other");
         assert_eq!(outcome(Err(others.clone())), Err(others));
-        let denied = r#"admission webhook "pods.envoy-drainer.dev" denied the request: DRN020: …"#;
-        assert_eq!(outcome(Err(denied.to_owned())), Err(denied.to_owned()));
         let dry = r#"admission webhook "a" does not support dry run"#;
         assert!(untryable(dry, "shop").is_some());
         assert!(untryable(QUOTA_REFUSES, "shop").is_none());
+    }
+
+    #[test]
+    fn a_refusal_of_the_webhook_itself_is_told_with_its_codes_remedy() {
+        let notice = Code::SocketNotMounted.about("no volume at `/run`");
+        let other = Code::BadValue.about("invalid");
+        let table = [
+            (
+                format!("{notice:#}\n{other:#}"),
+                "DRN023: no volume at `/run`",
+                Some(Code::SocketNotMounted.remedy()),
+            ),
+            (
+                format!("{other:#}"),
+                "DRN020: invalid",
+                Some(Code::BadValue.remedy()),
+            ),
+            ("DRN999: of later".to_owned(), "DRN999: of later", None),
+        ];
+        for (told, why, remedy) in table {
+            let told = format!(r#"admission webhook "{PODS_ENTRY}" denied the request: {told}"#);
+            let others = told.replace(PODS_ENTRY, "other");
+            assert_eq!(outcome(Err(others.clone())), Err(others));
+            let why = why.to_owned();
+            let denied = Outcome::Denied { why, remedy };
+            assert_eq!(outcome(Err(told)), Ok(denied.clone()));
+            let point = point(&Ok(denied), &["shop"]);
+            assert_eq!(point.remedy.as_deref(), remedy);
+        }
     }
 
     #[test]

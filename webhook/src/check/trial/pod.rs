@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::admission::Defaults;
-use crate::admission::annotations::INJECT;
+use crate::admission::annotations::{INJECT, PREFIX};
 
 /// What a trial pod requests beside what its drainer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,14 @@ pub fn pod(asks: bool, requests: Requests, defaults: &Defaults) -> Pod {
         "" => "envoy",
         image => image,
     };
-    let annotations = asks.then(|| BTreeMap::from([(INJECT.to_owned(), "true".to_owned())]));
+    let annotations = asks.then(|| {
+        // It has no volume with a Unix socket, where the installation's default may be.
+        let admin = (
+            format!("{PREFIX}admin-address"),
+            "127.0.0.1:9901".to_owned(),
+        );
+        BTreeMap::from([(INJECT.to_owned(), "true".to_owned()), admin])
+    });
     Pod {
         metadata: ObjectMeta {
             generate_name: Some("envoy-drainer-check-".to_owned()),
@@ -109,37 +116,55 @@ mod tests {
     use super::*;
     use crate::admission::{Facts, PodView, Verdict, mutate, token};
 
+    fn judge(pod: &Pod, defaults: &Defaults) -> Verdict {
+        let json = serde_json::to_string(pod).unwrap();
+        let facts = Facts {
+            namespace: Some("shop"),
+            in_job: false,
+            token: token(&[]),
+        };
+        mutate(&PodView::decode(&json).unwrap(), &facts, defaults)
+    }
+
     #[test]
     fn a_pod_that_asks_is_injected_without_a_warning_and_one_that_does_not_is_not() {
-        let defaults = Defaults::new("drainer:1", "infra");
-        let judge = |pod: &Pod| {
-            let json = serde_json::to_string(pod).unwrap();
-            let facts = Facts {
-                namespace: Some("shop"),
-                in_job: false,
-                token: token(&[]),
-            };
-            mutate(&PodView::decode(&json).unwrap(), &facts, &defaults)
-        };
-        for requests in NOT_ASKING {
-            let asks = judge(&pod(true, requests, &defaults));
+        let product = || Defaults::new("drainer:1", "infra");
+        let all = [
+            product(),
+            Defaults {
+                admin_address: "unix:/run/envoy/admin.sock".parse().unwrap(),
+                ..product()
+            },
+            Defaults {
+                native_sidecar: false,
+                ..product()
+            },
+            Defaults {
+                open_shift: true,
+                ..product()
+            },
+        ];
+        for (defaults, requests) in all.iter().flat_map(|all| NOT_ASKING.map(|r| (all, r))) {
+            let asks = judge(&pod(true, requests, defaults), defaults);
             let Verdict::Inject { warnings, .. } = asks else {
                 panic!("{asks:?}");
             };
             assert_eq!(warnings, []);
-            let verdict = judge(&pod(false, requests, &defaults));
+            let verdict = judge(&pod(false, requests, defaults), defaults);
             assert!(matches!(verdict, Verdict::NotAsked));
         }
-        let open_shift = Defaults {
+    }
+
+    #[test]
+    fn a_pod_that_requests_nothing_has_no_user_where_openshift_chooses_one() {
+        let defaults = Defaults {
             open_shift: true,
-            ..defaults
+            ..Defaults::new("drainer:1", "infra")
         };
-        let pod = pod(true, Requests::Nothing, &open_shift);
+        let pod = pod(true, Requests::Nothing, &defaults);
         let container = &pod.spec.unwrap().containers[0];
         assert_eq!(container.resources, None);
-        assert_eq!(
-            container.security_context.as_ref().unwrap().run_as_user,
-            None
-        );
+        let context = container.security_context.as_ref().unwrap();
+        assert_eq!(context.run_as_user, None);
     }
 }
