@@ -15,8 +15,12 @@ use crate::admission::annotations::{INJECT, PREFIX};
 /// What a trial pod requests beside what its drainer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requests {
-    /// Next to nothing: what quotas refuse is then the drainer.
+    /// Next to nothing, and its limits are more: what quotas refuse is then the drainer, which requests
+    /// no more than in most pods.
     Little,
+    /// Next to nothing, and its limits are the same, as some limits want it. Its drainer requests as
+    /// much as its own limits, and so do those of pods that such limits let pass.
+    Guaranteed,
     /// As much as a drainer: what limits refuse is then true for the drainer as well.
     AsADrainer,
     /// Nothing: limits have their defaults filled in.
@@ -24,10 +28,15 @@ pub enum Requests {
 }
 
 /// A pod that asks is tried with these, until one is not refused.
-pub const ASKING: [Requests; 2] = [Requests::Little, Requests::AsADrainer];
+pub const ASKING: [Requests; 3] = [Requests::Little, Requests::Guaranteed, Requests::AsADrainer];
 
 /// A pod that does not ask is tried with these, until one is not refused.
-pub const NOT_ASKING: [Requests; 3] = [Requests::Little, Requests::AsADrainer, Requests::Nothing];
+pub const NOT_ASKING: [Requests; 4] = [
+    Requests::Little,
+    Requests::Guaranteed,
+    Requests::AsADrainer,
+    Requests::Nothing,
+];
 
 /// A pod that does what every policy for pods wants.
 #[must_use]
@@ -96,7 +105,9 @@ impl Requests {
             ])
         };
         let (requests, limits) = match self {
-            Self::Little => (list(&"1m", &"1Mi"), list(&"1m", &"1Mi")),
+            // Quotas may want limits, and limits want them to be at most so many times the requests.
+            Self::Little => (list(&"1m", &"1Mi"), list(&"1m", &"1025Ki")),
+            Self::Guaranteed => (list(&"1m", &"1Mi"), list(&"1m", &"1Mi")),
             Self::AsADrainer => (
                 list(&amounts.cpu_request, &amounts.memory_request),
                 list(&amounts.cpu_limit, &amounts.memory_limit),
@@ -152,6 +163,23 @@ mod tests {
             assert_eq!(warnings, []);
             let verdict = judge(&pod(false, requests, defaults), defaults);
             assert!(matches!(verdict, Verdict::NotAsked));
+        }
+    }
+
+    #[test]
+    fn a_drainer_requests_no_more_than_in_most_pods_but_for_a_guaranteed_one() {
+        let defaults = Defaults::new("drainer:1", "infra");
+        for (requests, cpu) in [
+            (Requests::Little, "25m"),
+            (Requests::Guaranteed, "100m"),
+            (Requests::AsADrainer, "25m"),
+        ] {
+            let verdict = judge(&pod(true, requests, &defaults), &defaults);
+            let Verdict::Inject { plan, .. } = verdict else {
+                panic!("{verdict:?}");
+            };
+            let requested = plan.container.resources.unwrap().requests.unwrap();
+            assert_eq!(requested["cpu"].0, cpu, "{requests:?}");
         }
     }
 
