@@ -9,7 +9,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tests::fake_api::{Answers, FakeApi, failure};
+use tests::fake_api::{Answers, FakeApi, Judge, failure};
 use tests::helm::{object, objects};
 use tests::{built, golden};
 use tokio::process::Command;
@@ -43,7 +43,8 @@ fn well() -> Answers {
     let replica = json!({
         "metadata": {"name": "envoy-drainer-1"},
         "spec": deployment["spec"]["template"]["spec"],
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        // Its kubelet has yet to say so: nobody could call it through this API server.
+        "status": {"conditions": []},
     });
     let namespace = |name: &str, injection: &str| {
         json!({"metadata": {"name": name, "labels": {
@@ -63,7 +64,6 @@ fn well() -> Answers {
         "major": "1", "minor": "34", "gitVersion": "v1.34.4", "buildDate": "", "compiler": "",
         "gitCommit": "", "gitTreeState": "", "goVersion": "", "platform": "",
     });
-    let (forbidden, why) = failure(403, "Forbidden", "forbidden: User cannot create resource");
     let answers = [
         ("/version".to_owned(), version),
         (CONFIGURATIONS.to_owned(), list(json!([configuration]))),
@@ -97,14 +97,10 @@ fn well() -> Answers {
             )])),
         ),
     ];
-    let mut answers: Answers = answers
+    answers
         .into_iter()
         .map(|(path, document)| (path, (200, document.to_string())))
-        .collect();
-    // It is no API server that could forward a port.
-    let forward = format!("{RELEASE}/pods/envoy-drainer-1/portforward");
-    answers.insert(forward, (forbidden, why.to_string()));
-    answers
+        .collect()
 }
 
 /// A pod that asks, of a StatefulSet.
@@ -145,7 +141,7 @@ fn over_quota(pod: Value) -> (u16, Value) {
 }
 
 /// Runs the command against a fake API server, which sees no write but dry runs.
-async fn check(answers: Answers, judge: tests::fake_api::Judge, args: &[&str]) -> Output {
+async fn check(answers: Answers, judge: Judge, args: &[&str]) -> Output {
     let api = FakeApi::start(answers, judge).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
@@ -215,10 +211,7 @@ async fn programs_read_the_same() {
         marks(&report, "namespaces"),
         [("opted-in", "ok"), ("trial", "ok")]
     );
-    assert_eq!(
-        marks(&report, "certificates"),
-        [("ca-bundle", "ok"), ("replica", "unknown")]
-    );
+    assert_eq!(marks(&report, "certificates"), [("ca-bundle", "ok")]);
     assert_eq!(output.status.code(), Some(0));
     let output = check(well(), over_quota, &["-o", "json"]).await;
     let report = json(&output);
@@ -278,7 +271,50 @@ async fn whatever_cannot_be_read_is_unknown_and_the_rest_is_told() {
     }
     let nothing = Answers::from([("/version".to_owned(), version)]);
     let output = check(nothing, injected, &["-o", "json"]).await;
-    assert_eq!(marks(&json(&output), "installation"), [("found", "error")]);
+    let report = json(&output);
+    assert_eq!(marks(&report, "installation"), [("found", "unknown")]);
+    assert_eq!(report["works"], Value::Null);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn whether_it_works_is_not_known_while_what_decides_is_not() {
+    fn hidden(path: &str) -> Answers {
+        let mut answers = well();
+        let (forbidden, why) = failure(403, "Forbidden", "no");
+        answers.insert(path.to_owned(), (forbidden, why.to_string()));
+        answers
+    }
+    fn hides_trials(_: Value) -> (u16, Value) {
+        failure(403, "Forbidden", "forbidden: User cannot create resource")
+    }
+    let mut hides_replicas = hidden(&format!("{RELEASE}/pods/envoy-drainer-1/portforward"));
+    let pods = &mut hides_replicas
+        .get_mut(&format!("{RELEASE}/pods"))
+        .unwrap()
+        .1;
+    let ready = r#""conditions":[{"type":"Ready","status":"True"}]"#;
+    *pods = pods.replace(r#""conditions":[]"#, ready);
+    for (answers, judge, works) in [
+        (hidden("/api/v1/nodes"), injected as Judge, Some(true)),
+        (hidden("/api/v1/pods"), injected, Some(true)),
+        (hidden(CONFIGURATIONS), injected, None),
+        (hidden(DEPLOYMENTS), injected, None),
+        (hidden(&format!("{RELEASE}/pods")), injected, None),
+        (hidden("/api/v1/namespaces"), injected, None),
+        (hides_replicas, injected, None),
+        (well(), hides_trials, None),
+    ] {
+        let output = check(answers.clone(), judge, &["-o", "json"]).await;
+        let report = json(&output);
+        assert_eq!(report["works"], json!(works), "{report}");
+        let code = if works == Some(true) { 0 } else { 1 };
+        assert_eq!(output.status.code(), Some(code));
+        let output = check(answers, judge, &[]).await;
+        let last = text(&output).lines().last().unwrap();
+        let cannot = last.starts_with("whether envoy-drainer works cannot be found out: ");
+        assert_eq!(cannot, works.is_none(), "{last}");
+    }
 }
 
 #[tokio::test]

@@ -22,6 +22,8 @@ pub mod selector;
 pub mod trial;
 mod unseen;
 mod words;
+mod works;
 
 pub use point::{About, Mark, Point, Section};
 pub use unseen::{Call, Unseen};
+pub use works::Works;

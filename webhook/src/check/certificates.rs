@@ -54,7 +54,7 @@ pub struct Caller<'a> {
 #[must_use]
 pub fn section(
     entries: &[MutatingWebhook],
-    replicas: &[Replica],
+    replicas: &Result<Vec<Replica>, Unseen>,
     caller: Caller<'_>,
     now: SystemTime,
 ) -> Section {
@@ -69,25 +69,32 @@ pub fn section(
     };
     let trusted = bundles.first().map(|(_, bundle)| bundle.clone());
     let trusted = bundles.iter().fold(trusted.unwrap_or_default(), common);
-    let forbidden = |replica: &Replica| match &replica.shown {
-        Err(unseen @ Unseen::Forbidden(_)) => Some(unseen.clone()),
-        _ => None,
-    };
-    match replicas.iter().find_map(forbidden) {
-        // So are all the others.
-        Some(unseen) => points.push(Point::unknown(
-            REPLICA,
-            "whether API servers trust what the replicas show",
-            &unseen,
-        )),
-        None => {
+    match seen(replicas) {
+        Ok(replicas) => {
             let replicas = replicas.iter();
             points.extend(replicas.map(|replica| caller.replica(replica, &trusted, now)));
         }
+        Err(unseen) => points.push(Point::undecided(
+            REPLICA,
+            "whether API servers trust what the replicas show",
+            unseen,
+        )),
     }
     Section {
         name: "certificates",
         points,
+    }
+}
+
+/// The replicas, unless none of them can be seen: whoever may not call one may call no other.
+fn seen(replicas: &Result<Vec<Replica>, Unseen>) -> Result<&[Replica], &Unseen> {
+    let replicas = replicas.as_ref()?;
+    let mut unseen = replicas
+        .iter()
+        .filter_map(|replica| replica.shown.as_ref().err());
+    match unseen.find(|unseen| matches!(unseen, Unseen::Forbidden(_))) {
+        Some(unseen) => Err(unseen),
+        None => Ok(replicas),
     }
 }
 
@@ -145,7 +152,7 @@ impl Caller<'_> {
         let chain = match shown {
             Err(unseen) => {
                 let what = format!("whether API servers trust `{}`", pod.name);
-                return Point::unknown(REPLICA, what, unseen).about(about);
+                return Point::undecided(REPLICA, what, unseen).about(about);
             }
             Ok(Shown::Nothing(why)) => {
                 let message = format!("`{}` does not answer: {why}", pod.name);
@@ -310,7 +317,7 @@ mod tests {
         now: SystemTime,
     ) -> Vec<(Mark, String)> {
         let pod = About::in_namespace("Pod", "infra", "w-1");
-        let replicas = [Replica { pod, shown }];
+        let replicas = Ok(vec![Replica { pod, shown }]);
         let keeper = Keeper::Own(Lifetimes::default());
         let caller = Caller {
             host: HOST,

@@ -114,8 +114,7 @@ fn read(configuration: MutatingWebhookConfiguration) -> Option<Installation> {
 /// Says that it cannot be known whether there is an installation.
 #[must_use]
 pub fn not_seen(unseen: &Unseen) -> Point {
-    let message = format!("whether envoy-drainer is installed is not known: {unseen}");
-    Point::error(FOUND, message)
+    Point::undecided(FOUND, "whether envoy-drainer is installed", unseen)
         .remedy("ask somebody who may see the cluster's webhook configurations")
 }
 

@@ -138,7 +138,7 @@ impl Namespaces {
 pub fn points(namespaces: &Result<Namespaces, Unseen>) -> Vec<Point> {
     match namespaces {
         Ok(namespaces) => namespaces.points(),
-        Err(unseen) => vec![Point::unknown(
+        Err(unseen) => vec![Point::undecided(
             "opted-in",
             "which namespaces have opted in",
             unseen,

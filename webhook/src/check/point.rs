@@ -23,6 +23,9 @@ pub struct Point {
     pub name: &'static str,
     /// What came of it.
     pub mark: Mark,
+    /// True if nobody knows whether the installation works while this is not known.
+    #[serde(skip)]
+    pub decides: bool,
     /// The object that it is about; `null` if that is the installation as a whole.
     pub about: Option<About>,
     /// What is the case.
@@ -76,16 +79,27 @@ impl Point {
         Self::new(name, Mark::Error, message)
     }
 
-    /// Something that could not be looked at: `what` is a clause, as `whether it works`.
+    /// Something that could not be looked at, and does not decide: `what` is a clause, as `whether it
+    /// runs`.
     pub fn unknown(name: &'static str, what: impl fmt::Display, unseen: &Unseen) -> Self {
         let message = format!("{what} is not known: {unseen}");
         Self::new(name, Mark::Unknown, message)
+    }
+
+    /// Something that could not be looked at, and decides whether the installation works.
+    pub fn undecided(name: &'static str, what: impl fmt::Display, unseen: &Unseen) -> Self {
+        let decides = true;
+        Self {
+            decides,
+            ..Self::unknown(name, what, unseen)
+        }
     }
 
     fn new(name: &'static str, mark: Mark, message: impl Into<String>) -> Self {
         Self {
             name,
             mark,
+            decides: false,
             about: None,
             message: message.into(),
             remedy: None,

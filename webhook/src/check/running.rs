@@ -78,7 +78,7 @@ fn service(
             );
             Some(Point::error(NAME, message).remedy("upgrade or install the release again"))
         }
-        Err(unseen) => Some(Point::unknown(
+        Err(unseen) => Some(Point::undecided(
             NAME,
             "whether there is the Service that API servers call",
             unseen,
@@ -97,7 +97,7 @@ fn replicas(installation: &Installation, parts: &Parts) -> Point {
             );
             return Point::error(NAME, message).remedy("upgrade or install the release again");
         }
-        Err(unseen) => return Point::unknown(NAME, "how many replicas are ready", unseen),
+        Err(unseen) => return Point::undecided(NAME, "how many replicas are ready", unseen),
     };
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let spec = deployment.spec.as_ref();

@@ -161,7 +161,7 @@ fn point(outcome: &Result<Outcome, Unseen>, namespaces: &[&str]) -> Point {
     let point = match outcome {
         Err(unseen) => {
             let what = format!("whether a pod that asks gets its drainer in {listed}");
-            Point::unknown(NAME, what, unseen)
+            Point::undecided(NAME, what, unseen)
         }
         Ok(Outcome::Injected) => Point::ok(
             NAME,

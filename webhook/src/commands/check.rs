@@ -14,7 +14,7 @@ use super::print;
 use crate::args::cluster::ClusterArgs;
 use crate::args::color::ColorArgs;
 use crate::args::output::{Format, OutputArgs};
-use crate::check::{Mark, Section};
+use crate::check::{Section, Works};
 use crate::kubernetes::Survey;
 
 use page::Page;
@@ -24,7 +24,7 @@ const HELP: &str = "\
 Looks at the webhook and its certificates, at what API servers ask it, at the namespaces that have opted in, at
 the pods that ask for a drainer, and at the nodes. It changes nothing: in each of those namespaces it asks by a
 dry run what would become of a small pod. What your rights do not let it see is told, and the rest is looked at
-nevertheless. JSON is an object with `works` and the list `sections`.
+nevertheless. JSON is an object with `works`, which is null if that cannot be found out, and the list `sections`.
 
 Exit codes: 0 works, perhaps with warnings; 1 something does not work, or cannot be found out; 2 wrong usage.";
 
@@ -46,8 +46,7 @@ pub struct Args {
 /// All that `check` has to say.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// False if something does not work.
-    works: bool,
+    works: Works,
     sections: Vec<Section>,
 }
 
@@ -80,10 +79,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let survey = Survey::open(cluster.into()).await?;
             look::look(&survey, webhook_configuration.as_deref(), &mut tell).await
         })?;
-    let mut points = sections.iter().flat_map(|section| &section.points);
-    let works = !points.any(|point| point.mark == Mark::Error);
+    let works = Works::of(&sections);
     match output {
-        Format::Text => print(page.end(&sections).as_bytes())?,
+        Format::Text => print(page.end(works, &sections).as_bytes())?,
         Format::Json => {
             let report = Report { works, sections };
             let mut json = serde_json::to_string_pretty(&report)?;
@@ -92,7 +90,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(match works {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+        Works::Yes => ExitCode::SUCCESS,
+        Works::No | Works::Unknown => ExitCode::FAILURE,
     })
 }

@@ -156,9 +156,14 @@ fn flags(parts: &Parts, installation: &Installation) -> Option<Result<Flags, Unr
 }
 
 /// Calls every replica that is ready: the others are told as such.
-async fn replicas(survey: &Survey, installation: &Installation, parts: &Parts) -> Vec<Replica> {
-    let (Ok(Some(service)), Ok(pods)) = (&parts.service, &parts.pods) else {
-        return Vec::new();
+async fn replicas(
+    survey: &Survey,
+    installation: &Installation,
+    parts: &Parts,
+) -> Result<Vec<Replica>, Unseen> {
+    let pods = parts.pods.as_ref().map_err(Unseen::clone)?;
+    let Some(service) = parts.service.as_ref().map_err(Unseen::clone)? else {
+        return Ok(Vec::new());
     };
     let ready = pods.iter().filter(|pod| running::is_ready(pod));
     let host = installation.host();
@@ -177,11 +182,8 @@ async fn replicas(survey: &Survey, installation: &Installation, parts: &Parts) -
             shown,
         }
     };
-    stream::iter(ready.take(REPLICAS))
-        .map(call)
-        .buffered(AT_ONCE)
-        .collect()
-        .await
+    let replicas = stream::iter(ready.take(REPLICAS)).map(call);
+    Ok(replicas.buffered(AT_ONCE).collect().await)
 }
 
 async fn trials(survey: &Survey, namespaces: &Namespaces, defaults: &Defaults) -> Vec<Trial> {

@@ -2,7 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 
-use crate::check::{Mark, Point, Section};
+use crate::check::{Mark, Point, Section, Works};
 use crate::commands::sheet::Sheet;
 
 /// Where the text of a point begins.
@@ -50,10 +50,9 @@ impl Page {
     }
 
     /// The last line.
-    pub(super) fn end(&self, sections: &[Section]) -> String {
+    pub(super) fn end(&self, works: Works, sections: &[Section]) -> String {
         let points = || sections.iter().flat_map(|section| &section.points);
         let many = |mark: Mark| points().filter(|point| point.mark == mark).count();
-        let (errors, warnings) = (many(Mark::Error), many(Mark::Warning));
         let said = |many: usize, what: &str| match many {
             0 => None,
             1 => Some(format!("1 {what}")),
@@ -61,8 +60,8 @@ impl Page {
         };
         let unknown = many(Mark::Unknown);
         let counts = [
-            said(errors, "error"),
-            said(warnings, "warning"),
+            said(many(Mark::Error), "error"),
+            said(many(Mark::Warning), "warning"),
             said(unknown, "point").map(|points| format!("{points} unknown")),
         ];
         let counts: Vec<_> = counts.into_iter().flatten().collect();
@@ -70,13 +69,17 @@ impl Page {
             [] => String::new(),
             counts => format!(": {}", counts.join(", ")),
         };
-        let (colour, verdict) = match (errors, unknown) {
-            (0, 0) => (AnsiColor::Green, "envoy-drainer works"),
-            (0, _) => (
+        let (colour, verdict) = match (works, unknown) {
+            (Works::Yes, 0) => (AnsiColor::Green, "envoy-drainer works"),
+            (Works::Yes, _) => (
                 AnsiColor::Green,
                 "envoy-drainer works, as far as it can be seen",
             ),
-            (_, _) => (AnsiColor::Red, "envoy-drainer does not work"),
+            (Works::No, _) => (AnsiColor::Red, "envoy-drainer does not work"),
+            (Works::Unknown, _) => (
+                AnsiColor::Cyan,
+                "whether envoy-drainer works cannot be found out",
+            ),
         };
         let mut sheet = Sheet::new(self.styled);
         sheet.styled(colour.on_default().bold(), verdict);
@@ -93,6 +96,7 @@ fn point(sheet: &mut Sheet, point: &Point) {
     let Point {
         name: _,
         mark,
+        decides: _,
         about: _,
         message,
         remedy,
@@ -156,6 +160,10 @@ mod tests {
             mark: Mark::Unknown,
             ..ok("d", "")
         };
+        let undecided = Point {
+            decides: true,
+            ..unknown.clone()
+        };
         let table = [
             (vec![ok("a", "")], "envoy-drainer works\n"),
             (
@@ -167,12 +175,18 @@ mod tests {
                 "envoy-drainer works, as far as it can be seen: 1 warning, 1 point unknown\n",
             ),
             (
+                vec![ok("a", ""), undecided, unknown.clone()],
+                "whether envoy-drainer works cannot be found out: 2 points unknown\n",
+            ),
+            (
                 vec![error("c", ""), error("c", ""), unknown],
                 "envoy-drainer does not work: 2 errors, 1 point unknown\n",
             ),
         ];
         for (points, want) in table {
-            assert_eq!(Page::new(false).end(&[section(points)]), want);
+            let sections = [section(points)];
+            let works = Works::of(&sections);
+            assert_eq!(Page::new(false).end(works, &sections), want);
         }
     }
 
