@@ -123,12 +123,16 @@ impl Caller<'_> {
             let message = format!("{entries} have different caBundles");
             return Point::warning(NAME, message).remedy(self.who_writes_bundles());
         }
-        let authorities = bundles.iter().flat_map(|(_, bundle)| bundle.iter());
-        let newest = authorities
-            .filter_map(facts)
-            .max_by_key(|facts| facts.not_after);
-        let Some(newest) = newest else {
-            return Point::error(NAME, "the caBundle cannot be read")
+        let bundle = bundles.first().map(|(_, bundle)| bundle.clone());
+        let authorities = match (self.keeper, bundle.unwrap_or_default()) {
+            // Somebody else's stays for a while after a change of mode, and may outlive ours.
+            (Some(Keeper::Own(_)), bundle) => bundle.own(),
+            (Some(Keeper::Secret(_)) | None, bundle) => bundle,
+        };
+        let facts = authorities.iter().filter_map(facts);
+        let Some(newest) = facts.max_by_key(|facts| facts.not_after) else {
+            // Whether API servers trust what the replicas show nevertheless, is told of each.
+            return Point::warning(NAME, "the caBundle has no authority of the webhook's")
                 .remedy(self.who_writes_bundles());
         };
         match left(now, newest.not_after) {
@@ -405,6 +409,36 @@ mod tests {
         let late = now + 366 * DAY;
         let told = points(&entries, shown(&ours, HOST, now, DAY), late);
         assert_eq!((told[0].0, told[1].0), (Mark::Error, Mark::Error));
+    }
+
+    #[test]
+    fn a_strangers_authority_does_not_hide_that_ours_ends() {
+        let now = wall_clock();
+        let ours = ca(now);
+        // It is valid for millennia.
+        let stranger = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        let both = [entry(
+            "pods",
+            &format!("{}{}", stranger.cert.pem(), ours.pem()),
+        )];
+        let chain = || shown(&ours, HOST, now, 365 * DAY);
+        for (later, mark) in [
+            (Duration::ZERO, Mark::Ok),
+            (364 * DAY, Mark::Warning),
+            (366 * DAY, Mark::Error),
+        ] {
+            let told = points(&both, chain(), now + later);
+            assert_eq!(told[0].0, mark, "{told:?}");
+        }
+        let none_of_ours = [entry("pods", &stranger.cert.pem())];
+        let told = points(&none_of_ours, chain(), now);
+        assert_eq!(
+            told[0],
+            (
+                Mark::Warning,
+                "the caBundle has no authority of the webhook's".to_owned()
+            )
+        );
     }
 
     #[test]
