@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 use webhook::certificates::files::Files;
 use webhook::certificates::serving::Serving;
 use webhook::certificates::source::{self, Source};
+use webhook::kubernetes::Objects;
 use webhook::server::{Limits, MinVersion, Server};
 
 #[tokio::test]
@@ -82,8 +83,9 @@ async fn a_certificate_swapped_under_load_fails_no_handshake() {
         ..server
     };
     let server = Webhook::run(server, authority.pem().to_owned()).await;
-    let follower =
-        tokio::spawn(async move { source::follow(Source::Files(files), &serving, &report).await });
+    let follower = tokio::spawn(async move {
+        source::follow(Source::<Objects>::Files(files), &serving, &report).await
+    });
 
     // Each client makes one connection after the other, and tells the certificate it was shown.
     let (shown, mut seen) = mpsc::unbounded_channel();

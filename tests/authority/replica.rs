@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{advance, timeout};
-use webhook::certificates::authority::{Authority, Mode, Tick};
+use webhook::certificates::authority::{Authority, Mode};
 use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::Data;
 use webhook::certificates::identity::Identity;
 use webhook::certificates::lifetimes::Lifetimes;
 use webhook::certificates::serving::Serving;
+use webhook::certificates::tick::Tick;
 use webhook::certificates::wall_clock;
 use webhook::report::Report;
 

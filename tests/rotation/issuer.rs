@@ -18,6 +18,8 @@ const LIFE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 pub(crate) struct Issuer {
     signer: Signer<'static, KeyPair>,
     pem: String,
+    /// One that expired long ago, and is listed still.
+    old: String,
     /// From then on its leaves might outlive it.
     pub(crate) old_at: SystemTime,
 }
@@ -35,9 +37,16 @@ impl Issuer {
         params.not_after = (now + 4 * LIFE).into();
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
+        let old = {
+            let mut params = CertificateParams::default();
+            params.not_after = (now - DAY).into();
+            let key = KeyPair::generate().unwrap();
+            params.self_signed(&key).unwrap().pem()
+        };
         Self {
             signer: Signer::new(params, key),
             pem,
+            old,
             old_at: now + 2 * LIFE,
         }
     }
@@ -57,7 +66,10 @@ impl Issuer {
         Data::from([
             ("tls.crt".to_owned(), leaf.pem().into_bytes()),
             ("tls.key".to_owned(), key.serialize_pem().into_bytes()),
-            ("ca.crt".to_owned(), self.pem.clone().into_bytes()),
+            (
+                "ca.crt".to_owned(),
+                format!("{}{}", self.old, self.pem).into_bytes(),
+            ),
         ])
     }
 }

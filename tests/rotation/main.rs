@@ -54,8 +54,8 @@ fn run(seeds: impl IntoIterator<Item = u64>, rotations: usize, faults: &Faults) 
 }
 
 #[test]
-fn rotations_at_default_lifetimes_lose_no_trust() {
-    run(0..4, 6, &Faults::default());
+fn a_hundred_rotations_at_default_lifetimes_lose_no_trust() {
+    run(0..4, 25, &Faults::default());
 }
 
 #[test]

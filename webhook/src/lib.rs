@@ -1,4 +1,20 @@
 //! The admission webhook of envoy-drainer and its command line.
+//!
+//! ```text
+//!             AdmissionReview                     Secret, caBundle          pods, nodes, …
+//!                    │                                   │                        │
+//!  server            ▼              kubernetes           ▼                        ▼
+//!    TLS, limits, metrics ◀─ certificates ◀── the calls of a client: objects, events, survey
+//!                    │                                   ▲                        │
+//!  admission         ▼                                   │                        ▼
+//!    review → settings → Envoy → plan → patch        events: of pods          check: what is well
+//!                    ▲       └── undrained pods ──▶  without a drainer
+//!  manifest          │
+//!    YAML → the same pure functions → YAML: `inject`, and `explain` by offline
+//! ```
+//!
+//! [`admission`] is pure, and knows nothing of clients, sockets or clocks. [`commands`] puts the parts
+//! together, by what [`args`] reads.
 
 pub mod admission;
 pub mod args;

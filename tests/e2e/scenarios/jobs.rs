@@ -1,5 +1,6 @@
 //! A Job whose pod has an Envoy: it must end when its work is done.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -8,20 +9,54 @@ use serde_json::{Value, json};
 use crate::echo;
 use crate::edge::{DRAINER, deployment};
 use crate::images;
+use crate::namespace::Namespace;
 use crate::restricted;
 use crate::stage::Stage;
 
-/// The work, and so the Job.
+/// The container that does the work.
 const WORK: &str = "work";
 
+/// The Job whose Envoy has a drainer.
+const DRAINED: &str = "drained";
+
+/// The same without.
+const BARE: &str = "bare";
+
+/// More than drainer and Envoy may add to a Job.
+const MORE: Duration = Duration::from_secs(3);
+
 /// Drainer and Envoy, as native sidecars, end within 3 s of a Job's work. The Job completes when the
-/// kubelet and the Job controller have noticed, each in its own time, which is told as well.
+/// kubelet and the Job controller have noticed, each in its own time: at most so much later than one
+/// without a drainer.
 ///
 /// # Errors
-/// When they take longer, or the Job does not complete.
+/// When they take longer, or a Job does not complete.
 pub(crate) async fn end_within_3_s_of_their_work(stage: &Stage<'_>) -> Result<()> {
     let namespace = stage.namespace().await?;
     let upstream = echo::start(&namespace).await?;
+    let drained = template(upstream)?;
+    let mut bare = drained.clone();
+    bare["metadata"]["annotations"] = json!({});
+    namespace.apply(job(DRAINED, drained)).await?;
+    namespace.apply(job(BARE, bare)).await?;
+    let (drained, bare) = (
+        end(&namespace, DRAINED).await?,
+        end(&namespace, BARE).await?,
+    );
+    let seconds = |time: Duration| format!("{} s", time.as_secs());
+    stage.row(
+        "last sidecar ended after the work",
+        seconds(drained.sidecars),
+    );
+    stage.row("Job complete after the work", seconds(drained.job));
+    stage.row("the same without a drainer", seconds(bare.job));
+    ensure!(drained.sidecars <= MORE, "the sidecars took {drained:?}");
+    ensure!(drained.job <= bare.job + MORE, "the Job took {drained:?}");
+    Ok(())
+}
+
+/// A pod that calls its Envoy for a while, and is done.
+fn template(upstream: SocketAddr) -> Result<Value> {
     let mut template = deployment(1, upstream)?["spec"]["template"].take();
     let mut envoy = template["spec"]["containers"].take();
     envoy[0]["restartPolicy"] = json!("Always");
@@ -34,22 +69,39 @@ pub(crate) async fn end_within_3_s_of_their_work(stage: &Stage<'_>) -> Result<()
         "args": ["run", "127.0.0.1:8080", "--keep-alive", "20", "--for", "5s"],
         "securityContext": restricted::container(),
     }]);
-    let job = json!({
+    Ok(template)
+}
+
+fn job(name: &str, template: Value) -> Value {
+    json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": { "name": WORK },
+        "metadata": { "name": name },
         "spec": { "backoffLimit": 0, "template": template },
-    });
-    namespace.apply(job).await?;
+    })
+}
+
+/// How long after its work something ended.
+#[derive(Debug)]
+struct Ended {
+    /// The last of the pod's sidecars.
+    sidecars: Duration,
+    /// The Job.
+    job: Duration,
+}
+
+/// Waits for a Job's end.
+async fn end(namespace: &Namespace, name: &str) -> Result<Ended> {
+    let object = format!("job/{name}");
     let complete = [
         "wait",
         "--for=condition=Complete",
-        "job/work",
+        &object,
         "--timeout=120s",
     ];
     namespace.kubectl(&complete).await?;
-    let job = namespace.json(&["get", "job", WORK]).await?;
-    let pods = namespace.pods(&format!("job-name={WORK}")).await?;
+    let job = namespace.json(&["get", &object]).await?;
+    let pods = namespace.pods(&format!("job-name={name}")).await?;
     let pod = pods.first().context("the Job has a pod")?;
     let pod = pod["metadata"]["name"].as_str().context("it has a name")?;
     let ended = async |name| {
@@ -57,16 +109,14 @@ pub(crate) async fn end_within_3_s_of_their_work(stage: &Stage<'_>) -> Result<()
         time(&status["state"]["terminated"]["finishedAt"])
     };
     let done = ended(WORK).await?;
-    let mut took = Duration::ZERO;
-    for sidecar in ["envoy", DRAINER] {
-        took = took.max(ended(sidecar).await?.saturating_sub(done));
+    let mut sidecars = ended("envoy").await?;
+    if name == DRAINED {
+        sidecars = sidecars.max(ended(DRAINER).await?);
     }
-    let complete = time(&job["status"]["completionTime"])?.saturating_sub(done);
-    let seconds = |time: Duration| format!("{} s", time.as_secs());
-    stage.row("last sidecar ended after the work", seconds(took));
-    stage.row("Job complete after the work", seconds(complete));
-    ensure!(took <= Duration::from_secs(3), "the sidecars took {took:?}");
-    Ok(())
+    Ok(Ended {
+        sidecars: sidecars.saturating_sub(done),
+        job: time(&job["status"]["completionTime"])?.saturating_sub(done),
+    })
 }
 
 /// The seconds of a day that an API time such as `2026-01-31T12:34:56Z` names: the test does not run

@@ -12,7 +12,7 @@ use crate::release::Release;
 use crate::stage::Stage;
 
 /// Somebody else's Secret.
-const GIVEN: &str = "given";
+pub(super) const GIVEN: &str = "given";
 
 /// A running release is changed to mode `secret`, its Secret to another authority, and the release to
 /// mode `self` again.
@@ -20,24 +20,35 @@ const GIVEN: &str = "given";
 /// # Errors
 /// When an admission fails.
 pub(crate) async fn changed_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release(values("self", "")).await?;
+    let release = stage.release(own()).await?;
     let namespace = stage.namespace().await?;
     let admissions = Admissions::start(&namespace).await?;
 
     give(&release).await?;
-    release.upgrade(values("secret", GIVEN)).await?;
+    release.upgrade(given()).await?;
+    release.settled().await?;
     ensure!(shown(&release).await? == [1, 1], "each shows the Secret's");
     give(&release).await?;
     eventually("each replica shows the other authority's", || async {
         Ok(shown(&release).await? == [2, 2])
     })
     .await?;
-    release.upgrade(values("self", "")).await?;
+    release.upgrade(own()).await?;
     release.settled().await?;
 
     let admitted = admissions.stop().await?;
     stage.admitted(&admitted);
     admitted.ensure_all_injected()
+}
+
+/// Mode `self`.
+fn own() -> Value {
+    values("self", "")
+}
+
+/// Mode `secret`, with the Secret that [`give`] fills.
+pub(super) fn given() -> Value {
+    values("secret", GIVEN)
 }
 
 /// API servers need not be given minutes to learn of an authority: here they are one, and near.
@@ -52,7 +63,7 @@ fn values(mode: &str, secret: &str) -> Value {
 }
 
 /// Fills the Secret with a certificate of a new authority.
-async fn give(release: &Release) -> Result<()> {
+pub(super) async fn give(release: &Release) -> Result<()> {
     let authority = Authority::new()?;
     let leaf = authority.leaf_for(&format!("{0}.{0}.svc", release.name()))?;
     let secret = json!({

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Result, ensure};
 use serde_json::json;
 
+use super::modes;
 use crate::kubectl::{self, kubectl};
 use crate::release::Release;
 use crate::stage::Stage;
@@ -16,22 +17,20 @@ use crate::stage::Stage;
 pub(crate) async fn are_the_least(stage: &Stage<'_>) -> Result<()> {
     let release = stage.release(json!({})).await?;
     let (name, secret) = (release.name(), release.secret_name());
-    // What every account may, which has no rights of its own.
-    let nobody = listed(&release, "nobody").await?;
-    let own = listed(&release, name).await?;
-    let own: Vec<_> = own.difference(&nobody).collect();
+    let own = own(&release).await?;
     for right in &own {
-        stage.row("may", &***right);
+        stage.row("may", right);
     }
-    let wanted = [
-        "events.events.k8s.io [] [] [create patch]".to_owned(),
-        format!(
+    let wanted = |secret: String| {
+        let events = "events.events.k8s.io [] [] [create patch]".to_owned();
+        let webhooks = format!(
             "mutatingwebhookconfigurations.admissionregistration.k8s.io [] [{name}] \
              [get list watch patch]"
-        ),
-        format!("secrets [] [{secret}] [create get list watch patch]"),
-    ];
-    ensure!(own == wanted.iter().collect::<Vec<_>>(), "it may {own:#?}");
+        );
+        vec![events, webhooks, secret]
+    };
+    let made = format!("secrets [] [{secret}] [create get list watch patch]");
+    ensure!(own == wanted(made), "it may {own:#?}");
 
     // RBAC knows no fields; a policy does.
     let sent_elsewhere = json!([
@@ -66,7 +65,22 @@ pub(crate) async fn are_the_least(stage: &Stage<'_>) -> Result<()> {
     let labels = &release.secret().await?["metadata"]["labels"];
     let manager = &labels["app.kubernetes.io/managed-by"];
     ensure!(manager == "Helm", "the Secret is managed by {manager}");
+
+    // What somebody else keeps it only reads.
+    modes::give(&release).await?;
+    release.upgrade(modes::given()).await?;
+    let own = self::own(&release).await?;
+    stage.row("in mode secret", own.join(", "));
+    let given = format!("secrets [] [{}] [get list watch]", modes::GIVEN);
+    ensure!(own == wanted(given), "in mode secret it may {own:#?}");
     Ok(())
+}
+
+/// The rights of the webhook's account beyond those that every account has.
+async fn own(release: &Release) -> Result<Vec<String>> {
+    let nobody = listed(release, "nobody").await?;
+    let own = listed(release, release.name()).await?;
+    Ok(own.difference(&nobody).cloned().collect())
 }
 
 /// The rights of an account of the release's namespace.

@@ -63,12 +63,17 @@ impl Owner {
             let text = text.filter(|text| (1..=LONGEST_NAME).contains(&text.len()));
             text.map(str::to_owned)
         };
+        // It becomes part of a path of the API.
+        let is_word = |text: &&str| {
+            let mut bytes = text.bytes();
+            bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
         Some(Self {
             api_version: name(owner.api_version.as_deref())?,
             kind: name(owner.kind.as_deref())?,
             namespace: name(review.namespace.as_deref())?,
             name: name(owner.name.as_deref())?,
-            uid: name(owner.uid.as_deref())?,
+            uid: name(owner.uid.as_deref().filter(is_word))?,
         })
     }
 }
@@ -173,6 +178,7 @@ mod tests {
             (&format!("{owner}/controller"), json!(false)),
             (&format!("{owner}/controller"), Value::Null),
             (&format!("{owner}/uid"), Value::Null),
+            (&format!("{owner}/uid"), json!("2/../x?force=true")),
             (&format!("{owner}/name"), json!("")),
             (&format!("{owner}/name"), json!("x".repeat(254))),
         ] {

@@ -126,7 +126,7 @@ impl TlsArgs {
         self,
         namespace: &str,
         report: &Report,
-    ) -> anyhow::Result<(Source, Serving, MinVersion)> {
+    ) -> anyhow::Result<(Source<Objects>, Serving, MinVersion)> {
         let tls_min_version = self.tls_min_version;
         let names = self.tls_name.clone();
         let serving = |first: Identity| {

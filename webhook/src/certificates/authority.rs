@@ -10,22 +10,22 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep};
-use tracing::{debug, error, info, warn};
+use tracing::{info, warn};
 
 use super::anchors::Anchors;
 use super::backoff::pause;
 use super::bundle::Bundle;
 use super::ca::Ca;
-use super::cluster::{CallFailed, Cluster, Secret, Webhooks};
+use super::cluster::{Cluster, Secret, Webhooks};
 use super::given::{BadSecret, Given};
 use super::keyring::Keyring;
-use super::leaf::NoLeaf;
 use super::lifetimes::Lifetimes;
 use super::live::Live;
 use super::readiness::{Readiness, Ready};
 use super::rotation::{self, Situation, Step};
 use super::serving::Serving;
 use super::showing::{Now, Shown, is_worth_showing, may_show};
+use super::tick::{Failure, Tick};
 use super::wall_clock;
 use crate::report::{Kind, Report};
 
@@ -64,39 +64,6 @@ pub struct Authority<C> {
     retirement: Option<Retirement>,
     shown: Option<Shown>,
     readiness: Readiness,
-}
-
-/// What a tick came to.
-#[derive(Debug, Default)]
-pub struct Tick {
-    /// It wrote something, so there may be more to do.
-    pub changed: bool,
-    /// Why it did not do all that was due. What does not depend on that was done, and the next tick
-    /// tries again.
-    pub failures: Vec<Failure>,
-}
-
-/// What can fail in a tick.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// The API server.
-    #[error(transparent)]
-    Call(#[from] CallFailed),
-    /// The Secret of mode `secret`.
-    #[error(transparent)]
-    Secret(#[from] BadSecret),
-    /// The leaf.
-    #[error(transparent)]
-    Leaf(#[from] NoLeaf),
-    /// The authority's key.
-    #[error("cannot make an authority")]
-    Ca(#[from] rcgen::Error),
-    /// The authority, as there would be too many.
-    #[error(
-        "no authority is made beside {0} that signed before: find who empties the Secret again and \
-         again"
-    )]
-    Crowd(usize),
 }
 
 /// What was last read in the Secret, as long as that stays the same.
@@ -151,10 +118,9 @@ impl<C: Cluster> Authority<C> {
         let mut restless = 0;
         loop {
             let tick = self.tick(wall_clock(), serving, report).await;
-            for failure in &tick.failures {
-                tell(failure, report);
-            }
-            if tick.is_settled() {
+            let (changed, is_settled) = (tick.changed, tick.is_settled());
+            tick.tell(report);
+            if is_settled {
                 restless = 0;
                 tokio::select! {
                     () = sleep(longest) => {}
@@ -170,7 +136,7 @@ impl<C: Cluster> Authority<C> {
                 };
                 tokio::select! {
                     () = sleep(pause) => {}
-                    () = mended, if !tick.changed => {}
+                    () = mended, if !changed => {}
                 }
             }
         }
@@ -459,37 +425,4 @@ impl<C: Cluster> Authority<C> {
             } => *activation_delay,
         }
     }
-}
-
-// === impl Tick ===
-
-impl Tick {
-    /// Returns true if all is well, and nothing is left to do.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        !self.changed && self.failures.is_empty()
-    }
-
-    fn note<T>(&mut self, result: Result<T, impl Into<Failure>>) -> Option<T> {
-        let noted = result.map_err(|failure| self.failures.push(failure.into()));
-        noted.ok()
-    }
-
-    fn wrote(&mut self, result: Result<(), CallFailed>) -> bool {
-        let wrote = self.note(result).is_some();
-        self.changed |= wrote;
-        wrote
-    }
-}
-
-fn tell(failure: &Failure, report: &Report) {
-    if let Failure::Call(failed) = failure {
-        report.call_failed(failed);
-        if let CallFailed::Conflict { call } = failed {
-            debug!(%call, "Another replica was faster");
-            return;
-        }
-    }
-    let failure: &dyn std::error::Error = failure;
-    error!(error = failure, "Certificate not up to date");
 }

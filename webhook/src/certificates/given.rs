@@ -3,8 +3,8 @@
 
 use std::time::SystemTime;
 
+use rustls::Error;
 use rustls::pki_types::CertificateDer;
-use rustls::{CertificateError, Error};
 
 use super::bundle::Bundle;
 use super::cluster::Data;
@@ -35,7 +35,7 @@ pub enum BadSecret {
     #[error("the Secret has no `{0}`")]
     NoKey(&'static str),
     /// It tells no authority.
-    #[error("the Secret's `{ANCHORS}` has no certificate")]
+    #[error("the Secret's `{ANCHORS}` has no certificate that has not expired")]
     NoAnchor,
     /// Its certificate cannot be shown.
     #[error("cannot serve the Secret's `{CHAIN}` with its `{KEY}`")]
@@ -59,6 +59,9 @@ impl Given {
     pub fn read(data: &Data, names: &[String], now: SystemTime) -> Result<Self, BadSecret> {
         let get = |key| data.get(key).ok_or(BadSecret::NoKey(key));
         let anchors = Bundle::read(get(ANCHORS)?);
+        // A company's bundle has old roots in it, which no `caBundle` is to have.
+        let expired = anchors.expired(now);
+        let anchors = anchors.only(|der| !expired.contains(der));
         if anchors.is_empty() {
             return Err(BadSecret::NoAnchor);
         }
@@ -81,37 +84,18 @@ fn verify(
 ) -> Result<(), BadSecret> {
     let leaf = chain.first().ok_or(BadIdentity::NoCertificate)?;
     let facts = Facts::read(leaf).map_err(BadIdentity::from)?;
-    let signed = match trust::signature(chain, anchors, now.max(facts.not_before)) {
-        // What signed itself is trusted as it is.
-        Err(_) if anchors.contains(leaf) => Ok(()),
-        Err(error) if is_beyond_us(&error) => Ok(()),
-        signed => signed,
-    };
+    let signed = trust::signature(chain, anchors, now.max(facts.not_before));
     let named = names.iter().try_for_each(|name| trust::name(chain, name));
     signed.and(named).map_err(BadSecret::Untrusted)
-}
-
-/// Returns true for a signature of a kind that cannot be verified here. API servers know some more,
-/// such as of P-521 keys.
-fn is_beyond_us(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::InvalidCertificate(
-            CertificateError::UnsupportedSignatureAlgorithmContext { .. }
-                | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. }
-        )
-    )
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-    use rustls::pki_types::pem::PemObject;
-
     use super::*;
     use crate::certificates::wall_clock;
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -177,7 +161,7 @@ mod tests {
             (
                 ANCHORS,
                 Some(""),
-                "the Secret's `ca.crt` has no certificate",
+                "the Secret's `ca.crt` has no certificate that has not expired",
             ),
             (
                 KEY,
@@ -192,6 +176,24 @@ mod tests {
             };
             assert_eq!(read(&data, "a", now).unwrap_err(), wanted);
         }
+    }
+
+    #[test]
+    fn of_anchors_those_count_that_have_not_expired() {
+        let now = wall_clock();
+        let Issued { root, chain, key } = issue(0, now);
+        let old = {
+            let mut params = CertificateParams::default();
+            params.not_after = (now - DAY).into();
+            let key = KeyPair::generate().unwrap();
+            params.self_signed(&key).unwrap().pem()
+        };
+        let both = data(&chain, &key, &format!("{old}{root}"));
+        let given = read(&both, "a", now).unwrap();
+        assert_eq!(given.anchors, Bundle::read(root.as_bytes()));
+        let refused = read(&data(&chain, &key, &old), "a", now).unwrap_err();
+        let wanted = "the Secret's `ca.crt` has no certificate that has not expired";
+        assert_eq!(refused, wanted);
     }
 
     #[test]
@@ -261,44 +263,5 @@ mod tests {
             let found = read(&data, names, at).err();
             assert_eq!(found.as_deref(), wanted, "{names:?} at {at:?}: {data:?}");
         }
-    }
-
-    #[test]
-    fn what_cannot_be_verified_here_is_left_to_api_servers() {
-        // An authority with a P-521 key, and a leaf of it.
-        let anchors = "-----BEGIN CERTIFICATE-----\n\
-MIIB/zCCAWCgAwIBAgIUXElT8w+D2Acp99iKecCDkRjhutcwCgYIKoZIzj0EAwIw\n\
-EDEOMAwGA1UEAwwFbGFyZ2UwIBcNMjYxMTIyMDIzOTEyWhgPMjEyNjEwMjkwMjM5\n\
-MTJaMBAxDjAMBgNVBAMMBWxhcmdlMIGbMBAGByqGSM49AgEGBSuBBAAjA4GGAAQB\n\
-YOnvs21h7Xe9HN22sArpJFyVXxJjiA/2V2PJewLOSJG0U4D7bqNFPTDxrf+B7V4v\n\
-f58lnANNaRuXwS9j2KUWjoYBEdZpskS50hq/iZkssUv0ZiHI0xqRBEvY5lScm/ae\n\
-35tgn47TwpcDbHy2Yhpy+6VVkytHMt7VEjCO/QFR+7r5d1CjUzBRMB0GA1UdDgQW\n\
-BBSd9ZFvbJA4ImbSiQUIFA37OxJhGDAfBgNVHSMEGDAWgBSd9ZFvbJA4ImbSiQUI\n\
-FA37OxJhGDAPBgNVHRMBAf8EBTADAQH/MAoGCCqGSM49BAMCA4GMADCBiAJCAIJC\n\
-AKkqSR48H7rvkxmNvp++1YHQ+mBcBNmj4vE59m/EsloAg8CaTnsfvQNtVc4UhvBs\n\
-nN6XIG5eY2I4n7nZvWYxAkIBZsxx4D4q/ZsA0JcBZ7eRbjqIDYjL+JXjKKVw8fl8\n\
-C/vLiWWDshCOPaNLq85Qk0TSSgCVZOeeHLH27ZPqOqYVUy0=\n\
------END CERTIFICATE-----";
-        let leaf = "-----BEGIN CERTIFICATE-----\n\
-MIIB1DCCATagAwIBAgIUZJgDgWMn55tv6FzZu9GEyTy0eKMwCgYIKoZIzj0EAwIw\n\
-EDEOMAwGA1UEAwwFbGFyZ2UwIBcNMjYxMTIyMDIzOTEyWhgPMjEyNjEwMjkwMjM5\n\
-MTJaMAwxCjAIBgNVBAMMAWEwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAR+zkyy\n\
-Xa+ETotLfzileVazbWtaqUoiFJcF7CfE2Cjy4PLXxLr6FCB4Yua6wTkjlvdcv9J3\n\
-AHAKmr1YR+MWWNu+o3AwbjAMBgNVHREEBTADggFhMBMGA1UdJQQMMAoGCCsGAQUF\n\
-BwMBMAkGA1UdEwQCMAAwHQYDVR0OBBYEFNdAxVG4VyV8Eaat5qUC1lSYmXlOMB8G\n\
-A1UdIwQYMBaAFJ31kW9skDgiZtKJBQgUDfs7EmEYMAoGCCqGSM49BAMCA4GLADCB\n\
-hwJCAJTcYEGzdg1gYz1EQi2+2xhxfEhJIgrrEfUTu5jCfUl/xKTRgX43s0n/GovC\n\
-0rQHshVP3Ui5A049Yn0YlgvfPjTXAkFHmV8n1WNjymY69rQcvKlVpvX76724qApc\n\
-pq9Tma6p1CXJLljMz2UTJQ66l9lEMGgMY9xrGG+tk7A3Yu1FYb2x/Q==\n\
------END CERTIFICATE-----";
-        let chain = [CertificateDer::from_pem_slice(leaf.as_bytes()).unwrap()];
-        let names = ["a".to_owned()];
-        verify(
-            &chain,
-            &Bundle::read(anchors.as_bytes()),
-            &names,
-            wall_clock(),
-        )
-        .unwrap();
     }
 }

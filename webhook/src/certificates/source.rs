@@ -6,18 +6,18 @@ use std::error::Error;
 use tracing::{error, info};
 
 use super::authority::Authority;
+use super::cluster::Cluster;
 use super::files::Files;
 use super::identity::Identity;
 use super::self_made::SelfMade;
 use super::serving::Serving;
-use crate::kubernetes::Objects;
 use crate::report::{Kind, Report};
 
 /// Where identities come from.
 #[derive(Debug)]
-pub enum Source {
+pub enum Source<C> {
     /// A Secret in the cluster that this webhook serves.
-    Cluster(Box<Authority<Objects>>),
+    Cluster(Box<Authority<C>>),
     /// Two PEM files that somebody else renews.
     Files(Files),
     /// A certificate authority in this process's memory.
@@ -26,7 +26,11 @@ pub enum Source {
 
 /// Shows each identity that `source` brings, for as long as it is polled. A bad one is told and the
 /// old one stays.
-pub async fn follow(source: Source, serving: &Serving, report: &Report) -> Infallible {
+pub async fn follow<C: Cluster>(
+    source: Source<C>,
+    serving: &Serving,
+    report: &Report,
+) -> Infallible {
     match source {
         Source::Cluster(authority) => authority.run(serving, report).await,
         Source::Files(mut files) => loop {
@@ -38,7 +42,11 @@ pub async fn follow(source: Source, serving: &Serving, report: &Report) -> Infal
     }
 }
 
-fn show(next: Result<Identity, impl Error + 'static>, serving: &Serving, report: &Report) {
+fn show(
+    next: Result<Identity, impl Error + Send + Sync + 'static>,
+    serving: &Serving,
+    report: &Report,
+) {
     report.certificate_reloaded(next.is_ok());
     match next {
         Ok(identity) => {
@@ -47,7 +55,7 @@ fn show(next: Result<Identity, impl Error + 'static>, serving: &Serving, report:
             info!("Certificate replaced");
         }
         Err(error) => {
-            let error: &dyn Error = &error;
+            let error = format!("{:#}", anyhow::Error::from(error));
             error!(error, "Certificate kept, the new one cannot be used");
         }
     }
@@ -55,10 +63,10 @@ fn show(next: Result<Identity, impl Error + 'static>, serving: &Serving, report:
 
 // === impl Source ===
 
-impl Source {
+impl<C: Cluster> Source<C> {
     /// The cluster that identities come from, if they do.
     #[must_use]
-    pub fn cluster(&self) -> Option<&Objects> {
+    pub fn cluster(&self) -> Option<&C> {
         match self {
             Self::Cluster(authority) => Some(authority.cluster()),
             Self::Files(_) | Self::SelfMade(_) => None,

@@ -155,7 +155,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             () = signals.next() => {}
             never = source::follow(source, &serving, &report) => match never {},
         }
-        // Who leaves writes nothing any more: what is being deleted would be made anew.
+        // Who leaves writes neither Secret nor caBundle: what is being deleted would be made anew.
         let _ = stop.send(());
         signals.next().await;
     };

@@ -1,6 +1,7 @@
 //! One Secret and one webhook configuration, as `certificates` asks for them.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -212,6 +213,21 @@ impl fmt::Debug for Objects {
     }
 }
 
+/// Why a call failed. What cannot be read is not quoted, since it may be a Secret.
+fn source(error: kube::Error) -> Box<dyn Error + Send + Sync> {
+    match error {
+        kube::Error::SerdeError(error) => {
+            let (line, column) = (error.line(), error.column());
+            format!(
+                "the answer cannot be read: {:?} at {line}:{column}",
+                error.classify()
+            )
+            .into()
+        }
+        error => error.into(),
+    }
+}
+
 /// Waits for an answer until [`DEADLINE`].
 async fn within<T>(
     call: Call,
@@ -224,7 +240,7 @@ async fn within<T>(
         }
         Ok(Err(error)) => Err(CallFailed::Other {
             call,
-            source: error.into(),
+            source: source(error),
         }),
         Err(_) => Err(CallFailed::Late { call }),
     }

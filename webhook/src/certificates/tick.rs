@@ -1,0 +1,80 @@
+//! What became of one look at the cluster, and of all that was due then.
+
+use tracing::{debug, error};
+
+use super::cluster::CallFailed;
+use super::given::BadSecret;
+use super::leaf::NoLeaf;
+use crate::report::Report;
+
+/// What a tick came to.
+#[derive(Debug, Default)]
+pub struct Tick {
+    /// It wrote something, so there may be more to do.
+    pub changed: bool,
+    /// Why it did not do all that was due. What does not depend on that was done, and the next tick
+    /// tries again.
+    pub failures: Vec<Failure>,
+}
+
+/// What can fail in a tick.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The API server.
+    #[error(transparent)]
+    Call(#[from] CallFailed),
+    /// The Secret of mode `secret`.
+    #[error(transparent)]
+    Secret(#[from] BadSecret),
+    /// The leaf.
+    #[error(transparent)]
+    Leaf(#[from] NoLeaf),
+    /// The authority's key.
+    #[error("cannot make an authority")]
+    Ca(#[from] rcgen::Error),
+    /// The authority, as there would be too many.
+    #[error(
+        "no authority is made beside {0} that signed before: find who empties the Secret again and \
+         again"
+    )]
+    Crowd(usize),
+}
+
+// === impl Tick ===
+
+impl Tick {
+    /// Returns true if all is well, and nothing is left to do.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        !self.changed && self.failures.is_empty()
+    }
+
+    /// Takes what was done, or why not.
+    pub(super) fn note<T>(&mut self, result: Result<T, impl Into<Failure>>) -> Option<T> {
+        let noted = result.map_err(|failure| self.failures.push(failure.into()));
+        noted.ok()
+    }
+
+    /// Takes that something was written, or why not.
+    pub(super) fn wrote(&mut self, result: Result<(), CallFailed>) -> bool {
+        let wrote = self.note(result).is_some();
+        self.changed |= wrote;
+        wrote
+    }
+
+    /// Logs why not all was done that was due.
+    pub fn tell(self, report: &Report) {
+        for failure in self.failures {
+            if let Failure::Call(failed) = &failure {
+                report.call_failed(failed);
+                if let CallFailed::Conflict { call } = failed {
+                    debug!(%call, "Another replica was faster");
+                    continue;
+                }
+            }
+            // With its causes, which a log in JSON would leave out of an error.
+            let error = format!("{:#}", anyhow::Error::from(failure));
+            error!(error, "Certificate not up to date");
+        }
+    }
+}
