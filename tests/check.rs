@@ -366,7 +366,7 @@ async fn a_cluster_that_does_not_answer_is_no_wrong_usage() {
     assert_eq!(output.status.code(), Some(1));
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(
-        told.ends_with("does not answer: cannot get /version: Unauthorized\n"),
+        told.ends_with("does not know who you are: log in\n"),
         "{told}"
     );
     let output = check(answers.clone(), injected, &["--no-such-flag"]).await;

@@ -5,9 +5,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tests::helm::{self, object, objects};
 use webhook::admission::{Defaults, Facts, PodView, Verdict, mutate, token};
-use webhook::check::flags::{self, Flags, Keeper};
+use webhook::check::certificates::Keeper;
 use webhook::check::trial::{self, Requests};
 use webhook::check::{Mark, configuration, installation, running};
+use webhook::commands::check::flags::{self, Flags};
 
 use crate::sets;
 

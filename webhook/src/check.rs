@@ -11,7 +11,6 @@
 pub mod certificates;
 pub mod cluster;
 pub mod configuration;
-pub mod flags;
 pub mod installation;
 pub mod namespaces;
 mod owner;
@@ -20,10 +19,8 @@ mod point;
 pub mod running;
 pub mod selector;
 pub mod trial;
-mod unseen;
 mod words;
 mod works;
 
 pub use point::{About, Mark, Point, Section};
-pub use unseen::{Call, Unseen};
 pub use works::Works;

@@ -7,8 +7,11 @@ mod events;
 mod objects;
 mod survey;
 mod tunnel;
+mod unseen;
 
 pub use client::{Access, NoCluster};
 pub use events::Events;
 pub use objects::Objects;
-pub use survey::Survey;
+pub use survey::{Answer, Survey};
+pub use tunnel::Shown;
+pub use unseen::{Call, Unseen};

@@ -7,14 +7,13 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use rustls::CertificateError;
 use rustls::pki_types::CertificateDer;
 
-use super::flags::Keeper;
 use super::point::{About, Point, Section};
-use super::unseen::Unseen;
 use super::words::{left, span};
 use crate::certificates::bundle::Bundle;
 use crate::certificates::lifetimes::Lifetimes;
 use crate::certificates::trust;
 use crate::certificates::x509::Facts;
+use crate::kubernetes::{Shown, Unseen};
 
 /// Whoever keeps certificates for others replaces them when more than this is left, or an eighth of their
 /// life.
@@ -32,13 +31,13 @@ pub struct Replica {
     pub shown: Result<Shown, Unseen>,
 }
 
-/// What came of a call to a replica.
-#[derive(Debug)]
-pub enum Shown {
-    /// The chain, leaf first.
-    Chain(Vec<CertificateDer<'static>>),
-    /// No TLS, and why.
-    Nothing(String),
+/// Who keeps the certificate that the replicas show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Keeper {
+    /// They themselves, for so long at a time.
+    Own(Lifetimes),
+    /// Somebody else, in a Secret of this name.
+    Secret(String),
 }
 
 /// What replicas are called, and who keeps their certificates.
@@ -285,11 +284,13 @@ fn why(error: &rustls::Error, chain: &[CertificateDer<'_>], now: SystemTime) -> 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
     use super::*;
     use crate::certificates::ca::Ca;
     use crate::certificates::{leaf, wall_clock};
-    use crate::check::{Call, Mark};
+    use crate::check::Mark;
+    use crate::kubernetes::Call;
 
     const HOUR: Duration = Duration::from_secs(60 * 60);
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -439,6 +440,20 @@ mod tests {
                 "the caBundle has no authority of the webhook's".to_owned()
             )
         );
+    }
+
+    #[test]
+    fn a_certificate_that_signed_itself_is_trusted_as_the_webhook_trusts_it() {
+        let now = wall_clock();
+        // As `openssl req -x509` makes it.
+        let mut params = CertificateParams::new([HOST.to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = now.into();
+        params.not_after = (now + 365 * DAY).into();
+        let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let chain = Ok(Shown::Chain(vec![made.der().clone()]));
+        let told = points(&[entry("pods", &made.pem())], chain, now);
+        assert_eq!(told[1].0, Mark::Ok, "{told:?}");
     }
 
     #[test]

@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::version::Info;
 
 use super::point::{About, Point, Section};
-use super::unseen::Unseen;
 use super::words::{count, names};
 use crate::admission::Sidecar;
+use crate::kubernetes::Unseen;
 
 /// The oldest Kubernetes that is supported: the first that knows native sidecars without being told to.
 /// <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::flags::UnreadFlags;
 use super::point::{About, Point};
-use super::unseen::Unseen;
 use super::words::names;
+use crate::kubernetes::Unseen;
 
 /// The entry of a webhook configuration by which an installation is known, whatever its release is
 /// called.
@@ -139,12 +138,12 @@ impl Installation {
         self.entries.iter().find(|entry| entry.name == PODS_ENTRY)
     }
 
-    /// Judges what it is. `flags` says why those of its webhook cannot be read.
+    /// Judges what it is. `unread` says why the flags of its webhook cannot be read.
     #[must_use]
-    pub fn points(&self, flags: Option<&UnreadFlags>) -> Vec<Point> {
+    pub fn points(&self, unread: Option<&str>) -> Vec<Point> {
         let mut points = vec![self.found()];
         points.extend(self.several());
-        points.extend(self.other_version(flags));
+        points.extend(self.other_version(unread));
         points
     }
 
@@ -185,10 +184,10 @@ impl Installation {
         Some(point)
     }
 
-    fn other_version(&self, flags: Option<&UnreadFlags>) -> Option<Point> {
+    fn other_version(&self, unread: Option<&str>) -> Option<Point> {
         const NAME: &str = "version";
         let installed = self.label("version").filter(|version| *version != VERSION);
-        let message = match (installed, flags) {
+        let message = match (installed, unread) {
             (None, None) => return None,
             (Some(installed), None) => {
                 format!("this program is of version {VERSION}, the installation of {installed}")

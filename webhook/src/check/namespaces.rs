@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::configuration::NAMESPACE_NAME;
 use super::point::{About, Point};
 use super::selector::Requirement;
-use super::unseen::Unseen;
 use super::words::{count, has, names};
 use crate::admission::annotations::{INJECTION, PREFIX};
+use crate::kubernetes::Unseen;
 
 /// The label's value that opts in.
 const ENABLED: &str = "enabled";

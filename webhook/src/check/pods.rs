@@ -8,12 +8,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::namespaces::Namespaces;
 use super::owner::{anew, owner};
 use super::point::{About, Point, Section};
-use super::unseen::Unseen;
 use super::words::{count, has, names};
 use crate::admission::annotations::{INJECT, INJECTION, STATUS};
 use crate::admission::{
     CONTAINER_NAME, Code, Defaults, Facts, Notice, PodView, Verdict, mutate, skipped_for, token,
 };
+use crate::kubernetes::Unseen;
 
 /// What kubelets say of an image that they do not have.
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/types.go>

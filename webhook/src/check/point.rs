@@ -3,9 +3,8 @@
 
 use std::fmt;
 
+use crate::kubernetes::Unseen;
 use serde::Serialize;
-
-use super::unseen::Unseen;
 
 /// The points of one topic.
 #[derive(Debug, Serialize)]

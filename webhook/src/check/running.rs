@@ -4,10 +4,9 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, Service};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::flags::UnreadFlags;
 use super::installation::Installation;
 use super::point::{About, Point, Section};
-use super::unseen::Unseen;
+use crate::kubernetes::Unseen;
 
 /// What there is of an installation, or why that is not known.
 #[derive(Debug)]
@@ -25,8 +24,8 @@ pub struct Parts {
 /// Judges what an installation is, and what there is of it. `flags` says why those of its webhook
 /// cannot be read.
 #[must_use]
-pub fn section(installation: &Installation, parts: &Parts, flags: Option<&UnreadFlags>) -> Section {
-    let mut points = installation.points(flags);
+pub fn section(installation: &Installation, parts: &Parts, unread: Option<&str>) -> Section {
+    let mut points = installation.points(unread);
     points.extend(service(installation, &parts.service));
     points.push(replicas(installation, parts));
     points.push(failure_policy(installation, &parts.policy));
@@ -214,9 +213,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::check::Mark;
     use crate::check::installation::find;
     use crate::check::installation::tests::configuration;
-    use crate::check::{Call, Mark};
+    use crate::kubernetes::Call;
 
     fn installation(change: impl FnOnce(&mut Value)) -> Installation {
         find(vec![configuration("drainer", change)], None).expect("there is one")

@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::installation::PODS_ENTRY;
 use super::point::{About, Point};
-use super::unseen::{Call, Unseen};
 use super::words::{count, names};
 use crate::admission::annotations::STATUS;
 use crate::admission::{CONTAINER_NAME, Code, skipped_for};
+use crate::kubernetes::{Answer, Call, Unseen};
 
 /// The name of the points.
 const NAME: &str = "trial";
@@ -56,9 +56,6 @@ pub enum Outcome {
     /// It was refused, and so was a pod that does not ask.
     AllRefused(String),
 }
-
-/// The API server's answer to a pod: as it would be, or why it is refused.
-pub type Answer = Result<Pod, String>;
 
 /// The refusal to tell, of those that trial pods met: that of a quota, which counts what is asked for, or
 /// else the last, which is as true for a drainer.

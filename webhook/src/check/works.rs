@@ -48,7 +48,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::check::{Call, Point, Unseen};
+    use crate::check::Point;
+    use crate::kubernetes::{Call, Unseen};
 
     #[test]
     fn an_installation_works_if_nothing_speaks_against_it_and_what_decides_was_seen() {

@@ -1,5 +1,6 @@
 //! `envoy-drainer check`: whether an installation works.
 
+pub mod flags;
 mod look;
 mod page;
 

@@ -9,6 +9,15 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use tokio_rustls::TlsConnector;
 
+/// What came of a call to a pod.
+#[derive(Debug)]
+pub enum Shown {
+    /// The chain, leaf first.
+    Chain(Vec<CertificateDer<'static>>),
+    /// No TLS, and why.
+    Nothing(String),
+}
+
 /// Takes whatever a server shows: it is judged afterwards, and nothing is said to it.
 #[derive(Debug)]
 struct Anyone(CryptoProvider);

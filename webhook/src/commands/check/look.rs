@@ -6,16 +6,17 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::admission::{Defaults, Sidecar};
 use crate::certificates::wall_clock;
-use crate::check::certificates::{self, Caller, Replica, Shown};
+use crate::check::certificates::{self, Caller, Replica};
 use crate::check::cluster::{self, Kubelets};
-use crate::check::flags::{self, Flags, UnreadFlags};
 use crate::check::installation::{self, Installation};
 use crate::check::namespaces::{self, Namespaces};
 use crate::check::pods::{Judge, Pods};
 use crate::check::running::{self, Parts};
 use crate::check::trial::{self, Outcome, Trial};
-use crate::check::{About, Section, Unseen, configuration};
-use crate::kubernetes::Survey;
+use crate::check::{About, Section, configuration};
+use crate::kubernetes::{Shown, Survey, Unseen};
+
+use super::flags::{self, Flags, UnreadFlags};
 
 /// So many namespaces get a trial pod, which each webhook of the cluster is asked about.
 const TRIALS: usize = 100;
@@ -33,8 +34,14 @@ pub(super) async fn look(
     mut tell: impl FnMut(Section) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let version = survey.version().await;
-    if let Err(error @ (Unseen::Late(_) | Unseen::Failed { .. })) = &version {
-        bail!("{} does not answer: {error}", survey.server());
+    match &version {
+        Ok(_) | Err(Unseen::Forbidden(_)) => {}
+        Err(Unseen::Unauthorized(_)) => {
+            bail!("{} does not know who you are: log in", survey.server())
+        }
+        Err(error @ (Unseen::Late(_) | Unseen::Failed { .. })) => {
+            bail!("{} does not answer: {error}", survey.server())
+        }
     }
     let kubelets = kubelets(survey).await;
     let found = match survey.configurations().await {
@@ -54,6 +61,7 @@ pub(super) async fn look(
     let parts = parts(survey, &installation).await;
     let flags = flags(&parts, &installation);
     let unread = flags.as_ref().and_then(|flags| flags.as_ref().err());
+    let unread = unread.map(ToString::to_string);
     let flags = flags.as_ref().and_then(|flags| flags.as_ref().ok());
     let defaults = match flags {
         Some(flags) => flags.defaults.clone(),
@@ -64,7 +72,7 @@ pub(super) async fn look(
         false => Sidecar::Plain,
     };
     tell(cluster::section(&version, &kubelets, form))?;
-    tell(running::section(&installation, &parts, unread))?;
+    tell(running::section(&installation, &parts, unread.as_deref()))?;
     let replicas = replicas(survey, &installation, &parts).await;
     let caller = Caller {
         host: &installation.host(),

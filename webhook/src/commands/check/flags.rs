@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar};
 
 use crate::admission::Defaults;
 use crate::args::{Args, Command};
-use crate::certificates::lifetimes::Lifetimes;
+use crate::check::certificates::Keeper;
 
 /// What the flags of `serve` decide for pods and certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,15 +18,6 @@ pub struct Flags {
     pub defaults: Defaults,
     /// Who keeps the certificate.
     pub keeper: Keeper,
-}
-
-/// Who keeps the certificate that the replicas show.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Keeper {
-    /// They themselves, for so long at a time.
-    Own(Lifetimes),
-    /// Somebody else, in a Secret of this name.
-    Secret(String),
 }
 
 /// Why flags cannot be read: they are not of this version, or the program is another.
@@ -122,6 +113,7 @@ mod tests {
 
     use super::*;
     use crate::admission::OnInvalid;
+    use crate::certificates::lifetimes::Lifetimes;
 
     fn read(args: &[&str], env: &Value) -> Result<Flags, UnreadFlags> {
         let container = json!({"name": "webhook", "args": args, "env": env});

@@ -1,5 +1,6 @@
 //! Why something could not be looked at.
 
+use std::error::Error;
 use std::fmt;
 
 /// A call to the API server, in the words of its access rules.
@@ -19,6 +20,9 @@ pub enum Unseen {
     /// Whoever asks has no right to.
     #[error("you may not {0}")]
     Forbidden(Call),
+    /// Nobody knows whoever asks: their certificate or token is not valid, or no more.
+    #[error("cannot {0}: the API server does not know who you are, so log in")]
+    Unauthorized(Call),
     /// There was no answer in time.
     #[error("no answer in time: {0}")]
     Late(Call),
@@ -35,6 +39,22 @@ pub enum Unseen {
 // === impl Unseen ===
 
 impl Unseen {
+    /// Why a call failed.
+    pub(super) fn of(call: Call, error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.code == 403 => Self::Forbidden(call),
+            kube::Error::Api(status) if status.code == 401 => Self::Unauthorized(call),
+            kube::Error::Api(status) => Self::Failed {
+                call,
+                why: status.message,
+            },
+            error => Self::Failed {
+                call,
+                why: deepest(&error),
+            },
+        }
+    }
+
     /// The same of any namespace.
     #[must_use]
     pub fn anywhere(self) -> Self {
@@ -44,6 +64,7 @@ impl Unseen {
         };
         match self {
             Self::Forbidden(call) => Self::Forbidden(anywhere(call)),
+            Self::Unauthorized(call) => Self::Unauthorized(anywhere(call)),
             Self::Late(call) => Self::Late(anywhere(call)),
             Self::Failed { call, why } => Self::Failed {
                 call: anywhere(call),
@@ -68,4 +89,13 @@ impl fmt::Display for Call {
             None => Ok(()),
         }
     }
+}
+
+/// The source that knows what happened: those above it say only whom they ask.
+fn deepest(error: &dyn Error) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
 }
