@@ -1,41 +1,18 @@
 //! Which pods ask for a drainer and have none, and why; and what has become of those that have one.
 
+mod judge;
+
+pub use judge::Judge;
+
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::core::v1::Pod;
 
-use super::namespaces::Namespaces;
-use super::owner::{anew, owner};
+use self::judge::Finding;
+use super::owner::owner;
 use super::point::{About, Point, Section};
 use super::words::{count, has, names};
-use crate::admission::annotations::{INJECT, INJECTION, STATUS};
-use crate::admission::{
-    CONTAINER_NAME, Code, Defaults, Facts, Notice, PodView, Verdict, mutate, skipped_for, token,
-};
 use crate::kubernetes::Unseen;
-
-/// What kubelets say of an image that they do not have.
-/// <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/types.go>
-const PULLING: [&str; 4] = [
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-];
-
-/// What decides about pods.
-#[derive(Debug, Clone, Copy)]
-pub struct Judge<'a> {
-    /// What the webhook injects.
-    pub defaults: &'a Defaults,
-    /// The image of its drainers, if it is known.
-    pub image: Option<&'a str>,
-    /// When the webhook was installed.
-    pub since: Option<&'a Time>,
-    /// The namespaces, if they could be seen.
-    pub namespaces: Option<&'a Namespaces>,
-}
 
 /// The pods of a cluster, as far as they are any business of ours.
 #[derive(Debug)]
@@ -53,34 +30,6 @@ struct Alike {
     many: usize,
     /// The name of the first.
     one: String,
-}
-
-/// What is to be said of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Finding {
-    /// Its drainer, of this image, does not run, and why.
-    NotRunning { image: String, reason: String },
-    /// It asks and has no drainer.
-    Without(Why),
-    /// Its drainer has another image than new ones.
-    OtherImage(String),
-}
-
-/// Why a pod that asks has no drainer.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Why {
-    /// Its namespace has not opted in.
-    NotOptedIn,
-    /// Its namespace has, and is left out.
-    LeftOut,
-    /// It was skipped, or would be, and why and what to do.
-    Skipped(String, Option<&'static str>),
-    /// It was skipped, and would not be now.
-    SkippedOnce(Code),
-    /// It was there before the webhook.
-    Older,
-    /// Nobody was asked about it.
-    NotSeen,
 }
 
 // === impl Pods ===
@@ -106,14 +55,8 @@ impl<'a> Pods<'a> {
         if has_ended || pod.metadata.deletion_timestamp.is_some() {
             return;
         }
-        let finding = match drainer(pod) {
-            Some(drainer) => {
-                self.injected += 1;
-                self.judge.injected(pod, drainer)
-            }
-            None => self.judge.without(pod).map(Finding::Without),
-        };
-        if let Some(finding) = finding {
+        self.injected += usize::from(judge::drainer(pod).is_some());
+        if let Some(finding) = self.judge.finding(pod) {
             let alike = self.found.entry((finding, owner(&pod.metadata)));
             let alike = alike.or_insert_with(|| Alike {
                 many: 0,
@@ -172,149 +115,16 @@ impl<'a> Pods<'a> {
     }
 }
 
-// === impl Judge ===
-
-impl Judge<'_> {
-    fn injected(&self, pod: &Pod, drainer: &Container) -> Option<Finding> {
-        let image = drainer.image.as_deref().unwrap_or_default();
-        if let Some(reason) = waiting(pod) {
-            return Some(Finding::NotRunning {
-                image: image.to_owned(),
-                reason: reason.to_owned(),
-            });
-        }
-        let is_new = self.image.is_none_or(|new| new == image);
-        (!is_new).then(|| Finding::OtherImage(image.to_owned()))
-    }
-
-    /// `None` for a pod that does not ask.
-    fn without(&self, pod: &Pod) -> Option<Why> {
-        let annotations = pod.metadata.annotations.as_ref()?;
-        annotations.get(INJECT)?;
-        let namespace = pod.metadata.namespace.as_deref();
-        let verdict = self.verdict(pod, namespace)?;
-        let status = annotations.get(STATUS).map(|status| skipped_for(status));
-        let told = |notice: &Notice| Why::Skipped(notice.to_string(), notice.remedy());
-        if status.is_none()
-            && let Some(why) = self.not_asked_about(namespace)
-        {
-            return Some(why);
-        }
-        Some(match (verdict, status) {
-            (Verdict::NotAsked, _) => return None,
-            (Verdict::Skip { reason, .. }, _) => told(&reason),
-            (Verdict::Deny { reasons, .. }, _) => told(reasons.first()?),
-            (Verdict::Inject { .. }, Some(Some(code))) => Why::SkippedOnce(code),
-            (Verdict::Inject { .. }, Some(None) | None) => {
-                let created = pod.metadata.creation_timestamp.as_ref();
-                match self.since.zip(created) {
-                    Some((since, created)) if created.0 < since.0 => Why::Older,
-                    _ => Why::NotSeen,
-                }
-            }
-        })
-    }
-
-    /// What would become of a pod if it were made now.
-    fn verdict(&self, pod: &Pod, namespace: Option<&str>) -> Option<Verdict> {
-        let json = serde_json::to_string(pod).ok()?;
-        let view = PodView::decode(&json).ok()?;
-        let facts = Facts {
-            namespace,
-            in_job: false,
-            token: token(&[]),
-        };
-        Some(mutate(&view, &facts, self.defaults))
-    }
-
-    fn not_asked_about(&self, namespace: Option<&str>) -> Option<Why> {
-        let (namespaces, namespace) = self.namespaces.zip(namespace)?;
-        if namespaces.asked.contains(namespace) {
-            return None;
-        }
-        let mut left_out = namespaces.left_out.iter();
-        Some(match left_out.any(|(name, _)| name == namespace) {
-            true => Why::LeftOut,
-            false => Why::NotOptedIn,
-        })
-    }
-
-    /// `None` for what is said of many owners at once.
-    fn point(&self, finding: &Finding, owner: &About, alike: &Alike) -> Option<Point> {
-        const WITHOUT: &str = "without-drainer";
-        let Alike { many, one } = alike;
-        let pods = match &*owner.kind {
-            "Pod" => format!("{owner} has"),
-            _ => format!("{} of {owner} {}", count(*many, "pod"), has(*many)),
-        };
-        let namespace = owner.namespace.as_deref().unwrap_or_default();
-        let asks = |why: &str| Point::warning(WITHOUT, format!("{pods} no drainer: {why}"));
-        let point = match finding {
-            Finding::OtherImage(_) => return None,
-            Finding::NotRunning { image, reason } => {
-                let message = format!("{pods} a drainer that does not run: {reason}");
-                let point = Point::error("not-running", message);
-                if PULLING.contains(&&**reason) {
-                    point.remedy(format!(
-                        "the node cannot pull {image}: see `image` in the chart's values; pods need pull secrets of their own"
-                    ))
-                    .command(format!("kubectl describe pod {one} --namespace {namespace}"))
-                } else {
-                    point.command(format!(
-                        "kubectl logs {one} --container {CONTAINER_NAME} --namespace {namespace}"
-                    ))
-                }
-            }
-            Finding::Without(Why::NotOptedIn) => {
-                let label =
-                    format!("kubectl label namespace {namespace} {INJECTION}=enabled --overwrite");
-                anew(asks("the namespace has not opted in").command(label), owner)
-            }
-            Finding::Without(Why::LeftOut) => {
-                asks("API servers do not ask about pods of this namespace, though it has the label")
-            }
-            Finding::Without(Why::Skipped(why, None)) => asks(why),
-            Finding::Without(Why::Skipped(why, Some(remedy))) => asks(why).remedy(*remedy),
-            Finding::Without(Why::SkippedOnce(code)) => {
-                let why = format!("skipped when made ({code}), and would get one now");
-                anew(asks(&why), owner)
-            }
-            Finding::Without(Why::Older) => anew(asks("older than the installation"), owner),
-            Finding::Without(Why::NotSeen) => {
-                let why = "made while the webhook was away, or before the namespace had the label";
-                anew(asks(why), owner)
-            }
-        };
-        Some(point.about(owner.clone()))
-    }
-}
-
-fn drainer(pod: &Pod) -> Option<&Container> {
-    let spec = pod.spec.as_ref()?;
-    let init = spec.init_containers.iter().flatten();
-    let mut containers = init.chain(&spec.containers);
-    containers.find(|container| container.name == CONTAINER_NAME)
-}
-
-/// Why a pod's drainer does not run, if it should.
-fn waiting(pod: &Pod) -> Option<&str> {
-    /// What every container goes through.
-    const STARTING: [&str; 2] = ["PodInitializing", "ContainerCreating"];
-    let status = pod.status.as_ref()?;
-    let init = status.init_container_statuses.iter().flatten();
-    let plain = status.container_statuses.iter().flatten();
-    let is_ours = |status: &&ContainerStatus| status.name == CONTAINER_NAME;
-    let status = init.chain(plain).find(is_ours)?;
-    let reason = status.state.as_ref()?.waiting.as_ref()?.reason.as_deref()?;
-    (!STARTING.contains(&reason)).then_some(reason)
-}
-
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::admission::annotations::{INJECT, INJECTION, STATUS};
+    use crate::admission::{CONTAINER_NAME, Defaults};
     use crate::check::Mark;
+    use crate::check::namespaces::Namespaces;
     use crate::check::selector::Requirement;
 
     const IMAGE: &str = "drainer:2";
