@@ -25,7 +25,8 @@ const HELP: &str = "\
 Looks at the webhook and its certificates, at what API servers ask it, at the namespaces that have opted in, at
 the pods that ask for a drainer, and at the nodes. It changes nothing: in each of those namespaces it asks by a
 dry run what would become of a small pod. What your rights do not let it see is told, and the rest is looked at
-nevertheless. JSON is an object with `works`, which is null if that cannot be found out, and the list `sections`.
+nevertheless. JSON is an object with `works`, which is null where that cannot be found out, and the list
+`sections`.
 
 Exit codes: 0 works, perhaps with warnings; 1 something does not work, or cannot be found out; 2 wrong usage.";
 
