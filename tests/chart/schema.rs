@@ -85,6 +85,10 @@ fn what_is_misspelt_or_cannot_be_is_refused() {
         ("certificates.secret=null", "'secret'"),
         ("certificates.secret.certManager=null", "'certManager'"),
         ("networkPolicy.apiServerPorts=null", "'apiServerPorts'"),
+        (
+            "certificates.mode=secret,certificates.self.leafLifetime=24h",
+            "set certificates.mode to self",
+        ),
     ];
     for (value, wanted) in table {
         let told = helm.render_with(&[value]).expect_err(value);

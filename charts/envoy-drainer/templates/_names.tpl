@@ -28,6 +28,8 @@
 {{- fail "certificates.mode is self, which has no use for certificates.secret: set certificates.mode to secret" }}
 {{- end }}
 {{- $full }}-ca
+{{- else if or .self.caLifetime .self.leafLifetime }}
+{{- fail "certificates.mode is secret, which has no use for certificates.self: set certificates.mode to self" }}
 {{- else if .secret.name }}
 {{- .secret.name }}
 {{- else if .secret.certManager.enabled }}
