@@ -62,6 +62,18 @@ fn a_name_that_looks_like_a_number_stays_a_name() {
 }
 
 #[test]
+fn no_name_is_longer_than_a_services_may_be() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    let name = format!("--set=nameOverride={}", "a".repeat(54));
+    for object in objects(&helm.render([&name, "--set=policy.enabled=true"]).unwrap()) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        assert!(name.len() <= 63, "{}: {name}", object["kind"]);
+    }
+}
+
+#[test]
 fn what_the_webhook_writes_is_not_rendered() {
     fn keys(value: &Value, found: &mut Vec<String>) {
         match value {
