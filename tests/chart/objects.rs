@@ -1,7 +1,7 @@
 //! The objects that the chart renders.
 
 use serde_json::Value;
-use tests::helm::{self, objects};
+use tests::helm::{self, FLOOR, objects};
 use tests::{golden, kubernetes};
 
 use crate::sets;
@@ -100,16 +100,26 @@ fn what_the_webhook_writes_is_not_rendered() {
 }
 
 #[test]
+fn without_rbac_there_are_no_rights() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    for object in objects(&helm.render_with(&["rbac.create=false"]).unwrap()) {
+        let kind = object["kind"].as_str().unwrap();
+        assert!(!kind.contains("Role"), "{kind}");
+    }
+}
+
+#[test]
 fn there_is_a_policy_where_the_cluster_has_policies() {
     let Some(helm) = helm::installed() else {
         return;
     };
-    let old = ["--kube-version=1.29.0"];
     let table = [
         (helm.render_with(&[]), true),
         (helm.render_with(&["policy.enabled=false"]), false),
-        (helm.render_for(old, [""; 0]), false),
-        (helm.render_for(old, ["--set=policy.enabled=true"]), true),
+        (helm.render_for(FLOOR, [""; 0]), false),
+        (helm.render_for(FLOOR, ["--set=policy.enabled=true"]), true),
     ];
     for (rendered, wanted) in table {
         let objects = objects(&rendered.unwrap());
