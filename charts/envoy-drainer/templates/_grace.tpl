@@ -1,5 +1,5 @@
-{{/* Seconds that a replica has for its end: to serve on, then 5 for what is in flight and 5 to spare. What Helm
-     itself can read a duration with is what moves a date by it. */}}
+{{/* Seconds that a replica has for its end: to serve on, then 5 for what is in flight and 5 to spare. Of
+     Helm's functions only those that move a date read a duration. */}}
 {{- define "envoy-drainer.grace" -}}
 {{- $delay := .Values.webhook.shutdownDelay | default "0s" }}
 {{- $delay := toDate "2006-01-02Z07:00" "1970-01-01Z" | mustDateModify $delay | unixEpoch | int }}
