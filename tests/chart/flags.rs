@@ -1,12 +1,14 @@
 //! The webhook's arguments are flags of the program's own, and its own defaults are left to it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use clap::{Arg, Command, CommandFactory, Parser};
 use drainer::duration;
 use serde_json::Value;
 use tests::helm::{self, object, objects};
 use webhook::args::Args;
+use webhook::server::Limits;
 
 use crate::sets;
 use crate::values::entries;
@@ -122,6 +124,29 @@ fn every_flag_is_a_value_and_every_default_the_programs_own() {
             elsewhere || name == "help" || seen.contains(name),
             "no value sets --{name}"
         );
+    }
+}
+
+#[test]
+fn the_grace_period_is_longer_than_the_programs_end() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    let table = [
+        ("0", 30),
+        ("400ms", 30),
+        ("20.9s", 30),
+        ("21s", 31),
+        ("1m30s", 100),
+        (".5h", 1810),
+    ];
+    for (delay, wanted) in table {
+        let rendered = helm.render([format!("--set-string=webhook.shutdownDelay={delay}")]);
+        let objects = objects(&rendered.unwrap());
+        let pod = &object(&objects, "Deployment", "")["spec"]["template"]["spec"];
+        assert_eq!(pod["terminationGracePeriodSeconds"], wanted, "{delay}");
+        let end = duration::parse(delay).unwrap() + Limits::default().finish;
+        assert!(end < Duration::from_secs(wanted));
     }
 }
 

@@ -1,5 +1,8 @@
 //! Names, ports, paths and keys: each end of a wire in the chart finds the other, there or in the code.
 
+use std::fs;
+use std::path::Path;
+
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
@@ -94,26 +97,29 @@ fn the_account_may_touch_what_the_arguments_name_and_nothing_else() {
     let Some(helm) = helm::installed() else {
         return;
     };
-    for set in sets::all(&helm)
-        .iter()
-        .filter(|set| set.name != "own-secret")
-    {
+    for set in sets::all(&helm) {
         let objects = objects(&set.rendered);
         let pod = &object(&objects, "Deployment", "")["spec"]["template"]["spec"];
         let args = pod["containers"][0]["args"].as_array().unwrap();
-        let named = |flags: &[&str]| {
+        let named = |wanted: &str| {
             let mut values = args.iter().filter_map(|arg| {
                 let (flag, value) = text(arg).split_once('=')?;
-                flags.contains(&flag).then_some(value)
+                (flag == wanted).then_some(value.to_owned())
             });
-            values.next().unwrap().to_owned()
+            values.next()
         };
-        let secret = named(&["--ca-secret", "--tls-secret"]);
+        let (authority, secret) = (named("--ca-secret"), named("--tls-secret"));
+        let verbs = match authority {
+            Some(_) => json!(["create", "get", "list", "watch", "patch"]),
+            None => json!(["get", "list", "watch"]),
+        };
+        let secret = authority.or(secret).unwrap();
         let rules = &object(&objects, "Role", "")["rules"];
         assert_eq!(rules.as_array().unwrap().len(), 1);
         assert_eq!(rules[0]["resources"], json!(["secrets"]));
         assert_eq!(rules[0]["resourceNames"], json!([secret]));
-        let configuration = named(&["--webhook-configuration"]);
+        assert_eq!(rules[0]["verbs"], verbs, "{}", set.name);
+        let configuration = named("--webhook-configuration").unwrap();
         let rules = &object(&objects, "ClusterRole", "")["rules"];
         assert_eq!(rules[0]["resourceNames"], json!([configuration]));
         let tells = !args.contains(&json!("--events=false"));
@@ -124,10 +130,9 @@ fn the_account_may_touch_what_the_arguments_name_and_nothing_else() {
             let subject = &object(&objects, binding, "")["subjects"][0];
             assert_eq!(subject["name"], pod["serviceAccountName"]);
         }
-        assert_eq!(
-            pod["serviceAccountName"],
-            object(&objects, "ServiceAccount", "")["metadata"]["name"]
-        );
+        for made in objects.iter().filter(|o| o["kind"] == "ServiceAccount") {
+            assert_eq!(made["metadata"]["name"], pod["serviceAccountName"]);
+        }
         for made in objects.iter().filter(|o| o["kind"] == "Secret") {
             assert_eq!(made["metadata"]["name"], *secret);
         }
@@ -175,5 +180,27 @@ fn the_chart_is_of_the_programs_version() {
     let chart: Value = objects(&told).remove(0);
     for key in ["version", "appVersion"] {
         assert_eq!(chart[key], env!("CARGO_PKG_VERSION"), "{key}");
+    }
+}
+
+#[test]
+fn the_labels_in_a_dockerfile_are_the_packages_own() {
+    for (package, title) in [("webhook", "envoy-drainer"), ("drainer", "drainer")] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("..")
+            .join(package);
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let mut lines = manifest.lines();
+        let description = lines.find_map(|line| line.strip_prefix("description = "));
+        let dockerfile = fs::read_to_string(folder.join("Dockerfile")).unwrap();
+        for (key, value) in [
+            ("title", format!("{title:?}")),
+            ("description", description.unwrap().to_owned()),
+            ("version", format!("{:?}", env!("CARGO_PKG_VERSION"))),
+            ("licenses", format!("{:?}", env!("CARGO_PKG_LICENSE"))),
+        ] {
+            let label = format!("org.opencontainers.image.{key}={value}");
+            assert!(dockerfile.contains(&label), "{package}: {label}");
+        }
     }
 }

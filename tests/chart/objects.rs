@@ -1,7 +1,7 @@
 //! The objects that the chart renders.
 
 use serde_json::Value;
-use tests::helm::{self, objects};
+use tests::helm::{self, FLOOR, objects};
 use tests::{golden, kubernetes};
 
 use crate::sets;
@@ -62,6 +62,18 @@ fn a_name_that_looks_like_a_number_stays_a_name() {
 }
 
 #[test]
+fn no_name_is_longer_than_a_services_may_be() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    let name = format!("--set=nameOverride={}", "a".repeat(54));
+    for object in objects(&helm.render([&name, "--set=policy.enabled=true"]).unwrap()) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        assert!(name.len() <= 63, "{}: {name}", object["kind"]);
+    }
+}
+
+#[test]
 fn what_the_webhook_writes_is_not_rendered() {
     fn keys(value: &Value, found: &mut Vec<String>) {
         match value {
@@ -88,16 +100,26 @@ fn what_the_webhook_writes_is_not_rendered() {
 }
 
 #[test]
+fn without_rbac_there_are_no_rights() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    for object in objects(&helm.render_with(&["rbac.create=false"]).unwrap()) {
+        let kind = object["kind"].as_str().unwrap();
+        assert!(!kind.contains("Role"), "{kind}");
+    }
+}
+
+#[test]
 fn there_is_a_policy_where_the_cluster_has_policies() {
     let Some(helm) = helm::installed() else {
         return;
     };
-    let old = ["--kube-version=1.29.0"];
     let table = [
         (helm.render_with(&[]), true),
         (helm.render_with(&["policy.enabled=false"]), false),
-        (helm.render_for(old, [""; 0]), false),
-        (helm.render_for(old, ["--set=policy.enabled=true"]), true),
+        (helm.render_for(FLOOR, [""; 0]), false),
+        (helm.render_for(FLOOR, ["--set=policy.enabled=true"]), true),
     ];
     for (rendered, wanted) in table {
         let objects = objects(&rendered.unwrap());

@@ -8,7 +8,7 @@ use drainer::duration;
 use serde_json::Value;
 use tests::helm::{self, CHART};
 
-use crate::values::entries;
+use crate::values::{Entry, entries};
 
 fn schema() -> Value {
     let text = fs::read_to_string(Path::new(CHART).join("values.schema.json")).unwrap();
@@ -50,7 +50,8 @@ fn what_is_misspelt_or_cannot_be_is_refused() {
         ("policy.action=Audit", "/policy/action"),
         ("image.registry=https://example.com", "/image/registry"),
         ("image.drainer.digest=sha256:12", "/image/drainer/digest"),
-        ("port=0", "/port"),
+        ("port=443", "/port"),
+        ("healthPort=80", "/healthPort"),
         ("certificates.mode=cert-manager", "/certificates/mode"),
         ("certificates.mode=secret", "name the Secret"),
         ("hostNetwork=true", "is the kubelet's"),
@@ -76,12 +77,63 @@ fn what_is_misspelt_or_cannot_be_is_refused() {
             "'matchLabel' not allowed",
         ),
         ("drainer=null", "'drainer'"),
+        ("port=null", "'port'"),
+        ("replicas=null", "'replicas'"),
+        ("admission.failurePolicy=null", "'failurePolicy'"),
+        ("admission.timeoutSeconds=null", "'timeoutSeconds'"),
+        ("image.webhook.repository=null", "'repository'"),
+        ("certificates.mode=null", "'mode'"),
+        ("certificates.secret=null", "'secret'"),
+        ("certificates.secret.certManager=null", "'certManager'"),
+        ("networkPolicy.apiServerPorts=null", "'apiServerPorts'"),
+        (
+            "certificates.mode=secret,certificates.self.leafLifetime=24h",
+            "set certificates.mode to self",
+        ),
     ];
     for (value, wanted) in table {
         let told = helm.render_with(&[value]).expect_err(value);
         let told = format!("{told:#}");
         assert!(told.contains(wanted), "{value}: {told}");
     }
+}
+
+/// Helm drops what is null before it looks into the schema.
+#[test]
+fn what_has_a_default_cannot_be_taken_away() {
+    let (schema, entries) = (schema(), entries());
+    for Entry { path, value, .. } in &entries {
+        let inner = format!("{path}.");
+        let is_group = entries.iter().any(|other| other.path.starts_with(&inner));
+        let is_empty = ["", "{}", "[]", "\"\""].contains(&&**value);
+        // These are the pod's own business.
+        let may_go = path.starts_with("resources") || path == "nodeSelector";
+        if may_go || is_empty && !is_group {
+            continue;
+        }
+        let (group, key) = path.rsplit_once('.').unwrap_or(("", path));
+        let group = group.split('.').filter(|key| !key.is_empty());
+        let group = group.fold(&schema, |node, key| {
+            resolve(&schema, &node["properties"][key])
+        });
+        let mut required = group["required"].as_array().into_iter().flatten();
+        assert!(required.any(|name| name == key), "{path}");
+    }
+}
+
+#[test]
+fn a_bare_key_is_as_good_as_an_empty_value() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    let entries = entries();
+    let empty = entries.iter().filter(|entry| {
+        let value = &*entry.value;
+        ["{}", "[]", "\"\""].contains(&value)
+    });
+    let bare = empty.map(|entry| format!("--set={}=null", entry.path));
+    let told = helm.render(bare).unwrap();
+    assert_eq!(told, helm.render([""; 0]).unwrap());
 }
 
 #[test]

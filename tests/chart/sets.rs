@@ -1,9 +1,10 @@
-//! The sets of values that the chart is rendered with: `tests/golden/chart/NAME.values.yaml`.
+//! The sets of values that the chart is rendered with: `tests/golden/chart/NAME.values.yaml`; `floor` is for
+//! the oldest cluster.
 
 use std::fs;
 use std::path::Path;
 
-use tests::helm::Helm;
+use tests::helm::{FLOOR, Helm};
 
 /// One of them.
 pub(crate) struct Set {
@@ -22,7 +23,10 @@ pub(crate) fn all(helm: &Helm) -> Vec<Set> {
             let name = values.file_name()?.to_str()?;
             let name = name.strip_suffix(".values.yaml")?.to_owned();
             let flag = format!("--values={}", values.display());
-            let rendered = helm.render([flag]);
+            let rendered = match &*name {
+                "floor" => helm.render_for(FLOOR, [flag]),
+                _ => helm.render([flag]),
+            };
             let rendered = rendered.unwrap_or_else(|error| panic!("{name}: {error:#}"));
             Some(Set { name, rendered })
         })

@@ -24,6 +24,9 @@ const CLUSTER: [&str; 2] = [
     "--api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy",
 ];
 
+/// The oldest cluster that the chart is for, which has no ValidatingAdmissionPolicy.
+pub const FLOOR: [&str; 1] = ["--kube-version=1.29.0"];
+
 /// An installed Helm, 3 or 4.
 #[derive(Debug, Clone)]
 pub struct Helm {

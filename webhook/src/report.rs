@@ -190,6 +190,9 @@ impl Report {
             let _ = this.certificates.get_or_create(&Tried { result });
             let _ = this.event_writes.get_or_create(&Tried { result });
         }
+        for reason in [Reason::Missing, Reason::Due].map(rotation) {
+            let _ = this.ca_rotations.get_or_create(&Rotation { reason });
+        }
         Self { registry, ..this }
     }
 
@@ -255,10 +258,7 @@ impl Report {
 
     /// Counts an authority that was made.
     pub fn ca_rotated(&self, reason: Reason) {
-        let reason = match reason {
-            Reason::Missing => "missing",
-            Reason::Due => "due",
-        };
+        let reason = rotation(reason);
         self.ca_rotations.get_or_create(&Rotation { reason }).inc();
     }
 
@@ -289,6 +289,14 @@ impl Report {
     pub fn certificate_reloaded(&self, served: bool) {
         let result = if served { OK } else { FAILED };
         self.certificates.get_or_create(&Tried { result }).inc();
+    }
+}
+
+/// The label of a reason to make an authority.
+fn rotation(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Missing => "missing",
+        Reason::Due => "due",
     }
 }
 

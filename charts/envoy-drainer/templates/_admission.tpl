@@ -7,7 +7,7 @@ matchExpressions:
   - key: kubernetes.io/metadata.name
     operator: NotIn
     values:
-      {{- concat (list "kube-system" .Release.Namespace) .Values.admission.excludedNamespaces | uniq | toYaml | nindent 6 }}
+      {{- concat (list "kube-system" .Release.Namespace) (.Values.admission.excludedNamespaces | default list) | uniq | toYaml | nindent 6 }}
   {{- if .Values.aks }}
   - key: control-plane
     operator: NotIn

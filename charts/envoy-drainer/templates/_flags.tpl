@@ -2,7 +2,8 @@
 {{- define "envoy-drainer.flags" -}}
 {{- range $key, $value := . }}
 {{- if not (kindIs "invalid" $value) }}
-- {{ printf "--%s=%v" (kebabcase $key) $value | quote }}
+{{- /* As JSON, which unlike Go writes a great number as it is read. */}}
+- {{ kindIs "string" $value | ternary $value (toJson $value) | printf "--%s=%s" (kebabcase $key) | quote }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -9,7 +9,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- $_ := set $own "app.kubernetes.io/version" .Chart.AppVersion }}
 {{- $_ := set $own "app.kubernetes.io/managed-by" .Release.Service }}
 {{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") }}
-{{- toYaml (merge $own .Values.commonLabels) }}
+{{- toYaml (merge $own (.Values.commonLabels | default dict)) }}
 {{- end }}
 
 {{/* Name, labels and annotations of an object. Beside the root's keys: `suffix`, `labels`, `annotations`;
@@ -22,7 +22,7 @@ metadata:
   {{- end }}
   labels:
     {{- merge (include "envoy-drainer.labels" .root | fromYaml) (.labels | default dict) | toYaml | nindent 4 }}
-  {{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+  {{- with merge (dict) (.annotations | default dict) (.root.Values.commonAnnotations | default dict) }}
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}

@@ -1,8 +1,8 @@
-{{/* A Service's name, which is the strictest, and shorter by what the names of other objects add. */}}
+{{/* A Service's name, which is the strictest: 63 characters, less the 9 of the longest suffix, `-cabundle`. */}}
 {{- define "envoy-drainer.fullname" -}}
 {{- $name := .Values.nameOverride | default .Chart.Name }}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
-{{- $full = .Values.fullnameOverride | default $full | replace "." "-" | trunc 58 | trimSuffix "-" }}
+{{- $full = .Values.fullnameOverride | default $full | replace "." "-" | trunc 54 | trimSuffix "-" }}
 {{- if not (regexMatch "^[a-z]" $full) }}
 {{- fail (printf "a Service cannot be called %s: set fullnameOverride to a name that starts with a letter" $full) }}
 {{- end }}
@@ -28,6 +28,8 @@
 {{- fail "certificates.mode is self, which has no use for certificates.secret: set certificates.mode to secret" }}
 {{- end }}
 {{- $full }}-ca
+{{- else if or .self.caLifetime .self.leafLifetime }}
+{{- fail "certificates.mode is secret, which has no use for certificates.self: set certificates.mode to self" }}
 {{- else if .secret.name }}
 {{- .secret.name }}
 {{- else if .secret.certManager.enabled }}

@@ -52,7 +52,9 @@ pub(crate) async fn comes_by_event(stage: &Stage<'_>) -> Result<()> {
         let mut events = events["items"].as_array().into_iter().flatten();
         let event = events.find(|event| event["regarding"]["kind"] == "ReplicaSet");
         let note = event.and_then(|event| event["note"].as_str());
-        let told = note.is_some_and(|note| note.contains("DRN012") && note.contains("`nobody`"));
+        let told = note.is_some_and(|note| {
+            note.contains("DRN012") && note.contains("envoy-container: nobody")
+        });
         if told {
             stage.row("told", note.unwrap_or_default());
         }

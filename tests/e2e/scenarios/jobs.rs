@@ -37,8 +37,8 @@ pub(crate) async fn end_within_3_s_of_their_work(stage: &Stage<'_>) -> Result<()
     let drained = template(upstream)?;
     let mut bare = drained.clone();
     bare["metadata"]["annotations"] = json!({});
-    namespace.apply(job(DRAINED, drained)).await?;
-    namespace.apply(job(BARE, bare)).await?;
+    namespace.apply(job(DRAINED, &drained)).await?;
+    namespace.apply(job(BARE, &bare)).await?;
     let (drained, bare) = (
         end(&namespace, DRAINED).await?,
         end(&namespace, BARE).await?,
@@ -72,7 +72,7 @@ fn template(upstream: SocketAddr) -> Result<Value> {
     Ok(template)
 }
 
-fn job(name: &str, template: Value) -> Value {
+fn job(name: &str, template: &Value) -> Value {
     json!({
         "apiVersion": "batch/v1",
         "kind": "Job",

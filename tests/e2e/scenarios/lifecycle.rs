@@ -114,21 +114,25 @@ async fn live_on(stage: &Stage<'_>, namespace: &Namespace, edge: &Edge<'_>) -> R
     Ok(())
 }
 
-/// Every object of the cluster that has the release's name in its own, but for what is restless. Others
-/// may be at work in the cluster.
+/// Every object of the cluster that has the release's name in its own, its namespace's or a label, but
+/// for what is restless. Others may be at work in the cluster.
 async fn everything_of(release: &Release) -> Result<BTreeSet<String>> {
     let kinds = ["api-resources", "--verbs=list", "--output=name"];
     let kinds = kubectl(&kinds).await?;
     let calm = kinds.lines().filter(|kind| !RESTLESS.contains(kind));
     let kinds = calm.collect::<Vec<_>>().join(",");
-    let columns = "--output=custom-columns=:kind,:metadata.namespace,:metadata.name";
+    let columns =
+        "--output=custom-columns=:kind,:metadata.namespace,:metadata.name,:metadata.labels";
     let get = ["get", &kinds, "--all-namespaces", "--no-headers", columns];
     let objects = kubectl(&get).await?;
-    // Columns are as wide as what else is in them.
-    let lines = objects
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    let ours = lines.filter(|line| line.contains(release.name()));
+    let ours = objects.lines().filter(|line| line.contains(release.name()));
+    // Columns are as wide as what else is in them, and labels may change.
+    let ours = ours.map(|line| {
+        line.split_whitespace()
+            .take(3)
+            .collect::<Vec<_>>()
+            .join(" ")
+    });
     // What every namespace gets, sooner or later.
     let ours = ours.filter(|line| !line.ends_with(" default") && !line.contains("kube-root-ca"));
     Ok(ours.collect())

@@ -33,26 +33,42 @@ pub(crate) async fn are_the_least(stage: &Stage<'_>) -> Result<()> {
     ensure!(own == wanted(made), "it may {own:#?}");
 
     // RBAC knows no fields; a policy does.
-    let sent_elsewhere = json!([
-        { "op": "replace", "path": "/webhooks/0/clientConfig", "value": { "url": "https://example.com" } },
-    ]);
+    let owner = json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "name": "nobody",
+        "uid": "00000000-0000-0000-0000-000000000000",
+    });
+    let elsewhere = json!({ "url": "https://example.com" });
+    let changes = [
+        ("replace", "/webhooks/0/clientConfig", elsewhere),
+        ("remove", "/webhooks/1", json!(null)),
+        ("add", "/metadata/ownerReferences", json!([owner])),
+        ("add", "/metadata/finalizers", json!(["example.com/held"])),
+        ("add", "/metadata/labels/team", json!("edge")),
+        ("remove", "/metadata/labels", json!(null)),
+        ("add", "/metadata/annotations", json!({ "team": "edge" })),
+    ];
     let account = impersonate(&release, name);
-    let refused = kubectl(&[
-        "patch",
-        "mutatingwebhookconfiguration",
-        name,
-        "--type=json",
-        &format!("--patch={sent_elsewhere}"),
-        &account,
-    ])
-    .await;
-    let refused = refused.err().map(|error| error.to_string());
-    ensure!(
-        refused
-            .as_ref()
-            .is_some_and(|why| why.contains("no field of its configuration but caBundle")),
-        "it may send admissions elsewhere: {refused:?}"
-    );
+    for (op, path, value) in changes {
+        let patch = json!([{ "op": op, "path": path, "value": value }]);
+        let refused = kubectl(&[
+            "patch",
+            "mutatingwebhookconfiguration",
+            name,
+            "--type=json",
+            &format!("--patch={patch}"),
+            &account,
+        ])
+        .await;
+        let refused = refused.err().map(|error| error.to_string());
+        ensure!(
+            refused
+                .as_ref()
+                .is_some_and(|why| why.contains("no field of its configuration but caBundle")),
+            "it may {op} {path}: {refused:?}"
+        );
+    }
 
     // To create means: this Secret, which names itself.
     let delete = ["delete", "secret", &*secret];

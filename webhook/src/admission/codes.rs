@@ -179,7 +179,7 @@ pub fn to_markdown() -> String {
          <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test codes`; edit `webhook/src/admission/codes.rs`. -->\n\n\
          Every reason why a pod is skipped or refused has a code, and so has every warning.\n\
          Annotations are named without their prefix `envoy-drainer.dev/`.\n\n\
-         Of DRN002 to DRN005 tell `explain` and `check` alone: in a cluster the API server does not ask about such pods.\n",
+         Only `explain` and `check` report DRN002 to DRN005: in a cluster the API server does not ask about such pods.\n",
     );
     for (effect, title) in [
         (Effect::Skip, "Skipped: admitted without a drainer"),
