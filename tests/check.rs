@@ -15,7 +15,7 @@ use tests::{built, golden};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use webhook::certificates::ca::Ca;
-use webhook::certificates::wall_clock;
+use webhook::clock::wall_clock;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 

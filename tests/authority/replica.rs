@@ -11,7 +11,7 @@ use webhook::certificates::identity::Identity;
 use webhook::certificates::lifetimes::Lifetimes;
 use webhook::certificates::serving::Serving;
 use webhook::certificates::tick::Tick;
-use webhook::certificates::wall_clock;
+use webhook::clock::wall_clock;
 use webhook::report::Report;
 
 use crate::etcd::Etcd;

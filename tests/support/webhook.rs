@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use webhook::admission::{Answer, NotAReview, advise, answer};
 use webhook::certificates::self_made::SelfMade;
 use webhook::certificates::serving::Serving;
-use webhook::certificates::wall_clock;
+use webhook::clock::wall_clock;
 use webhook::report::Report;
 use webhook::server::{self, Limits, Listeners, MinVersion, Server};
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use crate::admission::{Owner, Undrained};
-use crate::certificates::wall_clock;
+use crate::clock::wall_clock;
 use crate::report::Report;
 
 pub use ledger::Series;

@@ -20,6 +20,7 @@ pub mod admission;
 pub mod args;
 pub mod certificates;
 pub mod check;
+pub mod clock;
 pub mod commands;
 pub mod events;
 pub mod kubernetes;

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use webhook::admission::{About, Answer, CONTAINER_NAME, NotAReview, Outcome, answer};
 use webhook::certificates::self_made::SelfMade;
 use webhook::certificates::serving::Serving;
-use webhook::certificates::wall_clock;
+use webhook::clock::wall_clock;
 use webhook::report::Report;
 use webhook::server::{self, Limits, Listeners, MinVersion, Server};
 

@@ -13,7 +13,7 @@ use crate::certificates::lifetimes::{BadLifetimes, Lifetimes};
 use crate::certificates::self_made::SelfMade;
 use crate::certificates::serving::Serving;
 use crate::certificates::source::Source;
-use crate::certificates::wall_clock;
+use crate::clock::wall_clock;
 use crate::kubernetes::Objects;
 use crate::report::{Kind, Report};
 use crate::server::MinVersion;

@@ -26,7 +26,7 @@ use super::rotation::{self, Situation, Step};
 use super::serving::Serving;
 use super::showing::{Now, Shown, is_worth_showing, may_show};
 use super::tick::{Failure, Tick};
-use super::wall_clock;
+use crate::clock::wall_clock;
 use crate::report::{Kind, Report};
 
 /// One long sleep would miss the hours in which the machine was suspended.

@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
     use crate::certificates::ca::Ca;
-    use crate::certificates::wall_clock;
+    use crate::clock::wall_clock;
 
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -153,7 +153,8 @@ fn subject() -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::certificates::bundle::Bundle;
-    use crate::certificates::{leaf, wall_clock};
+    use crate::certificates::leaf;
+    use crate::clock::wall_clock;
 
     const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 

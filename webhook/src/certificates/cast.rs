@@ -12,7 +12,7 @@ use super::ca::Ca;
 use super::keyring::Keyring;
 use super::lifetimes::Lifetimes;
 use super::live::Live;
-use super::wall_clock;
+use crate::clock::wall_clock;
 
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);

@@ -94,7 +94,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::certificates::wall_clock;
+    use crate::clock::wall_clock;
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);

@@ -202,7 +202,7 @@ fn time(seconds: u64) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificates::wall_clock;
+    use crate::clock::wall_clock;
 
     const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 

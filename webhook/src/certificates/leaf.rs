@@ -75,7 +75,8 @@ pub(super) mod tests {
 
     use super::*;
     use crate::certificates::bundle::Bundle;
-    use crate::certificates::{trust, wall_clock};
+    use crate::certificates::trust;
+    use crate::clock::wall_clock;
 
     const HOUR: Duration = Duration::from_secs(60 * 60);
 

@@ -192,7 +192,7 @@ pub fn due(ca: &Ca) -> SystemTime {
 mod tests {
     use super::*;
     use crate::certificates::cast::{Cast, DAY, MINUTE};
-    use crate::certificates::wall_clock;
+    use crate::clock::wall_clock;
 
     fn written(step: &Step, cast: &Cast) -> String {
         match step {

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use super::ca::Ca;
 use super::identity::Identity;
 use super::leaf::{self, NoLeaf};
-use super::wall_clock;
+use crate::clock::wall_clock;
 
 /// The authority lives in this process only, so no process may outlive it.
 const CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);

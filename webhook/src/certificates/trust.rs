@@ -102,7 +102,7 @@ mod tests {
     use rustls::pki_types::pem::PemObject;
 
     use super::*;
-    use crate::certificates::wall_clock;
+    use crate::clock::wall_clock;
 
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
     const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);

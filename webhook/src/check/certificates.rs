@@ -288,8 +288,9 @@ mod tests {
 
     use super::*;
     use crate::certificates::ca::Ca;
-    use crate::certificates::{leaf, wall_clock};
+    use crate::certificates::leaf;
     use crate::check::Mark;
+    use crate::clock::wall_clock;
     use crate::kubernetes::Call;
 
     const HOUR: Duration = Duration::from_secs(60 * 60);

@@ -5,7 +5,6 @@ use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::admission::{Defaults, Sidecar};
-use crate::certificates::wall_clock;
 use crate::check::certificates::{self, Caller, Replica};
 use crate::check::cluster::{self, Kubelets};
 use crate::check::installation::{self, Installation};
@@ -14,6 +13,7 @@ use crate::check::pods::{Judge, Pods};
 use crate::check::running::{self, Parts};
 use crate::check::trial::{self, Outcome, Trial};
 use crate::check::{About, Section, configuration};
+use crate::clock::wall_clock;
 use crate::kubernetes::{Shown, Survey, Unseen};
 
 use super::flags::{self, Flags, UnreadFlags};
