@@ -171,9 +171,12 @@ async fn a_good_server_is_left_alone() -> Result<()> {
         .await;
     assert_eq!(report.failed(), 0, "{report}");
     assert!(report.reached() > 0.95, "{report}");
-    // Ten connections that are kept, one idle, twenty for a request each, give or take one.
-    let connections = server.posts().len();
-    assert!((30..=33).contains(&connections), "{connections}");
+    // Ten connections that are kept, one idle, twenty for a request each. More are kept where an answer
+    // takes its time, but by far not one for each request.
+    let connections = server.posts().len() as u64;
+    let requests = report.sent();
+    assert!(connections >= 30, "{connections} for {requests}");
+    assert!(connections * 2 < requests, "{connections} for {requests}");
     Ok(())
 }
 
