@@ -1,5 +1,6 @@
 //! The drain: started once, awaited by many. Strings the decisions together, one call at a time.
 
+mod complaints;
 mod end;
 mod idle;
 #[cfg(test)]
@@ -12,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, error, info, warn};
 
+use crate::address::AdminAddress;
 use crate::config::Config;
 use crate::delay::drain_delay;
 use crate::ending::{Came, End};
@@ -24,9 +26,13 @@ use crate::summary::{Left, Summary};
 use crate::timing::Timing;
 use crate::verdict::{Outcome, Record, Rules, Verdict};
 
+use complaints::Complaints;
+
 /// Everything that ends in a pod, from the drainer's start to the end of the drain.
 pub(crate) struct Drain<E> {
     envoy: E,
+    /// Where it is, for logs.
+    admin: AdminAddress,
     marker: Marker,
     timing: Timing,
     exit_at_connections: u64,
@@ -51,6 +57,9 @@ const IDLE_PAUSE: Duration = Duration::from_secs(1);
 const LOOK_SHARE: u32 = 10;
 const MAX_LOOK_PAUSE: Duration = Duration::from_secs(5);
 
+/// How often it is said that a draining Envoy does not answer.
+const REMINDER: Duration = Duration::from_secs(10);
+
 /// A setup that is not read by then does not hold up the drain.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -66,6 +75,7 @@ impl<E: Envoy> Drain<E> {
     ) -> Self {
         Self {
             envoy,
+            admin: config.admin_address.clone(),
             marker: Marker::new(&config.run_dir),
             timing: config.timing,
             exit_at_connections: config.exit_at_connections,
@@ -94,9 +104,11 @@ impl<E: Envoy> Drain<E> {
                     self.end_round(|came| came.envoy_hook = None);
                 }
                 End::Drainer => {
-                    info!(
-                        "Envoy's hook did not come: the drainer ends alone and leaves it as it is"
-                    );
+                    if self.waited.is_none() {
+                        info!(
+                            "Envoy's hook did not come: the drainer ends alone and leaves it as it is"
+                        );
+                    }
                     if self.came.borrow().sigterm.is_some() {
                         return;
                     }
@@ -159,17 +171,20 @@ impl<E: Envoy> Drain<E> {
         }
         self.set_phase(Phase::Draining);
         let mut listeners = Told::NotYet;
+        let mut unheard = Complaints::new(Instant::now(), REMINDER);
         let mut inspected = false;
         let mut rules = self.rules();
         loop {
             if health == Told::NotYet {
-                health = told("/healthcheck/fail", self.envoy.fail_health().await);
+                let answer = self.envoy.fail_health().await;
+                health = self.told("/healthcheck/fail", answer, &mut unheard);
                 if health != Told::NotYet {
                     record.start(Instant::now());
                 }
             }
             if health != Told::NotYet && listeners == Told::NotYet {
-                listeners = told("/drain_listeners", self.envoy.drain_listeners().await);
+                let answer = self.envoy.drain_listeners().await;
+                listeners = self.told("/drain_listeners", answer, &mut unheard);
             }
             if health != Told::NotYet && !inspected {
                 // Once: listeners may have come and gone since the start.
@@ -235,6 +250,30 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
+    fn told(&self, call: &str, answer: Result<(), CallFailed>, unheard: &mut Complaints) -> Told {
+        match answer {
+            Ok(()) => {
+                info!(call, "Told Envoy");
+                Told::Heard
+            }
+            Err(CallFailed::Declined(error)) => {
+                error!(call, error, "Envoy refuses: draining without it");
+                Told::Declined
+            }
+            Err(error) => {
+                if unheard.are_due(Instant::now(), false) {
+                    warn!(
+                        call,
+                        admin = %self.admin,
+                        %error,
+                        "Envoy did not answer: asking again until it does, or the drain's deadline"
+                    );
+                }
+                Told::NotYet
+            }
+        }
+    }
+
     fn mark(&self) {
         if let Err(error) = self.marker.write() {
             error!(%error, "Cannot leave the marker: a restart of the drainer would not restore Envoy's health");
@@ -268,21 +307,4 @@ enum Told {
     Heard,
     /// It answered that it will not, which asking again does not change.
     Declined,
-}
-
-fn told(call: &str, result: Result<(), CallFailed>) -> Told {
-    match result {
-        Ok(()) => {
-            info!(call, "Told Envoy");
-            Told::Heard
-        }
-        Err(CallFailed::Declined(error)) => {
-            error!(call, error, "Envoy refuses: draining without it");
-            Told::Declined
-        }
-        Err(error) => {
-            warn!(call, %error, "Envoy did not answer: asking again");
-            Told::NotYet
-        }
-    }
 }

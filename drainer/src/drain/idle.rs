@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
+use super::complaints::Complaints;
 use super::end::ENVOY_ALONE;
 use super::{Drain, IDLE_PAUSE};
 use crate::envoy::{CallFailed, Envoy, Seen};
@@ -17,12 +18,6 @@ const START_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often it is then said again.
 const REMINDER: Duration = Duration::from_secs(60);
-
-/// When to complain of an Envoy that does not answer.
-struct Complaints {
-    next: Instant,
-    made: bool,
-}
 
 // === impl Drain ===
 
@@ -36,8 +31,8 @@ impl<E: Envoy> Drain<E> {
             sleep_until(let_go + ENVOY_ALONE).await;
         }
         let mut is_healthy = !self.marker.is_present();
-        let mut undoing = Complaints::new(Instant::now());
-        let mut learning = Complaints::new(Instant::now());
+        let mut undoing = Complaints::new(Instant::now() + START_PATIENCE, REMINDER);
+        let mut learning = Complaints::new(Instant::now() + START_PATIENCE, REMINDER);
         while !is_healthy || self.setup.is_none() {
             if !is_healthy {
                 is_healthy = self.restore_health(&mut undoing).await;
@@ -47,6 +42,7 @@ impl<E: Envoy> Drain<E> {
                 && learning.are_due(Instant::now(), matches!(error, CallFailed::Declined(_)))
             {
                 error!(
+                    admin = %self.admin,
                     %error,
                     "Envoy's admin interface does not answer as Envoy does: each drain would last \
                      to its deadline. Is its address right?"
@@ -96,27 +92,5 @@ impl<E: Envoy> Drain<E> {
         }
         self.setup = Some(setup);
         Ok(())
-    }
-}
-
-// === impl Complaints ===
-
-impl Complaints {
-    fn new(started: Instant) -> Self {
-        Self {
-            next: started + START_PATIENCE,
-            made: false,
-        }
-    }
-
-    /// Returns true if an error is to be told now: when Envoy had its time to start, or at once if
-    /// it `answered`; and then now and then.
-    fn are_due(&mut self, now: Instant, answered: bool) -> bool {
-        let due = now >= self.next || answered && !self.made;
-        if due {
-            self.made = true;
-            self.next = now + REMINDER;
-        }
-        due
     }
 }

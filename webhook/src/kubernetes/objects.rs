@@ -224,6 +224,8 @@ fn source(error: kube::Error) -> Box<dyn Error + Send + Sync> {
             )
             .into()
         }
+        // It would write all of the answer's status behind that.
+        kube::Error::Api(status) => status.message.into(),
         error => error.into(),
     }
 }
