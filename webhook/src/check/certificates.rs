@@ -45,7 +45,7 @@ pub enum Keeper {
 pub struct Caller<'a> {
     /// The name by which API servers call.
     pub host: &'a str,
-    /// Who keeps the certificates, if that is known.
+    /// Who keeps the certificates, if that is known and the same for all replicas.
     pub keeper: Option<&'a Keeper>,
 }
 
