@@ -390,6 +390,24 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_is_not_due_where_nobody_knows_who_keeps_it() {
+        let now = wall_clock();
+        let ours = ca(now);
+        let pod = About::in_namespace("Pod", "infra", "w-1");
+        let shown = shown(&ours, HOST, now - 155 * HOUR, 168 * HOUR);
+        let replicas = Ok(vec![Replica { pod, shown }]);
+        let caller = Caller {
+            host: HOST,
+            keeper: None,
+        };
+        let told = section(&[entry("pods", ours.pem())], &replicas, caller, now).points;
+        assert_eq!(
+            told[1].message,
+            "`w-1` shows a certificate that they trust, valid for 12 hours"
+        );
+    }
+
+    #[test]
     fn entries_must_trust_somebody_and_all_the_same() {
         let now = wall_clock();
         let [ours, other] = [(); 2].map(|()| ca(now));

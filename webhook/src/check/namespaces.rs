@@ -88,9 +88,11 @@ impl Namespaces {
                 self.asked.insert(name);
             }
             (Some(unmet), Some(ENABLED)) => self.left_out.push((name, unmet.clone())),
-            (Some(_), Some(value)) if !DECLINES.contains(&value) => {
-                self.mistaken.push((name, value.to_owned()));
-            }
+            (Some(_), Some(value)) if !DECLINES.contains(&value) => match beside_label {
+                // The right value would not help.
+                Some(unmet) => self.left_out.push((name, unmet.clone())),
+                None => self.mistaken.push((name, value.to_owned())),
+            },
             (Some(_), _) => {}
         }
     }
@@ -253,6 +255,11 @@ mod tests {
             (
                 "infra",
                 json!({"labels": {INJECTION: "enabled"}}),
+                "`infra` has the label, but API servers leave it out: they ask where `kubernetes.io/metadata.name NotIn (infra)`",
+            ),
+            (
+                "infra",
+                json!({"labels": {INJECTION: "true"}}),
                 "`infra` has the label, but API servers leave it out: they ask where `kubernetes.io/metadata.name NotIn (infra)`",
             ),
             (

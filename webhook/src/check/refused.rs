@@ -47,7 +47,7 @@ impl<'a> Refused<'a> {
         if let Some(why) = refusal(set).filter(|_| self.asks(set)) {
             self.refusals.entry(owner.clone()).or_insert(why);
         }
-        // It has the annotations of its Deployment too.
+        // It has its Deployment's annotations too, and keeps one that is taken away there until a rollout.
         let json = serde_json::to_value(set).unwrap_or_default();
         let stray = objects(&json).into_iter().flat_map(|set| astray(&set));
         self.astray.extend(stray.map(|stray| {

@@ -94,7 +94,7 @@ fn waiting(container: &ContainerStatus) -> Option<Why<'_>> {
 
 fn unscheduled(condition: &PodCondition) -> Option<Why<'_>> {
     let is_so = condition.type_ == "PodScheduled" && condition.status == "False";
-    is_so.then(|| Why {
+    is_so.then_some(Why {
         reason: UNSCHEDULABLE,
         message: condition.message.as_deref(),
     })
