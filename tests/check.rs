@@ -23,6 +23,7 @@ const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const RELEASE: &str = "/api/v1/namespaces/envoy-drainer";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/envoy-drainer/deployments";
+const REPLICA_SETS: &str = "/apis/apps/v1/replicasets";
 
 /// A cluster in which all is well: the chart's objects, as it renders them by default, a namespace
 /// that has opted in, and a pod with a drainer.
@@ -96,6 +97,7 @@ fn well() -> Answers {
                 &json!([drainer("localhost/drainer:0.1.0")])
             )])),
         ),
+        (REPLICA_SETS.to_owned(), list(json!([]))),
     ];
     answers
         .into_iter()
@@ -117,6 +119,37 @@ fn pod(name: &str, init_containers: &Value) -> Value {
             "ownerReferences": [owner],
         },
         "spec": {"containers": [{"name": "envoy"}], "initContainers": init_containers},
+    })
+}
+
+/// A pod that asks and is nobody's.
+fn alone(namespace: &str) -> Value {
+    let mut pod = pod("alone", &json!(null));
+    pod["metadata"]["namespace"] = json!(namespace);
+    pod["metadata"]["ownerReferences"] = json!(null);
+    pod
+}
+
+/// A ReplicaSet whose pods ask and are refused.
+fn refused(deployment: &str, why: &str) -> Value {
+    let owner = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "name": deployment, "uid": "1", "controller": true,
+    });
+    let name = format!("{deployment}-5b4977cc78");
+    let condition = json!({
+        "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": why,
+    });
+    json!({
+        "metadata": {"name": name, "namespace": "shop", "ownerReferences": [owner]},
+        "spec": {
+            "replicas": 1,
+            "selector": {},
+            "template": {
+                "metadata": {"annotations": {"envoy-drainer.dev/inject": "true"}},
+                "spec": {"containers": [{"name": "envoy"}]},
+            },
+        },
+        "status": {"replicas": 0, "conditions": [condition]},
     })
 }
 
@@ -195,11 +228,45 @@ async fn a_person_reads_what_is_well_and_what_is_not() {
     let pods = json!({"metadata": {}, "items": [
         pod("edge-0", &json!([drainer("localhost/drainer:0.0.9")])),
         pod("edge-1", &json!(null)),
+        alone("default"),
+        alone("kube-system"),
     ]});
     ill.insert("/api/v1/pods".to_owned(), (200, pods.to_string()));
+    let denied = "admission webhook \"pods.envoy-drainer.dev\" denied the request: DRN023: no volume at `/run`";
+    let sets = json!({"metadata": {}, "items": [
+        refused("api", denied),
+        refused("web", "pods \"web-5b4977cc78-2sv4r\" is forbidden: exceeded quota: small"),
+    ]});
+    ill.insert(REPLICA_SETS.to_owned(), (200, sets.to_string()));
     let output = check(ill, over_quota, &[]).await;
     golden::check("check/ill.txt", text(&output));
     assert_eq!(output.status.code(), Some(1));
+}
+
+/// Helm has written values that a replica does not start with; those before go on to work.
+#[tokio::test]
+async fn a_person_reads_how_to_come_back_from_an_upgrade_that_went_wrong() {
+    let mut upgraded = well();
+    let (_, deployments) = upgraded.get_mut(DEPLOYMENTS).unwrap();
+    let mut list: Value = serde_json::from_str(deployments).unwrap();
+    let deployment = &mut list["items"][0];
+    deployment["status"] = json!({"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1});
+    let args = &mut deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+    args.as_array_mut()
+        .unwrap()
+        .push(json!("--drain-timeout=5s"));
+    *deployments = list.to_string();
+    let container = json!({
+        "name": "webhook", "image": "", "imageID": "", "ready": false, "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container"}},
+    });
+    let pods = json!({"metadata": {}, "items": [
+        {"metadata": {"name": "envoy-drainer-2"}, "status": {"containerStatuses": [container]}},
+    ]});
+    upgraded.insert(format!("{RELEASE}/pods"), (200, pods.to_string()));
+    let output = check(upgraded, injected, &[]).await;
+    golden::check("check/upgraded.txt", text(&output));
+    assert_eq!(output.status.code(), Some(0));
 }
 
 #[tokio::test]
@@ -298,6 +365,7 @@ async fn whether_it_works_is_not_known_while_what_decides_is_not() {
     for (answers, judge, works) in [
         (hidden("/api/v1/nodes"), injected as Judge, Some(true)),
         (hidden("/api/v1/pods"), injected, Some(true)),
+        (hidden(REPLICA_SETS), injected, Some(true)),
         (hidden(CONFIGURATIONS), injected, None),
         (hidden(DEPLOYMENTS), injected, None),
         (hidden(&format!("{RELEASE}/pods")), injected, None),

@@ -16,9 +16,13 @@ pub mod namespaces;
 mod owner;
 pub mod pods;
 mod point;
+pub mod refused;
+pub mod rollout;
 pub mod running;
 pub mod selector;
 pub mod trial;
+mod unready;
+mod waiting;
 mod words;
 mod works;
 

@@ -45,7 +45,7 @@ pub enum Keeper {
 pub struct Caller<'a> {
     /// The name by which API servers call.
     pub host: &'a str,
-    /// Who keeps the certificates, if that is known.
+    /// Who keeps the certificates, if that is known and the same for all replicas.
     pub keeper: Option<&'a Keeper>,
 }
 
@@ -387,6 +387,24 @@ mod tests {
             let told = points(&entries, shown, now);
             assert_eq!(told[1], (mark, message.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_certificate_is_not_due_where_nobody_knows_who_keeps_it() {
+        let now = wall_clock();
+        let ours = ca(now);
+        let pod = About::in_namespace("Pod", "infra", "w-1");
+        let shown = shown(&ours, HOST, now - 155 * HOUR, 168 * HOUR);
+        let replicas = Ok(vec![Replica { pod, shown }]);
+        let caller = Caller {
+            host: HOST,
+            keeper: None,
+        };
+        let told = section(&[entry("pods", ours.pem())], &replicas, caller, now).points;
+        assert_eq!(
+            told[1].message,
+            "`w-1` shows a certificate that they trust, valid for 12 hours"
+        );
     }
 
     #[test]

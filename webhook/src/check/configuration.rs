@@ -15,7 +15,7 @@ const WORKLOADS_ENTRY: &str = "workloads.envoy-drainer.dev";
 pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// The labels of namespaces by which the chart, or AKS, leaves some out.
-const LEAVES_OUT: [&str; 3] = [
+pub(super) const LEAVES_OUT: [&str; 3] = [
     NAMESPACE_NAME,
     "control-plane",
     "kubernetes.azure.com/managedby",

@@ -43,6 +43,17 @@ pub struct Installation {
     others: Vec<String>,
 }
 
+/// Why the flags of an installation's webhook cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnreadFlags {
+    /// This program does not know them: they are another version's.
+    #[error("{0}")]
+    Unknown(String),
+    /// It knows them, and not with these values.
+    #[error("{0}")]
+    Invalid(String),
+}
+
 /// The installation that API servers ask first, or that of the configuration called `chosen`.
 ///
 /// # Errors
@@ -140,7 +151,7 @@ impl Installation {
 
     /// Judges what it is. `unread` says why the flags of its webhook cannot be read.
     #[must_use]
-    pub fn points(&self, unread: Option<&str>) -> Vec<Point> {
+    pub fn points(&self, unread: Option<&UnreadFlags>) -> Vec<Point> {
         let mut points = vec![self.found()];
         points.extend(self.several());
         points.extend(self.other_version(unread));
@@ -184,7 +195,7 @@ impl Installation {
         Some(point)
     }
 
-    fn other_version(&self, unread: Option<&str>) -> Option<Point> {
+    fn other_version(&self, unread: Option<&UnreadFlags>) -> Option<Point> {
         const NAME: &str = "version";
         let installed = self.label("version").filter(|version| *version != VERSION);
         let message = match (installed, unread) {
@@ -192,12 +203,27 @@ impl Installation {
             (Some(installed), None) => {
                 format!("this program is of version {VERSION}, the installation of {installed}")
             }
+            (None, Some(UnreadFlags::Invalid(why))) => return Some(self.invalid(why)),
             (_, Some(unread)) => {
                 format!("the webhook's flags are not those of this program, {VERSION}: {unread}")
             }
         };
         let remedy = "check with the program of the installation's version";
         Some(Point::warning(NAME, message).remedy(remedy))
+    }
+
+    /// Older replicas may have better values, and go on to work.
+    fn invalid(&self, why: &str) -> Point {
+        let message = format!("the webhook does not start with its values: {why}");
+        let release = self.label("instance").unwrap_or(&self.name);
+        Point::warning("values", message)
+            .remedy(
+                "correct the chart's values and upgrade the release, or go back to those before",
+            )
+            .command(format!(
+                "helm rollback {release} --namespace {}",
+                self.namespace
+            ))
     }
 }
 
@@ -275,5 +301,30 @@ pub(super) mod tests {
         let other = find(vec![other], None).expect("it is there");
         let told = &other.points(None)[1];
         assert_eq!((told.name, told.mark), ("version", Mark::Warning));
+    }
+
+    #[test]
+    fn values_that_are_wrong_are_told_from_flags_of_another_version() {
+        let unknown = || UnreadFlags::Unknown("unexpected argument '--new' found".to_owned());
+        let invalid = || UnreadFlags::Invalid("drain-timeout 5s is too short".to_owned());
+        let upgrade = "check with the program of the installation's version";
+        let correct =
+            "correct the chart's values and upgrade the release, or go back to those before";
+        let table = [
+            (VERSION, unknown(), "version", upgrade),
+            (VERSION, invalid(), "values", correct),
+            // Of another version, this one does not know which values are wrong.
+            ("9.9.9", invalid(), "version", upgrade),
+        ];
+        for (version, unread, name, remedy) in table {
+            let installed = configuration("a", |value| {
+                value["metadata"]["labels"]["app.kubernetes.io/version"] = json!(version);
+            });
+            let installed = find(vec![installed], None).expect("it is there");
+            let told = &installed.points(Some(&unread))[1];
+            assert_eq!((told.name, told.mark), (name, Mark::Warning));
+            assert!(told.message.ends_with(&unread.to_string()), "{told:?}");
+            assert_eq!(told.remedy.as_deref(), Some(remedy));
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! Which namespaces have opted in, and which only look as if they had.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::configuration::NAMESPACE_NAME;
+use super::configuration::{LEAVES_OUT, NAMESPACE_NAME};
 use super::point::{About, Point};
 use super::selector::Requirement;
 use super::words::{count, has, names};
@@ -17,14 +17,19 @@ const ENABLED: &str = "enabled";
 /// Values by which people say that they do not want something.
 const DECLINES: [&str; 5] = ["disabled", "false", "off", "no", ""];
 
+/// What to do about a requirement that is not the chart's.
+const ADDED_BY_OTHERS: &str = "somebody else has added that: see `configuration` above";
+
 /// The namespaces of a cluster.
 #[derive(Debug)]
 pub struct Namespaces {
     asked_about: Vec<Requirement>,
     /// Those that API servers ask about.
     pub asked: BTreeSet<String>,
+    /// Left out, labelled or not, and by what.
+    shut: BTreeMap<String, Requirement>,
     /// Labelled, and left out nevertheless, by what.
-    pub left_out: Vec<(String, Requirement)>,
+    left_out: Vec<(String, Requirement)>,
     /// Labelled with another value.
     mistaken: Vec<(String, String)>,
     /// With another label, or an annotation, that is of pods.
@@ -40,6 +45,7 @@ impl Namespaces {
         Self {
             asked_about,
             asked: BTreeSet::new(),
+            shut: BTreeMap::new(),
             left_out: Vec::new(),
             mistaken: Vec::new(),
             misplaced: Vec::new(),
@@ -68,17 +74,48 @@ impl Namespaces {
             self.misplaced.push((name.clone(), key.clone()));
         }
         let value = labels.get(INJECTION).map(String::as_str);
-        let unmet = self.asked_about.iter().find(|asked| !asked.is_met(&labels));
+        let mut unmet = self
+            .asked_about
+            .iter()
+            .filter(|asked| !asked.is_met(&labels));
+        let beside_label = unmet.clone().find(|unmet| unmet.key != INJECTION);
+        if let Some(beside_label) = beside_label {
+            self.shut.insert(name.clone(), beside_label.clone());
+        }
+        let unmet = unmet.next();
         match (unmet, value) {
             (None, _) => {
                 self.asked.insert(name);
             }
             (Some(unmet), Some(ENABLED)) => self.left_out.push((name, unmet.clone())),
-            (Some(_), Some(value)) if !DECLINES.contains(&value) => {
-                self.mistaken.push((name, value.to_owned()));
-            }
+            (Some(_), Some(value)) if !DECLINES.contains(&value) => match beside_label {
+                // The right value would not help.
+                Some(unmet) => self.left_out.push((name, unmet.clone())),
+                None => self.mistaken.push((name, value.to_owned())),
+            },
             (Some(_), _) => {}
         }
+    }
+
+    /// Why API servers do not ask about the pods of a namespace though it has the label, or would not if
+    /// it had; and what to do about a pod that asks there.
+    pub(super) fn leaves_out(&self, name: &str) -> Option<(&Requirement, &'static str)> {
+        let left_out = || {
+            let mut left_out = self.left_out.iter();
+            left_out.find(|(labelled, _)| labelled == name)
+        };
+        let unmet = self
+            .shut
+            .get(name)
+            .or_else(|| left_out().map(|(_, unmet)| unmet))?;
+        let remedy = match &*unmet.key {
+            NAMESPACE_NAME => {
+                "run this Envoy in another namespace, or take this one out of `admission.excludedNamespaces` in the chart's values if it is there"
+            }
+            key if LEAVES_OUT.contains(&key) => "run this Envoy in another namespace",
+            _ => ADDED_BY_OTHERS,
+        };
+        Some((unmet, remedy))
     }
 
     /// Judges them.
@@ -91,7 +128,7 @@ impl Namespaces {
             );
             let remedy = match &*unmet.key {
                 NAMESPACE_NAME => "remove the label and run its Envoys in another namespace, unless `admission.excludedNamespaces` in the chart's values names it",
-                _ => "somebody else has added that: see `configuration` above",
+                _ => ADDED_BY_OTHERS,
             };
             Point::warning("left-out", message)
                 .remedy(remedy)
@@ -218,6 +255,11 @@ mod tests {
             (
                 "infra",
                 json!({"labels": {INJECTION: "enabled"}}),
+                "`infra` has the label, but API servers leave it out: they ask where `kubernetes.io/metadata.name NotIn (infra)`",
+            ),
+            (
+                "infra",
+                json!({"labels": {INJECTION: "true"}}),
                 "`infra` has the label, but API servers leave it out: they ask where `kubernetes.io/metadata.name NotIn (infra)`",
             ),
             (

@@ -4,21 +4,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::point::{About, Point};
 
-/// Whom one would have to tell to make the pod anew. A ReplicaSet's Deployment is known by its name.
-pub(super) fn owner(pod: &ObjectMeta) -> About {
-    let namespace = pod.namespace.clone();
-    let references = pod.owner_references.iter().flatten();
+/// Whom one would have to tell to make an object of this kind, a pod or a ReplicaSet, anew. A pod's
+/// Deployment is known by the name of its ReplicaSet.
+pub(super) fn owner(kind: &str, object: &ObjectMeta) -> About {
+    let namespace = object.namespace.clone();
+    let references = object.owner_references.iter().flatten();
     let mut controllers = references.filter(|reference| reference.controller == Some(true));
     let Some(owner) = controllers.next() else {
-        let name = pod.name.clone().unwrap_or_default();
-        let kind = "Pod".to_owned();
+        let name = object.name.clone().unwrap_or_default();
+        let kind = kind.to_owned();
         return About {
             kind,
             namespace,
             name,
         };
     };
-    let labels = pod.labels.as_ref();
+    let labels = object.labels.as_ref();
     let hash = labels.and_then(|labels| labels.get("pod-template-hash"));
     let deployment = hash.filter(|_| owner.kind == "ReplicaSet");
     let deployment =
@@ -105,7 +106,7 @@ mod tests {
             ),
         ];
         for (owners, whose, how) in table {
-            let owner = owner(&pod(&owners));
+            let owner = owner("Pod", &pod(&owners));
             assert_eq!(owner.to_string(), whose);
             let Point {
                 remedy, commands, ..

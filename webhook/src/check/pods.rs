@@ -57,7 +57,7 @@ impl<'a> Pods<'a> {
         }
         self.injected += usize::from(judge::drainer(pod).is_some());
         if let Some(finding) = self.judge.finding(pod) {
-            let alike = self.found.entry((finding, owner(&pod.metadata)));
+            let alike = self.found.entry((finding, owner("Pod", &pod.metadata)));
             let alike = alike.or_insert_with(|| Alike {
                 many: 0,
                 one: pod.metadata.name.clone().unwrap_or_default(),
@@ -130,16 +130,27 @@ mod tests {
     const IMAGE: &str = "drainer:2";
 
     fn namespaces() -> Namespaces {
-        let requirement = |key: &str, operator: &str, value: &str| Requirement {
+        let requirement = |key: &str, operator: &str, values: &[&str]| Requirement {
             key: key.to_owned(),
             operator: operator.to_owned(),
-            values: vec![value.to_owned()],
+            values: values.iter().map(|&value| value.to_owned()).collect(),
         };
         let mut namespaces = Namespaces::new(vec![
-            requirement(INJECTION, "In", "enabled"),
-            requirement("kubernetes.io/metadata.name", "NotIn", "infra"),
+            requirement(INJECTION, "In", &["enabled"]),
+            requirement(
+                "kubernetes.io/metadata.name",
+                "NotIn",
+                &["kube-system", "infra", "bank", "vault"],
+            ),
         ]);
-        for (name, value) in [("shop", "enabled"), ("infra", "enabled"), ("default", "")] {
+        for (name, value) in [
+            ("shop", "enabled"),
+            ("infra", "enabled"),
+            ("kube-system", ""),
+            ("bank", "enabled"),
+            ("vault", ""),
+            ("default", ""),
+        ] {
             let labels = json!({INJECTION: value, "kubernetes.io/metadata.name": name});
             let metadata = json!({"name": name, "labels": labels});
             namespaces.add(serde_json::from_value(metadata).unwrap());
@@ -199,7 +210,7 @@ mod tests {
     #[test]
     fn why_a_pod_has_no_drainer_is_told() {
         type Change = fn(&mut Value);
-        let table: [(Change, &str); 9] = [
+        let table: [(Change, &str); 13] = [
             (
                 |_| {},
                 "made while the webhook was away, or before the namespace had the label",
@@ -214,7 +225,26 @@ mod tests {
             ),
             (
                 |pod| pod["metadata"]["namespace"] = json!("infra"),
-                "API servers do not ask about pods of this namespace, though it has the label",
+                "DRN003: pods in `infra`, envoy-drainer's own namespace, are never changed",
+            ),
+            (
+                |pod| pod["metadata"]["namespace"] = json!("kube-system"),
+                "DRN002: pods in `kube-system` are never changed",
+            ),
+            (
+                |pod| {
+                    pod["metadata"]["namespace"] = json!("default");
+                    pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("a");
+                },
+                "DRN005: the pod mirrors a static pod",
+            ),
+            (
+                |pod| pod["metadata"]["namespace"] = json!("bank"),
+                "API servers leave its namespace out: they ask where `kubernetes.io/metadata.name NotIn (kube-system, infra, bank, vault)`",
+            ),
+            (
+                |pod| pod["metadata"]["namespace"] = json!("vault"),
+                "API servers leave its namespace out: they ask where `kubernetes.io/metadata.name NotIn (kube-system, infra, bank, vault)`",
             ),
             (
                 |pod| {
@@ -248,7 +278,26 @@ mod tests {
             let whose = format!("1 pod of Deployment {}/edge", namespace.unwrap());
             assert_eq!(told[1].message, format!("{whose} has no drainer: {why}"));
             assert_eq!(told[1].mark, Mark::Warning);
+            let labels = told[1]
+                .commands
+                .iter()
+                .any(|command| command.contains(" label "));
+            assert_eq!(labels, why == "the namespace has not opted in");
         }
+    }
+
+    #[test]
+    fn a_namespace_is_labelled_before_its_pods_are_made_anew() {
+        let alone = pod(|pod| {
+            pod["metadata"]["namespace"] = json!("default");
+            pod["metadata"]["ownerReferences"] = json!(null);
+        });
+        let told = points([alone]);
+        let remedy = "label the namespace, then delete the pod and make it anew";
+        assert_eq!(told[1].remedy.as_deref(), Some(remedy));
+        let label =
+            "kubectl label namespace default envoy-drainer.dev/injection=enabled --overwrite";
+        assert_eq!(told[1].commands, [label]);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Whether an installation runs, and what becomes of pods while it does not.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, Service};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::installation::Installation;
+use super::installation::{Installation, UnreadFlags};
 use super::point::{About, Point, Section};
+use super::rollout::Rollout;
+use super::unready::Unready;
 use crate::kubernetes::Unseen;
 
 /// What there is of an installation, or why that is not known.
@@ -21,10 +23,14 @@ pub struct Parts {
     pub policy: Result<bool, Unseen>,
 }
 
-/// Judges what an installation is, and what there is of it. `flags` says why those of its webhook
+/// Judges what an installation is, and what there is of it. `unread` says why the flags of its webhook
 /// cannot be read.
 #[must_use]
-pub fn section(installation: &Installation, parts: &Parts, unread: Option<&str>) -> Section {
+pub fn section(
+    installation: &Installation,
+    parts: &Parts,
+    unread: Option<&UnreadFlags>,
+) -> Section {
     let mut points = installation.points(unread);
     points.extend(service(installation, &parts.service));
     points.push(replicas(installation, parts));
@@ -103,7 +109,6 @@ fn replicas(installation: &Installation, parts: &Parts) -> Point {
     let wanted = spec.and_then(|spec| spec.replicas).unwrap_or(1).max(0);
     let status = deployment.status.as_ref();
     let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
-    let updated = status.and_then(|status| status.updated_replicas);
     let about = About::in_namespace("Deployment", &installation.namespace, name);
     if wanted == 0 {
         let namespace = &installation.namespace;
@@ -116,42 +121,48 @@ fn replicas(installation: &Installation, parts: &Parts) -> Point {
         ))
         .about(about);
     }
-    let waits = parts.pods.iter().flatten().find_map(waits_for);
-    let selected = format!(
-        "--namespace {} --selector app.kubernetes.io/instance={}",
-        installation.namespace,
-        installation.label("instance").unwrap_or(name)
-    );
-    let (waits, why) = match waits {
-        Some(waits) => (
-            format!(": {waits}"),
-            format!("kubectl describe pods {selected}"),
-        ),
-        // Its kubelet is content, and it is not.
-        None => (
-            String::new(),
-            format!("kubectl logs {selected} --prefix --tail 10"),
-        ),
-    };
     let of_wanted = match wanted {
         1 => format!("{ready} of 1 replica is ready"),
         wanted => format!("{ready} of {wanted} replicas are ready"),
     };
-    if ready == 0 {
-        Point::error(NAME, format!("{of_wanted}, so nobody answers{waits}")).command(why)
-    } else if ready < wanted {
-        Point::warning(NAME, format!("{of_wanted}{waits}")).command(why)
-    } else if let Some(updated) = updated.filter(|updated| *updated < wanted) {
-        let message =
-            format!("{of_wanted}, {updated} of the newest version: a rollout is under way{waits}");
-        Point::warning(NAME, message).command(format!(
-            "kubectl rollout status deployment {name} --namespace {}",
-            installation.namespace
-        ))
-    } else {
-        Point::ok(NAME, of_wanted)
+    let rollout = Rollout::of(deployment);
+    if ready >= wanted && rollout == Rollout::Done {
+        return Point::ok(NAME, of_wanted).about(about);
     }
-    .about(about)
+    let unready = Unready::first(parts.pods.iter().flatten());
+    let namespace = &installation.namespace;
+    let release = installation.label("instance").unwrap_or(name);
+    let why = unready.as_ref().map(|unready| format!(": {unready}"));
+    let why = why.unwrap_or_default();
+    let look = match &unready {
+        Some(unready) => unready.command(namespace),
+        None => format!(
+            "kubectl logs --namespace {namespace} --selector app.kubernetes.io/instance={release} --prefix --tail 10"
+        ),
+    };
+    let is_stuck = rollout == Rollout::Late || unready.as_ref().is_some_and(Unready::is_stuck);
+    let (on_the_way, then) = match rollout {
+        Rollout::Done => ("", None),
+        _ if is_stuck => (
+            "; the rollout is stuck",
+            Some(format!("helm rollback {release} --namespace {namespace}")),
+        ),
+        Rollout::UnderWay | Rollout::Late => (
+            "; a rollout is under way",
+            Some(format!(
+                "kubectl rollout status deployment {name} --namespace {namespace}"
+            )),
+        ),
+    };
+    let point = match ready {
+        0 => Point::error(
+            NAME,
+            format!("{of_wanted}, so nobody answers{on_the_way}{why}"),
+        ),
+        _ => Point::warning(NAME, format!("{of_wanted}{on_the_way}{why}")),
+    };
+    let commands = [look].into_iter().chain(then);
+    commands.fold(point, Point::command).about(about)
 }
 
 fn failure_policy(installation: &Installation, policy: &Result<bool, Unseen>) -> Point {
@@ -182,30 +193,6 @@ fn failure_policy(installation: &Installation, policy: &Result<bool, Unseen>) ->
             Point::unknown(NAME, what, unseen)
         }
     }
-}
-
-/// Why a pod is not ready, if a container of it says why.
-fn waits_for(pod: &Pod) -> Option<String> {
-    if is_ready(pod) {
-        return None;
-    }
-    let status = pod.status.as_ref()?;
-    let containers = status.container_statuses.iter().flatten();
-    let waiting = |container: &ContainerStatus| {
-        let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting.reason.as_deref()?;
-        Some(match waiting.message.as_deref() {
-            Some(message) => format!("{reason} ({message})"),
-            None => reason.to_owned(),
-        })
-    };
-    let conditions = status.conditions.iter().flatten();
-    let unschedulable = |condition: &PodCondition| {
-        let is_so = condition.type_ == "PodScheduled" && condition.status == "False";
-        condition.message.clone().filter(|_| is_so)
-    };
-    let waits = containers.filter_map(waiting).next();
-    waits.or_else(|| conditions.filter_map(unschedulable).next())
 }
 
 #[cfg(test)]
@@ -293,6 +280,78 @@ mod tests {
             told[1].message,
             "0 of 1 replica is ready, so nobody answers: ImagePullBackOff (no such image)"
         );
+    }
+
+    #[test]
+    fn a_rollout_that_does_not_get_on_is_told_from_one_that_may() {
+        const LOGS: &str = "kubectl logs new --namespace infra";
+        const DESCRIBE: &str = "kubectl describe pod new --namespace infra";
+        const STATUS: &str = "kubectl rollout status deployment drainer --namespace infra";
+        const BACK: &str = "helm rollback drainer --namespace infra";
+        let waits = |reason: &str| json!({"waiting": {"reason": reason}});
+        let runs = json!({"running": {}});
+        let late = json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]);
+        let table = [
+            (
+                waits("CrashLoopBackOff"),
+                json!([]),
+                "the rollout is stuck: CrashLoopBackOff",
+                [LOGS, BACK],
+            ),
+            (
+                waits("ErrImagePull"),
+                json!([]),
+                "the rollout is stuck: ErrImagePull",
+                [DESCRIBE, BACK],
+            ),
+            (
+                waits("CreateContainerConfigError"),
+                json!([]),
+                "the rollout is stuck: CreateContainerConfigError",
+                [DESCRIBE, BACK],
+            ),
+            (
+                waits("ContainerCreating"),
+                json!([]),
+                "a rollout is under way: ContainerCreating",
+                [DESCRIBE, STATUS],
+            ),
+            (
+                runs.clone(),
+                json!([]),
+                "a rollout is under way: `new` is not ready",
+                [LOGS, STATUS],
+            ),
+            (
+                runs,
+                late,
+                "the rollout is stuck: `new` is not ready",
+                [LOGS, BACK],
+            ),
+        ];
+        for (state, conditions, want, commands) in table {
+            let mut deployment = deployment(2, 2, 1);
+            deployment.metadata.name = Some("drainer".to_owned());
+            let status = deployment.status.get_or_insert_default();
+            status.conditions = serde_json::from_value(conditions).unwrap();
+            let container = json!({
+                "name": "webhook", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+            });
+            let ready = json!([{"type": "Ready", "status": "True"}]);
+            let old = json!({"metadata": {"name": "old"}, "status": {"conditions": ready}});
+            let going =
+                json!({"metadata": {"name": "going", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+            let new =
+                json!({"metadata": {"name": "new"}, "status": {"containerStatuses": [container]}});
+            let mut parts = parts(Some(deployment));
+            parts.pods = Ok(serde_json::from_value(json!([old, going, new])).unwrap());
+            let told = section(&installation(|_| {}), &parts, None)
+                .points
+                .remove(1);
+            assert_eq!(told.message, format!("2 of 2 replicas are ready; {want}"));
+            assert_eq!(told.mark, Mark::Warning);
+            assert_eq!(told.commands, commands);
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ const NAME: &str = "trial";
 const QUOTA: &str = "exceeded quota";
 
 /// What to do when the API server has no answer.
-const UNREACHABLE: &str = "see the replicas above; if they are well, the API server cannot reach them: let it connect to their port, 10250 by default, or set `hostNetwork: true` in the chart's values where it cannot reach pods";
+pub(super) const UNREACHABLE: &str = "see the replicas above; if they are well, the API server cannot reach them: let it connect to their port, 10250 by default, or set `hostNetwork: true` in the chart's values where it cannot reach pods";
 
 /// What a namespace did with trial pods.
 #[derive(Debug)]

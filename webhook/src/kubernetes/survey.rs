@@ -12,7 +12,7 @@ use std::time::Duration;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::version::Info;
@@ -152,6 +152,14 @@ impl Survey {
     /// # Errors
     /// When not all of them could be seen.
     pub async fn each_pod(&self, seen: impl FnMut(Pod)) -> Result<(), Unseen> {
+        each(&Api::all(self.client.clone()), None, seen).await
+    }
+
+    /// Hands over every ReplicaSet.
+    ///
+    /// # Errors
+    /// When not all of them could be seen.
+    pub async fn each_replica_set(&self, seen: impl FnMut(ReplicaSet)) -> Result<(), Unseen> {
         each(&Api::all(self.client.clone()), None, seen).await
     }
 

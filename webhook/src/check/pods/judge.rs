@@ -11,15 +11,15 @@ use crate::admission::{
 use crate::check::namespaces::Namespaces;
 use crate::check::owner::anew;
 use crate::check::point::{About, Point};
+use crate::check::waiting::{is_pulling, is_starting};
 use crate::check::words::{count, has};
 
-/// What kubelets say of an image that they do not have.
-/// <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/types.go>
-const PULLING: [&str; 4] = [
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
+/// Why API servers never ask about a pod, whatever the label of its namespace.
+const NEVER_ASKED_ABOUT: [Code; 4] = [
+    Code::SystemNamespace,
+    Code::ReleaseNamespace,
+    Code::WindowsPod,
+    Code::MirrorPod,
 ];
 
 /// What decides about pods.
@@ -51,9 +51,7 @@ pub(super) enum Finding {
 pub(super) enum Why {
     /// Its namespace has not opted in.
     NotOptedIn,
-    /// Its namespace has, and is left out.
-    LeftOut,
-    /// It was skipped, or would be, and why and what to do.
+    /// It is left alone, or would be, and why and what to do.
     Skipped(String, Option<&'static str>),
     /// It was skipped, and would not be now.
     SkippedOnce(Code),
@@ -94,7 +92,12 @@ impl Judge<'_> {
         let verdict = self.verdict(pod, namespace)?;
         let status = annotations.get(STATUS).map(|status| skipped_for(status));
         let told = |notice: &Notice| Why::Skipped(notice.to_string(), notice.remedy());
+        let is_never_asked_about = matches!(
+            &verdict,
+            Verdict::Skip { reason, .. } if NEVER_ASKED_ABOUT.contains(&reason.code)
+        );
         if status.is_none()
+            && !is_never_asked_about
             && let Some(why) = self.not_asked_about(namespace)
         {
             return Some(why);
@@ -115,7 +118,7 @@ impl Judge<'_> {
     }
 
     /// What would become of a pod if it were made now.
-    fn verdict(&self, pod: &Pod, namespace: Option<&str>) -> Option<Verdict> {
+    pub(in crate::check) fn verdict(&self, pod: &Pod, namespace: Option<&str>) -> Option<Verdict> {
         let json = serde_json::to_string(pod).ok()?;
         let view = PodView::decode(&json).ok()?;
         let facts = Facts {
@@ -131,10 +134,12 @@ impl Judge<'_> {
         if namespaces.asked.contains(namespace) {
             return None;
         }
-        let mut left_out = namespaces.left_out.iter();
-        Some(match left_out.any(|(name, _)| name == namespace) {
-            true => Why::LeftOut,
-            false => Why::NotOptedIn,
+        Some(match namespaces.leaves_out(namespace) {
+            Some((unmet, remedy)) => {
+                let why = format!("API servers leave its namespace out: they ask where `{unmet}`");
+                Why::Skipped(why, Some(remedy))
+            }
+            None => Why::NotOptedIn,
         })
     }
 
@@ -153,7 +158,7 @@ impl Judge<'_> {
             Finding::NotRunning { image, reason } => {
                 let message = format!("{pods} a drainer that does not run: {reason}");
                 let point = Point::error("not-running", message);
-                if PULLING.contains(&&**reason) {
+                if is_pulling(reason) {
                     point.remedy(format!(
                         "the node cannot pull {image}: see `image` in the chart's values; pods need pull secrets of their own"
                     ))
@@ -167,10 +172,13 @@ impl Judge<'_> {
             Finding::Without(Why::NotOptedIn) => {
                 let label =
                     format!("kubectl label namespace {namespace} {INJECTION}=enabled --overwrite");
-                anew(asks("the namespace has not opted in").command(label), owner)
-            }
-            Finding::Without(Why::LeftOut) => {
-                asks("API servers do not ask about pods of this namespace, though it has the label")
+                let point = asks("the namespace has not opted in").command(label);
+                let mut point = anew(point, owner);
+                // A remedy stands above the commands, and the label comes first.
+                point.remedy = point
+                    .remedy
+                    .map(|then| format!("label the namespace, then {then}"));
+                point
             }
             Finding::Without(Why::Skipped(why, None)) => asks(why),
             Finding::Without(Why::Skipped(why, Some(remedy))) => asks(why).remedy(*remedy),
@@ -198,13 +206,11 @@ pub(super) fn drainer(pod: &Pod) -> Option<&Container> {
 
 /// Why a pod's drainer does not run, if it should.
 fn waiting(pod: &Pod) -> Option<&str> {
-    /// What every container goes through.
-    const STARTING: [&str; 2] = ["PodInitializing", "ContainerCreating"];
     let status = pod.status.as_ref()?;
     let init = status.init_container_statuses.iter().flatten();
     let plain = status.container_statuses.iter().flatten();
     let is_ours = |status: &&ContainerStatus| status.name == CONTAINER_NAME;
     let status = init.chain(plain).find(is_ours)?;
     let reason = status.state.as_ref()?.waiting.as_ref()?.reason.as_deref()?;
-    (!STARTING.contains(&reason)).then_some(reason)
+    (!is_starting(reason)).then_some(reason)
 }

@@ -4,12 +4,14 @@ use std::error::Error;
 use std::ffi::OsStr;
 
 use clap::builder::ArgAction;
+use clap::error::ErrorKind;
 use clap::{Arg, CommandFactory, FromArgMatches};
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 
 use crate::admission::Defaults;
 use crate::args::{Args, Command};
 use crate::check::certificates::Keeper;
+use crate::check::installation::UnreadFlags;
 
 /// What the flags of `serve` decide for pods and certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,11 +21,6 @@ pub struct Flags {
     /// Who keeps the certificate.
     pub keeper: Keeper,
 }
-
-/// Why flags cannot be read: they are not of this version, or the program is another.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct UnreadFlags(String);
 
 /// The container that serves, of those in the pods of a webhook.
 #[must_use]
@@ -41,7 +38,7 @@ impl Flags {
     /// Reads the flags of a container in a pod of `namespace`.
     ///
     /// # Errors
-    /// When they are not those of this version's `serve`.
+    /// When they are not those of this version's `serve`, or it would not start with them.
     pub fn read(container: &Container, namespace: &str) -> Result<Self, UnreadFlags> {
         // Variables of this process are not the container's.
         let command = Args::command()
@@ -49,18 +46,22 @@ impl Flags {
         let mut args = vec!["envoy-drainer".to_owned()];
         args.extend(container.args.iter().flatten().cloned());
         args.extend(from_variables(container, namespace));
-        let unknown = |error: clap::Error| {
+        let unread = |error: clap::Error| {
             let told = error.to_string();
             let sentence = told.lines().take_while(|line| !line.is_empty());
             let words: Vec<_> = sentence.flat_map(str::split_whitespace).collect();
-            UnreadFlags(words.join(" ").trim_start_matches("error: ").to_owned())
+            let told = words.join(" ").trim_start_matches("error: ").to_owned();
+            match error.kind() {
+                ErrorKind::ValueValidation | ErrorKind::InvalidValue => UnreadFlags::Invalid(told),
+                _ => UnreadFlags::Unknown(told),
+            }
         };
-        let matches = command.try_get_matches_from(args).map_err(unknown)?;
-        let args = Args::from_arg_matches(&matches).map_err(unknown)?;
+        let matches = command.try_get_matches_from(args).map_err(unread)?;
+        let args = Args::from_arg_matches(&matches).map_err(unread)?;
         let Command::Serve(args) = args.command else {
-            return Err(UnreadFlags("it does not serve".to_owned()));
+            return Err(UnreadFlags::Unknown("it does not serve".to_owned()));
         };
-        let invalid = |invalid: &dyn Error| UnreadFlags(invalid.to_string());
+        let invalid = |invalid: &dyn Error| UnreadFlags::Invalid(invalid.to_string());
         let lifetimes = args.tls().lifetimes().map_err(|error| invalid(&error))?;
         let keeper = match args.tls().tls_secret() {
             Some(secret) => Keeper::Secret(secret.to_owned()),
@@ -162,6 +163,25 @@ mod tests {
             error.to_string(),
             "the following required arguments were not provided: --image <IMAGE>"
         );
+    }
+
+    #[test]
+    fn values_with_which_the_program_would_not_start_are_told_as_such() {
+        for args in [
+            ["--image=a", "--drain-timeout=5s"],
+            ["--image=a", "--drain-timeout=5"],
+            ["--image=a", "--on-invalid=shrug"],
+            ["--image=a", "--ca-lifetime=1h"],
+        ] {
+            let args: Vec<_> = ["serve"].into_iter().chain(args).collect();
+            let error = read(&args, &json!([])).unwrap_err();
+            assert!(
+                matches!(error, UnreadFlags::Invalid(_)),
+                "{args:?}: {error:?}"
+            );
+        }
+        let error = read(&["serve", "--image=a", "--new=1"], &json!([])).unwrap_err();
+        assert!(matches!(error, UnreadFlags::Unknown(_)), "{error:?}");
     }
 
     #[test]

@@ -7,16 +7,18 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::admission::{Defaults, Sidecar};
 use crate::check::certificates::{self, Caller, Replica};
 use crate::check::cluster::{self, Kubelets};
-use crate::check::installation::{self, Installation};
+use crate::check::installation::{self, Installation, UnreadFlags};
 use crate::check::namespaces::{self, Namespaces};
 use crate::check::pods::{Judge, Pods};
+use crate::check::refused::Refused;
+use crate::check::rollout::Rollout;
 use crate::check::running::{self, Parts};
 use crate::check::trial::{self, Outcome, Trial};
 use crate::check::{About, Section, configuration};
 use crate::clock::wall_clock;
 use crate::kubernetes::{Shown, Survey, Unseen};
 
-use super::flags::{self, Flags, UnreadFlags};
+use super::flags::{self, Flags};
 
 /// So many namespaces get a trial pod, which each webhook of the cluster is asked about.
 const TRIALS: usize = 100;
@@ -61,7 +63,6 @@ pub(super) async fn look(
     let parts = parts(survey, &installation).await;
     let flags = flags(&parts, &installation);
     let unread = flags.as_ref().and_then(|flags| flags.as_ref().err());
-    let unread = unread.map(ToString::to_string);
     let flags = flags.as_ref().and_then(|flags| flags.as_ref().ok());
     let defaults = match flags {
         Some(flags) => flags.defaults.clone(),
@@ -72,11 +73,14 @@ pub(super) async fn look(
         false => Sidecar::Plain,
     };
     tell(cluster::section(&version, &kubelets, form))?;
-    tell(running::section(&installation, &parts, unread.as_deref()))?;
+    tell(running::section(&installation, &parts, unread))?;
     let replicas = replicas(survey, &installation, &parts).await;
     let caller = Caller {
         host: &installation.host(),
-        keeper: flags.map(|flags| &flags.keeper),
+        // While a rollout changes who keeps them, older replicas show those of the other.
+        keeper: flags
+            .filter(|_| !is_rolling(&parts))
+            .map(|flags| &flags.keeper),
     };
     let entries = &installation.entries;
     tell(certificates::section(
@@ -100,14 +104,19 @@ pub(super) async fn look(
         points,
     })?;
 
-    let mut pods = Pods::new(Judge {
+    let judge = Judge {
         defaults: &defaults,
         image: flags.map(|flags| &*flags.defaults.image),
         since: installation.since.as_ref(),
         namespaces,
-    });
+    };
+    let mut pods = Pods::new(judge);
     let seen = survey.each_pod(|pod| pods.add(&pod)).await;
-    tell(pods.section(seen.err().as_ref()))
+    let mut section = pods.section(seen.err().as_ref());
+    let mut refused = Refused::new(judge);
+    let seen = survey.each_replica_set(|set| refused.add(&set)).await;
+    section.points.extend(refused.points(seen.err().as_ref()));
+    tell(section)
 }
 
 async fn kubelets(survey: &Survey) -> Result<Kubelets, Unseen> {
@@ -153,6 +162,12 @@ async fn parts(survey: &Survey, installation: &Installation) -> Parts {
         pods,
         policy,
     }
+}
+
+/// Returns true if the replicas may have other flags than the newest.
+fn is_rolling(parts: &Parts) -> bool {
+    let deployment = parts.deployment.as_ref().ok().and_then(Option::as_ref);
+    deployment.is_some_and(|deployment| Rollout::of(deployment) != Rollout::Done)
 }
 
 /// `None` where no Deployment could be seen.
