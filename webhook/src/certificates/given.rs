@@ -40,6 +40,11 @@ pub enum BadSecret {
     /// Its certificate cannot be shown.
     #[error("cannot serve the Secret's `{CHAIN}` with its `{KEY}`")]
     Identity(#[from] BadIdentity),
+    /// It names no server.
+    #[error(
+        "the Secret's `{CHAIN}` is for no name: issue one with a subjectAltName (X.509 version 3)"
+    )]
+    NoName,
     /// Nobody would trust it any more.
     #[error("the Secret's `{CHAIN}` has expired")]
     Expired,
@@ -84,6 +89,9 @@ fn verify(
 ) -> Result<(), BadSecret> {
     let leaf = chain.first().ok_or(BadIdentity::NoCertificate)?;
     let facts = Facts::read(leaf).map_err(BadIdentity::from)?;
+    if !facts.has_extensions {
+        return Err(BadSecret::NoName);
+    }
     let signed = trust::signature(chain, anchors, now.max(facts.not_before));
     let named = names.iter().try_for_each(|name| trust::name(chain, name));
     signed.and(named).map_err(BadSecret::Untrusted)
@@ -96,6 +104,7 @@ mod tests {
     use super::*;
     use crate::clock::wall_clock;
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    use rustls::pki_types::pem::PemObject;
 
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -263,5 +272,23 @@ mod tests {
             let found = read(&data, names, at).err();
             assert_eq!(found.as_deref(), wanted, "{names:?} at {at:?}: {data:?}");
         }
+    }
+
+    #[test]
+    fn a_certificate_without_names_is_told_as_such() {
+        // As `openssl x509 -req` makes it without extensions.
+        let old = "-----BEGIN CERTIFICATE-----\n\
+MIIBFDCBuwIUcRh3P/3b8fKQxGIretTrCaTc2ZIwCgYIKoZIzj0EAwIwDDEKMAgG\n\
+A1UEAwwBYTAgFw0yNjExMjIwNTUzNThaGA8yMTI2MTAyOTA1NTM1OFowDDEKMAgG\n\
+A1UEAwwBYTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABJchjJ4ZskI3jXbsAyLj\n\
+S3TaKwtzd3rDkZ/RVWpM25degHsPhXpXMYxn7EW/Fx3kptAlUa7lX5QajIOK2cXO\n\
+zPgwCgYIKoZIzj0EAwIDSAAwRQIhALVsvALQ8TPhanj+zd753fu2tqAH253PfqkO\n\
+ICoLGV02AiACzZw1aEz8nYIpkauvrv59ip3ixa8u16QU0L2Iv2Iqdg==\n\
+-----END CERTIFICATE-----";
+        let chain = [CertificateDer::from_pem_slice(old.as_bytes()).unwrap()];
+        let anchors = Bundle::read(old.as_bytes());
+        let found = verify(&chain, &anchors, &["a".to_owned()], wall_clock());
+        let wanted = "the Secret's `tls.crt` is for no name: issue one with a subjectAltName (X.509 version 3)";
+        assert_eq!(found.unwrap_err().to_string(), wanted);
     }
 }

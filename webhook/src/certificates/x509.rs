@@ -9,6 +9,8 @@ use yasna::{ASN1Result, BERReader, BERReaderSeq, Tag};
 /// The fields that decide here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
+    /// True from version 3 on: earlier certificates have no extensions, and so no names of servers.
+    pub has_extensions: bool,
     /// The name of the certificate's owner, DER.
     pub subject: Vec<u8>,
     /// The first instant at which it is valid.
@@ -43,7 +45,7 @@ impl Facts {
 }
 
 fn tbs_certificate(fields: &mut BERReaderSeq<'_, '_>) -> ASN1Result<Facts> {
-    fields.read_optional(|version| {
+    let version = fields.read_optional(|version| {
         version.read_tagged(Tag::context(0), |version| version.read_u8())
     })?;
     skip(fields)?; // serialNumber
@@ -57,6 +59,8 @@ fn tbs_certificate(fields: &mut BERReaderSeq<'_, '_>) -> ASN1Result<Facts> {
     // The two unique identifiers and the extensions.
     while fields.read_optional(|field| field.read_der())?.is_some() {}
     Ok(Facts {
+        // Written as one less.
+        has_extensions: version.is_some_and(|version| version >= 2),
         subject,
         not_before,
         not_after,
