@@ -89,7 +89,8 @@ impl Release {
         self.helm.run(&args, values).await.map(drop)
     }
 
-    /// Replaces the webhook's pods, and waits until the new ones are ready and the old ones gone.
+    /// Replaces the webhook's pods, and waits until the new ones are ready. The old ones may be there for a
+    /// while.
     ///
     /// # Errors
     /// When that does not come.
@@ -97,7 +98,17 @@ impl Release {
         let deployment = format!("deployment/{}", self.name());
         let restart = ["rollout", "restart", &deployment];
         self.namespace.kubectl(&restart).await?;
-        self.settled().await
+        self.ready().await
+    }
+
+    /// Waits until as many of the webhook's newest pods are ready as are wanted.
+    ///
+    /// # Errors
+    /// When that does not come.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        let deployment = format!("deployment/{}", self.name());
+        let status = ["rollout", "status", &deployment, "--timeout=180s"];
+        self.namespace.kubectl(&status).await.map(drop)
     }
 
     /// Changes the number of the webhook's pods, and waits until it is reached.
@@ -117,9 +128,8 @@ impl Release {
     /// # Errors
     /// When that does not come.
     pub(crate) async fn settled(&self) -> Result<()> {
+        self.ready().await?;
         let deployment = format!("deployment/{}", self.name());
-        let status = ["rollout", "status", &deployment, "--timeout=180s"];
-        self.namespace.kubectl(&status).await?;
         let wanted = self.namespace.json(&["get", &deployment]).await?;
         let wanted = wanted["spec"]["replicas"].as_u64();
         eventually("the webhook's old pods are gone", || async {

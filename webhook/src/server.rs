@@ -25,7 +25,7 @@ pub use review::Admit;
 pub use tls::MinVersion;
 
 use accept::accept;
-use connection::Http;
+use connection::{Http, Idle};
 use phase::Phase;
 
 /// The two ports, bound.
@@ -56,7 +56,8 @@ pub struct Server {
 }
 
 /// Serves until `shutdown`, and then ends gracefully: not ready at once, serving on for
-/// [`Limits::shutdown_delay`], then finishing what is in flight for [`Limits::finish`] at most.
+/// [`Limits::shutdown_delay`], then until the API server has let its connections go, for
+/// [`Limits::head`] and [`Limits::finish`] at most.
 /// Dropped, it ends at once.
 pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Output = ()>) {
     let Server {
@@ -73,7 +74,7 @@ pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Out
     let acceptor = tls::acceptor(Arc::clone(&serving), tls_min_version);
 
     let health = health::router(phase.clone(), serving, Arc::clone(&report));
-    let health = Http::new(health, limits.plain_head, &limits, &phase);
+    let health = Http::new(health, limits.plain_head, Idle::Closed, &limits, &phase);
     let plain = accept(
         listeners.plain,
         limits.plain_connections,
@@ -83,11 +84,11 @@ pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Out
     );
 
     let injection = review::router(admit, advise, &limits, &report, undrained.as_ref());
-    let injection = Http::new(injection, limits.head, &limits, &phase);
+    let injection = Http::new(injection, limits.head, Idle::Left, &limits, &phase);
     let tls = accept(
         listeners.tls,
         limits.connections,
-        limits.finish,
+        limits.head + limits.finish,
         phase.clone(),
         |stream, full| {
             let (acceptor, report) = (acceptor.clone(), Arc::clone(&report));

@@ -58,13 +58,13 @@ pub(crate) async fn lost_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
     admitted.ensure_all_injected()
 }
 
-/// Three replicas, and lifetimes that could not be shorter.
+/// Three replicas, and lifetimes that leave a leaf three seconds for its replacement.
 fn short_lived() -> Value {
     let mut values = unforgiving();
     values["replicas"] = json!(3);
     values["certificates"] = json!({
         "caActivationDelay": "1s",
-        "self": { "caLifetime": "18s", "leafLifetime": "6s" },
+        "self": { "caLifetime": "27s", "leafLifetime": "9s" },
     });
     values
 }

@@ -68,7 +68,7 @@ pub(crate) async fn of_webhooks_lose_nothing(stage: &Stage<'_>) -> Result<()> {
 async fn evict_each(release: &Release) -> Result<()> {
     for pod in release.pods().await? {
         evict(&release.namespace, &pod).await?;
-        release.settled().await?;
+        release.ready().await?;
     }
     Ok(())
 }

@@ -20,6 +20,8 @@ pub(crate) async fn rolled_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
     for _ in 0..ROLLOUTS {
         release.roll().await?;
     }
+    // What is left to the API server is its idle connections, on which it may send at any time.
+    release.settled().await?;
     let admitted = admissions.stop().await?;
     stage.admitted(&admitted);
     admitted.ensure_all_injected()

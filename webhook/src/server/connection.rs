@@ -27,11 +27,22 @@ use super::phase::{Phase, ending};
 /// it.
 const BUFFER: usize = 64 << 10;
 
+/// What becomes of idle connections when the server ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Idle {
+    /// They are closed: what a client loses on one it sends again.
+    Closed,
+    /// They are left to the client, and go when it closes them, or their head's time has passed: what
+    /// it loses on one it does not send again.
+    Left,
+}
+
 /// What all connections of a port have in common.
 #[derive(Clone)]
 pub(super) struct Http {
     router: Router,
     head: Duration,
+    idle: Idle,
     limits: Arc<Limits>,
     phase: watch::Receiver<Phase>,
     made: Arc<AtomicU32>,
@@ -44,12 +55,14 @@ impl Http {
     pub(super) fn new(
         router: Router,
         head: Duration,
+        idle: Idle,
         limits: &Arc<Limits>,
         phase: &watch::Receiver<Phase>,
     ) -> Self {
         Self {
             router,
             head,
+            idle,
             limits: Arc::clone(limits),
             phase: phase.clone(),
             made: Arc::default(),
@@ -69,20 +82,21 @@ impl Http {
         let Self {
             router,
             head,
+            idle,
             limits,
             mut phase,
             made,
         } = self;
         let retire_at = Instant::now() + age(limits.age, made.fetch_add(1, Ordering::Relaxed));
         let router = TowerToHyperService::new(router);
-        let announced = phase.clone();
+        let announced = &phase.clone();
         let asked = Notify::new();
         let service = service_fn(|request: Request<Incoming>| {
             asked.notify_one();
             let response = router.call(request);
-            let leaving = *announced.borrow() > Phase::Serving;
             async move {
                 let mut response = response.await?;
+                let leaving = *announced.borrow() > Phase::Serving;
                 if leaving || Instant::now() >= retire_at {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(CONNECTION, close);
@@ -109,10 +123,16 @@ impl Http {
                 () = place_wanted => {}
             }
         };
+        let closing = async {
+            match idle {
+                Idle::Closed => ending(&mut phase).await,
+                Idle::Left => pending().await,
+            }
+        };
         let served = async {
             tokio::select! {
                 served = connection.as_mut() => served,
-                () = ending(&mut phase) => {
+                () = closing => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }

@@ -45,7 +45,8 @@ pub struct Limits {
     /// How long the server serves on after it was told to end, because the API server learns only
     /// later that this replica is gone.
     pub shutdown_delay: Duration,
-    /// How long requests in flight may then take.
+    /// How long requests in flight may then take. On the TLS port that is after the API server has let
+    /// its idle connections go, for which it has `head`.
     pub finish: Duration,
 }
 

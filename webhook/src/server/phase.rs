@@ -10,7 +10,7 @@ pub(super) enum Phase {
     /// Told to end: it serves on, says that it is not ready, and closes connections with their next
     /// response.
     Leaving,
-    /// It accepts no connection, closes the idle ones and finishes what is in flight.
+    /// It accepts no connection, and serves those that it has until they are gone.
     Ending,
 }
 
