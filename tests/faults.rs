@@ -7,7 +7,7 @@ use anyhow::Result;
 use drainer::Phase;
 use tests::at_once::at_once;
 use tests::drainer::{Drainer, drainer};
-use tests::due::{LATE, PATIENCE, SECOND, assert_due};
+use tests::due::{PATIENCE, SECOND, assert_due, assert_due_between};
 use tests::fake_admin::{FakeAdmin, Mood};
 use tests::memory::Memory;
 use tests::until::until;
@@ -103,14 +103,11 @@ async fn a_drain_that_begins_under_a_fault_ends_when_that_is_over() -> Result<()
             let end = drainer.pod_ends()?;
             sleep(3 * SECOND).await;
             assert!(end.is_waiting());
-            fake.set(Mood::Well).await?;
             let well = end.called().elapsed();
+            fake.set(Mood::Well).await?;
             let took = end.returned().await?;
             // And one pause between two looks.
-            assert!(
-                took >= well && took < well + wait + SECOND / 4 + LATE,
-                "{took:?}"
-            );
+            assert_due_between(took, well, well + wait + SECOND / 4);
             let words = drainer.last_words()?;
             assert_eq!(words["outcome"], "drained", "{words}");
             assert!(!fake.is_live(), "it was told in the end");
@@ -144,10 +141,10 @@ async fn a_fault_in_the_middle_of_a_drain_is_survived() -> Result<()> {
             fake.set(Mood::Well).await?;
             sleep(2 * SECOND).await;
             assert!(end.is_waiting());
-            fake.open(0);
             let closed = end.called().elapsed();
+            fake.open(0);
             let took = end.returned().await?;
-            assert!(took < closed + SECOND / 4 + LATE, "{took:?}");
+            assert_due_between(took, closed, closed + SECOND / 4);
             assert_eq!(drainer.last_words()?["outcome"], "drained");
             Ok(())
         };
@@ -169,11 +166,11 @@ async fn answers_that_are_slow_or_the_last_on_their_connection_are_answers() -> 
             has_counted(&drainer, 1).await?;
             sleep(2 * SECOND).await;
             assert!(end.is_waiting());
-            fake.open(0);
             let closed = end.called().elapsed();
+            fake.open(0);
             let took = end.returned().await?;
             // After a slow look there is a pause, ten times as long.
-            assert!(took < closed + 3 * SECOND + LATE, "{took:?}");
+            assert_due_between(took, closed, closed + 3 * SECOND);
             assert_eq!(drainer.last_words()?["outcome"], "drained");
             assert!(!fake.is_live());
             Ok(())
@@ -203,7 +200,7 @@ async fn refusals_are_an_end_when_they_go_on_and_none_when_they_do_not() -> Resu
     fake.set(Mood::Refuses).await?;
     end.returned().await?;
     let took = refused.elapsed();
-    assert!(took >= SECOND * 6 / 10 && took < SECOND + LATE, "{took:?}");
+    assert_due_between(took, SECOND * 6 / 10, SECOND);
     assert_eq!(drainer.last_words()?["outcome"], "gone");
     Ok(())
 }
@@ -233,10 +230,10 @@ async fn where_only_statistics_are_allowed_the_drain_does_without_the_rest() -> 
     has_counted(&drainer, 1).await?;
     sleep(SECOND).await;
     assert!(end.is_waiting());
-    fake.open(0);
     let closed = end.called().elapsed();
+    fake.open(0);
     let took = end.returned().await?;
-    assert!(took < closed + LATE, "{took:?}");
+    assert_due(took, closed);
     assert_eq!(drainer.last_words()?["outcome"], "drained");
     // Said once each, and not asked again.
     for call in ["/healthcheck/fail", "/drain_listeners"] {

@@ -6,6 +6,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tests::kubelet::{End, Kubelet, Program, RunningPod, Step};
+use tests::machine::held_up;
 use tests::port::Port;
 use tests::until::until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,7 +19,7 @@ const OBEYS: &str = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; don
 /// Ignores SIGTERM.
 const STUBBORN: &str = "trap '' TERM; echo ready; while :; do sleep 0.02; done";
 
-/// How much later than due a step may come on a machine that is busy.
+/// How much later than due a step may come beside what the machine held up.
 const LATE: f64 = 0.7;
 
 /// A container that runs a shell script.
@@ -80,8 +81,11 @@ async fn printed(pod: &RunningPod, container: &str, text: &str) -> Result<()> {
 #[track_caller]
 fn assert_times(end: &End, want: &[(&str, Step, f64)]) {
     for (container, step, due) in want {
-        let at = end.at(container, *step).map(|at| at.as_secs_f64());
-        let matches = at.is_some_and(|at| (due - 0.01..due + LATE).contains(&at));
+        let at = end.at(container, *step);
+        let matches = at.is_some_and(|at| {
+            let late = LATE + held_up(at).as_secs_f64();
+            (due - 0.01..due + late).contains(&at.as_secs_f64())
+        });
         assert!(
             matches,
             "{container} {step:?} at {at:?}, due at {due}\n{}",

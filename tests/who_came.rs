@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tests::at_once::at_once;
 use tests::drainer::{Drainer, Hook, drainer};
-use tests::due::{LATE, PATIENCE, SECOND, assert_due};
+use tests::due::{PATIENCE, SECOND, assert_due, assert_due_between, assert_due_by};
 use tests::envoy::{Envoy, envoy};
 use tests::held::Held;
 use tests::http::Client;
@@ -250,7 +250,7 @@ async fn the_hook_of_an_envoy_that_hangs_after_its_health_failed_returns_soon() 
     hook.returned().await?;
     let took = hung.elapsed();
     // A second to the next question, and 2.5 s for its answer.
-    assert!(took < 4 * SECOND + LATE, "{took:?}");
+    assert_due_by(took, 4 * SECOND);
     // One that goes on after all is healthy again.
     scene.envoy.signal(Signal::CONT);
     scene.is("LIVE", PATIENCE).await
@@ -323,7 +323,7 @@ async fn sigterm_alone_ends_a_drainer_after_ten_seconds_or_when_envoy_is_silent(
             let took = began.elapsed();
             assert_eq!(status.code(), Some(0));
             // A hung one has a second more: whoever gave no answer in time is asked once.
-            assert!(took >= due && took < due + SECOND + LATE, "{took:?}");
+            assert_due_between(took, due, due + SECOND);
             assert!(!drainer.has_marked());
             Ok(())
         };

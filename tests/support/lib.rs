@@ -21,6 +21,7 @@ pub mod kubelet;
 pub mod kubernetes;
 pub mod listener;
 pub mod load;
+pub mod machine;
 pub mod manifest;
 pub mod memory;
 pub mod port;

@@ -9,6 +9,7 @@ mod failure;
 mod http1;
 mod http2;
 mod open_loop;
+mod pace;
 mod report;
 mod slots;
 mod stream;
@@ -58,7 +59,7 @@ enum Kind {
 pub struct Running {
     tallies: Vec<Arc<Tally>>,
     clients: JoinSet<()>,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Option<Instant>>,
     start: Instant,
 }
 
@@ -137,7 +138,7 @@ impl Load {
     #[must_use]
     pub fn start(self, service: &Arc<Service>) -> Running {
         let start = Instant::now();
-        let (stop, stopped) = watch::channel(false);
+        let (stop, told) = pace::stop();
         let mut running = Running {
             tallies: Vec::new(),
             clients: JoinSet::new(),
@@ -151,7 +152,7 @@ impl Load {
                 rate: kind.rate(),
                 limit: self.limit,
                 tally,
-                stopped: stopped.clone(),
+                stop: told.clone(),
             };
             let service = Arc::clone(service);
             running.clients.spawn(kind.run(service, clients));
@@ -230,7 +231,7 @@ impl Running {
     /// Sends no more, waits for the answers that are due, and counts up.
     pub async fn stop(mut self) -> Report {
         let end = Instant::now();
-        self.stop.send_replace(true);
+        self.stop.send_replace(Some(end));
         while self.clients.join_next().await.is_some() {}
         self.report_at(end)
     }

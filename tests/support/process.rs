@@ -15,6 +15,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::machine;
+
 /// How much of a log is shown when a test fails.
 const TAIL: usize = 4_000;
 
@@ -52,6 +54,8 @@ impl Process {
         log: &Path,
         ended: impl FnOnce(ExitStatus) + Send + 'static,
     ) -> Result<Self> {
+        // Whoever starts a program may ask how long it was kept waiting.
+        machine::watch();
         let output = File::options()
             .create(true)
             .append(true)

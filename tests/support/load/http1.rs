@@ -56,7 +56,7 @@ pub(super) async fn idle(service: &Service, clients: OpenLoop) {
     let OpenLoop {
         limit,
         tally,
-        mut stopped,
+        mut stop,
         ..
     } = clients;
     tally.sent();
@@ -66,8 +66,7 @@ pub(super) async fn idle(service: &Service, clients: OpenLoop) {
         Ok(())
     };
     tally.ended(within(limit, request).await);
-    // An error is that the load was dropped, which ends this too.
-    let _ = stopped.wait_for(|stopped| *stopped).await;
+    stop.told().await;
     drop(kept);
 }
 

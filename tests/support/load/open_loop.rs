@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{interval, timeout};
+use tokio::time::timeout;
 
 use super::failure::{Failure, FailureKind};
+use super::pace::{Pace, Stop};
 use super::report::Tally;
 
 /// More than any test has under way at once; beyond it requests are left out, which shows in the
@@ -21,11 +21,10 @@ pub(super) struct OpenLoop {
     /// How long a request may take.
     pub(super) limit: Duration,
     pub(super) tally: Arc<Tally>,
-    /// Whether no more are to be sent.
-    pub(super) stopped: watch::Receiver<bool>,
+    pub(super) stop: Stop,
 }
 
-/// Sends a request at each tick, late ones at once, until it is stopped; then waits for the answers.
+/// Sends each request when it is due, until it is stopped; then waits for the answers.
 pub(super) async fn open_loop<F>(clients: OpenLoop, request: impl Fn() -> F)
 where
     F: Future<Output = Result<(), Failure>> + Send + 'static,
@@ -34,18 +33,21 @@ where
         rate,
         limit,
         tally,
-        mut stopped,
+        stop,
     } = clients;
     let mut in_flight = JoinSet::new();
-    let mut tick = interval(Duration::from_secs_f64(rate.recip()));
+    let mut pace = Pace::new(rate, stop);
     loop {
         tokio::select! {
             biased;
-            _ = stopped.wait_for(|stopped| *stopped) => break,
-            _ = tick.tick() => if in_flight.len() < MAX_IN_FLIGHT {
-                let (tally, request) = (Arc::clone(&tally), request());
-                tally.sent();
-                in_flight.spawn(async move { tally.ended(within(limit, request).await) });
+            due = pace.next() => match due {
+                Some(()) if in_flight.len() < MAX_IN_FLIGHT => {
+                    let (tally, request) = (Arc::clone(&tally), request());
+                    tally.sent();
+                    in_flight.spawn(async move { tally.ended(within(limit, request).await) });
+                }
+                Some(()) => {}
+                None => break,
             },
             Some(_) = in_flight.join_next() => {}
         }

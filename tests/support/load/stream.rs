@@ -7,11 +7,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::BODY;
 use super::failure::{Failure, FailureKind};
 use super::open_loop::{MAX_IN_FLIGHT, OpenLoop};
+use super::pace::Pace;
 use super::report::Tally;
 use crate::listener::Protocol;
 use crate::service::{Open, Service};
@@ -33,25 +34,19 @@ struct Hearer {
     _open: Open,
 }
 
-/// Says a message at each tick, late ones at once, whether the echo of the one before it has come or
-/// not. After `length` it hangs up and connects anew. A stream is open on purpose, so whatever ends
+/// Says each message when it is due, whether the echo of the one before it has come or not. After `length` it hangs up and connects anew. A stream is open on purpose, so whatever ends
 /// it before fails the messages that are under way.
 pub(super) async fn talk(service: &Service, clients: OpenLoop, length: Duration) {
     let OpenLoop {
         rate,
         limit,
         tally,
-        mut stopped,
+        stop,
     } = clients;
-    let mut tick = interval(Duration::from_secs_f64(rate.recip()));
+    let mut pace = Pace::new(rate, stop);
     let mut hearers = JoinSet::new();
     let mut speaker: Option<Speaker> = None;
-    loop {
-        tokio::select! {
-            biased;
-            _ = stopped.wait_for(|stopped| *stopped) => break,
-            _ = tick.tick() => {}
-        }
+    while let Some(()) = pace.next().await {
         tally.sent();
         let goes_on = speaker.take().filter(|s| Instant::now() < s.hangs_up);
         let current = match goes_on {
