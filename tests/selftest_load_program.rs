@@ -1,11 +1,12 @@
 //! The support's own tests: the load as a program says what a real Envoy did to it.
 
+use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tests::due::{PATIENCE, SECOND};
-use tests::envoy::{Envoy, envoy};
+use tests::envoy::envoy;
 use tests::listener::http;
 use tests::load::FailureKind::{CutInFlight, Refused};
 use tests::load::Report;
@@ -14,11 +15,11 @@ use tests::upstream::Upstream;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-/// Starts the program against this Envoy.
-fn load(envoy: &Envoy, args: &str) -> Result<Child> {
+/// Starts the program against this address.
+fn load(target: SocketAddr, args: &str) -> Result<Child> {
     Command::new(env!("CARGO_BIN_EXE_load"))
         .arg("run")
-        .arg(envoy.address("web").to_string())
+        .arg(target.to_string())
         .args(args.split_whitespace())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
@@ -42,7 +43,7 @@ async fn every_kind_of_clients_reaches_its_rate_and_none_fails() -> Result<()> {
         .await?;
     let args =
         "--keep-alive 100 --connection-each 20 --slow 8 --slow-takes 300ms --http2 50 --for 2s";
-    let report = report(load(&envoy, args)?).await?;
+    let report = report(load(envoy.address("web"), args)?).await?;
     let names: Vec<_> = report.kinds.iter().map(|kind| &*kind.name).collect();
     let all = [
         "keep-alive",
@@ -58,6 +59,19 @@ async fn every_kind_of_clients_reaches_its_rate_and_none_fails() -> Result<()> {
 }
 
 #[tokio::test]
+async fn it_begins_when_the_target_accepts_connections() -> Result<()> {
+    let upstream = Upstream::start().await?;
+    let envoy = envoy()?.upstream(&upstream).listener(http("web")?);
+    let load = load(envoy.address("web"), "--connection-each 20 --for 1s")?;
+    sleep(SECOND / 2).await;
+    let _envoy = envoy.start().await?;
+    let report = report(load).await?;
+    assert_eq!(report.failed(), 0, "{report}");
+    assert!(report.sent() >= 20, "{report}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn sigterm_ends_it_and_a_killed_envoy_shows_in_its_report() -> Result<()> {
     let upstream = Upstream::start().await?;
     let envoy = envoy()?
@@ -65,7 +79,7 @@ async fn sigterm_ends_it_and_a_killed_envoy_shows_in_its_report() -> Result<()> 
         .listener(http("web")?)
         .start()
         .await?;
-    let load = load(&envoy, "--slow 20 --slow-takes 1s")?;
+    let load = load(envoy.address("web"), "--slow 20 --slow-takes 1s")?;
     sleep(SECOND).await;
     envoy.signal(Signal::KILL);
     sleep(SECOND / 2).await;

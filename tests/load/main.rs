@@ -13,15 +13,22 @@ use clap::Parser;
 use drainer::duration::{self, InvalidDuration};
 use tests::load::{Load, Report, load};
 use tests::service::Service;
+use tests::until::until;
+use tokio::net::TcpStream;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
+
+/// How long the target may take until it accepts a first connection: whoever programs a Service's
+/// address learns of its first pod a moment after that is ready.
+const ACCEPTS: Duration = Duration::from_secs(30);
 
 /// Clients of a Service that count honestly what they see.
 #[derive(Debug, Parser)]
 #[command(name = "load", version)]
 enum Command {
-    /// Sends until SIGTERM or until the time is over, then prints what became of the requests.
+    /// Waits until the target accepts connections, sends until SIGTERM or until the time is over,
+    /// then prints what became of the requests.
     Run(Args),
     /// Sends SIGTERM to process 1.
     Stop,
@@ -100,6 +107,10 @@ async fn run(args: Args) -> Result<Report> {
     let (target, time) = (args.target, args.time);
     let load = args.load();
     ensure!(load.rate() > 0.0, "no clients: give a rate to a kind");
+    until("the target accepts connections", ACCEPTS, || async {
+        Ok(TcpStream::connect(target).await.is_ok())
+    })
+    .await?;
     let running = load.start(&Arc::new(Service::at(target)));
     tokio::select! {
         () = sleep(time.unwrap_or(Duration::MAX)) => {}
