@@ -38,12 +38,17 @@ pub(crate) async fn apply_as(object: &Value, account: &str) -> Result<Told> {
     call(&apply, Some(object)).await
 }
 
-/// Has the API server admit an object that it does not keep.
+/// Has the API server admit an object that it does not keep, and returns what it would be, as JSON.
 ///
 /// # Errors
 /// When the API server refuses it, with what it says.
 pub(crate) async fn admit(object: &Value) -> Result<Told> {
-    let create = ["create", "--dry-run=server", "--filename", "-"];
+    let create = [
+        "create",
+        "--dry-run=server",
+        "--output=json",
+        "--filename=-",
+    ];
     call(&create, Some(object)).await
 }
 

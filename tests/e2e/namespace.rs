@@ -50,7 +50,7 @@ impl Namespace {
         kubectl::apply(&self.own(object)).await
     }
 
-    /// Has the API server admit an object in it, and not keep it.
+    /// Has the API server admit an object in it and not keep it, and returns what it would be, as JSON.
     ///
     /// # Errors
     /// When the API server refuses it.

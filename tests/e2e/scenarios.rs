@@ -58,6 +58,11 @@ const LIGHT: &[Scenario] = &[
         "lag",
         |stage| Box::pin(lag::of_15_s_loses_nothing(stage)),
     ),
+    Scenario::shared(
+        "rollouts behind this kube-proxy lose nothing of sparse traffic",
+        "sparse",
+        |stage| Box::pin(lag::of_kube_proxy_loses_nothing(stage)),
+    ),
     Scenario::shared("scaling down and up loses nothing", "scale", |stage| {
         Box::pin(scale::down_and_up_loses_nothing(stage))
     }),

@@ -1,5 +1,6 @@
-//! A Service whose endpoints are known late, as behind a slow load balancer: terminating pods get new
-//! connections for as long, and new ones none.
+//! Services whose endpoints are known late, as behind a slow load balancer: terminating pods get new
+//! connections for as long, and new ones none. Traffic is sparse, which leaves pauses in which nothing
+//! is open.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -8,11 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tests::load::Report;
 use tokio::select;
 use tokio::time::{Instant, interval};
 
 use crate::echo;
 use crate::edge::{APP, Edge, deployment};
+use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::service;
 use crate::stage::Stage;
@@ -29,29 +32,63 @@ const ROLLOUTS: usize = 2;
 /// The Service with the lag, and its EndpointSlice.
 const LAGGING: &str = "edge-lagging";
 
-/// Sparse traffic, which leaves pauses in which nothing is open: no request fails.
+/// Endpoints that are 15 s late anywhere: no request fails.
 ///
 /// # Errors
 /// When one does.
 pub(crate) async fn of_15_s_loses_nothing(stage: &Stage<'_>) -> Result<()> {
     let namespace = stage.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let edge = Edge::deploy(&namespace, &deployment(2, upstream)?).await?;
+    let edge = deploy(&namespace).await?;
     let mirror = Mirror::of(&namespace).await?;
-    let sparse = "--connection-each 10";
-    let traffic = Traffic::start(&namespace, "load", mirror.address, sparse).await?;
-    let observed = async {
-        for _ in 0..ROLLOUTS {
-            edge.roll().await?;
-        }
-        traffic.stop().await
-    };
+    let address = mirror.address;
     let report = select! {
-        report = observed => report?,
+        report = roll(&namespace, &edge, address) => report?,
         never = mirror.copy() => match never? {},
     };
-    stage.load(&report);
-    stage.drains(&namespace)?;
+    show(stage, &namespace, &report)
+}
+
+/// Endpoints that are as late as this cluster's kube-proxy is: no request fails.
+///
+/// # Errors
+/// When one does.
+pub(crate) async fn of_kube_proxy_loses_nothing(stage: &Stage<'_>) -> Result<()> {
+    let namespace = stage.namespace().await?;
+    let edge = deploy(&namespace).await?;
+    let report = roll(&namespace, &edge, edge.address).await?;
+    show(stage, &namespace, &report)
+}
+
+async fn deploy(namespace: &Namespace) -> Result<Edge<'_>> {
+    let upstream = echo::start(namespace).await?;
+    let workload = deployment(2, upstream)?;
+    let mut pod = workload["spec"]["template"].clone();
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    pod["metadata"]["name"] = json!("asking");
+    // It is behind a Service too.
+    eventually("the API server reaches the webhook", || async {
+        Ok(namespace
+            .admit(pod.clone())
+            .await?
+            .output
+            .contains("envoy-drainer.dev/injected"))
+    })
+    .await?;
+    Edge::deploy(namespace, &workload).await
+}
+
+async fn roll(namespace: &Namespace, edge: &Edge<'_>, address: SocketAddr) -> Result<Report> {
+    let traffic = Traffic::start(namespace, "load", address, "--connection-each 10").await?;
+    for _ in 0..ROLLOUTS {
+        edge.roll().await?;
+    }
+    traffic.stop().await
+}
+
+fn show(stage: &Stage<'_>, namespace: &Namespace, report: &Report) -> Result<()> {
+    stage.load(report);
+    stage.drains(namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
