@@ -77,7 +77,8 @@ async fn run(asked: &[String]) -> Result<ExitCode> {
     let install = async {
         if all.any(|scenario| scenario.webhook == Webhook::Shared) {
             let release = shared.prepare(&helm, PREFIX).await?;
-            release.install(json!({})).await?;
+            let namespace = shared.namespace().await?;
+            release.install(json!({}), &namespace).await?;
         }
         Ok(())
     };

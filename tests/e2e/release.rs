@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use tests::helm::CHART;
 
+use crate::admissions::asking;
 use crate::eventually::eventually;
 use crate::helm::Helm;
 use crate::kubectl;
@@ -44,12 +45,19 @@ impl Release {
         self.namespace.name()
     }
 
-    /// Installs it, and waits until its webhook is ready.
+    /// Installs it, and waits until the API server reaches its webhook with the pods of this namespace:
+    /// kube-proxy learns of the first replica a moment after that is ready.
     ///
     /// # Errors
-    /// When it does not become ready.
-    pub(crate) async fn install(&self, values: Value) -> Result<()> {
-        self.set("install", values).await
+    /// When it does not become ready, or is not reached.
+    pub(crate) async fn install(&self, values: Value, with: &Namespace) -> Result<()> {
+        self.set("install", values).await?;
+        eventually("the API server reaches the webhook", || async {
+            // With `failurePolicy: Fail` pods are refused until then.
+            let pod = with.admit(asking()).await;
+            Ok(pod.is_ok_and(|pod| pod.output.contains("envoy-drainer.dev/injected")))
+        })
+        .await
     }
 
     /// Changes its values into the chart's own and these, and waits until they are in force.

@@ -71,15 +71,16 @@ impl<'a> Stage<'a> {
         self.make(&namespace_of(self.about), labels).await
     }
 
-    /// Installs the chart once more, for this scenario's namespace alone.
+    /// Makes the scenario's namespace, and installs the chart once more, for that alone.
     ///
     /// # Errors
-    /// When it does not become ready.
-    pub(crate) async fn release(&self, values: Value) -> Result<Rc<Release>> {
-        let name = format!("{}-webhook", namespace_of(self.about));
+    /// When it cannot be made, or the webhook does not become ready.
+    pub(crate) async fn release(&self, values: Value) -> Result<(Rc<Namespace>, Rc<Release>)> {
+        let namespace = self.namespace().await?;
+        let name = format!("{}-webhook", namespace.name());
         let release = self.prepare(self.helm, &name).await?;
-        release.install(values).await?;
-        Ok(release)
+        release.install(values, &namespace).await?;
+        Ok((namespace, release))
     }
 
     /// Makes the namespace of a release of this name, which is not installed yet.

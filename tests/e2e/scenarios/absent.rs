@@ -19,8 +19,7 @@ const TOLD: &str = "did not see it";
 /// # Errors
 /// When a pod does not start, or the policy says something else.
 pub(crate) async fn webhooks_are_told_of(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release(json!({})).await?;
-    let namespace = stage.namespace().await?;
+    let (namespace, release) = stage.release(json!({})).await?;
     ensure!(
         !is_warned(&namespace, asking()).await?,
         "the webhook is there"

@@ -17,8 +17,7 @@ const ROTATIONS: u64 = 20;
 /// # Errors
 /// When an admission fails.
 pub(crate) async fn rotated_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release(short_lived()).await?;
-    let namespace = stage.namespace().await?;
+    let (namespace, release) = stage.release(short_lived()).await?;
     let admissions = Admissions::start(&namespace).await?;
     let mut signers = Signers::of(&release).await?;
     while signers.replaced < ROTATIONS {
@@ -41,8 +40,7 @@ pub(crate) async fn rotated_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
 /// # Errors
 /// When an admission fails.
 pub(crate) async fn lost_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release(short_lived()).await?;
-    let namespace = stage.namespace().await?;
+    let (namespace, release) = stage.release(short_lived()).await?;
     let admissions = Admissions::start(&namespace).await?;
     let mut signers = Signers::of(&release).await?;
     let delete = ["delete", "secret", &release.secret_name()];

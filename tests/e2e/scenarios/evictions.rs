@@ -45,8 +45,7 @@ pub(crate) async fn lose_nothing(stage: &Stage<'_>) -> Result<()> {
 /// # Errors
 /// When one does, or is.
 pub(crate) async fn of_webhooks_lose_nothing(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release(json!({})).await?;
-    let namespace = stage.namespace().await?;
+    let (namespace, release) = stage.release(json!({})).await?;
     let upstream = echo::start(&namespace).await?;
     let edge = Edge::deploy(&namespace, &deployment(2, upstream)?).await?;
     let traffic = Traffic::start(&namespace, "load", edge.address, MIXED).await?;

@@ -15,7 +15,6 @@ use tokio::time::{Instant, interval};
 
 use crate::echo;
 use crate::edge::{APP, Edge, deployment};
-use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::service;
 use crate::stage::Stage;
@@ -61,21 +60,7 @@ pub(crate) async fn of_kube_proxy_loses_nothing(stage: &Stage<'_>) -> Result<()>
 
 async fn deploy(namespace: &Namespace) -> Result<Edge<'_>> {
     let upstream = echo::start(namespace).await?;
-    let workload = deployment(2, upstream)?;
-    let mut pod = workload["spec"]["template"].clone();
-    pod["apiVersion"] = json!("v1");
-    pod["kind"] = json!("Pod");
-    pod["metadata"]["name"] = json!("asking");
-    // It is behind a Service too.
-    eventually("the API server reaches the webhook", || async {
-        Ok(namespace
-            .admit(pod.clone())
-            .await?
-            .output
-            .contains("envoy-drainer.dev/injected"))
-    })
-    .await?;
-    Edge::deploy(namespace, &workload).await
+    Edge::deploy(namespace, &deployment(2, upstream)?).await
 }
 
 async fn roll(namespace: &Namespace, edge: &Edge<'_>, address: SocketAddr) -> Result<Report> {

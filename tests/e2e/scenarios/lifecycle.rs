@@ -52,7 +52,7 @@ async fn observe(stage: &Stage<'_>, helm: &Helm) -> Result<()> {
     let name = format!("{}-webhook", namespace.name());
     let release = stage.prepare(helm, &name).await?;
     let before = everything_of(&release).await?;
-    release.install(json!({})).await?;
+    release.install(json!({}), &namespace).await?;
     let upstream = echo::start(&namespace).await?;
     let edge = Edge::deploy(&namespace, &deployment(2, upstream)?).await?;
 

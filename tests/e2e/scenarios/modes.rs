@@ -20,8 +20,7 @@ pub(super) const GIVEN: &str = "given";
 /// # Errors
 /// When an admission fails.
 pub(crate) async fn changed_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release(own()).await?;
-    let namespace = stage.namespace().await?;
+    let (namespace, release) = stage.release(own()).await?;
     let admissions = Admissions::start(&namespace).await?;
 
     give(&release).await?;

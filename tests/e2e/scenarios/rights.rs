@@ -15,7 +15,7 @@ use crate::stage::Stage;
 /// # Errors
 /// When it is not so.
 pub(crate) async fn are_the_least(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release(json!({})).await?;
+    let (_, release) = stage.release(json!({})).await?;
     let (name, secret) = (release.name(), release.secret_name());
     let own = own(&release).await?;
     for right in &own {

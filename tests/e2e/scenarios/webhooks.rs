@@ -14,8 +14,7 @@ const ROLLOUTS: usize = 3;
 /// # Errors
 /// When one does.
 pub(crate) async fn rolled_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release(unforgiving()).await?;
-    let namespace = stage.namespace().await?;
+    let (namespace, release) = stage.release(unforgiving()).await?;
     let admissions = Admissions::start(&namespace).await?;
     for _ in 0..ROLLOUTS {
         release.roll().await?;
