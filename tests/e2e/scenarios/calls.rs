@@ -31,13 +31,8 @@ pub(crate) async fn come_once_a_pod(stage: &Stage<'_>) -> Result<()> {
     ensure!(policy == "IfNeeded", "it is {policy}");
     namespace.apply(limits()).await?;
     let calls = async || {
-        anyhow::Ok(
-            release
-                .metric(&["admissions_total{"])
-                .await?
-                .iter()
-                .sum::<u64>(),
-        )
+        let metric = release.metric(&["admissions_total{"]).await?;
+        anyhow::Ok(metric.iter().sum::<u64>())
     };
     let before = calls().await?;
     let admissions = Admissions::start(&namespace).await?;
