@@ -43,10 +43,14 @@ pub fn watch() {
 #[must_use]
 pub fn held_up(during: Duration) -> Duration {
     let looks = looked();
-    let last = looks.back().map_or(Duration::ZERO, |look| look.waited);
     let is_earlier = |look: &&Look| look.at.elapsed() >= during + PAUSE;
     let first = looks.iter().rev().find(is_earlier).or(looks.front());
-    first.map_or(Duration::ZERO, |look| last.saturating_sub(look.waited))
+    let (Some(first), Some(last)) = (first, looks.back()) else {
+        return Duration::ZERO;
+    };
+    // Whoever asks may have been woken before the one who looks.
+    let since = last.at.elapsed().saturating_sub(PAUSE);
+    last.waited.saturating_sub(first.waited) + since
 }
 
 /// Looks for as long as the process lives.

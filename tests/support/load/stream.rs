@@ -34,7 +34,8 @@ struct Hearer {
     _open: Open,
 }
 
-/// Says each message when it is due, whether the echo of the one before it has come or not. After `length` it hangs up and connects anew. A stream is open on purpose, so whatever ends
+/// Says each message when it is due, whether the echo of the one before it has come or not. After
+/// `length` it hangs up and connects anew. A stream is open on purpose, so whatever ends
 /// it before fails the messages that are under way.
 pub(super) async fn talk(service: &Service, clients: OpenLoop, length: Duration) {
     let OpenLoop {
