@@ -22,7 +22,7 @@ const LOOKS: usize = 12_000;
 #[derive(Debug, Clone, Copy)]
 struct Look {
     at: Instant,
-    /// How long programs have waited, since whenever.
+    /// How long programs have waited since the first one.
     waited: Duration,
 }
 
@@ -30,7 +30,7 @@ static LOOKED: LazyLock<Mutex<VecDeque<Look>>> = LazyLock::new(|| {
     thread::spawn(look_on);
     Mutex::new(VecDeque::from([Look {
         at: Instant::now(),
-        waited: kernels_count(),
+        waited: Duration::ZERO,
     }]))
 });
 
@@ -55,14 +55,17 @@ pub fn held_up(during: Duration) -> Duration {
 
 /// Looks for as long as the process lives.
 fn look_on() {
-    let mut slept_late = Duration::ZERO;
+    let (mut waited, mut counted) = (Duration::ZERO, kernels_count());
     loop {
         let before = Instant::now();
         thread::sleep(PAUSE);
         let at = Instant::now();
-        // A machine that stands still does not know of it, but its clock goes on.
-        slept_late += (at - before).saturating_sub(PAUSE);
-        let waited = kernels_count() + slept_late;
+        // A machine that stands still does not count that, but its clock goes on.
+        let slept_late = (at - before).saturating_sub(PAUSE);
+        let count = kernels_count();
+        // The one mostly holds the other.
+        waited += slept_late.max(count.saturating_sub(counted));
+        counted = count;
         let mut looks = looked();
         looks.push_back(Look { at, waited });
         if looks.len() > LOOKS {
