@@ -333,13 +333,13 @@ async fn sparse_connections_that_come_15_s_late_all_find_an_envoy() -> Result<()
 
 #[tokio::test]
 async fn readiness_probes_that_were_told_do_not_keep_quiet_away() -> Result<()> {
-    /// An Envoy whose readiness is probed on its data port every two seconds.
+    /// An Envoy whose readiness is probed on its data port every second.
     async fn probed(binary: &Installed) -> Result<(Envoy, JoinSet<()>)> {
         let envoy = envoy()?.on(binary).listener(http("web")?).start().await?;
         let client = envoy.client("web");
         let mut probing = JoinSet::new();
         probing.spawn(async move {
-            let mut tick = interval(2 * SECOND);
+            let mut tick = interval(SECOND);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 tick.tick().await;
@@ -354,7 +354,7 @@ async fn readiness_probes_that_were_told_do_not_keep_quiet_away() -> Result<()> 
         let (other, _probing_too) = probed(&binary).await?;
         let probe = ReadinessProbe {
             port: port(envoy.address("web")),
-            period: 2 * SECOND,
+            period: SECOND,
         };
         let told = drainer(envoy.admin_address())?
             .config(|config| config.readiness_probes = vec![probe])
