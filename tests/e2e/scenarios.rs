@@ -61,7 +61,7 @@ const LIGHT: &[Scenario] = &[
     Scenario::shared(
         "rollouts behind this kube-proxy lose nothing of sparse traffic",
         "sparse",
-        |stage| Box::pin(lag::of_kube_proxy_loses_nothing(stage)),
+        |stage| Box::pin(rollouts::under_sparse_traffic_lose_nothing(stage)),
     ),
     Scenario::shared("scaling down and up loses nothing", "scale", |stage| {
         Box::pin(scale::down_and_up_loses_nothing(stage))

@@ -18,6 +18,9 @@ use crate::scenario::Void;
 pub(crate) const MIXED: &str =
     "--keep-alive 200 --connection-each 50 --slow 8 --slow-takes 2s --http2 100";
 
+/// Clients that leave pauses in which nothing is open.
+pub(crate) const SPARSE: &str = "--connection-each 10";
+
 /// Below this share of the rate asked for, a run shows nothing.
 pub(crate) const REACHED: f64 = 0.95;
 

@@ -1,6 +1,5 @@
-//! Services whose endpoints are known late, as behind a slow load balancer: terminating pods get new
-//! connections for as long, and new ones none. Traffic is sparse, which leaves pauses in which nothing
-//! is open.
+//! A Service whose endpoints are known late, as behind a slow load balancer: terminating pods get new
+//! connections for as long, and new ones none.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -9,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tests::load::Report;
 use tokio::select;
 use tokio::time::{Instant, interval};
 
@@ -18,7 +16,7 @@ use crate::edge::{APP, Edge, deployment};
 use crate::namespace::Namespace;
 use crate::service;
 use crate::stage::Stage;
-use crate::traffic::Traffic;
+use crate::traffic::{SPARSE, Traffic};
 
 /// How late endpoints are known.
 const LAG: Duration = Duration::from_secs(15);
@@ -31,49 +29,28 @@ const ROLLOUTS: usize = 2;
 /// The Service with the lag, and its EndpointSlice.
 const LAGGING: &str = "edge-lagging";
 
-/// Endpoints that are 15 s late anywhere: no request fails.
+/// Sparse traffic, which leaves pauses in which nothing is open: no request fails.
 ///
 /// # Errors
 /// When one does.
 pub(crate) async fn of_15_s_loses_nothing(stage: &Stage<'_>) -> Result<()> {
     let namespace = stage.namespace().await?;
-    let edge = deploy(&namespace).await?;
+    let upstream = echo::start(&namespace).await?;
+    let edge = Edge::deploy(&namespace, &deployment(2, upstream)?).await?;
     let mirror = Mirror::of(&namespace).await?;
-    let address = mirror.address;
+    let traffic = Traffic::start(&namespace, "load", mirror.address, SPARSE).await?;
+    let observed = async {
+        for _ in 0..ROLLOUTS {
+            edge.roll().await?;
+        }
+        traffic.stop().await
+    };
     let report = select! {
-        report = roll(&namespace, &edge, address) => report?,
+        report = observed => report?,
         never = mirror.copy() => match never? {},
     };
-    show(stage, &namespace, &report)
-}
-
-/// Endpoints that are as late as this cluster's kube-proxy is: no request fails.
-///
-/// # Errors
-/// When one does.
-pub(crate) async fn of_kube_proxy_loses_nothing(stage: &Stage<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
-    let edge = deploy(&namespace).await?;
-    let report = roll(&namespace, &edge, edge.address).await?;
-    show(stage, &namespace, &report)
-}
-
-async fn deploy(namespace: &Namespace) -> Result<Edge<'_>> {
-    let upstream = echo::start(namespace).await?;
-    Edge::deploy(namespace, &deployment(2, upstream)?).await
-}
-
-async fn roll(namespace: &Namespace, edge: &Edge<'_>, address: SocketAddr) -> Result<Report> {
-    let traffic = Traffic::start(namespace, "load", address, "--connection-each 10").await?;
-    for _ in 0..ROLLOUTS {
-        edge.roll().await?;
-    }
-    traffic.stop().await
-}
-
-fn show(stage: &Stage<'_>, namespace: &Namespace, report: &Report) -> Result<()> {
-    stage.load(report);
-    stage.drains(namespace)?;
+    stage.load(&report);
+    stage.drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
