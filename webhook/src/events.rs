@@ -4,6 +4,8 @@
 //! Pods of one owner that lack their drainers for one reason are one Event, each replica's own.
 
 mod ledger;
+mod limit;
+mod token_bucket;
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -39,7 +41,7 @@ pub async fn tell(
     report: &Report,
     write: impl AsyncFn(&Series) -> Result<(), NotWritten>,
 ) -> Infallible {
-    let mut ledger = Ledger::default();
+    let mut ledger = Ledger::new(Instant::now());
     loop {
         let due = ledger.due();
         let due = async {

@@ -182,7 +182,7 @@ impl Report {
         );
         registry.register(
             "events_dropped",
-            "Pods without a drainer that no Event counts, since too many were waiting",
+            "Pods without a drainer that no Event counts, since there were too many",
             this.events_dropped.clone(),
         );
         // Seen at zero, so that the first failure is an increase.

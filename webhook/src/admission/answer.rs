@@ -126,7 +126,7 @@ pub fn answer(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
             mut warnings,
         }) => {
             let outcome = Outcome::Skipped(reason.code);
-            let undrained = Undrained::of(&review, &reason);
+            let undrained = Undrained::of(&review, &reason, defaults);
             warnings.insert(0, reason);
             Answer {
                 undrained,
@@ -137,7 +137,7 @@ pub fn answer(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
         Err(fault) => {
             let outcome = Outcome::Failed(fault.code);
             Answer {
-                undrained: Undrained::of(&review, &fault),
+                undrained: Undrained::of(&review, &fault, defaults),
                 ..allow(review.about(), outcome, None, vec![fault])
             }
         }

@@ -3,6 +3,7 @@
 
 use super::answer::shortened;
 use super::codes::{Code, Notice};
+use super::defaults::Defaults;
 use super::review::Review;
 
 /// A pod that was admitted without the drainer it asked for, as its owner is told of it.
@@ -17,6 +18,9 @@ pub struct Undrained {
 }
 
 /// The controller of a pod: a ReplicaSet, a Job.
+///
+/// Any pod of the cluster can send a review, so it is only what an API server could have sent: each field
+/// has the form that Kubernetes demands of it. Namespace and uid become part of a path of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     /// Its `apiVersion`.
@@ -35,47 +39,91 @@ pub struct Owner {
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/events.go>
 pub const LONGEST_NOTE: usize = 1024;
 
-/// In bytes. No name in Kubernetes is longer, but what a request holds is not yet validated.
-const LONGEST_NAME: usize = 253;
+/// Its pods never get a drainer.
+const SYSTEM_NAMESPACE: &str = "kube-system";
+
+/// What a note says about the pod itself, in bytes. It quotes what the pod's author wrote.
+const LONGEST_DETAIL: usize = 256;
+
+/// The longest DNS label. <https://www.rfc-editor.org/rfc/rfc1123>
+const LONGEST_LABEL: usize = 63;
+
+/// The longest DNS subdomain that is a name in Kubernetes.
+/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>
+const LONGEST_SUBDOMAIN: usize = 253;
 
 // === impl Undrained ===
 
 impl Undrained {
-    /// What is to be told of the pod, if it will exist, has an owner, and lacks what it asked for.
-    pub(super) fn of(review: &Review<'_>, reason: &Notice) -> Option<Self> {
+    /// The Event that the owner of the review's pod gets, if the pod will exist, lacks what it asked
+    /// for, and is in a namespace whose pods can have a drainer.
+    pub(super) fn of(review: &Review<'_>, reason: &Notice, defaults: &Defaults) -> Option<Self> {
         if review.dry_run || !reason.code.is_told() {
             return None;
         }
-        Some(Self {
-            owner: Owner::of(review)?,
+        let owner = Owner::of(review)?;
+        let is_excluded =
+            [SYSTEM_NAMESPACE, &defaults.release_namespace].contains(&&*owner.namespace);
+        (!is_excluded).then(|| Self {
+            owner,
             code: reason.code,
-            note: shortened(&format!("{reason:#}"), LONGEST_NOTE),
+            note: note(reason),
         })
     }
+}
+
+fn note(reason: &Notice) -> String {
+    let reason = Notice {
+        detail: shortened(&reason.detail, LONGEST_DETAIL),
+        ..reason.clone()
+    };
+    shortened(&format!("{reason:#}"), LONGEST_NOTE)
 }
 
 // === impl Owner ===
 
 impl Owner {
+    /// The controller of the review's pod; `None` if there is none, or no API server could have sent it.
     fn of(review: &Review<'_>) -> Option<Self> {
         let owner = review.pod()?.controller()?;
-        let name = |text: Option<&str>| {
-            let text = text.filter(|text| (1..=LONGEST_NAME).contains(&text.len()));
-            text.map(str::to_owned)
-        };
-        // It becomes part of a path of the API.
-        let is_word = |text: &&str| {
-            let mut bytes = text.bytes();
-            bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        let valid = |text: Option<&str>, is_valid: fn(&str) -> bool| {
+            text.filter(|text| is_valid(text)).map(str::to_owned)
         };
         Some(Self {
-            api_version: name(owner.api_version.as_deref())?,
-            kind: name(owner.kind.as_deref())?,
-            namespace: name(review.namespace.as_deref())?,
-            name: name(owner.name.as_deref())?,
-            uid: name(owner.uid.as_deref().filter(is_word))?,
+            api_version: valid(owner.api_version.as_deref(), is_api_version)?,
+            kind: valid(owner.kind.as_deref(), is_kind)?,
+            namespace: valid(review.namespace.as_deref(), is_label)?,
+            name: valid(owner.name.as_deref(), is_subdomain)?,
+            // It begins the name of the Event.
+            uid: valid(owner.uid.as_deref(), is_label)?,
         })
     }
+}
+
+fn is_label(text: &str) -> bool {
+    (1..=LONGEST_LABEL).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.len() <= LONGEST_SUBDOMAIN && text.split('.').all(is_label)
+}
+
+/// `v1`, `apps/v1`.
+fn is_api_version(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((group, version)) => is_subdomain(group) && is_label(version),
+        None => is_label(text),
+    }
+}
+
+fn is_kind(text: &str) -> bool {
+    (1..=LONGEST_LABEL).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 #[cfg(test)]
@@ -155,6 +203,80 @@ mod tests {
     }
 
     #[test]
+    fn a_note_quotes_little_of_a_pod_and_ends_with_the_remedy() {
+        let hook = json!({"preStop": {"sleep": {"seconds": 5}}});
+        let envoy = json!({"name": "e\n".repeat(500), "lifecycle": hook});
+        let told = told("/request/object/spec", json!({"containers": [envoy]})).unwrap();
+        let remedy = Code::ExistingHook.remedy();
+        assert!(told.note.ends_with(remedy), "{}", told.note);
+        let most = LONGEST_DETAIL + remedy.len() + "DRN008: ; ".len();
+        assert!(told.note.len() <= most, "{}", told.note.len());
+        assert!(!told.note.contains(char::is_control), "{:?}", told.note);
+    }
+
+    #[test]
+    fn an_owner_that_no_api_server_sends_gets_no_event() {
+        let owner = "/request/object/metadata/ownerReferences/1";
+        let path = "../../../../api/v1/namespaces/own/secrets/ca?x=";
+        let long = |many: usize| "x".repeat(many);
+        for (field, valid, invalid) in [
+            (
+                "/request/namespace".to_owned(),
+                vec!["shop".to_owned(), "0".to_owned(), long(63)],
+                ["Shop", "a.b", "a_b", "-a", "a-", "kube-system", "own"].as_slice(),
+            ),
+            (
+                format!("{owner}/name"),
+                vec!["edge-7f.x".to_owned(), [long(63), long(63)].join(".")],
+                &["Edge", "a..b", ".a", "a\n", "a b"],
+            ),
+            (
+                format!("{owner}/uid"),
+                vec!["0b7c5a3e-6f0e-4f0c-9d5b-2f3a4c5d6e7f".to_owned()],
+                &["UPPER", "2/../x?force=true", "a.b"],
+            ),
+            (
+                format!("{owner}/kind"),
+                vec!["Job".to_owned(), "V2Shop".to_owned()],
+                &["a/b", "Re plica", "Job\u{1b}[0m"],
+            ),
+            (
+                format!("{owner}/apiVersion"),
+                vec!["v1".to_owned(), "argoproj.io/v1alpha1".to_owned()],
+                &["apps/", "/v1", "apps/v1/x", "apps/V1", "apps/v1?x=1"],
+            ),
+        ] {
+            for value in valid {
+                assert!(told(&field, json!(value)).is_some(), "{field}: {value}");
+            }
+            let long = long(254);
+            for value in invalid
+                .iter()
+                .copied()
+                .chain(["", ".", "..", "é", path, &long])
+            {
+                assert_eq!(told(&field, json!(value)), None, "{field}: {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_excluded_namespace_gets_no_event_whatever_is_wrong() {
+        for namespace in ["kube-system", "own"] {
+            let mut review = review();
+            review["request"]["namespace"] = json!(namespace);
+            review["request"]["object"]["spec"] = json!({"containers": 7});
+            let answer = answer(
+                review.to_string().as_bytes(),
+                &Defaults::new("image", "own"),
+            );
+            let answer = answer.unwrap();
+            assert_eq!(answer.notices[0].code, Code::PodNotRead);
+            assert_eq!(answer.undrained, None, "{namespace}");
+        }
+    }
+
+    #[test]
     fn nobody_is_told_where_there_is_nobody_or_nothing_to_tell() {
         let owners = "/request/object/metadata/ownerReferences";
         let owner = format!("{owners}/1");
@@ -178,9 +300,6 @@ mod tests {
             (&format!("{owner}/controller"), json!(false)),
             (&format!("{owner}/controller"), Value::Null),
             (&format!("{owner}/uid"), Value::Null),
-            (&format!("{owner}/uid"), json!("2/../x?force=true")),
-            (&format!("{owner}/name"), json!("")),
-            (&format!("{owner}/name"), json!("x".repeat(254))),
         ] {
             assert_eq!(told(pointer, value.clone()), None, "{pointer}: {value}");
         }

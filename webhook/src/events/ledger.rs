@@ -6,10 +6,15 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
+use super::limit::EventLimit;
 use crate::admission::Undrained;
 
-/// The pause between two writes of one Event.
+/// The pause after the first write of an Event. Each further one is twice as long.
 const PAUSE: Duration = Duration::from_secs(10);
+
+/// The longest pause between two writes of one Event, so that a flood of pods has a series written no more
+/// often than that. Shorter than [`END`], so that no count is lost.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 
 /// A pod that comes so long after the last begins another series.
 const END: Duration = Duration::from_secs(6 * 60);
@@ -31,8 +36,11 @@ pub struct Series {
 }
 
 /// The series of the last minutes.
-#[derive(Debug, Default)]
-pub(super) struct Ledger(Vec<Entry>);
+#[derive(Debug)]
+pub(super) struct Ledger {
+    entries: Vec<Entry>,
+    limit: EventLimit,
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -40,13 +48,22 @@ struct Entry {
     seen: Instant,
     /// Not to be written before.
     rested: Instant,
+    /// The pause after the next write.
+    pause: Duration,
     unwritten: bool,
 }
 
 // === impl Ledger ===
 
 impl Ledger {
-    /// Counts a pod in the series that it belongs to; false if there is no room for another series.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            entries: Vec::new(),
+            limit: EventLimit::new(now),
+        }
+    }
+
+    /// Counts a pod in the series that it belongs to; false if there may be no other series now.
     pub(super) fn note(&mut self, undrained: Undrained, now: Instant, time: SystemTime) -> bool {
         self.forget(now);
         if let Some(entry) = self.entry(&undrained) {
@@ -56,10 +73,13 @@ impl Ledger {
             entry.unwritten = true;
             return true;
         }
-        if self.0.len() == MOST && !self.make_room() {
+        if !self.limit.allow(&undrained.owner.namespace, now) {
             return false;
         }
-        self.0.push(Entry {
+        if self.entries.len() == MOST && !self.make_room() {
+            return false;
+        }
+        self.entries.push(Entry {
             series: Series {
                 undrained,
                 pods: 1,
@@ -68,6 +88,7 @@ impl Ledger {
             },
             seen: now,
             rested: now,
+            pause: PAUSE,
             unwritten: true,
         });
         true
@@ -75,20 +96,21 @@ impl Ledger {
 
     /// When a series is to be written next.
     pub(super) fn due(&self) -> Option<Instant> {
-        let unwritten = self.0.iter().filter(|entry| entry.unwritten);
+        let unwritten = self.entries.iter().filter(|entry| entry.unwritten);
         unwritten.map(|entry| entry.rested).min()
     }
 
     /// Takes the series that was to be written first, up to `now`.
     pub(super) fn take(&mut self, now: Instant) -> Option<Series> {
         self.forget(now);
-        let unwritten = self.0.iter_mut().filter(|entry| entry.unwritten);
+        let unwritten = self.entries.iter_mut().filter(|entry| entry.unwritten);
         let entry = unwritten.min_by_key(|entry| entry.rested)?;
         if entry.rested > now {
             return None;
         }
         entry.unwritten = false;
-        entry.rested = now + PAUSE;
+        entry.rested = now + entry.pause;
+        entry.pause = (entry.pause * 2).min(LONGEST_PAUSE);
         Some(entry.series.clone())
     }
 
@@ -107,7 +129,7 @@ impl Ledger {
     }
 
     fn entry(&mut self, undrained: &Undrained) -> Option<&mut Entry> {
-        self.0.iter_mut().find(|entry| {
+        self.entries.iter_mut().find(|entry| {
             let known = &entry.series.undrained;
             known.code == undrained.code && known.owner.uid == undrained.owner.uid
         })
@@ -115,18 +137,19 @@ impl Ledger {
 
     /// Forgets the series that has been quiet for longest, of those that are written.
     fn make_room(&mut self) -> bool {
-        let entries = self.0.iter().enumerate();
+        let entries = self.entries.iter().enumerate();
         let written = entries.filter(|(_, entry)| !entry.unwritten);
         let quietest = written.min_by_key(|(_, entry)| entry.seen);
         let Some(index) = quietest.map(|(index, _)| index) else {
             return false;
         };
-        self.0.swap_remove(index);
+        self.entries.swap_remove(index);
         true
     }
 
     fn forget(&mut self, now: Instant) {
-        self.0.retain(|entry| now.duration_since(entry.seen) < END);
+        self.entries
+            .retain(|entry| now.duration_since(entry.seen) < END);
     }
 }
 
@@ -145,7 +168,7 @@ mod tests {
             owner: Owner {
                 api_version: text(),
                 kind: text(),
-                namespace: text(),
+                namespace: uid.to_string(),
                 name: text(),
                 uid: uid.to_string(),
             },
@@ -162,7 +185,8 @@ mod tests {
 
     impl Story {
         fn new() -> Self {
-            let (ledger, start) = (Ledger::default(), Instant::now());
+            let start = Instant::now();
+            let ledger = Ledger::new(start);
             Self { ledger, start }
         }
 
@@ -235,20 +259,47 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_a_new_series_unless_all_are_unwritten() {
+    fn a_new_series_has_room_unless_all_are_unwritten() {
         let mut story = Story::new();
-        for uid in 0..MOST {
-            assert!(story.note(SECOND, uid, Code::NoEnvoy));
+        let minute = 60 * SECOND;
+        // As many as the limit allows, none of which ends.
+        let mut known = 0;
+        while known < MOST {
+            let now = minute * u32::try_from(known).unwrap();
+            assert!((0..known).all(|uid| story.note(now, uid, Code::NoEnvoy)));
+            known += usize::from(story.note(now, known, Code::NoEnvoy));
         }
-        assert!(!story.note(SECOND, MOST, Code::NoEnvoy));
-        assert!(story.note(SECOND, 7, Code::NoEnvoy), "it has its place");
-        assert_eq!(story.written(SECOND).len(), MOST);
-        assert!(story.note(2 * SECOND, 0, Code::NoEnvoy));
-        assert!(story.note(2 * SECOND, MOST, Code::NoEnvoy));
-        assert_eq!(story.ledger.0.len(), MOST);
+        let now = minute * u32::try_from(MOST).unwrap();
+        assert!(!story.note(now, MOST, Code::NoEnvoy));
+        assert!(story.note(now, 7, Code::NoEnvoy), "it has its place");
+        assert_eq!(story.written(now).len(), MOST);
+        assert!(story.note(now + SECOND, 0, Code::NoEnvoy));
+        assert!(story.note(now + minute, MOST, Code::NoEnvoy));
+        assert_eq!(story.ledger.entries.len(), MOST);
+        let pods = i32::try_from(MOST).unwrap() + 1;
         assert_eq!(
-            story.written(SECOND + PAUSE),
-            [told(MOST, 1), told(0, 2)].concat()
+            story.written(now + minute),
+            [told(0, pods), told(MOST, 1)].concat()
         );
+    }
+
+    #[test]
+    fn a_series_is_written_ever_less_often_and_no_pod_is_lost() {
+        let mut story = Story::new();
+        let mut writes = Vec::new();
+        for second in 0..1800 {
+            assert!(story.note(SECOND * second, 1, Code::NoEnvoy));
+            let written = story.written(SECOND * second);
+            writes.extend(written.iter().map(|(_, pods)| pods - 1));
+        }
+        assert_eq!(writes, [0, 10, 30, 70, 150, 310, 610, 910, 1210, 1510]);
+    }
+
+    #[test]
+    fn a_flood_of_owners_has_no_more_events_than_the_limit() {
+        let mut story = Story::new();
+        let noted = (0..1500).filter(|uid| story.note(SECOND, *uid, Code::NoEnvoy));
+        assert_eq!(noted.count(), 100);
+        assert_eq!(story.written(SECOND).len(), 100);
     }
 }

@@ -1,0 +1,119 @@
+//! Events as the API server sees them, from reviews that any pod of the cluster can forge.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Config;
+use serde_json::{Value, json};
+use tests::due::PATIENCE;
+use tests::https::inject;
+use tests::review::Review;
+use tests::scripted_api::{Asked, ScriptedApi};
+use tests::webhook::{Webhook, review, server};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use webhook::events::{QUEUE, tell};
+use webhook::kubernetes::Objects;
+use webhook::report::Report;
+use webhook::server::{Limits, Server};
+
+/// A pod that is skipped for its hook, made by the controller of this uid.
+fn skipped(namespace: &str, uid: &str) -> Review {
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": uid, "controller": true});
+    let hook = json!({"preStop": {"sleep": {"seconds": 5}}});
+    review("forged")
+        .with("/request/namespace", namespace)
+        .with("/request/object/metadata/ownerReferences", json!([owner]))
+        .with("/request/object/spec/containers/0/lifecycle", hook)
+}
+
+/// What the API server is asked for when these reviews are sent, up to an Event for the last.
+async fn asked(reviews: impl IntoIterator<Item = Review>) -> Vec<Asked> {
+    let api = ScriptedApi::start().await.unwrap();
+    api.reply(201, &json!({"metadata": {}}));
+    let config = Config::new(api.url().parse().unwrap());
+    let objects = Objects::of(config, "ns", "s".into(), "w".into()).unwrap();
+    let events = objects.events("webhook-1".to_owned());
+    let (sender, queue) = mpsc::channel(QUEUE);
+    let report = Arc::new(Report::new());
+    let (usual, authority) = server(Limits::default());
+    let server = Server {
+        undrained: Some(sender),
+        report: Arc::clone(&report),
+        ..usual
+    };
+    let server = Webhook::run(server, authority).await;
+    let driven = async {
+        let mut connection = server.https.connect().await.unwrap();
+        for review in reviews.into_iter().chain([skipped("last", "last")]) {
+            let answer = connection.send(inject(review.bytes()));
+            timeout(PATIENCE, answer).await.expect("in time").unwrap();
+        }
+        let mut all = Vec::new();
+        while !all.iter().any(is_last) {
+            all.append(&mut api.asked());
+            sleep(Duration::from_millis(10)).await;
+        }
+        all.retain(|asked| !is_last(asked));
+        all
+    };
+    tokio::select! {
+        never = tell(queue, &report, async |series| events.write(series).await) => match never {},
+        asked = timeout(PATIENCE, driven) => asked.expect("the last Event is written"),
+    }
+}
+
+fn is_last(asked: &Asked) -> bool {
+    asked.line.contains("/last/")
+}
+
+#[tokio::test]
+async fn a_forged_review_reaches_no_other_path_and_no_excluded_namespace() {
+    let path = "../../../../api/v1/namespaces/envoy-drainer/secrets/ca?x=";
+    let own = tests::review::defaults().release_namespace;
+    let uid = "0b7c5a3e-6f0e-4f0c-9d5b-2f3a4c5d6e7f";
+    let namespaces = [
+        "",
+        ".",
+        "..",
+        "a/b",
+        "a%2fb",
+        "A",
+        "kube-system",
+        &own,
+        path,
+    ];
+    let uids = ["", "..", "a/b", "a?force=true", "a%2fb", path];
+    let names = ["", "..", "a/b", "Edge", path];
+    let with_name = |name: &str| {
+        skipped("shop", uid).with("/request/object/metadata/ownerReferences/0/name", name)
+    };
+    let forged = (namespaces.iter().map(|namespace| skipped(namespace, uid)))
+        .chain(uids.iter().map(|uid| skipped("shop", uid)))
+        .chain(names.iter().map(|name| with_name(name)));
+    let asked = asked(forged).await;
+    let lines: Vec<_> = asked.iter().map(|asked| &asked.line).collect();
+    assert_eq!(lines, Vec::<&String>::new());
+}
+
+#[tokio::test]
+async fn a_flood_of_forged_reviews_has_25_events_in_a_namespace_and_short_notes() {
+    let name = json!("e\u{1b}[31m".repeat(2000));
+    let forged = (0..500).map(|owner| {
+        skipped("shop", &format!("u{owner}"))
+            .with("/request/object/spec/containers/0/name", name.clone())
+    });
+    let asked = asked(forged).await;
+    assert_eq!(asked.len(), 25);
+    for Asked { line, body, .. } in &asked {
+        let path = "PATCH /apis/events.k8s.io/v1/namespaces/shop/events/u";
+        assert!(line.starts_with(path), "{line}");
+        let Value::String(note) = &body["note"] else {
+            panic!("{body}")
+        };
+        assert!(note.len() < 512, "{}", note.len());
+        assert!(!note.contains(char::is_control), "{note:?}");
+    }
+}

@@ -1,0 +1,93 @@
+//! How many new Events this replica may write. A review may be forged by any pod of the cluster, so the
+//! number of Events is bounded for each namespace, and in all.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::token_bucket::{Rate, TokenBucket};
+
+/// Of one namespace: as client-go's `EventSourceObjectSpamFilter` has it for one object.
+/// <https://github.com/kubernetes/client-go/blob/master/tools/record/events_cache.go>
+const NAMESPACE: Rate = Rate {
+    burst: 25,
+    refill: Duration::from_secs(5 * 60),
+};
+
+/// Of all namespaces: more than a roll-out of many workloads at once needs. An Event is kept for an hour.
+const ALL: Rate = Rate {
+    burst: 100,
+    refill: Duration::from_secs(60),
+};
+
+/// The Events that may still be begun.
+#[derive(Debug)]
+pub(super) struct EventLimit {
+    all: TokenBucket,
+    /// Those that are not full, so no more than [`ALL`] has given out since: about 225.
+    namespaces: BTreeMap<String, TokenBucket>,
+}
+
+// === impl EventLimit ===
+
+impl EventLimit {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            all: TokenBucket::full(now),
+            namespaces: BTreeMap::new(),
+        }
+    }
+
+    /// Returns true if another Event may be begun in this namespace, and counts it.
+    pub(super) fn allow(&mut self, namespace: &str, now: Instant) -> bool {
+        self.namespaces.retain(|_, bucket| !bucket.is_full(now));
+        let known = self.namespaces.get(namespace).copied();
+        let mut bucket = known.unwrap_or(TokenBucket::full(now));
+        if !bucket.has_token(NAMESPACE, now) || !self.all.has_token(ALL, now) {
+            return false;
+        }
+        bucket.take(NAMESPACE, now);
+        self.all.take(ALL, now);
+        self.namespaces.insert(namespace.to_owned(), bucket);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_namespace_has_25_events_and_then_one_in_five_minutes() {
+        let start = Instant::now();
+        let mut limit = EventLimit::new(start);
+        for (minutes, wanted) in [(0, 25), (4, 0), (5, 1), (15, 2), (600, 25)] {
+            let now = start + MINUTE * minutes;
+            let allowed = (0..99).filter(|_| limit.allow("shop", now)).count();
+            assert_eq!(allowed, wanted, "after {minutes} min");
+            assert!(limit.allow("other", now), "after {minutes} min");
+        }
+    }
+
+    #[test]
+    fn all_namespaces_together_have_100_events_and_then_one_a_minute() {
+        let start = Instant::now();
+        let mut limit = EventLimit::new(start);
+        let mut known = 0;
+        for minute in 0..600 {
+            let now = start + MINUTE * minute;
+            let each = (0..200).map(|number| format!("{minute}-{number}"));
+            let allowed = each.filter(|name| limit.allow(name, now)).count();
+            assert_eq!(
+                allowed,
+                if minute == 0 { 100 } else { 1 },
+                "minute {minute}"
+            );
+            known = known.max(limit.namespaces.len());
+        }
+        assert_eq!(known, 104);
+    }
+}

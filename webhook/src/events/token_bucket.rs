@@ -1,0 +1,73 @@
+//! A rate limit that allows a burst.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How many tokens there are at most, and how long each takes to come back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rate {
+    pub(super) burst: u32,
+    pub(super) refill: Duration,
+}
+
+/// The tokens that are left, as the instant at which none is missing.
+/// <https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm>
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TokenBucket {
+    full_at: Instant,
+}
+
+// === impl TokenBucket ===
+
+impl TokenBucket {
+    pub(super) fn full(now: Instant) -> Self {
+        Self { full_at: now }
+    }
+
+    /// Returns true if no token is missing.
+    pub(super) fn is_full(&self, now: Instant) -> bool {
+        self.full_at <= now
+    }
+
+    /// Returns true if there is a token.
+    pub(super) fn has_token(&self, rate: Rate, now: Instant) -> bool {
+        self.after_one(rate, now) <= now + rate.refill * rate.burst
+    }
+
+    /// Takes a token, which must be there.
+    pub(super) fn take(&mut self, rate: Rate, now: Instant) {
+        self.full_at = self.after_one(rate, now);
+    }
+
+    fn after_one(&self, rate: Rate, now: Instant) -> Instant {
+        self.full_at.max(now) + rate.refill
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_gives_its_burst_and_then_one_token_a_refill() {
+        let rate = Rate {
+            burst: 3,
+            refill: Duration::from_secs(10),
+        };
+        let start = Instant::now();
+        let mut bucket = TokenBucket::full(start);
+        // Seconds, tokens.
+        for (after, wanted) in [(0, 3), (9, 0), (10, 1), (25, 1), (30, 1), (99, 3)] {
+            let now = start + Duration::from_secs(after);
+            let mut taken = 0;
+            while bucket.has_token(rate, now) {
+                bucket.take(rate, now);
+                taken += 1;
+            }
+            assert_eq!(taken, wanted, "after {after} s");
+        }
+        let full_at = start + Duration::from_secs(99 + 30);
+        assert!(bucket.is_full(full_at) && !bucket.is_full(full_at - rate.refill));
+    }
+}
