@@ -116,6 +116,67 @@ fn what_cannot_be_read_is_told_and_passes_too() {
     );
 }
 
+#[test]
+fn anchors_and_aliases_expand_to_no_more_than_memory_has() {
+    let numbers = "1,".repeat(20_000);
+    let text = "x".repeat(50_000);
+    let anchors = |many: usize| (0..many).map(|n| format!("&a{n} [")).collect::<String>();
+    let nested =
+        |many: usize, inner: &str| format!("a: {}{inner}{}\n", anchors(many), "]".repeat(many));
+    for (hostile, is_read) in [
+        (nested(60, &numbers), false),
+        (nested(500, &format!("{text:?}")), false),
+        (
+            format!("a: &a {text}\nb: [{}]\n", "*a,".repeat(20_000)),
+            false,
+        ),
+        (
+            format!(
+                "{text}: &a {{{text}: {{}}}}\nb: [{}]\n",
+                "*a,".repeat(20_000)
+            ),
+            false,
+        ),
+        // What people write.
+        (nested(60, "1,2"), true),
+        (format!("a: &a [{numbers}]\nb: [*a, *a, *a]\n"), true),
+        (format!("a: &a {text}\nb: [{}]\n", "*a,".repeat(100)), true),
+    ] {
+        let head: String = hostile.chars().take(40).collect();
+        let injected = inject(&hostile);
+        assert_eq!(injected.bytes, hostile.as_bytes(), "{head}");
+        let remarks: Vec<_> = injected
+            .remarks
+            .iter()
+            .map(|remark| &*remark.text)
+            .collect();
+        match is_read {
+            true => assert_eq!(remarks, [""; 0], "{head}"),
+            false => assert_eq!(
+                remarks,
+                ["anchors and aliases expand to more than 250000 nodes"],
+                "{head}"
+            ),
+        }
+    }
+}
+
+#[test]
+fn a_remark_obeys_no_name() {
+    let hostile = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: \"a\\e]0;owned\\a\\r\"\n  \
+        annotations: {envoy-drainer.dev/inject: maybe}\nspec: {containers: [{name: envoy}]}\n";
+    let injected = inject(hostile);
+    let [remark] = &injected.remarks[..] else {
+        panic!("{:?}", injected.remarks);
+    };
+    let shown = remark.shown("a\u{1b}[2J.yaml", false).to_string();
+    assert!(!shown.contains(char::is_control), "{shown:?}");
+    assert!(
+        shown.contains(r"Pod a\u{1b}]0;owned\u{7}\r: DRN"),
+        "{shown}"
+    );
+}
+
 /// Texts that one reader or another takes for something else, as they may stand in a manifest.
 const TRAPS: &[&str] = &[
     "yes",

@@ -26,6 +26,7 @@ pub mod events;
 pub mod kubernetes;
 pub mod manifest;
 pub mod offline;
+pub mod printable;
 pub mod report;
 pub mod server;
 pub mod signals;

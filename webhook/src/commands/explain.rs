@@ -23,6 +23,7 @@ use crate::args::files::FilesArgs;
 use crate::args::output::{Format, OutputArgs};
 use crate::manifest;
 use crate::offline::{Input, Remark, Review};
+use crate::printable::printable;
 
 /// What `--help` says below the flags.
 const HELP: &str = "\
@@ -94,7 +95,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let styled = color.styles(&io::stdout());
             print(explanations.to_text(styled).as_bytes())?;
             for error in &explanations.errors {
-                eprintln!("{error}");
+                eprintln!("{}", printable(&error.to_string()));
             }
             let nothing = explanations.pods.is_empty() && explanations.errors.is_empty();
             if nothing && unread.is_empty() {
@@ -103,7 +104,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     for error in &unread {
-        eprintln!("error: {error:#}");
+        eprintln!("error: {}", printable(&format!("{error:#}")));
     }
     Ok(match explanations.are_fine() && unread.is_empty() {
         true => ExitCode::SUCCESS,

@@ -4,6 +4,8 @@ use std::iter;
 
 use anstyle::Style;
 
+use crate::printable::printable;
+
 /// No line is longer, unless a single word is.
 const WIDTH: usize = 92;
 
@@ -35,11 +37,12 @@ impl Sheet {
     }
 
     pub(super) fn push(&mut self, text: &str) {
-        self.text.push_str(text);
+        self.text.push_str(&printable(text));
     }
 
     pub(super) fn styled(&mut self, style: Style, text: &str) {
         let style = if self.styled { style } else { Style::new() };
+        let text = printable(text);
         self.text.push_str(&format!("{style}{text}{style:#}"));
     }
 
@@ -64,6 +67,7 @@ impl Sheet {
 
     /// The rest of a line that begins in `column`, and more lines in the same column as needed.
     pub(super) fn wrapped(&mut self, column: usize, text: &str) {
+        let text = printable(text);
         let mut end = column;
         for (nth, word) in text.split(' ').enumerate() {
             let width = word.chars().count();

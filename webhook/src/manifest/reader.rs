@@ -13,8 +13,12 @@ use serde_json::Value;
 use super::scalar::{self, NotJson};
 use super::tree::{Anchored, Anchors, Content, Entry, Key, Node, Style, Tree};
 
-/// A billion laughs end here: the most nodes that aliases may expand to in one document.
-const MAX_EXPANDED: usize = 1_000_000;
+/// A billion laughs end here: the most nodes that anchors may name, and aliases expand to, in one document,
+/// all copies counted. So many take some 32 MiB.
+const MAX_EXPANDED: usize = 250_000;
+
+/// So many bytes of a text count as a node.
+const NODE: usize = 64;
 
 /// Why a document cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -140,6 +144,8 @@ impl<'a> Reader<'a> {
         if anchor != 0 {
             let value = node.value(&self.anchors);
             let nodes = count(&value);
+            // It is kept beside the node, and so again for each anchor around it.
+            self.spend(nodes, span)?;
             let anchored = Anchored { value, nodes };
             self.anchors.values.insert(anchor, anchored);
         }
@@ -174,13 +180,19 @@ impl<'a> Reader<'a> {
         let Some(anchored) = self.anchors.values.get(&anchor) else {
             return Err(self.unreadable(span, "an alias inside the node that it stands for"));
         };
-        self.expanded += anchored.nodes;
-        if self.expanded > MAX_EXPANDED {
-            let why = format!("aliases expand to more than {MAX_EXPANDED} nodes");
-            return Err(self.unreadable(span, why));
-        }
+        let nodes = anchored.nodes;
+        self.spend(nodes, span)?;
         let line = self.line(span);
         self.anchors.aliases.entry(anchor).or_insert(line);
+        Ok(())
+    }
+
+    fn spend(&mut self, nodes: usize, span: &Span) -> Result<(), Unreadable> {
+        self.expanded += nodes;
+        if self.expanded > MAX_EXPANDED {
+            let why = format!("anchors and aliases expand to more than {MAX_EXPANDED} nodes");
+            return Err(self.unreadable(span, why));
+        }
         Ok(())
     }
 
@@ -241,10 +253,13 @@ fn is_mergeable(value: &Value) -> bool {
     }
 }
 
+/// The nodes of a value, texts by their length.
 fn count(value: &Value) -> usize {
+    let entry = |(key, value): (&String, &Value)| key.len() / NODE + count(value);
     1 + match value {
         Value::Array(items) => items.iter().map(count).sum(),
-        Value::Object(entries) => entries.values().map(count).sum(),
+        Value::Object(entries) => entries.iter().map(entry).sum(),
+        Value::String(text) => text.len() / NODE,
         _ => 0,
     }
 }

@@ -6,6 +6,7 @@ use anstyle::{AnsiColor, Style};
 
 use crate::admission::Notice;
 use crate::manifest::{CannotEdit, Unreadable};
+use crate::printable::printable;
 
 use super::{Case, Hint};
 
@@ -148,10 +149,10 @@ impl fmt::Display for Shown<'_> {
             styled,
         } = self;
         let style = if *styled { kind.style() } else { Style::new() };
-        write!(f, "{file}:{line}:")?;
+        write!(f, "{}:{line}:", printable(file))?;
         if let Some(column) = column {
             write!(f, "{column}:")?;
         }
-        write!(f, " {style}{kind}{style:#}: {text}")
+        write!(f, " {style}{kind}{style:#}: {}", printable(text))
     }
 }
