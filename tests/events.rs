@@ -34,7 +34,7 @@ async fn asked(reviews: impl IntoIterator<Item = Review>) -> Vec<Asked> {
     let api = ScriptedApi::start().await.unwrap();
     api.reply(201, &json!({"metadata": {}}));
     let config = Config::new(api.url().parse().unwrap());
-    let objects = Objects::of(config, "ns", "s".into(), "w".into()).unwrap();
+    let objects = Objects::of(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
     let events = objects.events("webhook-1".to_owned());
     let (sender, queue) = mpsc::channel(QUEUE);
     let report = Arc::new(Report::new());

@@ -21,7 +21,7 @@ const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookcon
 async fn open() -> (ScriptedApi, Objects) {
     let api = ScriptedApi::start().await.unwrap();
     let config = Config::new(api.url().parse().unwrap());
-    let objects = Objects::of(config, "ns", "s".into(), "w".into()).unwrap();
+    let objects = Objects::of(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
     (api, objects)
 }
 
@@ -40,7 +40,11 @@ fn secret() -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": { "name": "s", "resourceVersion": "7" },
+        "metadata": {
+            "name": "s",
+            "resourceVersion": "7",
+            "annotations": { "envoy-drainer.dev/rotate": "é".repeat(200) },
+        },
         "data": { "a": "AQI=" },
     })
 }
@@ -95,6 +99,7 @@ async fn both_objects_are_read_or_are_missing() {
     let wanted = Secret {
         version: "7".into(),
         data: BTreeMap::from([("a".to_owned(), vec![1, 2])]),
+        rotate: Some("é".repeat(126)),
     };
     assert_eq!(objects.secret().await.unwrap(), Some(wanted));
     assert_eq!(api.asked()[0].line, format!("GET {SECRET}"));
@@ -117,6 +122,38 @@ async fn both_objects_are_read_or_are_missing() {
     api.reply(404, &status(404, "NotFound"));
     assert_eq!(objects.secret().await.unwrap(), None);
     assert_eq!(objects.webhooks().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn entries_that_call_another_server_are_left_alone() {
+    let api = ScriptedApi::start().await.unwrap();
+    let config = Config::new(api.url().parse().unwrap());
+    let hosts = vec!["w.ns.svc".to_owned(), "10.0.0.1".to_owned()];
+    let objects = Objects::of(config, "ns", "s".into(), "w".into(), hosts).unwrap();
+    let service =
+        |name: &str, namespace: &str| json!({"service": {"name": name, "namespace": namespace}});
+    let entries = [
+        ("own", service("w", "ns")),
+        ("other-name", service("v", "ns")),
+        ("other-namespace", service("w", "other")),
+        ("url", json!({"url": "https://10.0.0.1:8443/inject"})),
+        ("other-url", json!({"url": "https://example.com/10.0.0.1"})),
+        ("none", json!({})),
+    ];
+    let entry = |(name, client): (&str, Value)| {
+        json!({
+            "name": name,
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "clientConfig": client,
+        })
+    };
+    let mut all = configuration(&trusted());
+    all["webhooks"] = entries.map(entry).into_iter().collect();
+    api.reply(200, &all);
+    let found = objects.webhooks().await.unwrap().unwrap();
+    let names: Vec<_> = found.bundles.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["own", "url"]);
 }
 
 #[tokio::test]

@@ -13,6 +13,8 @@ use webhook::certificates::cluster::{Call, CallFailed, Cluster, Data, Secret, We
 pub(crate) struct Etcd {
     pub(crate) secret: Rc<RefCell<Option<Data>>>,
     pub(crate) bundles: Rc<RefCell<Option<Vec<Bundle>>>>,
+    /// The Secret's annotation.
+    pub(crate) rotate: Rc<RefCell<Option<String>>>,
     /// Which calls fail.
     pub(crate) failing: Rc<RefCell<Vec<Call>>>,
     /// Rings in every replica.
@@ -45,6 +47,19 @@ impl Etcd {
 
     pub(crate) fn give(&self, data: Data) {
         self.secret.replace(Some(data));
+        next(&self.secret_version);
+    }
+
+    /// Adds these to what all webhooks trust, as any writer of the configuration can.
+    pub(crate) fn trust(&self, more: &Bundle) {
+        let trusted = self.bundle().with(more);
+        self.bundles.replace(Some(vec![trusted; 2]));
+        next(&self.webhooks_version);
+    }
+
+    /// Requests a rotation.
+    pub(crate) fn annotate(&self, value: &str) {
+        self.rotate.replace(Some(value.to_owned()));
         next(&self.secret_version);
     }
 
@@ -87,6 +102,7 @@ impl Cluster for Etcd {
         Ok(data.map(|data| Secret {
             version: self.secret_version.get().to_string(),
             data,
+            rotate: self.rotate.borrow().clone(),
         }))
     }
 

@@ -7,6 +7,7 @@ mod replica;
 
 use std::time::Duration;
 
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 use tests::authority::Authority;
 use tokio::join;
 use tokio::time::sleep;
@@ -148,6 +149,129 @@ async fn a_secret_that_is_emptied_again_and_again_does_not_fill_the_bundles() {
     }
     assert_eq!(etcd.bundle().iter().count(), 1);
     assert_eq!(etcd.bundle(), replica.listed());
+}
+
+/// A CA of the webhook's own name that anyone can make, valid from 2026 to the end of this year.
+fn forged(year: i32) -> (Data, Bundle) {
+    let mut params = CertificateParams::default();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "envoy-drainer CA");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.not_before = rcgen::date_time_ymd(2026, 1, 1);
+    params.not_after = rcgen::date_time_ymd(year, 12, 31);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let data = Data::from([
+        ("signer.crt".to_owned(), certificate.pem().into_bytes()),
+        ("signer.key".to_owned(), key.serialize_pem().into_bytes()),
+    ]);
+    (data, Bundle::read(certificate.pem().as_bytes()))
+}
+
+/// The same as the CA that signs next.
+fn as_next(data: Data) -> Data {
+    let keys = data.into_iter();
+    keys.map(|(key, value)| (key.replace("signer", "next"), value))
+        .collect()
+}
+
+/// Ticks for so long, a minute apart.
+async fn pass(replica: &mut Replica, time: Duration) {
+    for _ in 0..time.as_secs() / 60 {
+        replica.wait(MINUTE).await;
+        replica.settle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forged_ca_in_the_secret_is_replaced_and_leaves_every_bundle() {
+    for year in [2035, 9999] {
+        for part in [|data| data, as_next] {
+            let etcd = Etcd::new();
+            let mut replica = Replica::own(&etcd);
+            replica.settle().await;
+            let (data, forged) = forged(year);
+            let mut stored = etcd.secret.borrow().clone().unwrap();
+            stored.extend(part(data));
+            etcd.give(stored);
+            pass(&mut replica, MINUTE * 20).await;
+            let secret = etcd.secret.borrow().clone().unwrap();
+            for key in ["signer.crt", "next.crt"] {
+                let held = secret.get(key).map(|pem| Bundle::read(pem));
+                assert_ne!(held, Some(forged.clone()), "{key}, {year}");
+            }
+            // As any other that signed, if a release may have made it.
+            pass(&mut replica, if year == 9999 { MINUTE } else { DAY * 15 }).await;
+            assert!(!etcd.bundle().contains_all(&forged), "{year}");
+            assert!(!replica.listed().contains_all(&forged), "{year}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forged_ca_in_the_bundles_leaves_them_and_is_never_adopted() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    let (_, forged) = forged(9999);
+    etcd.trust(&forged);
+    for _ in 0..20 {
+        assert!(!replica.listed().contains_all(&forged));
+        pass(&mut replica, MINUTE).await;
+    }
+    assert_eq!(etcd.bundle(), replica.listed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_1700_forged_authorities_in_the_secret_32_are_published_until_they_expire_from_it() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    let own = etcd.bundle();
+    let mut stored = etcd.secret.borrow().clone().unwrap();
+    let forged: String = (0..1700).map(|_| forged(2027).1.pem()).collect();
+    stored.insert("ca.crt".to_owned(), forged.into_bytes());
+    etcd.give(stored);
+    replica.settle().await;
+    assert_eq!(etcd.bundle().iter().count(), 32);
+    assert!(etcd.bundle().contains_all(&own));
+    replica.wait(DAY * 15).await;
+    pass(&mut replica, MINUTE * 10).await;
+    assert_eq!((etcd.bundle(), replica.listed()), (own.clone(), own));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaked_ca_leaves_every_bundle_within_minutes_of_the_annotation() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    let leaked = etcd.bundle();
+    etcd.annotate("2026-11-22");
+    replica.settle().await;
+    let both = etcd.bundle();
+    assert!(both.contains_all(&leaked) && both != leaked);
+    let mut minutes = 0;
+    while etcd.bundle().contains_all(&leaked) {
+        pass(&mut replica, MINUTE).await;
+        minutes += 1;
+        assert!(minutes < 12);
+    }
+    assert_eq!(etcd.bundle(), replica.listed());
+    assert_ne!(etcd.bundle(), leaked);
+    // A replica that could not reach the API server would ask for it again.
+    etcd.trust(&leaked);
+    pass(&mut replica, MINUTE * 2).await;
+    assert!(!etcd.bundle().contains_all(&leaked));
+    assert!(!replica.listed().contains_all(&leaked));
+    // Once.
+    let secret = etcd.secret.borrow().clone();
+    pass(&mut replica, MINUTE * 30).await;
+    assert_eq!(*etcd.secret.borrow(), secret);
+    // What is known of it goes last.
+    pass(&mut replica, DAY * 15).await;
+    let secret = etcd.secret.borrow().clone().unwrap();
+    assert!(!secret.contains_key("distrusted.crt"));
 }
 
 /// What cert-manager would write: a leaf that one authority signed, and an authority.

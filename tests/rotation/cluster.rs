@@ -37,6 +37,8 @@ pub(crate) struct Etcd {
     /// Somebody else's Secret, of mode `secret`.
     pub(crate) given: VecDeque<State<Option<Data>>>,
     pub(crate) webhooks: VecDeque<State<Option<Configuration>>>,
+    /// How often an operator has requested a rotation.
+    requests: usize,
     version: u64,
     /// How often another authority began to sign.
     pub(crate) rotations: usize,
@@ -117,6 +119,7 @@ impl Etcd {
                     written: None,
                 }),
             }]),
+            requests: 0,
             version: 2,
             rotations: 0,
             writes: 0,
@@ -138,6 +141,13 @@ impl Etcd {
         push(&mut self.secret, self.version, value, self.memory);
     }
 
+    /// Annotates the Secret.
+    pub(crate) fn request_rotation(&mut self) {
+        self.requests += 1;
+        let held = self.secret.back().and_then(|last| last.value.clone());
+        self.write_secret(held);
+    }
+
     pub(crate) fn give(&mut self, value: Data) {
         self.version += 1;
         push(&mut self.given, self.version, Some(value), self.memory);
@@ -149,6 +159,10 @@ impl Etcd {
         let largest = bundles.map(|(_, bundle)| many(bundle)).max();
         self.most = self.most.max(largest.unwrap_or_default());
         push(&mut self.webhooks, self.version, value, self.memory);
+    }
+
+    fn rotate(&self) -> Option<String> {
+        (self.requests > 0).then(|| self.requests.to_string())
     }
 
     /// A replica writes, and whether it had read what it writes over.
@@ -307,6 +321,7 @@ impl Cluster for Api {
         Ok(state.value.map(|data| Secret {
             version: state.version.to_string(),
             data,
+            rotate: self.etcd.borrow().rotate(),
         }))
     }
 

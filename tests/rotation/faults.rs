@@ -28,6 +28,8 @@ pub(crate) struct Faults {
     pub(crate) forced_every: Option<Duration>,
     /// The webhook configuration is deleted, and made again without a `caBundle`.
     pub(crate) deleted_every: Option<Duration>,
+    /// An operator requests a rotation, as the keys have leaked.
+    pub(crate) leaked_every: Option<Duration>,
     /// The release is upgraded to the other mode, replica by replica.
     pub(crate) other_mode_every: Option<Duration>,
     /// The release is upgraded to other lifetimes, replica by replica.
@@ -55,6 +57,7 @@ impl Default for Faults {
             spoilt_every: None,
             forced_every: None,
             deleted_every: None,
+            leaked_every: None,
             other_mode_every: None,
             other_lifetimes_every: None,
         }
@@ -73,6 +76,7 @@ impl Faults {
             spoilt_every,
             forced_every,
             deleted_every,
+            leaked_every,
             other_mode_every,
             other_lifetimes_every,
         } = self;
@@ -81,6 +85,7 @@ impl Faults {
             .chain(spoilt_every)
             .chain(forced_every)
             .chain(deleted_every)
+            .chain(leaked_every)
             .chain(other_mode_every)
             .chain(other_lifetimes_every)
             .copied()

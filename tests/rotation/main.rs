@@ -122,3 +122,18 @@ fn the_other_mode_and_back_again_loses_no_trust() {
     };
     run(300..302, 5, &faults);
 }
+
+#[test]
+fn a_leaked_ca_is_replaced_within_minutes_and_loses_no_trust() {
+    // A replica that does not reach the API server meanwhile is not claimed.
+    let never = 10_000 * DAY;
+    let faults = Faults {
+        restart_every: 10 * MINUTE,
+        cut_every: never,
+        jump_every: 12 * HOUR,
+        lost_every: never,
+        leaked_every: Some(2 * HOUR),
+        ..Faults::default()
+    };
+    run(600..604, 25, &faults);
+}

@@ -28,6 +28,10 @@ const STALENESS: Duration = MINUTE;
 /// How long it may take until spoilt bundles are mended: a few ticks, as a call may fail.
 const MENDING: Duration = Duration::from_secs(5 * 60);
 
+/// How long it may take until a leaked CA is in no bundle any more: the next one is published and activated,
+/// and every replica follows.
+const REPLACING: Duration = Duration::from_secs(20 * 60);
+
 /// So many certificates may be in an object: what our own may be at most, and a few of somebody else.
 const MOST: usize = 40;
 
@@ -50,6 +54,8 @@ pub(crate) struct World {
     /// The other half of a change of somebody else's Secret, and when it comes.
     half_issued: Option<(Instant, Data)>,
     recreate_at: Option<Instant>,
+    /// CAs whose keys have leaked, and when no bundle may have them any more.
+    leaked: Option<(Instant, Bundle)>,
     release: Release,
     upgrades: usize,
     /// All that befell.
@@ -115,6 +121,7 @@ impl World {
             issue_at: Instant::now(),
             half_issued: None,
             recreate_at: None,
+            leaked: None,
             release: Release::default(),
             upgrades: 0,
             befallen: 0,
@@ -202,6 +209,18 @@ impl World {
         panic!("authorities are replaced again and again");
     }
 
+    /// A CA whose key has leaked is trusted no more when its time is over.
+    #[track_caller]
+    fn assert_replaced(&mut self) {
+        let now = Instant::now();
+        if let Some((_, leaked)) = self.leaked.take_if(|(at, _)| *at <= now) {
+            for bundle in self.bundles() {
+                let left = leaked.only(|der| bundle.contains(der));
+                assert!(left.is_empty(), "{left:?} of {leaked:?}");
+            }
+        }
+    }
+
     /// Every authority of ours that is trusted is known.
     #[track_caller]
     fn assert_known(&self) {
@@ -283,6 +302,7 @@ impl World {
             self.issue();
         }
         self.complete();
+        self.assert_replaced();
         if happens(faults.lost_every) {
             self.lose_secret();
         }
@@ -300,6 +320,12 @@ impl World {
         if may(faults.deleted_every) && well {
             self.etcd.borrow_mut().write_webhooks(None);
             self.recreate_at = Some(Instant::now() + chance.up_to(10 * MINUTE));
+            self.befallen += 1;
+        }
+        if may(faults.leaked_every) && self.leaked.is_none() {
+            let held = self.signers().listed;
+            self.leaked = Some((Instant::now() + REPLACING, held));
+            self.etcd.borrow_mut().request_rotation();
             self.befallen += 1;
         }
         if may(faults.other_mode_every) {

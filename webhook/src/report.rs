@@ -190,7 +190,7 @@ impl Report {
             let _ = this.certificates.get_or_create(&Tried { result });
             let _ = this.event_writes.get_or_create(&Tried { result });
         }
-        for reason in [Reason::Missing, Reason::Due].map(rotation) {
+        for reason in Reason::ALL.map(rotation) {
             let _ = this.ca_rotations.get_or_create(&Rotation { reason });
         }
         Self { registry, ..this }
@@ -297,6 +297,8 @@ fn rotation(reason: Reason) -> &'static str {
     match reason {
         Reason::Missing => "missing",
         Reason::Due => "due",
+        Reason::Requested => "requested",
+        Reason::Outlives => "outlives_lifetime",
     }
 }
 

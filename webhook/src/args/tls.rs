@@ -151,7 +151,7 @@ impl TlsArgs {
                 webhooks,
                 mode,
             } => {
-                let objects = Objects::open(namespace, secret, webhooks).await?;
+                let objects = Objects::open(namespace, secret, webhooks, names).await?;
                 let authority = Authority::new(objects, mode);
                 (Source::Cluster(Box::new(authority)), Serving::waiting())
             }

@@ -41,12 +41,15 @@ impl Anchors {
             now,
             ..
         } = *situation;
-        let known = keyring.all().with(in_use);
+        let known = keyring.known().with(in_use);
         let idle = rotation::idle(situation);
         let forgotten = rotation::forgotten(situation);
+        // What may be in use first: the last of the retired.
+        let retired = keyring.retired.iter().rev().cloned().collect();
+        let wanted = keyring.current().with(in_use).with(&retired);
         Self {
             gone: strangers(live, &known, now).with(&forgotten),
-            wanted: known.only(|der| !idle.contains(der)),
+            wanted: wanted.only(|der| !idle.contains(der)).first(rotation::MOST),
         }
     }
 
@@ -82,6 +85,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::certificates::ca::Ca;
     use crate::certificates::cast::{Cast, DAY, MINUTE};
     use crate::certificates::lifetimes::Lifetimes;
 
@@ -113,6 +117,16 @@ mod tests {
             ("- -", 0, long, "", "y", "y -"),
             ("- n", 0, long, "n", "y", "ny -"),
             ("y - o", 15, long, "oy", "o", "oy -"),
+            // None is asked for that must not be trusted, and it goes when every replica knows.
+            ("y - - o", 0, short, "oy", "o", "y -"),
+            ("y - - o", 0, long, "oy", "", "y -o"),
+            ("y n - y", 0, long, "y", "y", "ny -"),
+            ("y h", 0, long, "y", "y", "y -"),
+            ("y - h", 0, long, "hy", "", "y -h"),
+            ("y -", 0, short, "hy", "", "y -"),
+            ("y -", 0, long, "hy", "", "y -h"),
+            // It signs until the next does.
+            ("h n", 0, long, "h", "h", "hn -"),
             ("y - x", 15, long, "xy", "x", "xy -"),
         ] {
             let situation = Situation {
@@ -129,6 +143,28 @@ mod tests {
                 "{secret:?}, {days} d, {bundle:?}, {in_use:?}"
             );
         }
+    }
+
+    #[test]
+    fn of_many_retired_the_last_are_asked_for() {
+        let cast = Cast::new();
+        let one = || Ca::try_new(cast.now, DAY * 365).unwrap().der().clone();
+        let mut keyring = cast.keyring("y n", Some(cast.now));
+        keyring.retired = (0..1700).map(|_| one()).collect();
+        let last: Vec<_> = keyring.retired.iter().rev().take(29).cloned().collect();
+        let anchors = Anchors::own(&Situation {
+            keyring: &keyring,
+            retired_for: DAY,
+            live: &Live::default(),
+            in_use: &cast.bundle("o"),
+            now: cast.now,
+            lifetimes: &Lifetimes::default(),
+        });
+        assert_eq!(
+            anchors.wanted,
+            cast.bundle("yno").with(&last.into_iter().collect())
+        );
+        assert_eq!(anchors.wanted.iter().count(), 32);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::keyring::Keyring;
 use super::lifetimes::Lifetimes;
 use super::live::Live;
 use super::readiness::{Readiness, Ready};
-use super::rotation::{self, Situation, Step};
+use super::rotation::{self, Reason, Situation, Step};
 use super::serving::Serving;
 use super::showing::{Now, Shown, is_worth_showing, may_show};
 use super::tick::{Failure, Tick};
@@ -225,11 +225,15 @@ impl<C: Cluster> Authority<C> {
             lifetimes: &lifetimes,
         };
         let anchors = Anchors::own(&situation);
+        // One that is about to be replaced is shown only where there is no other.
+        let signer = read.keyring.signer.as_ref().filter(|signer| {
+            in_use.is_empty() || rotation::replaced_at_once(signer, &situation).is_none()
+        });
         if called {
             let step = rotation::next(&situation);
-            self.take(step, &read, &lifetimes, turn).await;
+            self.take(step, &read, turn).await;
         }
-        if let Some(signer) = &read.keyring.signer {
+        if let Some(signer) = signer {
             self.follow(signer, turn);
         }
         anchors
@@ -263,7 +267,7 @@ impl<C: Cluster> Authority<C> {
         let read = match self.read.take() {
             Some(read) if read.version == secret.version => read,
             _ => {
-                let (keyring, unusable) = Keyring::read(&secret.data);
+                let (keyring, unusable) = Keyring::read(secret);
                 if !unusable.is_empty() {
                     warn!(keys = ?unusable, "Secret holds what cannot be used");
                 }
@@ -278,14 +282,17 @@ impl<C: Cluster> Authority<C> {
     }
 
     /// Writes the Secret as it is after `step`, and anew if something in it is spoilt.
-    async fn take(&self, step: Step, read: &Read, lifetimes: &Lifetimes, turn: &mut Turn<'_>) {
+    async fn take(&self, step: Step, read: &Read, turn: &mut Turn<'_>) {
+        let Mode::Own { names, lifetimes } = &self.mode else {
+            return;
+        };
         match step {
             Step::Rest if !read.spoilt => return,
             Step::Crowd(many) => return turn.tick.failures.push(Failure::Crowd(many)),
             _ => {}
         }
         let mut keyring = read.keyring.clone();
-        let taken = keyring.take(step.clone(), turn.now.wall, lifetimes);
+        let taken = keyring.take(step.clone(), turn.now.wall, lifetimes, names);
         if turn.tick.note(taken).is_none() {
             return;
         }
@@ -296,8 +303,12 @@ impl<C: Cluster> Authority<C> {
         match step {
             Step::Rest | Step::Crowd(_) => info!("Secret mended"),
             Step::Adopt(own) => info!(authorities = ?own, "Authorities adopted from caBundle"),
+            Step::Date => info!("Retirement of CAs dated anew"),
             Step::Publish(reason) => {
                 turn.report.ca_rotated(reason);
+                if reason == Reason::Outlives {
+                    warn!("CA in Secret outlives ca-lifetime: replacing it");
+                }
                 info!(?reason, "Authority published");
             }
             Step::Activate => info!("Authority signs"),

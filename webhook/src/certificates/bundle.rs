@@ -61,7 +61,7 @@ impl Bundle {
     }
 
     /// Its certificates.
-    pub fn iter(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &CertificateDer<'static>> {
         self.0.iter().map(|anchor| &anchor.der)
     }
 
@@ -96,6 +96,18 @@ impl Bundle {
     #[must_use]
     pub fn expired(&self, now: SystemTime) -> Self {
         self.filter(|anchor| anchor.not_after.is_some_and(|end| end <= now))
+    }
+
+    /// Those that end after `end`, or whose end cannot be read.
+    #[must_use]
+    pub fn outliving(&self, end: SystemTime) -> Self {
+        self.filter(|anchor| anchor.not_after.is_none_or(|not_after| end < not_after))
+    }
+
+    /// Its first certificates, so many at most.
+    #[must_use]
+    pub fn first(&self, most: usize) -> Self {
+        Self(self.0.iter().take(most).cloned().collect())
     }
 
     fn filter(&self, mut keep: impl FnMut(&Anchor) -> bool) -> Self {

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256,
+    BasicConstraints, CertificateParams, CidrSubnet, DnType, GeneralSubtree, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, NameConstraints, PKCS_ECDSA_P256_SHA256,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -15,6 +15,9 @@ use super::x509::Facts;
 /// The name of every authority that is made here. It tells our own line in a bundle, and a stored
 /// authority is known to sign in this name: it is the same for ever.
 const NAME: &str = "envoy-drainer CA";
+
+/// The domain of every Service, by which API servers call webhooks.
+const SERVICES: &str = "svc";
 
 /// A certificate authority: it signs leaves, and clients trust its certificate.
 #[derive(Debug)]
@@ -56,7 +59,36 @@ impl Ca {
     /// # Errors
     /// When the system gives no randomness.
     pub fn try_new(now: SystemTime, lifetime: Duration) -> Result<Self, rcgen::Error> {
+        Self::make(params(), now, lifetime)
+    }
+
+    /// The same for leaves of these names. Where all of them are of Services, it is trusted for no other:
+    /// whoever has its key can pass for no server outside of the cluster.
+    /// <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.10>
+    ///
+    /// # Errors
+    /// As [`Ca::try_new`].
+    pub fn try_new_for(
+        names: &[String],
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<Self, rcgen::Error> {
         let mut params = params();
+        if names.iter().all(|name| is_a_service(name)) {
+            params.name_constraints = Some(NameConstraints {
+                permitted_subtrees: vec![GeneralSubtree::DnsName(SERVICES.to_owned())],
+                // The permitted are DNS names: of addresses they say nothing.
+                excluded_subtrees: every_address(),
+            });
+        }
+        Self::make(params, now, lifetime)
+    }
+
+    fn make(
+        mut params: CertificateParams,
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<Self, rcgen::Error> {
         params.not_before = (now - lifetime).into();
         params.not_after = (now + lifetime).into();
         let key = KeyPair::generate()?;
@@ -123,8 +155,21 @@ impl Ca {
     }
 }
 
+fn is_a_service(name: &str) -> bool {
+    name.rsplit('.').next() == Some(SERVICES)
+}
+
+fn every_address() -> Vec<GeneralSubtree> {
+    [
+        CidrSubnet::V4([0; 4], [0; 4]),
+        CidrSubnet::V6([0; 16], [0; 16]),
+    ]
+    .map(GeneralSubtree::IpAddress)
+    .into()
+}
+
 /// What all of them have in common, which is all that signing needs beside the key.
-fn params() -> CertificateParams {
+pub(super) fn params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, NAME);
     // It signs leaves and no further authority.
@@ -174,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_authority_of_whatever_dates_signs_in_them() {
+    fn a_stored_authority_signs_in_its_own_dates() {
         let now = wall_clock();
         for (from, to) in [(1970, 9999), (1999, 2050)] {
             let mut params = params();
@@ -186,6 +231,40 @@ mod tests {
             assert!(crate::certificates::rotation::due(&ca) < ca.facts().not_after);
             let leaf = leaf::issue(&ca, &["a".into()], now, YEAR / 52).unwrap();
             leaf::tests::verify(&Bundle::from(ca.der().clone()), &leaf, "a", now).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_ca_for_services_is_trusted_for_no_other_name() {
+        let now = wall_clock();
+        let service = || "envoy-drainer.drainers.svc".to_owned();
+        for (made_for, name, wanted) in [
+            (vec![service()], service(), true),
+            (vec![service()], "shop.shop.svc".into(), true),
+            (vec![service()], "example.com".into(), false),
+            (vec![service()], "svc.example.com".into(), false),
+            (vec![service()], "10.0.0.1".into(), false),
+            (vec![service()], "fd00::1".into(), false),
+            (
+                vec![service(), "localhost".into()],
+                "localhost".into(),
+                true,
+            ),
+            (vec!["10.0.0.1".into()], "10.0.0.1".into(), true),
+        ] {
+            let made = Ca::try_new_for(&made_for, now, YEAR).unwrap();
+            // What it is for is in the certificate, wherever that was stored.
+            let stored = Ca::from_pem(made.pem().as_bytes(), made.key_pem().as_bytes()).unwrap();
+            for ca in [made, stored] {
+                let leaf = leaf::issue(&ca, std::slice::from_ref(&name), now, YEAR / 52).unwrap();
+                let trusted = Bundle::from(ca.der().clone());
+                let verified = leaf::tests::verify(&trusted, &leaf, &name, now);
+                assert_eq!(
+                    verified.is_ok(),
+                    wanted,
+                    "{made_for:?}, {name}: {verified:?}"
+                );
+            }
         }
     }
 

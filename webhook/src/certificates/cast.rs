@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
 
 use super::bundle::Bundle;
-use super::ca::Ca;
+use super::ca::{self, Ca};
 use super::keyring::Keyring;
 use super::lifetimes::Lifetimes;
 use super::live::Live;
@@ -34,6 +34,14 @@ impl Cast {
             let ca = Ca::try_new(now - DAY * age, Lifetimes::default().ca());
             (letter, Arc::new(ca.unwrap()))
         };
+        let ending = |end: SystemTime| {
+            let mut params = ca::params();
+            params.not_before = (now - DAY).into();
+            params.not_after = end.into();
+            let key = KeyPair::generate().unwrap();
+            let pem = params.self_signed(&key).unwrap().pem();
+            Arc::new(Ca::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes()).unwrap())
+        };
         let stranger = |letter, end: Option<SystemTime>| {
             let mut params = CertificateParams::new(["a".to_owned()]).unwrap();
             params.not_after = end.map_or(params.not_after, Into::into);
@@ -42,8 +50,17 @@ impl Cast {
         };
         Self {
             now,
-            // Old enough to be due, young, just made, expired.
-            authorities: vec![made('o', 300), made('y', 10), made('n', 0), made('x', 370)],
+            // Old enough to be due, young, just made, expired, of a clock that was weeks ahead, of one that
+            // was months ahead, of no release's making.
+            authorities: vec![
+                made('o', 300),
+                made('y', 10),
+                made('n', 0),
+                made('x', 370),
+                ('w', ending(now + DAY * (365 + 26))),
+                ('m', ending(now + DAY * (365 + 90))),
+                ('h', ending(now + DAY * 365 * 20)),
+            ],
             // Valid, expired.
             strangers: [stranger('s', None), stranger('z', Some(now - DAY))],
         }
@@ -67,7 +84,7 @@ impl Cast {
         letters.chars().map(der).collect()
     }
 
-    /// Signer, next and retired, with a dash for none.
+    /// Signer, next, retired and distrusted, with a dash for none.
     pub(super) fn keyring(&self, letters: &str, retired_at: Option<SystemTime>) -> Keyring {
         let mut words = letters.split(' ');
         let mut one = || {
@@ -78,8 +95,10 @@ impl Cast {
         Keyring {
             signer,
             next,
-            retired: self.bundle(words.next().unwrap_or_default()),
+            retired: self.bundle(words.next().unwrap_or_default().trim_matches('-')),
+            distrusted: self.bundle(words.next().unwrap_or_default()),
             retired_at,
+            ..Keyring::default()
         }
     }
 

@@ -8,6 +8,9 @@ use std::time::SystemTime;
 
 use super::bundle::Bundle;
 
+/// The annotation of the Secret by which an operator has its CAs replaced: by any value that is new.
+pub const ROTATE: &str = "envoy-drainer.dev/rotate";
+
 /// A Secret's data, by key.
 pub type Data = BTreeMap<String, Vec<u8>>;
 
@@ -18,6 +21,8 @@ pub struct Secret {
     pub version: String,
     /// What it holds.
     pub data: Data,
+    /// The value of its annotation [`ROTATE`].
+    pub rotate: Option<String>,
 }
 
 /// The webhook configuration as it was read.
@@ -157,6 +162,7 @@ mod tests {
         let secret = Secret {
             version: "7".into(),
             data: Data::from([("tls.key".to_owned(), b"deep".to_vec())]),
+            rotate: None,
         };
         let told = format!("{secret:?}");
         assert_eq!(told, r#"Secret { version: "7", keys: ["tls.key"], .. }"#);

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::bundle::Bundle;
 use super::ca::Ca;
-use super::cluster::Data;
+use super::cluster::{Data, Secret};
 use super::lifetimes::Lifetimes;
-use super::rotation::Step;
+use super::rotation::{Reason, Step};
 
 /// Every authority that may have signed a leaf which is still shown, PEM.
 const CA_CRT: &str = "ca.crt";
@@ -24,6 +24,11 @@ const NEXT: Pair = Pair {
     key: "next.key",
 };
 const STATE: &str = "state.json";
+/// CAs whose keys have leaked, PEM.
+const DISTRUSTED: &str = "distrusted.crt";
+/// The last rotation that was requested and begun. Not part of the state, which earlier releases write
+/// without it.
+const ROTATED: &str = "rotated";
 
 /// Our authorities: the one that signs, the one that will, and those that did.
 #[derive(Debug, Clone, Default)]
@@ -34,8 +39,15 @@ pub struct Keyring {
     pub next: Option<Arc<Ca>>,
     /// They sign nothing any more; leaves that they signed may be shown still.
     pub retired: Bundle,
-    /// When the last of the retired came to them.
+    /// Their keys have leaked: they leave every `caBundle` as soon as no replica needs them. The one that
+    /// signs may be among them until another does.
+    pub distrusted: Bundle,
+    /// When the last of the retired or distrusted came to them.
     pub retired_at: Option<SystemTime>,
+    /// The rotation that an operator requests.
+    pub requested: Option<String>,
+    /// The last requested rotation that was begun.
+    pub rotated: Option<String>,
 }
 
 /// The keys of the Secret under which an authority is stored.
@@ -59,7 +71,8 @@ impl Keyring {
     /// Reads the Secret, and names the keys in it that cannot be used: what they should hold is
     /// missing then, and is made anew as anything else that is missing.
     #[must_use]
-    pub fn read(data: &Data) -> (Self, Vec<&'static str>) {
+    pub fn read(secret: &Secret) -> (Self, Vec<&'static str>) {
+        let data = &secret.data;
         let mut unusable = Vec::new();
         let mut pair = |pair: Pair| match pair.read(data) {
             Ok(ca) => ca.map(Arc::new),
@@ -83,16 +96,21 @@ impl Keyring {
         if own != listed || own.as_ref().is_some_and(Bundle::is_empty) {
             unusable.push(CA_CRT);
         }
+        let text = |key| Some(String::from_utf8_lossy(data.get(key)?).into_owned());
+        let distrusted = data.get(DISTRUSTED).map(|pem| Bundle::read(pem).own());
         let mut this = Self {
             signer,
             next,
             retired: Bundle::default(),
+            distrusted: distrusted.unwrap_or_default(),
             retired_at: state.retired_at.and_then(time),
+            requested: secret.rotate.clone(),
+            rotated: text(ROTATED),
         };
-        let current = this.current();
+        let others = this.current().with(&this.distrusted);
         this.retired = own
             .unwrap_or_default()
-            .only(|certificate| !current.contains(certificate));
+            .only(|certificate| !others.contains(certificate));
         (this, unusable)
     }
 
@@ -106,6 +124,11 @@ impl Keyring {
         let mut keys = BTreeMap::from([
             (CA_CRT, Some(self.all().pem().into_bytes())),
             (STATE, Some(state)),
+            (
+                DISTRUSTED,
+                (!self.distrusted.is_empty()).then(|| self.distrusted.pem().into_bytes()),
+            ),
+            (ROTATED, self.rotated.clone().map(String::into_bytes)),
         ]);
         for (Pair { certificate, key }, ca) in [(SIGNER, &self.signer), (NEXT, &self.next)] {
             let ca = ca.as_ref();
@@ -122,10 +145,29 @@ impl Keyring {
         both.map(|ca| ca.der().clone()).collect()
     }
 
-    /// All of them: what clients must trust.
+    /// What clients must trust.
     #[must_use]
     pub fn all(&self) -> Bundle {
         self.current().with(&self.retired)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn known(&self) -> Bundle {
+        self.all().with(&self.distrusted)
+    }
+
+    /// Those that are distrusted and sign no more.
+    #[must_use]
+    pub fn leaked(&self) -> Bundle {
+        let current = self.current();
+        self.distrusted.only(|der| !current.contains(der))
+    }
+
+    /// Returns true if an operator requests a rotation that has not begun.
+    #[must_use]
+    pub fn is_rotation_requested(&self) -> bool {
+        self.requested.is_some() && self.requested != self.rotated
     }
 
     /// Adds authorities that sign no more, at `now`.
@@ -134,11 +176,20 @@ impl Keyring {
         more: impl IntoIterator<Item = CertificateDer<'static>>,
         now: SystemTime,
     ) {
+        let distrusted = &self.distrusted;
+        let more = more.into_iter().filter(|der| !distrusted.contains(der));
         self.retired.extend(more);
         self.retired_at = Some(now);
     }
 
-    /// Takes a step at `now`.
+    /// Distrusts every authority that the Secret holds, at `now`: whoever read it has their keys.
+    fn distrust(&mut self, now: SystemTime) {
+        self.distrusted = self.known();
+        self.retired = Bundle::default();
+        self.retired_at = Some(now);
+    }
+
+    /// Takes a step at `now`. A new CA is for leaves of these names.
     ///
     /// # Errors
     /// When the system gives no randomness for a new key.
@@ -147,14 +198,27 @@ impl Keyring {
         step: Step,
         now: SystemTime,
         lifetimes: &Lifetimes,
+        names: &[String],
     ) -> Result<(), rcgen::Error> {
         match step {
             Step::Rest | Step::Crowd(_) => {}
             Step::Adopt(own) => self.retire(own.iter().cloned(), now),
-            Step::Publish(_) => {
-                let next = Ca::try_new(now, lifetimes.ca())?;
+            Step::Date => self.retired_at = Some(now),
+            Step::Publish(reason) => {
+                if reason == Reason::Requested {
+                    self.distrust(now);
+                }
+                if self.requested.is_some() {
+                    self.rotated.clone_from(&self.requested);
+                }
+                let next = Ca::try_new_for(names, now, lifetimes.ca())?;
                 if let Some(old) = self.next.replace(Arc::new(next)) {
-                    self.retire([old.der().clone()], now);
+                    let old = Bundle::from(old.der().clone());
+                    if reason == Reason::Outlives {
+                        // It never signed for us.
+                        self.distrusted = self.distrusted.clone().with(&old);
+                    }
+                    self.retire(old.iter().cloned(), now);
                 }
             }
             Step::Activate => {
@@ -165,6 +229,7 @@ impl Keyring {
             }
             Step::Forget(gone) => {
                 self.retired = self.retired.only(|der| !gone.contains(der));
+                self.distrusted = self.distrusted.only(|der| !gone.contains(der));
             }
         }
         Ok(())
@@ -216,12 +281,23 @@ mod tests {
             .collect()
     }
 
+    fn read(data: &Data) -> (Keyring, Vec<&'static str>) {
+        Keyring::read(&Secret {
+            version: String::new(),
+            data: data.clone(),
+            rotate: Some("today".to_owned()),
+        })
+    }
+
     fn full() -> Keyring {
         Keyring {
             signer: Some(ca()),
             next: Some(ca()),
             retired: Bundle::from(ca().der().clone()),
+            distrusted: Bundle::from(ca().der().clone()),
             retired_at: time(1_700_000_000),
+            requested: None,
+            rotated: Some("yesterday".to_owned()),
         }
     }
 
@@ -236,12 +312,15 @@ mod tests {
             ..Keyring::default()
         };
         for keyring in [full(), alone, Keyring::default()] {
-            let (read, unusable) = Keyring::read(&data(&keyring));
+            let (read, unusable) = read(&data(&keyring));
             assert_eq!(der(read.signer.as_ref()), der(keyring.signer.as_ref()));
             assert_eq!(der(read.next.as_ref()), der(keyring.next.as_ref()));
             assert_eq!(read.retired, keyring.retired);
+            assert_eq!(read.distrusted, keyring.distrusted);
             assert_eq!(read.retired_at, keyring.retired_at);
             assert_eq!(read.all(), keyring.all());
+            assert_eq!(read.rotated, keyring.rotated);
+            assert_eq!(read.requested.as_deref(), Some("today"));
             let wanted: &[_] = if keyring.all().is_empty() {
                 &[CA_CRT]
             } else {
@@ -253,7 +332,7 @@ mod tests {
 
     #[test]
     fn an_empty_secret_holds_nothing() {
-        let (read, unusable) = Keyring::read(&Data::new());
+        let (read, unusable) = read(&Data::new());
         assert!(read.all().is_empty() && read.retired_at.is_none());
         assert!(unusable.is_empty());
     }
@@ -298,7 +377,7 @@ mod tests {
         for (row, (spoil, wanted, left)) in table.into_iter().enumerate() {
             let mut data = data(&full());
             spoil(&mut data);
-            let (read, unusable) = Keyring::read(&data);
+            let (read, unusable) = read(&data);
             assert_eq!(unusable, wanted, "row {row}");
             // An authority whose key is lost is trusted on: it may have signed.
             assert_eq!(read.all().iter().count(), left, "row {row}");
@@ -312,7 +391,7 @@ mod tests {
             "state.json",
         ]
         .map(|key| (key.to_owned(), junk()));
-        let (read, unusable) = Keyring::read(&Data::from(everything));
+        let (read, unusable) = read(&Data::from(everything));
         assert_eq!(unusable, ["signer.crt", "next.crt", "state.json", "ca.crt"]);
         assert!(read.all().is_empty());
     }
@@ -324,16 +403,57 @@ mod tests {
         let stranger = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
         let listed = data.get_mut("ca.crt").unwrap();
         listed.extend(stranger.cert.pem().into_bytes());
-        let (read, unusable) = Keyring::read(&data);
+        let (read, unusable) = read(&data);
         assert_eq!(unusable, ["ca.crt"]);
         assert_eq!(read.retired, keyring.retired);
+    }
+
+    #[test]
+    fn a_requested_rotation_distrusts_what_the_secret_held() {
+        let before = full();
+        let mut keyring = Keyring {
+            requested: Some("today".to_owned()),
+            ..before.clone()
+        };
+        let (now, lifetimes) = (wall_clock(), Lifetimes::default());
+        assert!(keyring.is_rotation_requested() && !before.is_rotation_requested());
+        let publish = Step::Publish(Reason::Requested);
+        keyring.take(publish, now, &lifetimes, &[]).unwrap();
+        assert!(!keyring.is_rotation_requested());
+        assert_eq!(keyring.distrusted, before.known());
+        assert!(keyring.retired.is_empty());
+        assert_eq!(
+            der(keyring.signer.as_ref()),
+            der(before.signer.as_ref()),
+            "it signs until the next one does"
+        );
+        let next = Bundle::from(der(keyring.next.as_ref()).unwrap().clone());
+        keyring.take(Step::Activate, now, &lifetimes, &[]).unwrap();
+        assert_eq!(keyring.all(), next);
+        assert_eq!(keyring.leaked(), before.known());
+        let (read, unusable) = read(&data(&keyring));
+        assert_eq!((read.leaked(), read.all()), (before.known(), next));
+        assert!(unusable.is_empty());
+        // An earlier release adopts it, and knows nothing of those that are distrusted.
+        let mut adopted = data(&keyring);
+        adopted.insert(CA_CRT.into(), keyring.known().pem().into_bytes());
+        assert!(
+            Keyring::read(&Secret {
+                data: adopted,
+                version: String::new(),
+                rotate: None
+            })
+            .0
+            .retired
+            .is_empty()
+        );
     }
 
     #[test]
     fn a_number_that_is_no_time_is_none() {
         for (seconds, wanted) in [(u64::MAX, None), (i64::MAX as u64, time(i64::MAX as u64))] {
             let state = format!("{{\"retiredAt\":{seconds}}}").into_bytes();
-            let (read, unusable) = Keyring::read(&Data::from([(STATE.to_owned(), state)]));
+            let (read, unusable) = read(&Data::from([(STATE.to_owned(), state)]));
             assert_eq!((read.retired_at, unusable.len()), (wanted, 0), "{seconds}");
         }
     }

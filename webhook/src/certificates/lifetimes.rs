@@ -3,7 +3,13 @@
 use std::time::Duration;
 
 /// Longer is of no use, and dates must stay within what certificates can write.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+/// A clock that made a CA was no further ahead of the one that judges it than this, ...
+const LEAST_SLACK: Duration = Duration::from_secs(60 * 60);
+
+/// ... or than this part of a CA's lifetime, if that is more: a month of a year.
+const SLACK_SHARE: u32 = 12;
 
 /// The lifetimes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +73,12 @@ impl Lifetimes {
     #[must_use]
     pub fn ca(&self) -> Duration {
         self.ca
+    }
+
+    /// How far clocks may be apart before a CA is thought to live for longer than it should.
+    #[must_use]
+    pub fn slack(&self) -> Duration {
+        (self.ca / SLACK_SHARE).max(LEAST_SLACK)
     }
 
     /// A leaf's.

@@ -72,6 +72,12 @@ impl Live {
         &self.bundles
     }
 
+    /// When a replica last changed a bundle, by the API server's clock, as far as that is known.
+    #[must_use]
+    pub fn written(&self) -> Option<SystemTime> {
+        self.written
+    }
+
     /// What any of them has.
     #[must_use]
     pub fn anywhere(&self) -> Bundle {

@@ -10,13 +10,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::bundle::Bundle;
 use super::ca::Ca;
 use super::keyring::Keyring;
-use super::lifetimes::Lifetimes;
+use super::lifetimes::{LONGEST, Lifetimes};
 use super::live::Live;
 
-/// So many of our own may be trusted at once, for want of one that signs. Clients try each of them,
-/// since they have one name, and Go's give up after 100 signatures.
+/// So many of our own are asked for at once, and may be trusted for want of one that signs. Clients try
+/// each of them, since they have one name, and Go's give up after 100 signatures.
 /// <https://github.com/golang/go/blob/master/src/crypto/x509/verify.go>
-const MOST: usize = 32;
+pub(super) const MOST: usize = 32;
+
+/// So many are adopted into the Secret, which may hold 1 MiB. More are not of our making, which ends at
+/// [`MOST`] and a few.
+const MOST_KNOWN: usize = 2 * MOST;
 
 /// All that the decision rests on.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +48,9 @@ pub enum Step {
     /// Take those of our own line that are trusted and unknown to the Secret among the retired: the
     /// Secret was lost, and their leaves may be in use.
     Adopt(Bundle),
+    /// Date the last retirement from now: without a date, or with one to come, the retired would be
+    /// trusted until they expire.
+    Date,
     /// Make a new authority, and publish it before it signs.
     Publish(Reason),
     /// Make none, though there is none: so many are trusted that were made for the same want, as
@@ -62,6 +69,18 @@ pub enum Reason {
     Missing,
     /// The one that signs comes of age.
     Due,
+    /// An operator requests it, as the keys have leaked.
+    Requested,
+    /// The one that signs, or is to, outlives the lifetime that a new one would have: it is not of our
+    /// making, or the lifetime was lowered.
+    Outlives,
+}
+
+// === impl Reason ===
+
+impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 4] = [Self::Missing, Self::Due, Self::Requested, Self::Outlives];
 }
 
 /// Decides the next step.
@@ -75,17 +94,29 @@ pub fn next(situation: &Situation<'_>) -> Step {
         lifetimes,
         ..
     } = *situation;
-    let known = keyring.all();
     let trusted = live.anywhere();
     let own = trusted.own().valid(now);
-    let unknown = own.only(|der| !known.contains(der));
-    if !unknown.is_empty() {
-        return Step::Adopt(unknown);
+    let (adoptable, _) = unknown(situation);
+    if !adoptable.is_empty() {
+        return Step::Adopt(adoptable);
+    }
+    if !(keyring.retired.is_empty() && keyring.leaked().is_empty()) && !is_dated(situation) {
+        return Step::Date;
+    }
+    let many = own.iter().count();
+    let is_crowded = |is_over: bool| many >= MOST && !(is_over && is_known(situation));
+    if keyring.is_rotation_requested() && !keyring.all().is_empty() {
+        return match is_crowded(true) {
+            true => Step::Crowd(many),
+            false => Step::Publish(Reason::Requested),
+        };
     }
     let usable = |ca: &&Arc<Ca>| now < ca.facts().not_after;
     if let Some(next) = keyring.next.as_ref().filter(usable) {
         let anchor = Bundle::from(next.der().clone());
-        return if live.has_settled(&anchor, in_use, lifetimes.activation_delay()) {
+        return if let Some(reason) = replaced_at_once(next, situation) {
+            Step::Publish(reason)
+        } else if live.has_settled(&anchor, in_use, lifetimes.activation_delay()) {
             Step::Activate
         } else {
             Step::Rest
@@ -93,18 +124,26 @@ pub fn next(situation: &Situation<'_>) -> Step {
     }
     match keyring.signer.as_ref().filter(usable) {
         None => {
-            let many = own.iter().count();
-            let crowded = many >= MOST && !(is_ago(situation, 2) && is_known(situation));
-            return if crowded {
-                Step::Crowd(many)
-            } else {
-                Step::Publish(Reason::Missing)
+            return match is_crowded(is_ago(situation, 2)) {
+                true => Step::Crowd(many),
+                false => Step::Publish(Reason::Missing),
             };
         }
-        Some(signer) if now >= due(signer) => return Step::Publish(Reason::Due),
-        Some(_) => {}
+        Some(signer) => {
+            let due = (now >= due(signer)).then_some(Reason::Due);
+            if let Some(reason) = replaced_at_once(signer, situation).or(due) {
+                return Step::Publish(reason);
+            }
+        }
     }
-    let forgotten = forgotten(situation).only(|der| !trusted.contains(der));
+    let leaked = match is_ago(situation, 2) && is_known(situation) {
+        true => keyring.leaked(),
+        false => Bundle::default(),
+    };
+    let forgotten = forgotten(situation)
+        .only(|der| !keyring.distrusted.contains(der))
+        .with(&leaked)
+        .only(|der| !trusted.contains(der));
     if forgotten.is_empty() {
         Step::Rest
     } else {
@@ -112,24 +151,90 @@ pub fn next(situation: &Situation<'_>) -> Step {
     }
 }
 
-/// The retired that need not be asked for: a leaf's lifetime after the last of them signed, whoever knows
-/// that shows none of their leaves.
-#[must_use]
-pub fn idle(situation: &Situation<'_>) -> Bundle {
-    retired_before(situation, 1)
+/// Why a CA is to be replaced, however long it still lives.
+pub(super) fn replaced_at_once(ca: &Ca, situation: &Situation<'_>) -> Option<Reason> {
+    let Situation {
+        keyring, lifetimes, ..
+    } = situation;
+    if keyring.distrusted.contains(ca.der()) {
+        return Some(Reason::Requested);
+    }
+    let end = latest_end(situation, lifetimes.ca());
+    (end < ca.facts().not_after).then_some(Reason::Outlives)
 }
 
-/// The retired that are to be removed: a leaf's lifetime later again. Until then a replica that sees
-/// neither the Secret nor the right time may show its leaf, and nobody whose clock is less far behind
-/// asks for what others remove. And not before every replica has had time to learn that they are
-/// retired, whatever the time is thought to be.
+/// When a CA of this lifetime ends at the latest, whoever of us made it until now.
+///
+/// A clock that was set back would judge too strictly, so the API server's counts where it is known to be
+/// further: every replica in that cluster is judged by it.
+fn latest_end(situation: &Situation<'_>, lifetime: Duration) -> SystemTime {
+    let written = situation.live.written().unwrap_or(UNIX_EPOCH);
+    situation.now.max(written) + lifetime + situation.lifetimes.slack()
+}
+
+/// Those of our own line that are trusted and unknown to the Secret: which of them may be ours, and which
+/// are not, for their dates or their number.
+fn unknown(situation: &Situation<'_>) -> (Bundle, Bundle) {
+    let Situation {
+        keyring, live, now, ..
+    } = *situation;
+    let known = keyring.known();
+    let unknown = live
+        .anywhere()
+        .own()
+        .valid(now)
+        .only(|der| !known.contains(der));
+    let forged = unknown.outliving(latest_end(situation, LONGEST));
+    let room = MOST_KNOWN.saturating_sub(known.iter().count());
+    let adoptable = unknown.only(|der| !forged.contains(der)).first(room);
+    let others = unknown.only(|der| !adoptable.contains(der));
+    (adoptable, others)
+}
+
+/// Those that are not to be asked for: a leaf's lifetime after the last of the retired signed, every replica
+/// that knows that shows none of their leaves. And those that must not be trusted, at once.
+#[must_use]
+pub fn idle(situation: &Situation<'_>) -> Bundle {
+    let Situation { keyring, .. } = *situation;
+    let next = keyring.next.as_ref();
+    let next = next.filter(|next| replaced_at_once(next, situation).is_some());
+    let unsigned = next.map(|next| next.der().clone()).into_iter().collect();
+    retired_before(situation, 1)
+        .with(&untrusted(situation))
+        .with(&unsigned)
+}
+
+/// Those in the Secret that sign no more, and that are distrusted or not of our making.
+fn untrusted(situation: &Situation<'_>) -> Bundle {
+    let Situation { keyring, .. } = *situation;
+    let forged = keyring.retired.outliving(latest_end(situation, LONGEST));
+    keyring.leaked().with(&forged)
+}
+
+/// Those that are to be removed from every `caBundle`.
+///
+/// The retired go a leaf's lifetime later again. Until then a replica that sees neither the Secret nor the
+/// right time may show its leaf, and no replica whose clock is less far behind asks for what others
+/// remove. And not before every replica has had time to learn that they are retired, whatever the time is
+/// thought to be.
+///
+/// Those that are distrusted, or cannot be of our making, go as soon as every replica that reaches the API
+/// server has had that time: one that does not is no reason to trust a leaked key.
 #[must_use]
 pub fn forgotten(situation: &Situation<'_>) -> Bundle {
-    if is_known(situation) {
-        retired_before(situation, 2)
-    } else {
-        Bundle::default()
+    let Situation {
+        keyring, in_use, ..
+    } = *situation;
+    if !is_known(situation) {
+        return Bundle::default();
     }
+    let (_, others) = unknown(situation);
+    let early = match keyring.signer {
+        Some(_) => untrusted(situation).with(&others),
+        None => Bundle::default(),
+    };
+    let early = early.only(|der| !in_use.contains(der));
+    retired_before(situation, 2).with(&early)
 }
 
 /// The retired that have expired by the wall clock, and all of them if that was so many lifetimes of a
@@ -162,6 +267,13 @@ fn is_ago(situation: &Situation<'_>, leaves: u32) -> bool {
     let ago = |at| now.duration_since(at).unwrap_or_default();
     let retired_at = keyring.retired_at;
     retired_at.is_some_and(|at| ago(at) >= lifetimes.leaf() * leaves)
+}
+
+/// Returns true if the last retirement has a date by which the retired can be removed.
+fn is_dated(situation: &Situation<'_>) -> bool {
+    let latest = latest_end(situation, Duration::ZERO);
+    let retired_at = situation.keyring.retired_at;
+    retired_at.is_some_and(|at| at <= latest)
 }
 
 /// Returns true if every replica has had time to learn of the last retirement.
@@ -198,6 +310,7 @@ mod tests {
         match step {
             Step::Rest => "rest".into(),
             Step::Adopt(own) => format!("adopt {}", cast.named(own)),
+            Step::Date => "date".into(),
             Step::Publish(reason) => format!("publish {reason:?}"),
             Step::Crowd(many) => format!("crowd of {many}"),
             Step::Activate => "activate".into(),
@@ -240,7 +353,8 @@ mod tests {
             ("o x", "o o", "ox ox", 9, None, "publish Due"),
             ("y x", "y y", "yx yx", 9, None, "rest"),
             // The old is forgotten when no leaf can be of it and nobody trusts it.
-            ("y - o", "yo yo", "yo yo", 9, None, "rest"),
+            ("y - o", "yo yo", "yo yo", 9, Some(DAY), "rest"),
+            ("y - o", "yo yo", "yo yo", 9, None, "date"),
             ("y - o", "yo yo", "y y", 9, Some(DAY * 13), "rest"),
             ("y - o", "yo yo", "y yo", 9, Some(long), "rest"),
             ("y - o", "yo yo", "y y", 9, Some(long), "forget o"),
@@ -256,6 +370,28 @@ mod tests {
             ("- -", "on s", "on y", 0, None, "adopt noy"),
             ("o -", "y y", "yo yo", 9, None, "adopt y"),
             ("- n", "no no", "no no", 9, None, "adopt o"),
+            // One that lives for too long does not sign for longer than another takes, nor begins to.
+            ("w -", "w w", "w w", 9, None, "rest"),
+            ("m -", "m m", "m m", 9, None, "publish Outlives"),
+            ("h -", "h h", "h h", 9, None, "publish Outlives"),
+            ("y m", "ym ym", "ym ym", 9, None, "publish Outlives"),
+            ("y h", "y y", "y y", 9, None, "publish Outlives"),
+            ("- h", "- -", "- -", 9, None, "publish Outlives"),
+            ("m n", "m m", "mn mn", 2, None, "activate"),
+            // A release with a longer lifetime may have made it.
+            ("y -", "ym ym", "ym ym", 9, None, "adopt m"),
+            ("y -", "yh yh", "yh yh", 9, None, "rest"),
+            ("- -", "h h", "h h", 9, None, "publish Missing"),
+            ("y - h", "yh yh", "yh yh", 9, Some(DAY), "rest"),
+            ("y - h", "yh yh", "y y", 9, Some(DAY), "forget h"),
+            // Those whose keys have leaked are known, sign until the next one does, and are forgotten last.
+            ("y - - y", "y y", "y y", 9, Some(DAY), "publish Requested"),
+            ("y n - y", "y y", "yn yn", 1, Some(DAY), "rest"),
+            ("y n - y", "y y", "yn yn", 2, Some(DAY), "activate"),
+            ("n - - y", "yn yn", "yn yn", 9, Some(DAY), "rest"),
+            ("n - - y", "yn yn", "n n", 9, Some(DAY), "rest"),
+            ("n - - y", "yn yn", "n n", 9, Some(long), "forget y"),
+            ("n - - y", "yn yn", "yn yn", 9, Some(long), "rest"),
         ] {
             let row = format!("{secret:?}, {first:?}, {then:?}, {wait} min, {retired:?}");
             let situation = Situation {
@@ -295,6 +431,89 @@ mod tests {
                 "{secret:?}, {bundles:?}, {wait} min, {in_use:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_requested_rotation_comes_first_unless_there_is_nothing_to_replace() {
+        let cast = Cast::new();
+        for (secret, requested, rotated, wanted) in [
+            ("y -", None, None, "rest"),
+            ("y -", Some("1"), None, "publish Requested"),
+            ("y -", Some("1"), Some("1"), "rest"),
+            ("y -", Some("2"), Some("1"), "publish Requested"),
+            ("y -", None, Some("1"), "rest"),
+            ("y n", Some("1"), None, "publish Requested"),
+            ("- - y", Some("1"), None, "publish Requested"),
+            ("- -", Some("1"), None, "publish Missing"),
+        ] {
+            let mut keyring = cast.keyring(secret, Some(cast.now - DAY));
+            keyring.requested = requested.map(str::to_owned);
+            keyring.rotated = rotated.map(str::to_owned);
+            let trusted = cast.named(&keyring.all());
+            let situation = Situation {
+                keyring: &keyring,
+                retired_for: DAY,
+                live: &cast.live(&trusted, &trusted, MINUTE),
+                in_use: &Bundle::default(),
+                now: cast.now,
+                lifetimes: &Lifetimes::default(),
+            };
+            let found = written(&next(&situation), &cast);
+            assert_eq!(found, wanted, "{secret:?}, {requested:?}, {rotated:?}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_distrusts_no_ca_that_api_servers_know() {
+        let cast = Cast::new();
+        let (keyring, known) = (cast.keyring("y - o", None), ["oy oy", "oy oy"]);
+        for (days, wanted) in [(0, "date"), (30, "date"), (365 * 50, "date")] {
+            let situation = Situation {
+                keyring: &keyring,
+                retired_for: DAY,
+                live: &cast.live(known[0], known[1], MINUTE),
+                in_use: &Bundle::default(),
+                now: cast.now - DAY * days,
+                lifetimes: &Lifetimes::default(),
+            };
+            assert_eq!(written(&next(&situation), &cast), wanted, "{days} days");
+            assert!(forgotten(&situation).is_empty(), "{days} days");
+        }
+    }
+
+    #[test]
+    fn of_1700_forged_authorities_few_are_adopted_and_the_rest_leaves() {
+        let cast = Cast::new();
+        let one = || Ca::try_new(cast.now, DAY * 365).unwrap().der().clone();
+        let forged: Bundle = (0..1700).map(|_| one()).collect();
+        let mut live = Live::default();
+        live.look(vec![forged.clone()], None, tokio::time::Instant::now());
+        let mut keyring = cast.keyring("y -", None);
+        let decide = |keyring: &Keyring| {
+            let situation = Situation {
+                keyring,
+                retired_for: DAY,
+                live: &live,
+                in_use: &Bundle::default(),
+                now: cast.now,
+                lifetimes: &Lifetimes::default(),
+            };
+            (next(&situation), forgotten(&situation))
+        };
+        let (step, gone) = decide(&keyring);
+        let Step::Adopt(adopted) = &step else {
+            panic!("{step:?}")
+        };
+        assert_eq!(adopted.iter().count(), MOST_KNOWN - 1);
+        assert_eq!(gone.iter().count(), 1700 - (MOST_KNOWN - 1));
+        keyring
+            .take(step, cast.now, &Lifetimes::default(), &[])
+            .unwrap();
+        let (step, gone) = decide(&keyring);
+        assert_eq!(
+            (step, gone.iter().count()),
+            (Step::Rest, 1700 - (MOST_KNOWN - 1))
+        );
     }
 
     #[test]
@@ -351,7 +570,9 @@ mod tests {
         ] {
             let mut keyring = cast.keyring(secret, Some(earlier));
             let row = format!("{secret:?} and {}", written(&step, &cast));
-            keyring.take(step, cast.now, &Lifetimes::default()).unwrap();
+            keyring
+                .take(step, cast.now, &Lifetimes::default(), &[])
+                .unwrap();
             let name =
                 |ca: &Option<Arc<Ca>>| match ca.as_ref().map(|ca| Bundle::from(ca.der().clone())) {
                     Some(one) => match cast.named(&one).as_str() {
@@ -384,6 +605,16 @@ mod tests {
             ("y - o", "", ago(14), long, "o", "o"),
             ("y - ox", "", ago(6), long, "x", "x"),
             ("- - o", "", ago(14), long, "", ""),
+            // At once, and as soon as every replica knows.
+            ("y - h", "", ago(1), short, "h", ""),
+            ("y - h", "", ago(1), long, "h", "h"),
+            ("y - m", "", ago(1), long, "", ""),
+            ("y - - o", "", ago(1), short, "o", ""),
+            ("y - - o", "", ago(1), long, "o", "o"),
+            ("y - - o", "o", ago(1), long, "o", ""),
+            ("y - - y", "", ago(1), long, "", ""),
+            ("- n - o", "", ago(1), long, "o", ""),
+            ("y h", "", ago(1), long, "h", ""),
             // The clock may have jumped.
             ("y - o", "", ago(99), short, "o", ""),
             ("y - ox", "", ago(6), short, "x", ""),

@@ -5,8 +5,11 @@ use std::error::Error;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use axum::http::Uri;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, WebhookClientConfig,
+};
 use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams};
@@ -18,7 +21,7 @@ use super::bell::Bell;
 use super::client::{Access, NoCluster};
 use super::events::Events;
 use crate::certificates::bundle::Bundle;
-use crate::certificates::cluster::{Call, CallFailed, Cluster, Secret, Webhooks};
+use crate::certificates::cluster::{Call, CallFailed, Cluster, ROTATE, Secret, Webhooks};
 
 /// Longer than a healthy API server takes, and shorter than a tick.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -28,6 +31,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>
 const BUNDLE_MANAGER: &str = "envoy-drainer-cabundle";
 
+/// How much of the annotation for a rotation counts, in bytes.
+const LONGEST_ROTATE: usize = 253;
+
 /// Who writes the Secret.
 const SECRET_MANAGER: &str = "envoy-drainer";
 
@@ -36,6 +42,9 @@ const SECRET_MANAGER: &str = "envoy-drainer";
 pub struct Objects {
     secret: Named<v1::Secret>,
     webhooks: Named<MutatingWebhookConfiguration>,
+    /// By which API servers call; of entries for other servers nothing is read or written. Where there are
+    /// none, all entries count.
+    hosts: Vec<String>,
     bell: Bell,
 }
 
@@ -55,9 +64,10 @@ impl Objects {
         namespace: &str,
         secret: String,
         webhooks: String,
+        hosts: Vec<String>,
     ) -> Result<Self, NoCluster> {
         let config = Access::default().config().await?;
-        Self::of(config, namespace, secret, webhooks)
+        Self::of(config, namespace, secret, webhooks, hosts)
     }
 
     /// Takes the cluster that `config` tells of.
@@ -69,6 +79,7 @@ impl Objects {
         namespace: &str,
         secret: String,
         webhooks: String,
+        hosts: Vec<String>,
     ) -> Result<Self, NoCluster> {
         // The next tick tries again, from what there is by then.
         config.default_retry = false;
@@ -87,6 +98,7 @@ impl Objects {
         Ok(Self {
             secret,
             webhooks,
+            hosts,
             bell,
         })
     }
@@ -104,6 +116,7 @@ impl Cluster for Objects {
         let found = within(Call::ReadSecret, api.get_opt(name)).await?;
         Ok(found.map(|secret| Secret {
             version: secret.metadata.resource_version.unwrap_or_default(),
+            rotate: rotate(secret.metadata.annotations.as_ref()),
             data: secret
                 .data
                 .into_iter()
@@ -159,6 +172,7 @@ impl Cluster for Objects {
                 .webhooks
                 .into_iter()
                 .flatten()
+                .filter(|webhook| calls(&webhook.client_config, &self.hosts))
                 .map(|webhook| {
                     let ByteString(pem) = webhook.client_config.ca_bundle.unwrap_or_default();
                     (webhook.name, Bundle::read(&pem))
@@ -193,6 +207,27 @@ impl Cluster for Objects {
     async fn changed(&self) {
         self.bell.rung().await;
     }
+}
+
+/// Returns true if this entry calls one of these hosts.
+fn calls(client: &WebhookClientConfig, hosts: &[String]) -> bool {
+    let host = match (&client.service, &client.url) {
+        (Some(service), _) => Some(format!("{}.{}.svc", service.name, service.namespace)),
+        (None, Some(url)) => url
+            .parse::<Uri>()
+            .ok()
+            .and_then(|url| Some(url.host()?.to_owned())),
+        (None, None) => None,
+    };
+    hosts.is_empty() || host.is_some_and(|host| hosts.contains(&host))
+}
+
+/// The rotation that an operator requests.
+fn rotate(annotations: Option<&BTreeMap<String, String>>) -> Option<String> {
+    let mut value = annotations?.get(ROTATE)?.clone();
+    // It is kept in the Secret.
+    value.truncate(value.floor_char_boundary(LONGEST_ROTATE));
+    Some(value)
 }
 
 /// When the owner of the `caBundle`s last changed one. Applying what there is changes nothing.
