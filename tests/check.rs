@@ -29,7 +29,8 @@ const REPLICA_SETS: &str = "/apis/apps/v1/replicasets";
 /// that has opted in, and a pod with a drainer.
 fn well() -> Answers {
     let chart = objects(&golden::read("chart/defaults.yaml"));
-    let seen = |kind: &str| object(&chart, kind, "-seen").clone();
+    let policy = |suffix: &str| object(&chart, "ValidatingAdmissionPolicy", suffix).clone();
+    let binding = |suffix: &str| object(&chart, "ValidatingAdmissionPolicyBinding", suffix).clone();
     let object = |kind: &str| object(&chart, kind, "").clone();
     let list = |items: Value| json!({"metadata": {}, "items": items});
 
@@ -76,11 +77,19 @@ fn well() -> Answers {
         (format!("{RELEASE}/pods"), list(json!([replica]))),
         (
             format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer-seen"),
-            seen("ValidatingAdmissionPolicy"),
+            policy("-seen"),
         ),
         (
             format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-seen"),
-            seen("ValidatingAdmissionPolicyBinding"),
+            binding("-seen"),
+        ),
+        (
+            format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer-cabundle"),
+            policy("-cabundle"),
+        ),
+        (
+            format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-cabundle"),
+            binding("-cabundle"),
         ),
         ("/api/v1/nodes".to_owned(), list(json!([node]))),
         (
@@ -224,6 +233,8 @@ async fn a_person_reads_what_is_well_and_what_is_not() {
     let deployments = &mut ill.get_mut(DEPLOYMENTS).unwrap().1;
     *deployments = deployments.replace("\"readyReplicas\":2", "\"readyReplicas\":1");
     let policy = format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-seen");
+    ill.remove(&policy);
+    let policy = format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer-cabundle");
     ill.remove(&policy);
     let pods = json!({"metadata": {}, "items": [
         pod("edge-0", &json!([drainer("localhost/drainer:0.0.9")])),

@@ -48,6 +48,8 @@ fn an_installation_is_found_as_the_chart_makes_it() {
             if objects.iter().any(|object| object["kind"] == kind) {
                 let policy = object(&objects, kind, "-seen");
                 assert_eq!(policy["metadata"]["name"], found.policy(), "{}", set.name);
+                let policy = object(&objects, kind, "-cabundle");
+                assert_eq!(policy["metadata"]["name"], found.ca_bundle_policy());
             }
         }
         let service = object(&objects, "Service", "");

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
 
+mod cabundle_policy;
 mod check;
 mod flags;
 mod names;

@@ -9,6 +9,7 @@ use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
 use tests::helm::{self, RELEASE, object, objects};
 use tests::webhook::{Webhook, assert_injected, review};
+use webhook::admission::CONTAINER_NAME;
 use webhook::admission::annotations::{INJECT, INJECTED, INJECTION, STATUS};
 use webhook::server::Limits;
 
@@ -166,9 +167,12 @@ fn keys_are_the_codes() {
     let asks = text(&pods["matchConditions"][0]["expression"]);
     assert!(asks.contains(&format!("'{INJECT}'")), "{asks}");
     let seen = text(&policy["validations"][0]["expression"]);
-    for key in [INJECTED, STATUS] {
-        assert!(seen.contains(&format!("'{key}'")), "{seen}");
-    }
+    assert!(seen.contains(&format!("'{STATUS}'")), "{seen}");
+    assert!(
+        seen.contains(&format!("container.name == '{CONTAINER_NAME}'")),
+        "{seen}"
+    );
+    assert!(!seen.contains(INJECTED), "a label may be copied: {seen}");
 }
 
 #[test]

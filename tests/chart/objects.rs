@@ -115,18 +115,55 @@ fn there_is_a_policy_where_the_cluster_has_policies() {
     let Some(helm) = helm::installed() else {
         return;
     };
-    let table = [
-        (helm.render_with(&[]), true),
-        (helm.render_with(&["policy.enabled=false"]), false),
-        (helm.render_for(FLOOR, [""; 0]), false),
-        (helm.render_for(FLOOR, ["--set=policy.enabled=true"]), true),
-    ];
-    for (rendered, wanted) in table {
-        let objects = objects(&rendered.unwrap());
+    const ACCEPTED: &str = "--set=policy.acceptUnrestrictedAccount=true";
+    const DISABLED: &str = "--set=policy.enabled=false";
+    const ENABLED: &str = "--set=policy.enabled=true";
+    // As a cloud names its versions.
+    const CLOUD: [&str; 1] = ["--kube-version=v1.30.4-eks-0123456"];
+    const LATER: [&str; 1] = ["--kube-version=1.40.0-alpha.1"];
+    for (cluster, flags, wanted) in [
+        (CLOUD, [].as_slice(), 4),
+        (LATER, &[], 4),
+        (FLOOR, &[ENABLED], 4),
+        (FLOOR, &[ACCEPTED], 0),
+        (CLOUD, &[DISABLED, ACCEPTED], 0),
+        (CLOUD, &[ACCEPTED], 4),
+    ] {
+        let objects = objects(&helm.render_for(cluster, flags).unwrap());
         let policies = objects.iter().filter(|object| {
             let kind = object["kind"].as_str().unwrap_or_default();
             kind.starts_with("ValidatingAdmissionPolicy")
         });
-        assert_eq!(policies.count(), if wanted { 4 } else { 0 });
+        assert_eq!(policies.count(), wanted, "{cluster:?}, {flags:?}");
+    }
+}
+
+#[test]
+fn an_unrestricted_account_is_rendered_only_where_that_is_accepted() {
+    let Some(helm) = helm::installed() else {
+        return;
+    };
+    const SECRET: [&str; 2] = [
+        "--set=certificates.mode=secret",
+        "--set=certificates.secret.name=mine",
+    ];
+    let latest = ["--kube-version=1.34.0"];
+    for mode in [&[][..], &SECRET] {
+        for (cluster, flag, wanted) in [
+            (FLOOR, None, "Kubernetes v1.29.0 has none"),
+            (
+                latest,
+                Some("--set=policy.enabled=false"),
+                "policy.enabled is false",
+            ),
+        ] {
+            let refused = helm.render_for(cluster, mode.iter().copied().chain(flag));
+            let refused = refused.expect_err("an unrestricted account").to_string();
+            assert!(refused.contains(wanted), "{refused}");
+            assert!(
+                refused.contains("policy.acceptUnrestrictedAccount"),
+                "{refused}"
+            );
+        }
     }
 }

@@ -19,10 +19,7 @@ pub const RELEASE: &str = "envoy-drainer";
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/envoy-drainer");
 
 /// The cluster that a render is for: the first one with all that the chart uses.
-const CLUSTER: [&str; 2] = [
-    "--kube-version=1.30.0",
-    "--api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy",
-];
+const CLUSTER: [&str; 1] = ["--kube-version=1.30.0"];
 
 /// The oldest cluster that the chart is for, which has no ValidatingAdmissionPolicy.
 pub const FLOOR: [&str; 1] = ["--kube-version=1.29.0"];

@@ -36,10 +36,14 @@ matchExpressions:
     && object.spec.nodeSelector['kubernetes.io/os'] == 'windows')
 {{- end }}
 
-{{/* True or nothing. Helm without a cluster knows of no kinds, only of a version. */}}
+{{/* True or nothing. By version: Helm knows that without a cluster too, from `--kube-version`. */}}
 {{- define "envoy-drainer.hasPolicy" -}}
-{{- $known := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" }}
-{{- if eq (toString .Values.policy.enabled) "auto" | ternary $known (eq (toString .Values.policy.enabled) "true") -}}
+{{- $served := semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version }}
+{{- if eq (toString .Values.policy.enabled) "auto" | ternary $served (eq (toString .Values.policy.enabled) "true") -}}
 true
+{{- else if not .Values.policy.acceptUnrestrictedAccount }}
+{{- $why := printf "Kubernetes %s has none (for `helm template`, name the cluster's version with --kube-version)" .Capabilities.KubeVersion.Version }}
+{{- if eq (toString .Values.policy.enabled) "false" }}{{ $why = "policy.enabled is false" }}{{ end }}
+{{- fail (printf "no ValidatingAdmissionPolicy would restrict the webhook's service account to the caBundle: %s. RBAC knows no fields, so with the account's token every object of the cluster could be sent elsewhere and changed. To accept that, set policy.acceptUnrestrictedAccount to true" $why) }}
 {{- end }}
 {{- end }}

@@ -35,6 +35,12 @@ pub(crate) async fn webhooks_are_told_of(stage: &Stage<'_>) -> Result<()> {
         is_warned(&namespace, asking()).await?,
         "the policy is silent"
     );
+    for pod in copied() {
+        ensure!(
+            is_warned(&namespace, pod.clone()).await?,
+            "not warned of {pod}"
+        );
+    }
     for pod in others() {
         ensure!(
             !is_warned(&namespace, pod.clone()).await?,
@@ -57,6 +63,15 @@ pub(crate) async fn webhooks_are_told_of(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Pods that were copied from one with a drainer, without the drainer.
+fn copied() -> [Value; 2] {
+    let [mut label, mut status] = [asking(), asking()];
+    label["metadata"]["labels"] = json!({ "envoy-drainer.dev/injected": "true" });
+    status["metadata"]["annotations"]["envoy-drainer.dev/status"] =
+        json!(r#"{"version":"0.1.0","sidecar":"native"}"#);
+    [label, status]
+}
+
 /// Pods that have nothing to be told of.
 fn others() -> Vec<Value> {
     let with = |change: fn(&mut Value)| {
@@ -65,10 +80,20 @@ fn others() -> Vec<Value> {
         pod
     };
     vec![
-        with(|pod| pod["metadata"]["labels"] = json!({ "envoy-drainer.dev/injected": "true" })),
         with(|pod| pod["metadata"]["annotations"] = json!({})),
         with(|pod| pod["metadata"]["annotations"]["envoy-drainer.dev/inject"] = json!("false")),
-        with(|pod| pod["metadata"]["annotations"]["envoy-drainer.dev/status"] = json!("{}")),
+        with(|pod| {
+            let skipped = json!(r#"{"skipped":"DRN006"}"#);
+            pod["metadata"]["annotations"]["envoy-drainer.dev/status"] = skipped;
+        }),
+        with(|pod| {
+            let mut drainer = pod["spec"]["containers"][0].clone();
+            drainer["name"] = json!("envoy-drainer");
+            pod["spec"]["containers"]
+                .as_array_mut()
+                .unwrap_or(&mut Vec::new())
+                .push(drainer);
+        }),
         with(|pod| {
             pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("a");
             pod["spec"]["nodeName"] = json!("node");

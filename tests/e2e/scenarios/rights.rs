@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, ensure};
-use serde_json::json;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 
 use super::modes;
 use crate::kubectl::{self, kubectl};
@@ -39,16 +39,42 @@ pub(crate) async fn are_the_least(stage: &Stage<'_>) -> Result<()> {
         "name": "nobody",
         "uid": "00000000-0000-0000-0000-000000000000",
     });
-    let elsewhere = json!({ "url": "https://example.com" });
-    let changes = [
-        ("replace", "/webhooks/0/clientConfig", elsewhere),
+    let everything = json!([{
+        "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"],
+    }]);
+    let entry = [
+        ("admissionReviewVersions", json!(["v1", "v1beta1"])),
+        ("clientConfig", json!({ "url": "https://example.com" })),
+        ("failurePolicy", json!("Fail")),
+        ("matchConditions", json!([])),
+        ("matchPolicy", json!("Exact")),
+        ("name", json!("another.envoy-drainer.dev")),
+        ("namespaceSelector", json!({})),
+        (
+            "objectSelector",
+            json!({ "matchLabels": { "team": "edge" } }),
+        ),
+        ("reinvocationPolicy", json!("Never")),
+        ("rules", everything),
+        ("sideEffects", json!("None")),
+        ("timeoutSeconds", json!(29)),
+    ];
+    ensure!(
+        entry_fields().await? == entry.iter().map(|(field, _)| (*field).to_owned()).collect(),
+        "this Kubernetes has fields that the policy does not compare"
+    );
+    let entry = entry.map(|(field, value)| ("add", format!("/webhooks/0/{field}"), value));
+    let others = [
         ("remove", "/webhooks/1", json!(null)),
         ("add", "/metadata/ownerReferences", json!([owner])),
         ("add", "/metadata/finalizers", json!(["example.com/held"])),
+        ("add", "/metadata/generateName", json!("another-")),
         ("add", "/metadata/labels/team", json!("edge")),
         ("remove", "/metadata/labels", json!(null)),
         ("add", "/metadata/annotations", json!({ "team": "edge" })),
     ];
+    let others = others.map(|(op, path, value)| (op, path.to_owned(), value));
+    let changes = entry.into_iter().chain(others);
     let account = impersonate(&release, name);
     for (op, path, value) in changes {
         let patch = json!([{ "op": op, "path": path, "value": value }]);
@@ -90,6 +116,16 @@ pub(crate) async fn are_the_least(stage: &Stage<'_>) -> Result<()> {
     let given = format!("secrets [] [{}] [get list watch]", modes::GIVEN);
     ensure!(own == wanted(given), "in mode secret it may {own:#?}");
     Ok(())
+}
+
+/// The fields of a webhook in the cluster's own OpenAPI.
+async fn entry_fields() -> Result<BTreeSet<String>> {
+    let path = "/openapi/v3/apis/admissionregistration.k8s.io/v1";
+    let document: Value = serde_json::from_str(&kubectl(&["get", "--raw", path]).await?)?;
+    let schema = "io.k8s.api.admissionregistration.v1.MutatingWebhook";
+    let fields = &document["components"]["schemas"][schema]["properties"];
+    let fields = fields.as_object().context("no schema of a webhook")?;
+    Ok(fields.keys().cloned().collect())
 }
 
 /// The rights of the webhook's account beyond those that every account has.

@@ -16,6 +16,9 @@ pub const PODS_ENTRY: &str = "pods.envoy-drainer.dev";
 /// What tells of pods that nobody asked about.
 const POLICY_SUFFIX: &str = "-seen";
 
+/// What lets the webhook's account write no field but the caBundle.
+const CA_BUNDLE_POLICY_SUFFIX: &str = "-cabundle";
+
 /// The name of the point that says whether there is one.
 const FOUND: &str = "found";
 
@@ -141,6 +144,12 @@ impl Installation {
     #[must_use]
     pub fn policy(&self) -> String {
         format!("{}{POLICY_SUFFIX}", self.name)
+    }
+
+    /// The name of the policy for its service account, and of the binding.
+    #[must_use]
+    pub fn ca_bundle_policy(&self) -> String {
+        format!("{}{CA_BUNDLE_POLICY_SUFFIX}", self.name)
     }
 
     /// The entry that asks about pods.

@@ -21,6 +21,8 @@ pub struct Parts {
     pub pods: Result<Vec<Pod>, Unseen>,
     /// Whether its policy is there, and bound.
     pub policy: Result<bool, Unseen>,
+    /// Whether the policy for its service account is there, and bound.
+    pub ca_bundle_policy: Result<bool, Unseen>,
 }
 
 /// Judges what an installation is, and what there is of it. `unread` says why the flags of its webhook
@@ -35,6 +37,7 @@ pub fn section(
     points.extend(service(installation, &parts.service));
     points.push(replicas(installation, parts));
     points.push(failure_policy(installation, &parts.policy));
+    points.push(account(installation, &parts.ca_bundle_policy));
     Section {
         name: "installation",
         points,
@@ -195,6 +198,30 @@ fn failure_policy(installation: &Installation, policy: &Result<bool, Unseen>) ->
     }
 }
 
+/// What the token of its service account is good for.
+fn account(installation: &Installation, policy: &Result<bool, Unseen>) -> Point {
+    const NAME: &str = "service-account";
+    let name = installation.ca_bundle_policy();
+    match policy {
+        Ok(true) => Point::ok(
+            NAME,
+            format!("of its configuration the webhook may write the caBundle alone, by the policy `{name}`"),
+        ),
+        Ok(false) => Point::warning(
+            NAME,
+            format!(
+                "there is no policy `{name}`, so with the webhook's token every object of the cluster can be sent \
+                 elsewhere and changed"
+            ),
+        )
+        .remedy("set `policy.enabled: true` in the chart's values, from Kubernetes 1.30 on"),
+        Err(unseen) => {
+            let what = format!("whether the policy `{name}` restricts the webhook's service account");
+            Point::unknown(NAME, what, unseen)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -228,6 +255,7 @@ mod tests {
             deployment: Ok(deployment),
             pods: Ok(Vec::new()),
             policy: Ok(true),
+            ca_bundle_policy: Ok(true),
         }
     }
 
@@ -262,7 +290,11 @@ mod tests {
             let told = points(&installation(|_| {}), &parts);
             assert_eq!(
                 told,
-                [("replicas", mark), ("failure-policy", Mark::Ok)],
+                [
+                    ("replicas", mark),
+                    ("failure-policy", Mark::Ok),
+                    ("service-account", Mark::Ok)
+                ],
                 "{parts:?}"
             );
         }
@@ -370,6 +402,20 @@ mod tests {
             parts.policy = policy;
             let told = points(&installation, &parts);
             assert_eq!(told[1], ("failure-policy", mark), "{fails} {parts:?}");
+        }
+    }
+
+    #[test]
+    fn an_account_that_no_policy_restricts_is_a_warning() {
+        for (policy, mark) in [
+            (Ok(true), Mark::Ok),
+            (Ok(false), Mark::Warning),
+            (Err(forbidden()), Mark::Unknown),
+        ] {
+            let mut parts = parts(Some(deployment(2, 2, 2)));
+            parts.ca_bundle_policy = policy;
+            let told = points(&installation(|_| {}), &parts);
+            assert_eq!(told.last(), Some(&("service-account", mark)), "{parts:?}");
         }
     }
 

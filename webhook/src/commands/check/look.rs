@@ -156,11 +156,13 @@ async fn parts(survey: &Survey, installation: &Installation) -> Parts {
         Err(unseen) => (Err(unseen.clone()), Err(unseen)),
     };
     let policy = survey.policy(&installation.policy()).await;
+    let ca_bundle_policy = survey.policy(&installation.ca_bundle_policy()).await;
     Parts {
         service,
         deployment,
         pods,
         policy,
+        ca_bundle_policy,
     }
 }
 

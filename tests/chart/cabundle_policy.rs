@@ -1,0 +1,142 @@
+//! The policy for the webhook's account: it names every field that the account must not change.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhook, MutatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+use tests::helm::{self, object, objects};
+
+/// The fields of an entry in Kubernetes 1.37, the newest that k8s-openapi has.
+const ENTRY: [&str; 12] = [
+    "admissionReviewVersions",
+    "clientConfig",
+    "failurePolicy",
+    "matchConditions",
+    "matchPolicy",
+    "name",
+    "namespaceSelector",
+    "objectSelector",
+    "reinvocationPolicy",
+    "rules",
+    "sideEffects",
+    "timeoutSeconds",
+];
+
+/// The fields of metadata that an update can change. The API server keeps all others to itself.
+/// <https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/objectmeta.go>
+const METADATA: [&str; 5] = [
+    "annotations",
+    "finalizers",
+    "generateName",
+    "labels",
+    "ownerReferences",
+];
+
+/// The rest of it.
+const KEPT: [&str; 10] = [
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// The fields of a struct, as its deserializer names them.
+fn fields<'de, T: Deserialize<'de>>() -> BTreeSet<&'static str> {
+    let Err(Fields(fields)) = T::deserialize(Named) else {
+        panic!("nothing can be read from no fields");
+    };
+    fields.iter().copied().collect()
+}
+
+/// Fails with the names of the fields that it is asked for.
+struct Named;
+
+#[derive(Debug)]
+struct Fields(&'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Named {
+    type Error = Fields;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Fields> {
+        Err(Fields(&[]))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Fields> {
+        Err(Fields(fields))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+impl fmt::Display for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+impl std::error::Error for Fields {}
+
+impl de::Error for Fields {
+    fn custom<T: fmt::Display>(_: T) -> Self {
+        Self(&[])
+    }
+}
+
+/// The text of the policy's one rule, in one line.
+fn rule() -> Option<String> {
+    let objects = objects(&helm::installed()?.render_with(&[]).unwrap());
+    let policy = object(&objects, "ValidatingAdmissionPolicy", "-cabundle");
+    let validations = policy["spec"]["validations"].as_array().unwrap();
+    assert_eq!(validations.len(), 1);
+    let words = validations[0]["expression"].as_str().unwrap();
+    Some(words.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn every_field_but_the_ca_bundle_is_compared() {
+    let Some(rule) = rule() else { return };
+    let entry = ENTRY
+        .iter()
+        .filter(|field| !["name", "clientConfig"].contains(*field));
+    let entry = entry.map(|field| format!("&& new.?{field} == old.?{field}"));
+    let client = ["service", "url"];
+    let client = client.map(|f| format!("&& new.clientConfig.?{f} == old.clientConfig.?{f}"));
+    let metadata = METADATA.map(|f| format!("&& object.metadata.?{f} == oldObject.metadata.?{f}"));
+    let others = [
+        "size(object.webhooks) == size(oldObject.webhooks)",
+        "object.webhooks.all(new, oldObject.webhooks.exists(old, new.name == old.name &&",
+    ];
+    let others = others.map(str::to_owned);
+    for wanted in entry.chain(client).chain(metadata).chain(others) {
+        assert!(rule.contains(&wanted), "{wanted}: {rule}");
+    }
+}
+
+#[test]
+fn kubernetes_has_no_field_that_the_policy_does_not_know() {
+    assert_eq!(fields::<MutatingWebhook>(), ENTRY.into());
+    let client = ["caBundle", "service", "url"];
+    assert_eq!(fields::<WebhookClientConfig>(), client.into());
+    let metadata = METADATA.into_iter().chain(KEPT).collect();
+    assert_eq!(fields::<ObjectMeta>(), metadata);
+    let object = ["apiVersion", "kind", "metadata", "webhooks"];
+    assert_eq!(fields::<MutatingWebhookConfiguration>(), object.into());
+}
