@@ -9,8 +9,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
-use tests::review::{Review, Told, defaults};
-use webhook::admission::{Code, Outcome, answer};
+use tests::review::{self, Review, Told, defaults};
+use webhook::admission::{Code, Outcome};
 
 use expected::{STATUS, keeps_its_hook, push};
 use pods::{NUMBERS, anything, pod};
@@ -21,7 +21,7 @@ fn admit(pod: &Value) -> Told {
     for number in NUMBERS {
         bytes = bytes.replace(&format!("\"{number}\""), number);
     }
-    let answer = answer(bytes.as_bytes(), &defaults()).expect("a review");
+    let answer = review::admit(bytes.as_bytes(), &defaults()).expect("a review");
     Told::read(&answer, pod.clone())
 }
 
@@ -107,13 +107,13 @@ proptest! {
 
     #[test]
     fn any_bytes_are_answered_or_refused(bytes in vec(any::<u8>(), 0..64)) {
-        prop_assert!(answer(&bytes, &defaults()).is_err());
+        prop_assert!(review::admit(&bytes, &defaults()).is_err());
     }
 
     #[test]
     fn a_review_cut_short_is_refused(pod in pod(), end in any::<Index>()) {
         let bytes = Review::of(&pod).bytes();
-        prop_assert!(answer(&bytes[..end.index(bytes.len())], &defaults()).is_err());
+        prop_assert!(review::admit(&bytes[..end.index(bytes.len())], &defaults()).is_err());
     }
 }
 

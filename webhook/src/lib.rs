@@ -29,3 +29,4 @@ pub mod offline;
 pub mod report;
 pub mod server;
 pub mod signals;
+pub mod token;
