@@ -21,7 +21,7 @@ pub struct Stray {
 struct Search<'a> {
     version: &'a str,
     kind: &'a str,
-    /// The annotations of the object's pods, if it has any; [`PLACES`](super::places) are looked at alone.
+    /// The annotations of the object's pods, if it has any.
     counted: Option<PointerBuf>,
     found: Vec<Stray>,
 }

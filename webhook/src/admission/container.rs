@@ -26,7 +26,7 @@ pub(super) const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccoun
 /// The drainer's user and group: its own, so that no other process of the pod, or of the node, may call
 /// its socket, not even with a shared process namespace. Images have numbers up to 60000 or 65532
 /// (distroless' `nonroot`), systemd gives away those from 61184, and in a user namespace of a pod
-/// there is none above 65535.
+/// there is none above 65535. The drainer's images name it too.
 /// <https://systemd.io/UIDS-GIDS/>
 const USER: i64 = 60902;
 
