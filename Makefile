@@ -48,6 +48,10 @@ bench: envoy drainer target/$(MUSL)/release/envoy-drainer ## Measure, and compar
 	cargo bench --locked --package tests --bench drainer
 	cargo bench --locked --package tests --bench admission
 
+.PHONY: hostile
+hostile: ## Attack the webhook as it ships, and print what that takes of it
+	cargo test --locked --package tests --test hostile -- --nocapture
+
 .PHONY: drainer
 drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Build the drainer as its images hold it, static, for amd64 and arm64
 

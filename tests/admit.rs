@@ -1,10 +1,11 @@
 //! Whole pods: a manifest, and what it becomes. `UPDATE_GOLDEN=1` rewrites what they become.
 
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::golden;
 use tests::review::{Review, Told, defaults};
-use webhook::admission::{Code, Defaults, Outcome};
+use webhook::admission::{Code, Defaults, Outcome, answer};
+use webhook::token::Tokens;
 
 fn pod(name: &str) -> Value {
     serde_saphyr::from_str(&golden::read(&format!("{name}.yaml"))).expect("the golden pod is YAML")
@@ -146,4 +147,67 @@ fn an_admin_on_a_unix_socket() {
 #[test]
 fn a_pod_without_anything_optional() {
     injects("bare");
+}
+
+#[test]
+fn on_openshift_a_pod_of_roots_gets_our_user() {
+    let open_shift = Defaults {
+        open_shift: true,
+        ..defaults()
+    };
+    for (pods, own, want) in [
+        (json!({"runAsUser": 0}), json!({}), json!(60902)),
+        (
+            json!({"runAsUser": 0}),
+            json!({"runAsUser": 1000}),
+            json!(60902),
+        ),
+        (json!({"runAsUser": 1000}), json!({}), json!(null)),
+        (json!({}), json!({"runAsUser": 0}), json!(null)),
+    ] {
+        let pod = json!({
+            "metadata": {"annotations": {"envoy-drainer.dev/inject": "true"}},
+            "spec": {
+                "containers": [{"name": "envoy", "securityContext": own}],
+                "securityContext": pods,
+            },
+        });
+        let told = Review::of(&pod).told(&open_shift);
+        assert_eq!(told.outcome, Outcome::Injected);
+        let context = &told.pod["spec"]["initContainers"][0]["securityContext"];
+        assert_eq!(context["runAsUser"], want, "{pods} {own}");
+    }
+}
+
+/// The paths of the pod's hooks and the drainer's tokens, which must agree.
+fn token(pod: &Value) -> String {
+    let hook = pod.pointer("/spec/containers/0/lifecycle/preStop/httpGet/path");
+    let token = hook
+        .and_then(Value::as_str)
+        .and_then(|path| path.strip_prefix("/drained/"));
+    let token = token.expect("the pod has a hook").to_owned();
+    let args = pod["spec"]["initContainers"][0]["args"].as_array();
+    let argument = json!(format!("--token={token}"));
+    assert!(
+        args.is_some_and(|args| args.contains(&argument)),
+        "{args:?}"
+    );
+    token
+}
+
+#[test]
+fn two_admissions_of_a_review_have_two_tokens() {
+    let pod = pod("bare");
+    let review = Review::of(&pod).bytes();
+    let tokens = Tokens::default();
+    let admit = |review: &[u8], pod: &Value| {
+        let answer = answer(review, &defaults(), || tokens.token()).expect("a review");
+        Told::read(&answer, pod.clone())
+    };
+    let [one, other] = [(); 2].map(|()| admit(&review, &pod));
+    assert_ne!(token(&one.pod), token(&other.pod));
+    // The API server may ask again of the pod with its drainer.
+    let again = admit(&Review::of(&one.pod).bytes(), &one.pod);
+    assert_eq!(again.outcome, Outcome::Skipped(Code::AlreadyInjected));
+    assert_eq!(again.pod, one.pod);
 }

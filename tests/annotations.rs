@@ -670,3 +670,63 @@ fn an_envoy_that_a_later_webhook_adds_is_waited_for() {
         *drainer(&second.pod)
     );
 }
+
+/// The bytes of all annotations' keys and values, as the API server counts them.
+fn size(pod: &Value) -> usize {
+    let annotations = pod["metadata"]["annotations"].as_object().unwrap();
+    let sizes = annotations
+        .iter()
+        .map(|(key, value)| key.len() + value.as_str().unwrap().len());
+    sizes.sum()
+}
+
+#[test]
+fn status_is_left_out_where_it_has_no_room() {
+    const LIMIT: usize = 256 << 10;
+    let status = |pod: &Value| {
+        pod["metadata"]["annotations"]
+            .get(format!("{PREFIX}status"))
+            .cloned()
+    };
+    let plain = admit(&[]);
+    let added = size(&plain.pod) - size(&pod(&[]));
+    // Quotes, which are two bytes in JSON and one in the annotation.
+    for (filler, missing, has_status) in [
+        ("x", 0, true),
+        ("x", 1, false),
+        ("\"", 0, true),
+        ("\"", 1, false),
+    ] {
+        let mut full = pod(&[]);
+        let room = LIMIT - added - size(&full) - "filler".len() + missing;
+        full["metadata"]["annotations"]["filler"] = json!(filler.repeat(room));
+        let told = Review::of(&full).told(&defaults());
+        assert_eq!(told.outcome, Outcome::Injected);
+        assert!(size(&told.pod) <= LIMIT, "{} bytes", size(&told.pod));
+        assert_eq!(
+            status(&told.pod).is_some(),
+            has_status,
+            "{filler} {missing}"
+        );
+        let is_told = told
+            .warnings
+            .iter()
+            .any(|warning| warning.starts_with("DRN061: "));
+        assert_eq!(is_told, !has_status, "{:?}", told.warnings);
+        let again = Review::of(&told.pod).told(&defaults());
+        assert_eq!(again.outcome, Outcome::Skipped(Code::AlreadyInjected));
+        assert_eq!(again.patch.0, []);
+    }
+}
+
+#[test]
+fn a_skip_at_the_limit_changes_nothing() {
+    let mut full = pod(&[("envoy-container", "none")]);
+    let room = (256 << 10) - size(&full) - "filler".len();
+    full["metadata"]["annotations"]["filler"] = json!("x".repeat(room));
+    let told = Review::of(&full).told(&defaults());
+    assert_eq!(told.outcome, Outcome::Skipped(Code::NoSuchContainer));
+    assert_eq!(told.patch.0, []);
+    let last = told.warnings.last().unwrap();
+    assert!(last.starts_with("DRN061: "), "{last}");
+}

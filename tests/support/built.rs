@@ -1,12 +1,15 @@
-//! The two programs of this project, as they are in the tree now.
+//! The programs of this project, as they are in the tree now.
 
 use std::env;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
+use tokio::time::timeout;
 
 static DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static WEBHOOK: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -28,22 +31,53 @@ pub fn envoy_drainer() -> Result<PathBuf> {
     program(&WEBHOOK, "ENVOY_DRAINER", "envoy-drainer")
 }
 
+/// The webhook as its image holds it: the binary that `ENVOY_DRAINER` names, else one built now, with
+/// the profile, the C library and the allocator of the image.
+///
+/// # Errors
+/// When it does not build, or not within half an hour.
+pub async fn shipped_envoy_drainer() -> Result<PathBuf> {
+    const BUILD: Duration = Duration::from_secs(30 * 60);
+    if let Some(path) = named("ENVOY_DRAINER") {
+        return Ok(path);
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
+    let mut build = tokio::process::Command::from(outside_cargo("./.ci/static"));
+    build
+        .current_dir(&root)
+        .args(["webhook", "release", &target])
+        .kill_on_drop(true);
+    let status = timeout(BUILD, build.status())
+        .await
+        .with_context(|| format!("building the webhook takes longer than {BUILD:?}"))?
+        .context("starting .ci/static")?;
+    ensure!(status.success(), "the webhook does not build");
+    Ok(root.join(format!("target/{target}/release/envoy-drainer")))
+}
+
 fn program(
     once: &OnceLock<Result<PathBuf, String>>,
     variable: &str,
     binary: &str,
 ) -> Result<PathBuf> {
-    once.get_or_init(|| match env::var_os(variable) {
-        Some(path) if !path.is_empty() => Ok(path.into()),
-        _ => build(binary).map_err(|error| format!("{error:#}")),
+    once.get_or_init(|| match named(variable) {
+        Some(path) => Ok(path),
+        None => build(binary).map_err(|error| format!("{error:#}")),
     })
     .clone()
     .map_err(|error| anyhow!(error))
 }
 
-fn build(binary: &str) -> Result<PathBuf> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+/// The binary that a variable of the environment names.
+fn named(variable: &str) -> Option<PathBuf> {
+    let path = env::var_os(variable).filter(|path| !path.is_empty());
+    path.map(PathBuf::from)
+}
+
+/// A program that builds, without what the cargo above this process tells it.
+fn outside_cargo(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
     // What the cargo above this process says of the package under test, which would make a build
     // script that reads it run anew.
     let above = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
@@ -52,7 +86,12 @@ fn build(binary: &str) -> Result<PathBuf> {
             command.env_remove(name);
         }
     }
-    let output = command
+    command
+}
+
+fn build(binary: &str) -> Result<PathBuf> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = outside_cargo(cargo)
         // Where it builds for the whole workspace, as `make` does: what is built already is used.
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .args(["build", "--locked", "--quiet", "--message-format=json"])

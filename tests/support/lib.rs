@@ -29,6 +29,7 @@ pub mod process;
 pub mod review;
 pub mod scripted_api;
 pub mod service;
+pub mod shipped;
 pub mod until;
 pub mod upstream;
 pub mod webhook;

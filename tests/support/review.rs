@@ -2,14 +2,18 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use drainer::Token;
 use json_patch::Patch;
 use serde_json::{Value, json};
-use webhook::admission::{Answer, Defaults, Outcome, answer};
+use webhook::admission::{Answer, Defaults, NotAReview, Outcome, answer};
 
 /// The drainer's image in tests.
 pub const IMAGE: &str = "registry.example/envoy-drainer/drainer:1.0.0";
 
-/// The uid of a request that does not say otherwise. Its token is `TOKEN`.
+/// The token of the pods that the tests admit, where each is to become the same on every run.
+pub const TOKEN: u64 = 0x42d2_f756_a1c9_1d39;
+
+/// The uid of a request that does not say otherwise.
 pub const UID: &str = "8af10160-9365-4b2f-a286-4e5b18a6bb05";
 
 /// An AdmissionReview in the making: a pod's creation in the namespace `shop`.
@@ -37,6 +41,14 @@ pub struct Told {
 #[must_use]
 pub fn defaults() -> Defaults {
     Defaults::new(IMAGE, "envoy-drainer")
+}
+
+/// Answers an AdmissionReview as the product does, but with [`TOKEN`].
+///
+/// # Errors
+/// As [`answer`].
+pub fn admit(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
+    answer(body, defaults, || Token::new(TOKEN))
 }
 
 // === impl Review ===
@@ -92,7 +104,7 @@ impl Review {
     /// Has the review answered.
     #[must_use]
     pub fn told(&self, defaults: &Defaults) -> Told {
-        let answer = answer(&self.bytes(), defaults).expect("this is a review");
+        let answer = admit(&self.bytes(), defaults).expect("this is a review");
         Told::read(&answer, self.0["request"]["object"].clone())
     }
 }

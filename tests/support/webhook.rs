@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use webhook::admission::{Answer, NotAReview, advise, answer};
+use webhook::admission::{Answer, NotAReview, advise};
 use webhook::certificates::self_made::SelfMade;
 use webhook::certificates::serving::Serving;
 use webhook::clock::wall_clock;
@@ -20,7 +20,7 @@ use webhook::server::{self, Limits, Listeners, MinVersion, Server};
 use crate::due::PATIENCE;
 use crate::http::Client;
 use crate::https::{Https, inject};
-use crate::review::{Review, defaults};
+use crate::review::{self, Review, defaults};
 
 /// A running server, which ends when this is dropped.
 #[derive(Debug)]
@@ -62,9 +62,9 @@ pub fn server(limits: Limits) -> (Server, String) {
 /// The product's admission with the tests' defaults.
 ///
 /// # Errors
-/// As [`answer`].
+/// As [`review::admit`].
 pub fn admit(body: &[u8]) -> Result<Answer, NotAReview> {
-    answer(body, &defaults())
+    review::admit(body, &defaults())
 }
 
 /// The review of a pod that asks for a drainer and gets one.

@@ -9,7 +9,7 @@ use tests::review::IMAGE;
 /// The annotation that tells what was done.
 pub(crate) const STATUS: &str = "envoy-drainer.dev/status";
 
-/// What the request's uid makes.
+/// [`tests::review::TOKEN`], as the drainer writes it.
 const TOKEN: &str = "42d2f756a1c91d39";
 
 /// The pod with its drainer; its status, which is a text, as the JSON that it holds.
@@ -192,7 +192,7 @@ fn socket_mount(pod: &Value) -> Option<Value> {
         .iter()
         .find(|mount| mount["mountPath"] == "/run/envoy");
     let mount = mount.expect("the socket is mounted");
-    let mut own = json!({"name": mount["name"], "mountPath": "/run/envoy"});
+    let mut own = json!({"name": mount["name"], "mountPath": "/run/envoy", "readOnly": true});
     if let Some(path) = mount["subPath"].as_str() {
         own["subPath"] = json!(path);
     }
@@ -201,7 +201,7 @@ fn socket_mount(pod: &Value) -> Option<Value> {
 
 /// The drainer's own, or Envoy's where it must share a socket, unless that is root.
 fn user_and_group(pod: &Value) -> (i64, Option<i64>) {
-    const OWN: i64 = 65532;
+    const OWN: i64 = 60902;
     if socket_mount(pod).is_none() {
         return (OWN, Some(OWN));
     }

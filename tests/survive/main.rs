@@ -6,11 +6,12 @@ mod pods;
 
 use k8s_openapi::api::core::v1::Pod;
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
-use tests::review::{Review, Told, defaults};
-use webhook::admission::{Code, Outcome, answer};
+use tests::review::{self, Review, Told, defaults};
+use webhook::admission::{Code, Defaults, Outcome, advise};
 
 use expected::{STATUS, keeps_its_hook, push};
 use pods::{NUMBERS, anything, pod};
@@ -21,7 +22,7 @@ fn admit(pod: &Value) -> Told {
     for number in NUMBERS {
         bytes = bytes.replace(&format!("\"{number}\""), number);
     }
-    let answer = answer(bytes.as_bytes(), &defaults()).expect("a review");
+    let answer = review::admit(bytes.as_bytes(), &defaults()).expect("a review");
     Told::read(&answer, pod.clone())
 }
 
@@ -66,6 +67,29 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
+/// The kinds that make pods, and where they have the pods' template; and some that are not known.
+const WORKLOADS: [(&str, &str, &str); 9] = [
+    ("v1", "Pod", ""),
+    ("apps/v1", "Deployment", "/spec/template"),
+    ("apps/v1", "StatefulSet", "/spec/template"),
+    ("apps/v1", "DaemonSet", "/spec/template"),
+    ("apps/v1", "ReplicaSet", "/spec/template"),
+    ("batch/v1", "Job", "/spec/template"),
+    ("batch/v1", "CronJob", "/spec/jobTemplate/spec/template"),
+    ("argoproj.io/v1alpha1", "Rollout", "/spec/template"),
+    ("example.com/v1", "Shop", "/spec"),
+];
+
+/// Asserts that the author of a workload is answered, with no more than warnings.
+fn assert_advised(workload: &Value) {
+    let answer = advise(&Review::of(workload).bytes(), &defaults()).expect("a review");
+    assert_ne!(answer.outcome, Outcome::Failed(Code::InternalError));
+    let told = Told::read(&answer, workload.clone());
+    assert!(told.allowed);
+    assert_eq!(told.patch.0, []);
+    assert!(told.warnings.len() <= 16, "{:?}", told.warnings);
+}
+
 proptest! {
     #[test]
     fn any_pod_survives(pod in pod()) {
@@ -106,14 +130,67 @@ proptest! {
     }
 
     #[test]
+    fn any_object_is_answered_on_either_path(object in anything()) {
+        let told = admit(&object);
+        prop_assert_ne!(told.outcome, Outcome::Failed(Code::InternalError));
+        assert_advised(&object);
+    }
+
+    #[test]
+    fn any_workload_is_answered_with_warnings_alone(
+        pod in pod(),
+        (version, kind, pointer) in select(WORKLOADS.to_vec()),
+        at in any::<Index>(),
+        wrong in option::of(anything()),
+    ) {
+        let mut workload = pod;
+        for token in pointer.rsplit('/').filter(|token| !token.is_empty()) {
+            workload = json!({ token: workload });
+        }
+        workload["apiVersion"] = json!(version);
+        workload["kind"] = json!(kind);
+        if let Some(wrong) = wrong {
+            let mut found = Vec::new();
+            places(&workload, "", &mut found);
+            *workload.pointer_mut(&found[at.index(found.len())]).unwrap() = wrong;
+        }
+        assert_advised(&workload);
+    }
+
+    #[test]
+    fn injection_never_widens_a_mount_a_user_or_a_capability(
+        pod in pod(),
+        open_shift in any::<bool>(),
+    ) {
+        let defaults = Defaults { open_shift, ..defaults() };
+        let told = Review::of(&pod).told(&defaults);
+        let lists = ["containers", "initContainers"].map(|list| told.pod["spec"][list].as_array());
+        let is_ours = |container: &&Value| container["name"] == "envoy-drainer";
+        for drainer in lists.into_iter().flatten().flatten().filter(is_ours) {
+            for mount in drainer["volumeMounts"].as_array().unwrap() {
+                let is_safe = mount["readOnly"] == true || mount["name"] == "envoy-drainer";
+                prop_assert!(is_safe, "{}", mount);
+            }
+            let context = &drainer["securityContext"];
+            prop_assert_eq!(&context["capabilities"], &json!({"drop": ["ALL"]}));
+            prop_assert_eq!(&context["runAsNonRoot"], &json!(true));
+            prop_assert_eq!(context.get("privileged"), None);
+            let own = context["runAsUser"].as_i64();
+            let inherited = told.pod["spec"]["securityContext"]["runAsUser"].as_i64();
+            prop_assert_ne!(own.or(inherited), Some(0));
+            prop_assert!(open_shift || own.is_some());
+        }
+    }
+
+    #[test]
     fn any_bytes_are_answered_or_refused(bytes in vec(any::<u8>(), 0..64)) {
-        prop_assert!(answer(&bytes, &defaults()).is_err());
+        prop_assert!(review::admit(&bytes, &defaults()).is_err());
     }
 
     #[test]
     fn a_review_cut_short_is_refused(pod in pod(), end in any::<Index>()) {
         let bytes = Review::of(&pod).bytes();
-        prop_assert!(answer(&bytes[..end.index(bytes.len())], &defaults()).is_err());
+        prop_assert!(review::admit(&bytes[..end.index(bytes.len())], &defaults()).is_err());
     }
 }
 

@@ -30,3 +30,4 @@ pub mod printable;
 pub mod report;
 pub mod server;
 pub mod signals;
+pub mod token;

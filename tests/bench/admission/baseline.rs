@@ -11,9 +11,9 @@ use json_patch::Patch;
 use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, Volume};
 use kube_core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 use serde_json::Value;
-use tests::review::{Told, defaults};
+use tests::review::{Told, admit, defaults};
 use tokio::net::TcpListener;
-use webhook::admission::{About, Answer, CONTAINER_NAME, NotAReview, Outcome, answer};
+use webhook::admission::{About, Answer, CONTAINER_NAME, NotAReview, Outcome};
 use webhook::certificates::self_made::SelfMade;
 use webhook::certificates::serving::Serving;
 use webhook::clock::wall_clock;
@@ -72,7 +72,7 @@ impl Injection {
     /// Takes what the product adds to this review's pod.
     fn learn(body: &[u8]) -> Result<Self> {
         let before: Pod = serde_json::from_value(pod(body)?)?;
-        let told = Told::read(&answer(body, &defaults())?, pod(body)?);
+        let told = Told::read(&admit(body, &defaults())?, pod(body)?);
         let pod: Pod = serde_json::from_value(told.pod)?;
         let spec = pod.spec.context("a spec")?;
         let old_volumes = before
@@ -101,7 +101,7 @@ impl Injection {
 
     /// Makes sure that both do the same work.
     fn check(&self, body: &[u8]) -> Result<()> {
-        let ours = Told::read(&answer(body, &defaults())?, pod(body)?);
+        let ours = Told::read(&admit(body, &defaults())?, pod(body)?);
         let review: Value = serde_json::from_slice(&self.answer(body)?.body)?;
         let patch: Vec<u8> = serde_json::from_value(review["response"]["patch"].clone())?;
         let mut patched = pod(body)?;

@@ -4,10 +4,10 @@ use std::fmt;
 
 use drainer::AdminAddress;
 
-use super::bootstrap::{self, LONGEST_YAML};
+use super::bootstrap;
 use super::codes::{Code, Notice};
 use super::defaults::Defaults;
-use super::expansion::expand;
+use super::excerpt::shortened;
 use super::view::Container;
 
 /// Envoy's admin interface.
@@ -59,7 +59,7 @@ pub(super) fn find(
             found: AdminFoundBy::ContainerPort(name),
         };
     }
-    match config_yaml(envoy).map(|yaml| in_bootstrap(yaml, envoy)) {
+    match config_yaml(envoy).map(in_bootstrap) {
         Some(Ok(Some(address))) => {
             return Admin {
                 address,
@@ -79,22 +79,28 @@ pub(super) fn find(
     }
 }
 
-/// The admin's address in a `--config-yaml`, as Kubernetes hands it to Envoy.
-fn in_bootstrap(yaml: &str, envoy: &Container<'_>) -> Result<Option<AdminAddress>, String> {
-    let expanded = expand(yaml, envoy.env, LONGEST_YAML)
-        .ok_or_else(|| format!("more than {LONGEST_YAML} bytes are too long to look through"))?;
-    let read = bootstrap::admin_address(&expanded.text);
-    match (read, expanded.unknown) {
-        (Err(reason), Some(name)) => Err(format!(
-            "{reason} ($({name}) has no literal value in `env`)"
-        )),
+/// The admin's address in a `--config-yaml`, read as it is written. Kubernetes expands each `$(NAME)` in
+/// it before Envoy reads it; the values are not looked up, since together they may be of any size.
+/// <https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>
+fn in_bootstrap(yaml: &str) -> Result<Option<AdminAddress>, String> {
+    match (bootstrap::admin_address(yaml), variable(yaml)) {
+        (Err(reason), Some(name)) => Err(format!("{reason} ($({name}) is not expanded)")),
         // The whole of it, or its beginning.
-        (Ok(None), Some(name)) if expanded.text.trim_start().starts_with("$(") => {
-            Err(format!("$({name}) has no literal value in `env`"))
+        (Ok(None), Some(name)) if yaml.trim_start().starts_with("$(") => {
+            Err(format!("$({name}) is not expanded"))
         }
         (read, _) => read,
     }
 }
+
+/// The name of the first `$(NAME)` in a text.
+fn variable(text: &str) -> Option<String> {
+    let (name, _) = text.split_once("$(")?.1.split_once(')')?;
+    Some(shortened(name, LONGEST_NAME))
+}
+
+/// In bytes. A message cuts longer names of variables.
+const LONGEST_NAME: usize = 63;
 
 /// The value of `--config-yaml` in the container's command line.
 fn config_yaml<'c>(envoy: &'c Container<'_>) -> Option<&'c str> {
@@ -225,41 +231,52 @@ mod tests {
     }
 
     #[test]
-    fn variables_in_a_bootstrap_are_those_of_the_container() {
-        let env = json!([
-            {"name": "HOST", "value": "127.0.0.1"},
-            {"name": "PORT", "value": "19000"},
-            {"name": "ADMIN", "value": "{address: {socket_address: {address: $(HOST), port_value: $(PORT)}}}"},
-            {"name": "ALL", "value": "admin: $(ADMIN)"},
-            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        ]);
-        for (yaml, address, unknown) in [
-            ("$(ALL)", "127.0.0.1:19000", None),
-            ("admin: $(ADMIN)", "127.0.0.1:19000", None),
+    fn a_variable_is_reported_where_it_hides_the_address() {
+        let env = json!([{"name": "PORT", "value": "19000"}]);
+        let socket =
+            "admin: {address: {socket_address: {address: 127.0.0.1, port_value: $(PORT)}}}";
+        for (yaml, address, hidden) in [
+            ("$(ALL)", "127.0.0.1:9901", Some("$(ALL) is not expanded")),
             (
-                "{node: {id: $(POD_NAME)}, admin: $(ADMIN)}",
-                "127.0.0.1:19000",
-                None,
-            ),
-            ("node: {id: $(POD_NAME)}", "127.0.0.1:9901", None),
-            (
-                "$(BOOTSTRAP)",
+                "  $(ALL)\nnode: {}",
                 "127.0.0.1:9901",
-                Some("$(BOOTSTRAP) has no literal value in `env`"),
+                Some("$(ALL) is not expanded"),
             ),
+            (
+                "admin: $(ADMIN)",
+                "127.0.0.1:9901",
+                Some("($(ADMIN) is not expanded)"),
+            ),
+            (socket, "127.0.0.1:9901", Some("($(PORT) is not expanded)")),
             (
                 "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
                 "127.0.0.1:9901",
-                Some("($(POD_IP) has no literal value in `env`)"),
+                Some("it holds a variable ($(POD_IP) is not expanded)"),
             ),
+            (
+                "admin: {address: {pipe: {path: /run/$(POD)/a.sock}}}",
+                "127.0.0.1:9901",
+                Some("it holds a variable ($(POD) is not expanded)"),
+            ),
+            (
+                "admin: {address: {pipe: {path: /run/$$x/a.sock}}}",
+                "127.0.0.1:9901",
+                Some("it holds a variable"),
+            ),
+            (
+                "{node: {id: $(POD_NAME)}, admin: {address: {pipe: {path: /run/a.sock}}}}",
+                "unix:/run/a.sock",
+                None,
+            ),
+            ("node: {id: $(POD_NAME)}", "127.0.0.1:9901", None),
         ] {
             let envoy = json!({"args": ["--config-yaml", yaml], "env": env});
             let (found, _, warnings) = found(&envoy, None);
             assert_eq!(found, address, "{yaml}");
-            match (unknown, &warnings[..]) {
+            match (hidden, &warnings[..]) {
                 (None, []) => {}
-                (Some(unknown), [warning]) => {
-                    let ending = format!("{unknown}; 127.0.0.1:9901 is used");
+                (Some(hidden), [warning]) => {
+                    let ending = format!("{hidden}; 127.0.0.1:9901 is used");
                     assert!(warning.detail.ends_with(&ending), "{}", warning.detail);
                 }
                 _ => panic!("{yaml}: {warnings:?}"),
@@ -299,7 +316,10 @@ mod tests {
 
     #[test]
     fn an_admin_that_cannot_be_read_is_a_warning() {
-        let long = format!("admin: {{}}\n#{}", "x".repeat(bootstrap::LONGEST_YAML));
+        let long = format!("admin: {{}}\n#{}", "x".repeat(64 << 10));
+        let anchors = format!("admin: &a [{}]\nadmin: 1", "1,".repeat(2_000));
+        let merged = format!("a: &a {{b: 1}}\nadmin: 1\nc: [{}]", "{<<: *a},".repeat(17));
+        let numbers = format!("admin: [{}]", "1,".repeat(20_000));
         for yaml in [
             "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
             "admin: {address: {socket_address: {address: localhost, port_value: 1}}}",
@@ -309,6 +329,9 @@ mod tests {
             "admin: &a [*a, *a]\nadmin: 1",
             "- admin",
             &long,
+            &anchors,
+            &merged,
+            &numbers,
         ] {
             let (address, by, warnings) = found(&json!({"args": ["--config-yaml", yaml]}), None);
             assert_eq!(

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::codes::{Code, Notice};
+use super::excerpt::shortened;
 
 /// What all our annotations and labels begin with.
 pub const PREFIX: &str = "envoy-drainer.dev/";
@@ -26,8 +27,10 @@ pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The label that tells who made a pod.
 pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// The node label by which a pod chooses an operating system.
-pub(super) const OS: &str = "kubernetes.io/os";
+/// The node labels by which a pod chooses an operating system; the second is the older one, which the
+/// kubelet still sets.
+/// <https://kubernetes.io/docs/reference/labels-annotations-taints/#beta-kubernetes-io-os>
+pub(super) const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 
 /// The keys under [`PREFIX`] that set something.
 const SETTINGS: [&str; 16] = [
@@ -66,6 +69,9 @@ const LIKE_PREFIX: f64 = 0.9;
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/#syntax-and-character-set>
 const LONGEST_NAME: usize = 63;
 
+/// In bytes: the longest key of an annotation, with its prefix. A message cuts longer ones.
+const LONGEST_KEY: usize = 253 + 1 + LONGEST_NAME;
+
 /// In bytes. No value is nearly so long, and a message that repeats a longer one says nothing.
 const LONGEST_VALUE: usize = 1024;
 
@@ -98,11 +104,27 @@ pub(super) fn asks(text: &str) -> Result<bool, Notice> {
 
 /// True for the keys of annotations, labels and node selectors that decide something.
 pub(super) fn decides(key: &str) -> bool {
-    key.starts_with(PREFIX) || [MIRROR, MANAGED_BY, OS].contains(&key)
+    key.starts_with(PREFIX) || [MIRROR, MANAGED_BY].contains(&key) || OS.contains(&key)
 }
 
+/// How far unknown keys of one map are looked into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Likeness {
+    /// The key that may have been meant is looked for.
+    Sought,
+    /// Not in a map with so many keys of ours that they are no slips: each comparison takes time.
+    Skipped,
+}
+
+/// In one object or pod, more unknown or misplaced keys than these are an attack rather than slips, and
+/// are not reported.
+pub(super) const MOST_STRAYS: usize = 32;
+
+/// In one map, of more keys of ours than these none is compared with those that are known.
+const MOST_COMPARED: usize = 64;
+
 /// Warns of an annotation under [`PREFIX`] that sets nothing, with the key that may have been meant.
-pub(super) fn warning(key: &str) -> Option<Notice> {
+pub(super) fn warning(key: &str, likeness: Likeness) -> Option<Notice> {
     let is_ours = |name: &str| name.strip_prefix(PREFIX) == Some(key);
     if SETTINGS.contains(&key) || is_ours(INJECT) || is_ours(STATUS) {
         return None;
@@ -111,7 +133,8 @@ pub(super) fn warning(key: &str) -> Option<Notice> {
         let detail = format!("this version does not support `{PREFIX}{key}`");
         return Some(Code::NotSupportedYet.about(detail).on([key]));
     }
-    let detail = match nearest(key) {
+    let key = shortened(key, LONGEST_KEY);
+    let detail = match nearest(&key, likeness) {
         Some(name) => format!("unknown annotation `{PREFIX}{key}`: did you mean `{name}`?"),
         None => format!("unknown annotation `{PREFIX}{key}`"),
     };
@@ -119,13 +142,14 @@ pub(super) fn warning(key: &str) -> Option<Notice> {
 }
 
 /// Warns of a whole key that looks like one of ours and is none.
-pub(crate) fn unknown(key: &str) -> Option<Notice> {
+pub(super) fn unknown(key: &str, likeness: Likeness) -> Option<Notice> {
     if let Some(name) = key.strip_prefix(PREFIX) {
-        return warning(name).filter(|warning| warning.code == Code::UnknownKey);
+        return warning(name, likeness).filter(|warning| warning.code == Code::UnknownKey);
     }
     let (prefix, name) = key.split_once('/').unwrap_or((key, ""));
     resembles_ours(prefix).then(|| {
-        Code::UnknownKey.about(match nearest(name) {
+        let key = shortened(key, LONGEST_KEY);
+        Code::UnknownKey.about(match nearest(name, likeness) {
             Some(name) => format!("unknown annotation `{key}`: did you mean `{PREFIX}{name}`?"),
             None => format!("unknown annotation `{key}`: ours begin with `{PREFIX}`"),
         })
@@ -133,33 +157,59 @@ pub(crate) fn unknown(key: &str) -> Option<Notice> {
 }
 
 /// True if the key `name` under [`PREFIX`] sets something, now or in a later version.
-pub(crate) fn is_setting(name: &str) -> bool {
+pub(super) fn is_setting(name: &str) -> bool {
     SETTINGS.contains(&name) || NOT_YET.contains(&name)
 }
 
 /// True for `envoydrainer.io`, `envoy-drainer` and `envoy-drainr.dev`.
-fn resembles_ours(prefix: &str) -> bool {
+pub(super) fn resembles_ours(prefix: &str) -> bool {
+    const BEGINNING: &str = "envoydrain";
     let letters = prefix.chars().filter(char::is_ascii_alphanumeric);
-    let letters: String = letters.map(|c| c.to_ascii_lowercase()).collect();
-    letters.starts_with("envoydrain")
+    let letters = letters.map(|c| c.to_ascii_lowercase());
+    letters.take(BEGINNING.len()).eq(BEGINNING.chars())
         || prefix.len() <= LONGEST_NAME
             && strsim::jaro_winkler(prefix, PREFIX.trim_end_matches('/')) > LIKE_PREFIX
 }
 
 /// The known key that one may have been meant to be.
-fn nearest(key: &str) -> Option<&'static str> {
+fn nearest(key: &str, likeness: Likeness) -> Option<&'static str> {
+    if likeness == Likeness::Skipped || key.len() > LONGEST_NAME {
+        return None;
+    }
     let known = SETTINGS.into_iter().chain(NOT_YET).chain(["inject"]);
     known
-        .filter(|_| key.len() <= LONGEST_NAME)
         .map(|name| (strsim::jaro_winkler(key, name), name))
         .filter(|(likeness, _)| *likeness > LIKE)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
         .map(|(_, name)| name)
 }
 
+// === impl Likeness ===
+
+impl Likeness {
+    /// Of a map with so many keys of ours.
+    pub(super) fn among(keys: usize) -> Self {
+        match keys {
+            ..=MOST_COMPARED => Self::Sought,
+            _ => Self::Skipped,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_compared_unless_too_many() {
+        let told = |keys| {
+            warning("drain-timout", Likeness::among(keys))
+                .unwrap()
+                .detail
+        };
+        assert!(told(64).ends_with("did you mean `drain-timeout`?"));
+        assert!(told(65).ends_with("`envoy-drainer.dev/drain-timout`"));
+    }
 
     #[test]
     fn what_looks_like_ours_is_told_from_what_is_not() {
@@ -194,7 +244,7 @@ mod tests {
             ("node-drainer.dev/inject", None),
         ];
         for (key, want) in table {
-            let told = unknown(key).map(|notice| notice.detail);
+            let told = unknown(key, Likeness::Sought).map(|notice| notice.detail);
             match (&told, want) {
                 (Some(told), Some(want)) => assert!(told.ends_with(want), "{told}"),
                 _ => assert_eq!(told.as_deref(), want, "{key}"),

@@ -5,6 +5,7 @@ use std::panic::{self, AssertUnwindSafe};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use drainer::Token;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -14,6 +15,8 @@ use super::mutate::{Verdict, mutate};
 use super::patch::Patch;
 use super::review::{API_VERSION, KIND, NotAReview, Review, Subject};
 use super::undrained::Undrained;
+
+pub(super) use super::excerpt::shortened;
 
 /// The answer to one AdmissionReview.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,12 +107,18 @@ struct Status {
 
 /// Answers an AdmissionReview. Whatever goes wrong on our side, the pod is admitted as it is.
 ///
+/// `token` gives the pod's secret, another for each pod; it may panic where there is none.
+///
 /// # Errors
 /// If the bytes hold no request that could be answered, which is the caller's mistake.
-pub fn answer(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
+pub fn answer(
+    body: &[u8],
+    defaults: &Defaults,
+    token: impl FnOnce() -> Token,
+) -> Result<Answer, NotAReview> {
     let review = Review::decode(body)?;
     let verdict = match &review.subject {
-        Subject::NewPod(pod) => guarded(|| mutate(pod, &review.facts(), defaults)),
+        Subject::NewPod(pod) => guarded(|| mutate(pod, &review.facts(token()), defaults)),
         Subject::UnreadPod(_, error) => Err(Code::PodNotRead.about(format!(
             "the pod could not be read, so it gets no drainer: {error}"
         ))),
@@ -234,16 +243,6 @@ fn warnings(notices: &[Notice]) -> Vec<String> {
     warnings
 }
 
-/// The text in one line of at most `longest` bytes.
-pub(super) fn shortened(text: &str, longest: usize) -> String {
-    let mut text = text.replace(char::is_control, " ");
-    if text.len() > longest {
-        text.truncate(text.floor_char_boundary(longest - '…'.len_utf8()));
-        text.push('…');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -265,6 +264,7 @@ mod tests {
         let answer = answer(
             review.to_string().as_bytes(),
             &Defaults::new("image", "own"),
+            || Token::new(1),
         )
         .unwrap();
         let body = serde_json::from_slice(&answer.body).unwrap();
@@ -324,13 +324,5 @@ mod tests {
         assert_eq!(guarded(|| 1), Ok(1));
         let fault = guarded(|| panic!("a bug, on purpose")).unwrap_err();
         assert_eq!(fault.code, Code::InternalError);
-    }
-
-    #[test]
-    fn a_long_warning_is_cut_between_characters() {
-        assert_eq!(shortened("a\tb\r\n", 256), "a b  ");
-        let cut = shortened(&"é".repeat(200), 256);
-        assert!(cut.len() <= 256 && cut.ends_with("é…"), "{cut}");
-        assert_eq!(shortened(&"x".repeat(256), 256), "x".repeat(256));
     }
 }

@@ -2,11 +2,11 @@
 //! pods of a kind that is not known here.
 
 use json_patch::jsonptr::{Pointer, PointerBuf};
-use serde_json::{Map, Value};
 
-use super::annotations::{self, INJECT, PREFIX};
+use super::annotations::{self, INJECT, MOST_STRAYS, PREFIX};
 use super::codes::{Code, Notice};
-use super::object::Object;
+use super::object::{self, Object};
+use super::places::{Keys, Maps, Places};
 
 /// What is to be said of a place in an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,67 +17,42 @@ pub struct Stray {
     pub notice: Notice,
 }
 
+/// An object under search.
 struct Search<'a> {
-    object: &'a Object<'a>,
-    /// The annotations of the object's pods.
-    counted: Vec<PointerBuf>,
+    version: &'a str,
+    kind: &'a str,
+    /// The annotations of the object's pods, if it has any.
+    counted: Option<PointerBuf>,
     found: Vec<Stray>,
 }
 
-/// The maps in which people write annotations, rightly or not.
-const MAPS: [&str; 3] = ["annotations", "labels", "metadata"];
+/// Where a kind that is not known may have a pod template: Argo's Rollout and Knative's Service do.
+const LIKELY: &Pointer = Pointer::from_static("/spec/template");
 
-/// Finds what is astray in an object, in the order of its text.
+/// Finds what is astray in an object, at most [`MOST_STRAYS`].
 #[must_use]
 pub fn astray(object: &Object<'_>) -> Vec<Stray> {
-    let templates = match &object.template {
-        Some(template) => vec![template.path.to_buf()],
-        None => likely_templates(object.value),
+    search(object.version, object.kind, &object.value.to_string())
+}
+
+/// The same in an object's JSON. One that cannot be read has none.
+pub(super) fn search(version: &str, kind: &str, json: &str) -> Vec<Stray> {
+    let Ok(places) = serde_json::from_str::<Places<'_>>(json) else {
+        return Vec::new();
     };
-    let annotations = Pointer::from_static("/metadata/annotations");
+    let known = object::place(version, kind);
+    let template = known.or_else(|| places.template.is_some().then_some(LIKELY));
     let mut search = Search {
-        object,
-        counted: templates
-            .iter()
-            .map(|path| path.concat(annotations))
-            .collect(),
+        version,
+        kind,
+        counted: template.map(|path| path.concat(Pointer::from_static("/metadata/annotations"))),
         found: Vec::new(),
     };
-    search.walk(object.value, Pointer::root());
+    for (path, maps) in places.iter() {
+        search.look_at(path, maps, known.is_some());
+    }
+    search.found.truncate(MOST_STRAYS);
     search.found
-}
-
-/// Where pods may have their template in an object of a kind that is not known: beside containers.
-fn likely_templates(object: &Value) -> Vec<PointerBuf> {
-    fn walk(value: &Value, path: &Pointer, found: &mut Vec<PointerBuf>) {
-        if value
-            .pointer("/spec/containers")
-            .is_some_and(Value::is_array)
-        {
-            found.push(path.to_buf());
-        }
-        for (token, child) in children(value) {
-            walk(child, &path.with_trailing_token(token), found);
-        }
-    }
-    let mut found = Vec::new();
-    walk(object, Pointer::root(), &mut found);
-    found
-}
-
-fn children(value: &Value) -> Vec<(String, &Value)> {
-    match value {
-        Value::Object(entries) => entries
-            .iter()
-            .map(|(key, child)| (key.clone(), child))
-            .collect(),
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .map(|(index, child)| (index.to_string(), child))
-            .collect(),
-        _ => Vec::new(),
-    }
 }
 
 /// A place as people name it: `spec.template.metadata`.
@@ -92,78 +67,85 @@ fn dotted(path: &Pointer) -> String {
 // === impl Search ===
 
 impl Search<'_> {
-    fn walk(&mut self, value: &Value, path: &Pointer) {
-        for (key, child) in children(value) {
-            let path = path.with_trailing_token(&*key);
-            if let (true, Value::Object(entries)) = (MAPS.contains(&&*key), child) {
-                match self.counted.contains(&path) {
-                    true => self.counted(entries, &path),
-                    false => self.uncounted(&key, entries, &path),
-                }
-            }
-            self.walk(child, &path);
+    /// Looks through one `metadata`.
+    fn look_at(&mut self, path: &Pointer, maps: &Maps<'_>, is_known: bool) {
+        self.uncounted(path, &maps.own, false);
+        let annotations = path.with_trailing_token("annotations");
+        match self.counted.as_ref() == Some(&annotations) {
+            true => self.counted(&annotations, &maps.annotations, is_known),
+            false => self.uncounted(&annotations, &maps.annotations, true),
         }
+        self.uncounted(&path.with_trailing_token("labels"), &maps.labels, false);
     }
 
-    /// Looks through a pod's annotations.
-    fn counted(&mut self, entries: &Map<String, Value>, path: &PointerBuf) {
-        let asks = entries.get(INJECT).filter(|asks| !asks.is_null());
-        let is_known = self.object.template.is_some();
-        if let (Some(_), false) = (asks, is_known) {
-            let Object { kind, version, .. } = self.object;
+    /// Looks through the annotations of the object's pods.
+    fn counted(&mut self, path: &Pointer, keys: &Keys<'_>, is_known: bool) {
+        if keys.asks && !is_known {
+            let (kind, version) = (self.kind, self.version);
             let detail = format!("how a {kind} ({version}) makes its pods is not known here");
-            self.tell(path, INJECT, Code::UnknownKind.about(detail));
+            self.report(path, INJECT, Code::UnknownKind.about(detail));
         }
-        let mut settings = None;
+        let mut setting = None;
         let mut misspelt = false;
-        for key in entries.keys() {
-            match (annotations::unknown(key), key.strip_prefix(PREFIX)) {
+        for key in &keys.ours {
+            match (
+                annotations::unknown(key, keys.likeness()),
+                key.strip_prefix(PREFIX),
+            ) {
                 // A pod that asks is told of these at its admission.
-                (_, Some(_)) if asks.is_some() && is_known => {}
+                (_, Some(_)) if keys.asks && is_known => {}
                 (Some(notice), _) => {
                     misspelt = true;
-                    self.tell(path, key, notice);
+                    self.report(path, key, notice);
                 }
                 (None, Some(name)) if annotations::is_setting(name) => {
-                    settings = settings.or(Some(key));
+                    setting = setting.or(Some(&**key));
                 }
                 (None, _) => {}
             }
         }
-        if let (Some(key), None, false) = (settings, asks, misspelt) {
+        if let (Some(key), false, false) = (setting, keys.asks, misspelt) {
             let detail = format!("`{key}` is set, and no `inject` asks for a drainer");
-            self.tell(path, key, Code::SettingsAlone.about(detail));
+            self.report(path, key, Code::SettingsAlone.about(detail));
         }
     }
 
-    /// Looks through a map in which annotations count for nothing.
-    fn uncounted(&mut self, map: &str, entries: &Map<String, Value>, path: &PointerBuf) {
-        let is_ours = |key: &&String| match key.strip_prefix(PREFIX) {
-            Some(name) if name == "inject" || annotations::is_setting(name) => true,
-            // Not among labels, of which we have others.
-            _ => map == "annotations" && annotations::unknown(key).is_some(),
-        };
-        let ours: Vec<_> = entries.keys().filter(is_ours).collect();
-        let Some(first) = ours.first() else { return };
-        let names: Vec<_> = ours.iter().map(|key| format!("`{key}`")).collect();
-        let right = match self.counted.first() {
+    /// Looks through a map in which annotations count for nothing. Among labels and in `metadata` itself
+    /// there are others that begin like ours.
+    fn uncounted(&mut self, path: &Pointer, keys: &Keys<'_>, are_annotations: bool) {
+        let mut names = Vec::new();
+        let mut unknown = Vec::new();
+        for key in &keys.ours {
+            let name = key.strip_prefix(PREFIX);
+            let is_used =
+                name.is_some_and(|name| name == "inject" || annotations::is_setting(name));
+            let notice = match are_annotations {
+                true if !is_used => annotations::unknown(key, keys.likeness()),
+                _ => None,
+            };
+            if is_used || notice.is_some() {
+                names.push(&**key);
+            }
+            unknown.extend(notice.map(|notice| (&**key, notice)));
+            if names.len() == MOST_STRAYS {
+                break;
+            }
+        }
+        let Some(first) = names.first() else { return };
+        let right = match &self.counted {
             Some(counted) => dotted(counted),
             None => "the annotations of a pod or a pod template".to_owned(),
         };
-        let detail = format!(
-            "no pod gets {} from {}: move to {right}",
-            names.join(", "),
-            dotted(path)
-        );
-        self.tell(path, first, Code::Misplaced.about(detail));
-        for key in ours {
-            if let Some(notice) = annotations::unknown(key) {
-                self.tell(path, key, notice);
-            }
+        let quoted: Vec<_> = names.iter().map(|key| format!("`{key}`")).collect();
+        let (quoted, place) = (quoted.join(", "), dotted(path));
+        let detail = format!("no pod gets {quoted} from {place}: move to {right}");
+        self.report(path, first, Code::Misplaced.about(detail));
+        for (key, notice) in unknown {
+            self.report(path, key, notice);
         }
     }
 
-    fn tell(&mut self, map: &PointerBuf, key: &str, notice: Notice) {
+    fn report(&mut self, map: &Pointer, key: &str, notice: Notice) {
         let path = map.with_trailing_token(key);
         self.found.push(Stray { path, notice });
     }

@@ -2,9 +2,15 @@
 
 use drainer::{AdminAddress, InvalidAddress};
 use serde::Deserialize;
+use serde_saphyr::{Options, budget, options};
+
+use super::excerpt::shortened;
 
 /// In bytes. A longer one is parsed no more: at some 3 MB/s it would hold up other pods.
-pub(super) const LONGEST_YAML: usize = 64 * 1024;
+const LONGEST_YAML: usize = 64 * 1024;
+
+/// In bytes. A parser's message may repeat what it could not read.
+const LONGEST_REASON: usize = 256;
 
 /// What is read of a bootstrap, in the names of protobuf and of its JSON.
 /// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/bootstrap/v3/bootstrap.proto>
@@ -48,10 +54,11 @@ pub(super) fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> 
     if yaml.len() > LONGEST_YAML {
         return Err(format!("{} bytes are too long to look through", yaml.len()));
     }
-    let bootstrap: Bootstrap = serde_saphyr::from_str(yaml).map_err(|error| {
-        let error = error.to_string();
-        error.lines().next().unwrap_or_default().to_owned()
-    })?;
+    let bootstrap: Bootstrap =
+        serde_saphyr::from_str_with_options(yaml, within_budget()).map_err(|error| {
+            let error = error.to_string();
+            shortened(error.lines().next().unwrap_or_default(), LONGEST_REASON)
+        })?;
     let Some(address) = bootstrap.admin.and_then(|admin| admin.address) else {
         return Ok(None);
     };
@@ -63,7 +70,23 @@ pub(super) fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> 
         (None, Some(socket)) => format!("{}:{}", socket.address, socket.port_value),
         (None, None) => return Err("neither socket_address nor pipe".into()),
     };
+    // Kubernetes puts something else in its place, or takes one of two `$` away.
+    if text.contains('$') {
+        return Err("it holds a variable".to_owned());
+    }
     text.parse()
         .map(Some)
-        .map_err(|error: InvalidAddress| error.to_string())
+        .map_err(|error: InvalidAddress| shortened(&error.to_string(), LONGEST_REASON))
+}
+
+/// What a bootstrap may become while it is parsed: anchors and merge keys make much out of little.
+fn within_budget() -> Options {
+    options! {
+        budget: budget! {
+            max_events: 20_000,
+            max_recorded_anchor_events: 1_000,
+            max_recorded_anchor_bytes: 64 << 10,
+            max_merge_keys: 16,
+        },
+    }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::fmt::Write as _;
 
+use super::excerpt::shortened;
+
 /// What a code means for the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
@@ -26,6 +28,9 @@ pub struct Notice {
     /// What it is about: names, values, and what would be right.
     pub detail: String,
 }
+
+/// In bytes: twice the longest value that a message repeats.
+const LONGEST_DETAIL: usize = 2048;
 
 macro_rules! codes {
     ($($variant:ident = $number:literal, $effect:ident, $sentence:literal, $remedy:literal;)*) => {
@@ -163,9 +168,13 @@ codes! {
         "A pod has settings for a drainer, and asks for none (told of workloads, and offline).",
         "annotate `inject: \"true\"`, or remove the settings";
 
+    StatusLeftOut = 61, Warning,
+        "The pod's annotations have no room for `status` within Kubernetes' limit of 256 KiB; it is left out.",
+        "make the other annotations smaller if you read `status`";
+
     PodNotRead = 80, Fault,
-        "The webhook could not read the pod.",
-        "report it with the pod's manifest";
+        "The webhook could not read the pod, or the pod has more of something than pods have.",
+        "make what the message names smaller, or else report it with the pod's manifest";
     InternalError = 81, Fault,
         "The webhook failed.",
         "report it with the webhook's log";
@@ -213,13 +222,17 @@ pub fn to_markdown() -> String {
 // === impl Code ===
 
 impl Code {
-    /// An occurrence of this code.
+    /// An occurrence of this code; a detail above [`LONGEST_DETAIL`] is cut.
     #[must_use]
     pub fn about(self, detail: impl Into<String>) -> Notice {
+        let detail = detail.into();
         Notice {
             code: self,
             keys: Vec::new(),
-            detail: detail.into(),
+            detail: match detail.len() {
+                ..=LONGEST_DETAIL => detail,
+                _ => shortened(&detail, LONGEST_DETAIL),
+            },
         }
     }
 

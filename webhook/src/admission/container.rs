@@ -23,8 +23,12 @@ const PROGRAM: &str = "/drainer";
 /// <https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#bound-service-account-token-volume>
 pub(super) const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The drainer's user and group, known to no image.
-const USER: i64 = 65532;
+/// The drainer's user and group: its own, so that no other process of the pod, or of the node, may call
+/// its socket, not even with a shared process namespace. Images have numbers up to 60000 or 65532
+/// (distroless' `nonroot`), systemd gives away those from 61184, and in a user namespace of a pod
+/// there is none above 65535. The drainer's images name it too.
+/// <https://systemd.io/UIDS-GIDS/>
+const USER: i64 = 60902;
 
 /// Builds Envoy's hook.
 pub(super) fn hook(drainer: &Config) -> LifecycleHandler {
@@ -89,6 +93,7 @@ pub(super) fn container(
             ..Default::default()
         },
     ];
+    let security_context = security_context(&access, defaults);
     mounts.extend(access.mount);
     Container {
         name: NAME.to_owned(),
@@ -108,21 +113,19 @@ pub(super) fn container(
             ..Default::default()
         }),
         resources,
-        security_context: Some(security_context(
-            access.user,
-            access.group,
-            defaults.open_shift,
-        )),
+        security_context: Some(security_context),
         volume_mounts: Some(mounts),
         ..Default::default()
     }
 }
 
 /// <https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>
-fn security_context(user: Option<i64>, group: Option<i64>, open_shift: bool) -> SecurityContext {
+fn security_context(access: &Access, defaults: &Defaults) -> SecurityContext {
+    let Access { user, group, .. } = *access;
     let (user, group) = match user {
         Some(user) => (Some(user), group),
-        None if open_shift => (None, group),
+        // Inherited, root would keep the container from starting. Who may be root may be any user.
+        None if defaults.open_shift && !access.inherits_root => (None, group),
         None => (Some(USER), group.or(Some(USER))),
     };
     SecurityContext {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::annotations::{INJECTED, STATUS};
-use super::codes::Code;
+use super::codes::{Code, Notice};
 use super::envoy::{List, Place};
 use super::patch::{Additions, Patch};
 use super::plan::{DrainPlan, Sidecar};
@@ -19,11 +19,15 @@ use super::view::PodView;
 const MAP: BTreeMap<(), ()> = BTreeMap::new();
 const LIST: [(); 0] = [];
 
+/// In bytes: the most that the keys and values of all annotations may have together.
+/// <https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go>
+const MOST_ANNOTATIONS: usize = 256 << 10;
+
 /// The operations that give a pod its drainer.
-pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> Patch {
+pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>, warnings: &mut Vec<Notice>) -> Patch {
     let spec = &pod.spec;
     let mut edits = Additions::new();
-    edits.annotate(pod, status::injected(plan));
+    edits.annotate(pod, status::injected(plan), warnings);
     let labels = pod
         .metadata
         .as_ref()
@@ -63,11 +67,11 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> Patch {
 }
 
 /// The operations that tell in a pod why it was skipped.
-pub(super) fn skip(code: Code, pod: &PodView<'_>) -> Patch {
+pub(super) fn skip(code: Code, pod: &PodView<'_>, warnings: &mut Vec<Notice>) -> Patch {
     let mut edits = Additions::new();
     let status = status::skipped(code);
     if code.leaves_status() && pod.annotation(STATUS) != Some(&status) {
-        edits.annotate(pod, status);
+        edits.annotate(pod, status, warnings);
     }
     edits.into_patch()
 }
@@ -75,7 +79,18 @@ pub(super) fn skip(code: Code, pod: &PodView<'_>) -> Patch {
 // === impl Additions ===
 
 impl Additions {
-    fn annotate(&mut self, pod: &PodView<'_>, status: String) {
+    /// Adds the status; where there is no room for it, the pod does without, since the API server would
+    /// refuse the pod. A drainer is also known by its arguments.
+    fn annotate(&mut self, pod: &PodView<'_>, status: String, warnings: &mut Vec<Notice>) {
+        let present = pod
+            .annotation(STATUS)
+            .map_or(0, |present| STATUS.len() + present.len());
+        let others = pod.annotations_size() - present;
+        if others + STATUS.len() + status.len() > MOST_ANNOTATIONS {
+            let detail = format!("the pod's other annotations have {others} bytes");
+            warnings.push(Code::StatusLeftOut.about(detail));
+            return;
+        }
         self.parent(["metadata"], pod.metadata.is_some(), MAP);
         let annotations = pod
             .metadata

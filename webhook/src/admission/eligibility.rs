@@ -84,6 +84,19 @@ mod tests {
         skip(&pod, &facts, &Defaults::new("", "drainers")).map(|notice| notice.code)
     }
 
+    /// A pod whose required node affinity has these terms of key, operator and values.
+    fn on_nodes(terms: &[&[(&str, &str, &[&str])]]) -> Value {
+        let expression = |(key, operator, values): &(&str, &str, &[&str])| json!({"key": key, "operator": operator, "values": values});
+        let term = |expressions: &&[(&str, &str, &[&str])]| {
+            let expressions: Vec<_> = expressions.iter().map(expression).collect();
+            json!({"matchExpressions": expressions})
+        };
+        let terms: Vec<_> = terms.iter().map(term).collect();
+        let required = json!({"nodeSelectorTerms": terms});
+        let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": required});
+        json!({"spec": {"affinity": {"nodeAffinity": affinity}}})
+    }
+
     #[test]
     fn a_pod_is_left_alone_for_what_it_is() {
         let ours = ["serve", "--port=9902", "--token=0123456789abcdef"];
@@ -131,9 +144,42 @@ mod tests {
                 Some(Code::WindowsPod),
             ),
             (
+                json!({"spec": {"nodeSelector": {"beta.kubernetes.io/os": "windows"}}}),
+                Some(Code::WindowsPod),
+            ),
+            (
                 json!({"spec": {"os": {"name": "linux"}, "nodeSelector": {"kubernetes.io/os": "linux"}}}),
                 None,
             ),
+            (
+                on_nodes(&[&[("kubernetes.io/os", "In", &["windows"])]]),
+                Some(Code::WindowsPod),
+            ),
+            (
+                on_nodes(&[
+                    &[
+                        ("a", "Exists", &[]),
+                        ("beta.kubernetes.io/os", "In", &["windows"]),
+                    ],
+                    &[("kubernetes.io/os", "In", &["windows"])],
+                ]),
+                Some(Code::WindowsPod),
+            ),
+            // Another term may hold, or another value.
+            (
+                on_nodes(&[&[("kubernetes.io/os", "In", &["windows"])], &[]]),
+                None,
+            ),
+            (
+                on_nodes(&[&[("kubernetes.io/os", "In", &["windows", "linux"])]]),
+                None,
+            ),
+            (
+                on_nodes(&[&[("kubernetes.io/os", "NotIn", &["windows"])]]),
+                None,
+            ),
+            (on_nodes(&[&[("kubernetes.io/os", "In", &[])]]), None),
+            (on_nodes(&[]), None),
             (
                 json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": ""}}}),
                 Some(Code::MirrorPod),

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::codes::{Code, Notice};
+use super::excerpt::shortened;
 use super::view::{Container, PodView};
 
 /// Envoy's container.
@@ -145,11 +146,22 @@ fn has_envoy_image(container: &Container<'_>) -> bool {
         .is_some_and(|name| name.starts_with("envoy"))
 }
 
-fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
-    let quoted: Vec<_> = names.map(|name| format!("`{name}`")).collect();
-    match &quoted[..] {
-        [] => "none".to_owned(),
-        quoted => quoted.join(", "),
+/// In a message, more names than these are only counted.
+const MOST_NAMES: usize = 16;
+
+/// In bytes: the longest name of a container. A message cuts longer ones.
+const LONGEST_NAME: usize = 63;
+
+fn listed<'n>(mut names: impl Iterator<Item = &'n str>) -> String {
+    let quoted: Vec<_> = names
+        .by_ref()
+        .take(MOST_NAMES)
+        .map(|name| format!("`{}`", shortened(name, LONGEST_NAME)))
+        .collect();
+    match (&quoted[..], names.count()) {
+        ([], _) => "none".to_owned(),
+        (quoted, 0) => quoted.join(", "),
+        (quoted, more) => format!("{} and {more} more", quoted.join(", ")),
     }
 }
 

@@ -18,7 +18,8 @@ pub struct Facts<'a> {
     pub namespace: Option<&'a str>,
     /// The pod is of a Job. A pod whose owner is a Job says so itself; a Job's template does not.
     pub in_job: bool,
-    /// The secret of the pod's hooks; see [`super::token`].
+    /// The secret of the pod's hooks: at admission from the system's randomness, offline from the
+    /// document by [`super::token`].
     pub token: Token,
 }
 
@@ -93,7 +94,7 @@ pub fn mutate(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) -> Verd
     }
     match plan {
         Ok(plan) if obstacles.is_empty() => Verdict::Inject {
-            patch: edit::inject(&plan, pod),
+            patch: edit::inject(&plan, pod, &mut warnings),
             plan: Box::new(plan),
             warnings,
         },
@@ -106,7 +107,7 @@ fn skip(pod: &PodView<'_>, mut reasons: Vec<Notice>, mut warnings: Vec<Notice>) 
     let reason = reasons.remove(0);
     warnings.extend(reasons);
     Verdict::Skip {
-        patch: edit::skip(reason.code, pod),
+        patch: edit::skip(reason.code, pod, &mut warnings),
         reason,
         warnings,
     }

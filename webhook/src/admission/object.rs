@@ -81,7 +81,7 @@ fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<Object<'a>>) {
 
 /// Where an object of this kind has its pod template. Kinds of other groups may have the same names
 /// and are not ours: their controllers may do anything with a template.
-fn place(version: &str, kind: &str) -> Option<&'static Pointer> {
+pub(super) fn place(version: &str, kind: &str) -> Option<&'static Pointer> {
     let group = version.split_once('/').map_or("", |(group, _)| group);
     Some(match (group, kind) {
         ("", "Pod") => Pointer::root(),

@@ -1,14 +1,14 @@
 //! The AdmissionReview that the API server sends, read from the request's bytes.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>
 
+use drainer::Token;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::answer::About;
+use super::excerpt::shortened;
 use super::mutate::Facts;
-use super::token::token;
-use super::view::{PodView, Text, Unread};
+use super::view::{PodView, Text, Unread, from_objects, plain};
 
 /// Why bytes are not a request that can be answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +35,9 @@ pub enum NotAReview {
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
 pub(super) const KIND: &str = "AdmissionReview";
 
+/// In bytes. A message cuts longer names.
+const LONGEST_NAME: usize = 253;
+
 /// A review, read as far as its object could be.
 pub(super) struct Review<'a> {
     pub uid: Text<'a>,
@@ -44,13 +47,13 @@ pub(super) struct Review<'a> {
     pub subject: Subject<'a>,
 }
 
-/// A review of any object, read whole.
+/// A review of any object, which is not read yet.
 pub(super) struct WrittenObject<'a> {
     pub uid: Text<'a>,
     pub namespace: Option<Text<'a>>,
     pub dry_run: bool,
-    /// The object that is created or takes the place of another; null for anything else.
-    pub object: Value,
+    /// The object that is created or takes the place of another, as JSON.
+    pub object: Option<&'a str>,
 }
 
 /// What a review is about.
@@ -64,7 +67,11 @@ pub(super) enum Subject<'a> {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "O: Deserialize<'de>"))]
+#[serde(
+    remote = "Self",
+    rename_all = "camelCase",
+    bound(deserialize = "O: Deserialize<'de>")
+)]
 struct Envelope<'a, O> {
     #[serde(borrow)]
     api_version: Option<Text<'a>>,
@@ -75,7 +82,11 @@ struct Envelope<'a, O> {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "O: Deserialize<'de>"))]
+#[serde(
+    remote = "Self",
+    rename_all = "camelCase",
+    bound(deserialize = "O: Deserialize<'de>")
+)]
 struct Request<'a, O> {
     #[serde(borrow)]
     uid: Option<Text<'a>>,
@@ -89,11 +100,13 @@ struct Request<'a, O> {
     name: Option<Text<'a>>,
     #[serde(borrow)]
     operation: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "plain")]
     dry_run: Option<bool>,
     object: Option<O>,
 }
 
 #[derive(Deserialize)]
+#[serde(remote = "Self")]
 struct GroupVersionKind<'a> {
     #[serde(borrow)]
     group: Option<Text<'a>>,
@@ -101,6 +114,12 @@ struct GroupVersionKind<'a> {
     version: Option<Text<'a>>,
     #[serde(borrow)]
     kind: Option<Text<'a>>,
+}
+
+from_objects! {
+    Envelope<'a, O>,
+    Request<'a, O>,
+    GroupVersionKind<'a>,
 }
 
 // === impl Review ===
@@ -156,11 +175,11 @@ impl<'a> Review<'a> {
     }
 
     /// What the review tells of the pod beside its manifest.
-    pub(super) fn facts(&self) -> Facts<'_> {
+    pub(super) fn facts(&self, token: Token) -> Facts<'_> {
         Facts {
             namespace: self.namespace.as_deref(),
             in_job: false,
-            token: token(self.uid.as_bytes()),
+            token,
         }
     }
 
@@ -187,8 +206,10 @@ impl<'a> WrittenObject<'a> {
     /// # Errors
     /// If the bytes hold none that could be answered.
     pub(super) fn decode(body: &'a [u8]) -> Result<Self, NotAReview> {
-        let envelope: Envelope<'a, Value> =
-            serde_json::from_slice(body).map_err(|error| NotAReview::Garbage(error.to_string()))?;
+        let garbage = |error: &dyn ToString| NotAReview::Garbage(error.to_string());
+        let body = std::str::from_utf8(body).map_err(|error| garbage(&error))?;
+        let envelope: Envelope<'a, &'a RawValue> =
+            serde_json::from_str(body).map_err(|error| garbage(&error))?;
         let (uid, request) = envelope.asked()?;
         let is_written = matches!(request.operation.as_deref(), Some("CREATE" | "UPDATE"));
         let is_whole = request.sub_resource.as_deref().unwrap_or_default() == "";
@@ -197,7 +218,7 @@ impl<'a> WrittenObject<'a> {
             uid,
             namespace: request.namespace,
             dry_run: request.dry_run == Some(true),
-            object: object.unwrap_or_default(),
+            object: object.map(RawValue::get),
         })
     }
 }
@@ -211,8 +232,8 @@ impl<'a, O> Envelope<'a, O> {
             [&self.api_version, &self.kind].map(|text| text.as_deref().unwrap_or_default());
         if (api_version, kind) != (API_VERSION, KIND) {
             return Err(NotAReview::OtherKind {
-                api_version: api_version.to_owned(),
-                kind: kind.to_owned(),
+                api_version: shortened(api_version, LONGEST_NAME),
+                kind: shortened(kind, LONGEST_NAME),
             });
         }
         let mut request = self.request.ok_or(NotAReview::NoRequest)?;
@@ -239,7 +260,7 @@ impl<O> Request<'_, O> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -19,6 +19,8 @@ pub(super) struct Access {
     pub user: Option<i64>,
     /// Envoy's group.
     pub group: Option<i64>,
+    /// A container without a user of its own is root's in this pod.
+    pub inherits_root: bool,
 }
 
 // === impl Access ===
@@ -35,11 +37,15 @@ impl Access {
         defaults: &Defaults,
         warnings: &mut Vec<Notice>,
     ) -> Result<Self, Notice> {
+        let (own, pods) = (envoy.security_context, pod.spec.security_context);
+        let inherits_root = pods.and_then(|pod| pod.run_as_user) == Some(0);
         let AdminAddress::Path(socket) = admin else {
-            return Ok(Self::default());
+            return Ok(Self {
+                inherits_root,
+                ..Self::default()
+            });
         };
         let mount = covering_mount(envoy, socket)?;
-        let (own, pods) = (envoy.security_context, pod.spec.security_context);
         let id = |of: fn(SecurityContext) -> Option<i64>| own.and_then(of).or(pods.and_then(of));
         let (user, group) = (id(|c| c.run_as_user), id(|c| c.run_as_group));
         let known = user.filter(|user| *user != 0);
@@ -59,6 +65,7 @@ impl Access {
             mount: Some(mount),
             user: known,
             group: group.filter(|group| *group != 0),
+            inherits_root,
         })
     }
 }
@@ -86,6 +93,8 @@ fn covering_mount(envoy: &Container<'_>, socket: &Path) -> Result<core::VolumeMo
         name: filled(&mount.name).unwrap_or_default(),
         mount_path: filled(&mount.mount_path).unwrap_or_default(),
         sub_path: filled(&mount.sub_path),
+        // Whatever Envoy's is: a socket can be connected to on a read-only mount.
+        read_only: Some(true),
         ..Default::default()
     })
 }
@@ -124,12 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn the_mount_with_the_longest_path_holds_the_socket() {
+    fn the_mount_with_the_longest_path_is_taken_read_only() {
         let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
+        let read_only =
+            |name: &str, path: &str| json!({"name": name, "mountPath": path, "readOnly": true});
         let mounts = json!([
             mount("a", "/run"),
-            {"name": "b", "mountPath": "/run/envoy/", "subPath": "x", "readOnly": true},
-            mount("c", "/run/env"),
+            {"name": "b", "mountPath": "/run/envoy/", "subPath": "x", "readOnly": false},
+            read_only("c", "/run/env"),
             {"name": "d", "mountPath": "/tmp", "subPath": "", "subPathExpr": ""},
             {"name": "e", "mountPath": ""},
             {"name": "f", "mountPath": null},
@@ -137,11 +148,11 @@ mod tests {
         let table = [
             (
                 "/run/envoy/admin.sock",
-                json!({"name": "b", "mountPath": "/run/envoy/", "subPath": "x"}),
+                json!({"name": "b", "mountPath": "/run/envoy/", "subPath": "x", "readOnly": true}),
             ),
-            ("/run/envoy.sock", mount("a", "/run")),
-            ("/run/env/a/b", mount("c", "/run/env")),
-            ("/tmp/a", mount("d", "/tmp")),
+            ("/run/envoy.sock", read_only("a", "/run")),
+            ("/run/env/a/b", read_only("c", "/run/env")),
+            ("/tmp/a", read_only("d", "/tmp")),
         ];
         for (socket, want) in table {
             assert_eq!(mounted(socket, &mounts), Ok(want), "{socket}");

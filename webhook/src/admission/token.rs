@@ -1,13 +1,13 @@
-//! The token that ties a pod's hooks to its drainer.
+//! The token that ties a pod's hooks to its drainer, where there is no admission: offline.
 
 use drainer::Token;
 
-/// Makes the token of a pod: at admission from the request's uid, which is random; offline from the
-/// document, so that the same document always becomes the same.
+/// Makes the token of a pod from its document, so that the same document always becomes the same: a
+/// token that changed with each rendering would roll the pods.
 ///
-/// FNV-1a, which spreads a random uid's 122 bits well over 64 and never changes, as std's hasher may.
-/// The token guards against mistakes and strangers of the network, not against readers of the pod:
-/// whoever can read the pod reads it in the hook's path.
+/// FNV-1a, which never changes, as std's hasher may. It is no secret to readers of the document, who
+/// can compute it, or of what it becomes, where it is in the hook's path. At admission the token comes
+/// from the system's randomness instead.
 #[must_use]
 pub fn token(source: &[u8]) -> Token {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;

@@ -128,6 +128,7 @@ fn is_kind(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use drainer::Token;
     use serde_json::{Value, json};
 
     use super::*;
@@ -167,7 +168,7 @@ mod tests {
             Err(_) => parent[key] = value,
         }
         let defaults = Defaults::new("image", "own");
-        answer(review.to_string().as_bytes(), &defaults)
+        answer(review.to_string().as_bytes(), &defaults, || Token::new(1))
             .unwrap()
             .undrained
     }

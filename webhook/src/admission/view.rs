@@ -3,7 +3,9 @@
 //! Whatever is not listed here is skipped unread and therefore never lost. `null` and missing are
 //! alike, as they are to the API server.
 
+mod items;
 mod object;
+mod plain;
 mod text;
 mod unread;
 
@@ -14,8 +16,11 @@ use serde_json::value::RawValue;
 
 use super::annotations;
 use super::envoy::{List, Place};
-use object::from_objects;
+use items::Item;
 
+pub(super) use items::Items;
+pub(super) use object::{Object, from_objects};
+pub(super) use plain::plain;
 pub(super) use text::{Entries, Scalar, Text};
 pub use unread::Unread;
 
@@ -43,7 +48,7 @@ pub(super) struct Metadata<'a> {
     #[serde(borrow)]
     pub labels: Option<Entries<'a>>,
     #[serde(borrow)]
-    pub owner_references: Option<Vec<OwnerReference<'a>>>,
+    pub owner_references: Option<Items<OwnerReference<'a>>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -57,6 +62,7 @@ pub(super) struct OwnerReference<'a> {
     pub name: Option<Text<'a>>,
     #[serde(borrow)]
     pub uid: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "plain")]
     pub controller: Option<bool>,
 }
 
@@ -64,12 +70,14 @@ pub(super) struct OwnerReference<'a> {
 #[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct Spec<'a> {
     #[serde(borrow)]
-    pub containers: Option<Vec<Container<'a>>>,
+    pub containers: Option<Items<Container<'a>>>,
     #[serde(borrow)]
-    pub init_containers: Option<Vec<Container<'a>>>,
+    pub init_containers: Option<Items<Container<'a>>>,
     #[serde(borrow)]
-    pub volumes: Option<Vec<Named<'a>>>,
+    pub volumes: Option<Items<Named<'a>>>,
+    #[serde(default, deserialize_with = "plain")]
     pub termination_grace_period_seconds: Option<i64>,
+    #[serde(default, deserialize_with = "plain")]
     pub host_network: Option<bool>,
     #[serde(borrow)]
     pub node_selector: Option<Entries<'a>>,
@@ -78,6 +86,8 @@ pub(super) struct Spec<'a> {
     pub security_context: Option<SecurityContext>,
     #[serde(borrow)]
     pub resources: Option<Resources<'a>>,
+    #[serde(borrow)]
+    pub affinity: Option<Affinity<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -88,14 +98,11 @@ pub(super) struct Container<'a> {
     #[serde(borrow)]
     pub image: Option<Text<'a>>,
     #[serde(borrow)]
-    pub command: Option<Vec<Text<'a>>>,
+    pub command: Option<Items<Text<'a>>>,
     #[serde(borrow)]
-    pub args: Option<Vec<Text<'a>>>,
-    /// Read only where the arguments refer to it: it may be long.
+    pub args: Option<Items<Text<'a>>>,
     #[serde(borrow)]
-    pub env: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub ports: Option<Vec<Port<'a>>>,
+    pub ports: Option<Items<Port<'a>>>,
     #[serde(borrow)]
     pub restart_policy: Option<Text<'a>>,
     #[serde(borrow)]
@@ -103,7 +110,7 @@ pub(super) struct Container<'a> {
     #[serde(borrow)]
     pub readiness_probe: Option<Probe<'a>>,
     #[serde(borrow)]
-    pub volume_mounts: Option<Vec<VolumeMount<'a>>>,
+    pub volume_mounts: Option<Items<VolumeMount<'a>>>,
     pub security_context: Option<SecurityContext>,
     #[serde(borrow)]
     pub resources: Option<Resources<'a>>,
@@ -121,6 +128,7 @@ pub(super) struct Named<'a> {
 pub(super) struct Port<'a> {
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "plain")]
     pub container_port: Option<u16>,
     #[serde(borrow)]
     pub protocol: Option<Text<'a>>,
@@ -142,6 +150,7 @@ pub(super) struct Probe<'a> {
     pub tcp_socket: Option<ProbeAction<'a>>,
     #[serde(borrow)]
     pub grpc: Option<ProbeAction<'a>>,
+    #[serde(default, deserialize_with = "plain")]
     pub period_seconds: Option<u32>,
 }
 
@@ -168,7 +177,9 @@ pub(super) struct VolumeMount<'a> {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct SecurityContext {
+    #[serde(default, deserialize_with = "plain")]
     pub run_as_user: Option<i64>,
+    #[serde(default, deserialize_with = "plain")]
     pub run_as_group: Option<i64>,
 }
 
@@ -192,6 +203,47 @@ pub(super) struct Amounts<'a> {
     pub ephemeral_storage: Option<Scalar<'a>>,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct Affinity<'a> {
+    #[serde(borrow)]
+    pub node_affinity: Option<NodeAffinity<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct NodeAffinity<'a> {
+    #[serde(borrow, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    pub required: Option<NodeSelector<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct NodeSelector<'a> {
+    /// One of them must hold.
+    #[serde(borrow)]
+    pub node_selector_terms: Option<Items<NodeSelectorTerm<'a>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct NodeSelectorTerm<'a> {
+    /// All of them must hold.
+    #[serde(borrow)]
+    pub match_expressions: Option<Items<NodeSelectorRequirement<'a>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(super) struct NodeSelectorRequirement<'a> {
+    #[serde(borrow)]
+    pub key: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub operator: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub values: Option<Items<Text<'a>>>,
+}
+
 from_objects! {
     PodView<'a>,
     Metadata<'a>,
@@ -207,7 +259,39 @@ from_objects! {
     SecurityContext,
     Resources<'a>,
     Amounts<'a>,
+    Affinity<'a>,
+    NodeAffinity<'a>,
+    NodeSelector<'a>,
+    NodeSelectorTerm<'a>,
+    NodeSelectorRequirement<'a>,
 }
+
+impl Item for OwnerReference<'_> {}
+impl Item for Named<'_> {}
+impl Item for Port<'_> {}
+impl Item for VolumeMount<'_> {}
+
+impl Item for Container<'_> {
+    fn count(&self) -> usize {
+        let words = Items::count(&self.command) + Items::count(&self.args);
+        1 + words + Items::count(&self.ports) + Items::count(&self.volume_mounts)
+    }
+}
+
+impl Item for NodeSelectorTerm<'_> {
+    fn count(&self) -> usize {
+        1 + Items::count(&self.match_expressions)
+    }
+}
+
+impl Item for NodeSelectorRequirement<'_> {
+    fn count(&self) -> usize {
+        1 + Items::count(&self.values)
+    }
+}
+
+/// The value of [`annotations::OS`] for Windows, and of a pod's `os`.
+const WINDOWS: &str = "windows";
 
 /// Reads `null` like a missing field.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
@@ -230,11 +314,13 @@ impl<'a> PodView<'a> {
     /// Reads the metadata alone of what is no pod; nothing if that is to blame.
     pub(super) fn metadata_of(json: &'a str) -> Self {
         #[derive(Deserialize)]
-        struct Object<'a> {
+        #[serde(remote = "Self")]
+        struct Described<'a> {
             #[serde(borrow)]
             metadata: Option<Metadata<'a>>,
         }
-        let metadata = serde_json::from_str(json).map(|object: Object<'a>| object.metadata);
+        from_objects! { Described<'a> }
+        let metadata = serde_json::from_str(json).map(|object: Described<'a>| object.metadata);
         Self {
             metadata: metadata.unwrap_or_default(),
             ..Self::default()
@@ -281,18 +367,32 @@ impl<'a> PodView<'a> {
     }
 
     fn owners(&self) -> impl Iterator<Item = &OwnerReference<'a>> {
-        let owners = self.metadata.iter().flat_map(|m| &m.owner_references);
+        let owners = self
+            .metadata
+            .iter()
+            .filter_map(|m| m.owner_references.as_ref());
         owners.flatten()
     }
 
+    /// True if the pod can run on Windows nodes alone: by its `os`, its node selector, or every term of
+    /// its required node affinity. A RuntimeClass may say so too, but not to an admission webhook.
     pub(super) fn is_for_windows(&self) -> bool {
-        let named = self.spec.os.as_ref().and_then(|os| os.name.as_deref());
-        let selected = self
-            .spec
-            .node_selector
-            .as_ref()
-            .and_then(|selector| selector.get(annotations::OS));
-        [named, selected].contains(&Some("windows"))
+        let spec = &self.spec;
+        let named = spec.os.as_ref().and_then(|os| os.name.as_deref());
+        let selected = |key| spec.node_selector.as_ref()?.get(key);
+        let affinity = || {
+            let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+            affinity.required.as_ref()
+        };
+        named == Some(WINDOWS)
+            || annotations::OS.map(selected).contains(&Some(WINDOWS))
+            || affinity().is_some_and(NodeSelector::is_for_windows)
+    }
+
+    /// The bytes of all annotations' keys and values, which Kubernetes bounds.
+    pub(super) fn annotations_size(&self) -> usize {
+        let annotations = self.metadata.as_ref().and_then(|m| m.annotations.as_ref());
+        annotations.map_or(0, Entries::size)
     }
 
     /// The container at a place that [`Self::staying`] gave.
@@ -353,6 +453,31 @@ impl Container<'_> {
 
     pub(super) fn pre_stop(&self) -> Option<&RawValue> {
         self.lifecycle.as_ref()?.pre_stop
+    }
+}
+
+// === impl NodeSelector ===
+
+impl NodeSelector<'_> {
+    fn is_for_windows(&self) -> bool {
+        let mut terms = self.node_selector_terms.iter().flatten().peekable();
+        terms.peek().is_some() && terms.all(NodeSelectorTerm::is_for_windows)
+    }
+}
+
+// === impl NodeSelectorTerm ===
+
+impl NodeSelectorTerm<'_> {
+    fn is_for_windows(&self) -> bool {
+        let mut expressions = self.match_expressions.iter().flatten();
+        expressions.any(|expression| {
+            let mut values = expression.values.iter().flatten().peekable();
+            let key = expression.key.as_deref().unwrap_or_default();
+            annotations::OS.contains(&key)
+                && expression.operator.as_deref() == Some("In")
+                && values.peek().is_some()
+                && values.all(|value| **value == *WINDOWS)
+        })
     }
 }
 

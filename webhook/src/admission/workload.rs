@@ -3,17 +3,81 @@
 //!
 //! Warnings are the only answer: a workload is never refused or changed.
 
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::answer::{About, Answer, Outcome, allow, guarded};
-use super::astray::astray;
-use super::codes::Notice;
+use super::astray::search;
+use super::codes::{Code, Notice};
 use super::defaults::Defaults;
 use super::mutate::{Facts, Verdict, mutate};
-use super::object::{Object, Template, objects};
+use super::object;
 use super::review::{NotAReview, WrittenObject};
 use super::token::token;
-use super::view::PodView;
+use super::view::{Items, OwnerReference, PodView, Text, from_objects};
+
+/// A workload, borrowed from the bytes of its manifest.
+#[derive(Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+struct Workload<'a> {
+    #[serde(borrow)]
+    api_version: Option<Text<'a>>,
+    #[serde(borrow)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    metadata: Option<Metadata<'a>>,
+    #[serde(borrow)]
+    spec: Option<Spec<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    #[serde(borrow)]
+    generate_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    owner_references: Option<Items<OwnerReference<'a>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(borrow)]
+    template: Option<&'a RawValue>,
+    #[serde(borrow)]
+    job_template: Option<JobTemplate<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "Self")]
+struct JobTemplate<'a> {
+    #[serde(borrow)]
+    spec: Option<JobSpec<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "Self")]
+struct JobSpec<'a> {
+    #[serde(borrow)]
+    template: Option<&'a RawValue>,
+}
+
+from_objects! {
+    Workload<'a>,
+    Metadata<'a>,
+    Spec<'a>,
+    JobTemplate<'a>,
+    JobSpec<'a>,
+}
+
+/// What is said of a workload, and what it is called.
+struct Advice {
+    name: String,
+    outcome: Outcome,
+    notices: Vec<Notice>,
+}
 
 /// Answers an AdmissionReview of a workload with what its author should know of its pods.
 ///
@@ -21,58 +85,145 @@ use super::view::PodView;
 /// If the bytes hold no request that could be answered, which is the caller's mistake.
 pub fn advise(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
     let review = WrittenObject::decode(body)?;
-    let objects = objects(&review.object);
-    let object = objects.first();
     let namespace = review.namespace.as_deref();
+    let advice = match review.object {
+        Some(json) => guarded(|| Advice::on(json, namespace, defaults)),
+        None => Ok(Advice::none()),
+    };
+    let Advice {
+        name,
+        outcome,
+        notices,
+    } = advice.unwrap_or_else(|fault| Advice {
+        outcome: Outcome::Failed(fault.code),
+        ..Advice::none()
+    });
     let about = About {
         uid: review.uid.to_string(),
         namespace: namespace.unwrap_or_default().to_owned(),
-        name: object.map_or("", |object| object.name).to_owned(),
+        name,
         dry_run: review.dry_run,
     };
-    let Some(object) = object.filter(|object| !is_made_by_another(object.value)) else {
-        return Ok(allow(about, Outcome::NotOurs, None, Vec::new()));
-    };
-    Ok(match guarded(|| advice(object, namespace, defaults)) {
-        Ok(advice) if advice.is_empty() => allow(about, Outcome::NotAsked, None, advice),
-        Ok(advice) => allow(about, Outcome::Advised, None, advice),
-        Err(fault) => allow(about, Outcome::Failed(fault.code), None, Vec::new()),
-    })
+    Ok(allow(about, outcome, None, notices))
 }
 
-/// True for the ReplicaSet of a Deployment and the Job of a CronJob: their author has been told, and
-/// whoever writes them is a controller.
-fn is_made_by_another(object: &Value) -> bool {
-    let owners = object.pointer("/metadata/ownerReferences");
-    let mut owners = owners.and_then(Value::as_array).into_iter().flatten();
-    owners.any(|owner| owner["controller"] == true)
+// === impl Advice ===
+
+impl Advice {
+    /// On what is no workload of a person's.
+    fn none() -> Self {
+        Self {
+            name: String::new(),
+            outcome: Outcome::NotOurs,
+            notices: Vec::new(),
+        }
+    }
+
+    /// On an object, whatever it is.
+    fn on(json: &str, namespace: Option<&str>, defaults: &Defaults) -> Self {
+        let workload = match serde_json::from_str::<Workload<'_>>(json) {
+            Ok(workload) => workload,
+            Err(error) => return Self::on_unread(&error),
+        };
+        let (Some(version), Some(kind)) = (&workload.api_version, &workload.kind) else {
+            return Self::none();
+        };
+        let name = workload.name().to_owned();
+        if workload.is_made_by_another() {
+            return Self {
+                name,
+                ..Self::none()
+            };
+        }
+        let pods = match workload.template(version, kind, json) {
+            Some((template, in_job)) => of_pods(template, in_job, namespace, defaults),
+            None => Ok(Vec::new()),
+        };
+        let strays = search(version, kind, json).into_iter();
+        let strays = strays.map(|stray| stray.notice);
+        let (outcome, notices) = match pods {
+            Ok(pods) => {
+                let notices: Vec<_> = pods.into_iter().chain(strays).collect();
+                match notices.is_empty() {
+                    true => (Outcome::NotAsked, notices),
+                    false => (Outcome::Advised, notices),
+                }
+            }
+            Err(unread) => (Outcome::Failed(unread.code), vec![unread]),
+        };
+        Self {
+            name,
+            outcome,
+            notices,
+        }
+    }
+
+    /// On what has the shape of no workload, or too much of something.
+    fn on_unread(error: &serde_json::Error) -> Self {
+        let why = error.to_string();
+        // The position is one in JSON that nobody has seen.
+        let why = why.split(" at line ").next().unwrap_or_default();
+        Self {
+            outcome: Outcome::Failed(Code::PodNotRead),
+            notices: vec![unread(why)],
+            ..Self::none()
+        }
+    }
 }
 
-/// What the author of an object should know.
-fn advice(object: &Object<'_>, namespace: Option<&str>, defaults: &Defaults) -> Vec<Notice> {
-    let mut advice = match &object.template {
-        Some(template) => of_pods(template, namespace, defaults),
-        None => Vec::new(),
-    };
-    advice.extend(astray(object).into_iter().map(|stray| stray.notice));
-    advice
+// === impl Workload ===
+
+impl<'a> Workload<'a> {
+    /// Its name, or what the API server will begin it with.
+    fn name(&self) -> &str {
+        let metadata = self.metadata.as_ref();
+        let name = metadata.and_then(|metadata| metadata.name.as_deref());
+        let prefix = || metadata?.generate_name.as_deref();
+        name.or_else(prefix).unwrap_or_default()
+    }
+
+    /// True for the ReplicaSet of a Deployment and the Job of a CronJob: their author has been told, and
+    /// whoever writes them is a controller.
+    fn is_made_by_another(&self) -> bool {
+        let owners = self
+            .metadata
+            .iter()
+            .filter_map(|m| m.owner_references.as_ref());
+        owners.flatten().any(|owner| owner.controller == Some(true))
+    }
+
+    /// The manifest of its pods, and whether they are a Job's. `json` is its own.
+    fn template(&self, version: &str, kind: &str, json: &'a str) -> Option<(&'a str, bool)> {
+        let place = object::place(version, kind)?;
+        let spec = self.spec.as_ref();
+        let template = match (place.is_root(), kind) {
+            (true, _) => return Some((json, false)),
+            (false, "CronJob") => spec?.job_template.as_ref()?.spec.as_ref()?.template?,
+            (false, _) => spec?.template?,
+        };
+        Some((template.get(), matches!(kind, "Job" | "CronJob")))
+    }
 }
 
 /// What becomes of the pods, if their author may not expect it.
-fn of_pods(template: &Template<'_>, namespace: Option<&str>, defaults: &Defaults) -> Vec<Notice> {
-    let json = template.pod.to_string();
-    let pod = match PodView::decode(&json) {
-        Ok(pod) => pod,
-        // The API server decodes the pods' fields more strictly than we do, and refuses them first.
-        Err(_) => return Vec::new(),
-    };
+///
+/// # Errors
+/// With the warning that they cannot be read.
+fn of_pods(
+    template: &str,
+    in_job: bool,
+    namespace: Option<&str>,
+    defaults: &Defaults,
+) -> Result<Vec<Notice>, Notice> {
+    let pod = PodView::decode(template).map_err(|why| unread(&why.to_string()))?;
     let facts = Facts {
         namespace,
-        in_job: template.in_job,
+        in_job,
+        // Nothing of the patch is kept.
         token: token(&[]),
     };
     let led = |by: &str, notice: Notice| notice.code.about(format!("{by}: {}", notice.detail));
-    match mutate(&pod, &facts, defaults) {
+    Ok(match mutate(&pod, &facts, defaults) {
         Verdict::NotAsked => Vec::new(),
         Verdict::Inject { warnings, .. } => warnings,
         Verdict::Skip {
@@ -87,12 +238,16 @@ fn of_pods(template: &Template<'_>, namespace: Option<&str>, defaults: &Defaults
                 .map(|reason| led("its pods will be refused", reason));
             refusals.chain(warnings).collect()
         }
-    }
+    })
+}
+
+fn unread(why: &str) -> Notice {
+    Code::PodNotRead.about(format!("its pods could not be read: {why}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -229,8 +384,51 @@ mod tests {
         for (change, want) in changes {
             assert_eq!(advised(&object, change).0, want);
         }
-        for odd in [json!(null), json!([1]), json!({"kind": 7})] {
+        for odd in [json!(null), json!({}), json!({"kind": "Deployment"})] {
             assert_eq!(advised(&odd, as_it_is), (Outcome::NotOurs, vec![]), "{odd}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_allowed_with_one_warning() {
+        let containers = json!(vec![json!({}); 2_001]);
+        let mut owned = deployment(&json!({}), &json!([]));
+        owned["metadata"]["ownerReferences"] = json!(vec![json!({}); 2_001]);
+        let mut long = deployment(&json!({"envoy-drainer.dev/injct": "true"}), &json!([]));
+        long["spec"]["template"]["spec"]["initContainers"] = json!([{"name": "x".repeat(300_000)}]);
+        for (object, field) in [
+            (
+                deployment(&json!({}), &containers),
+                "spec.containers: more than 2000 elements",
+            ),
+            (owned, "more than 2000 elements"),
+            (
+                long,
+                "spec.initContainers[0].name: a string of 300000 bytes: at most 262144",
+            ),
+            (json!([1]), "invalid type: sequence"),
+            (json!({"kind": 7}), "invalid type: integer"),
+        ] {
+            let (outcome, warnings) = advised(&object, as_it_is);
+            assert_eq!(outcome, Outcome::Failed(Code::PodNotRead), "{field}");
+            let [warning] = &warnings[..] else {
+                panic!("{warnings:?}")
+            };
+            let want = format!("DRN080: its pods could not be read: {field}");
+            assert!(warning.starts_with(&want), "{warning}");
+        }
+    }
+
+    #[test]
+    fn more_strays_than_slips_are_not_reported() {
+        let keys = (0..1_000).map(|n| (format!("envoy-drainer.dev/drain-timeou{n}"), json!("")));
+        let keys = Value::Object(keys.collect());
+        let (_, warnings) = advised(&deployment(&keys, &json!([])), as_it_is);
+        assert_eq!(warnings.len(), 16);
+        assert_eq!(warnings[15], "17 more warnings");
+        assert_eq!(
+            warnings[0],
+            "DRN050: unknown annotation `envoy-drainer.dev/drain-timeou0`"
+        );
     }
 }

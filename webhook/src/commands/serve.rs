@@ -22,6 +22,7 @@ use crate::events;
 use crate::report::Report;
 use crate::server::{self, Limits, Listeners, Server};
 use crate::signals::Signals;
+use crate::token::Tokens;
 
 /// The flags of `serve`.
 #[derive(Debug, clap::Args)]
@@ -133,7 +134,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let server = Server {
         admit: Box::new({
             let defaults = Arc::clone(&defaults);
-            move |body| admission::answer(body, &defaults)
+            let tokens = Tokens::default();
+            move |body| admission::answer(body, &defaults, || tokens.token())
         }),
         advise: Box::new(move |body| admission::advise(body, &defaults)),
         serving: Arc::clone(&serving),

@@ -7,7 +7,7 @@ use drainer::{LONGEST, Timing, duration, parse_idle_exit, parse_listeners, parse
 
 use super::{NativeSidecar, Setting, Settings, Share, Source};
 use crate::admission::amounts;
-use crate::admission::annotations::{self, PREFIX};
+use crate::admission::annotations::{self, Likeness, MOST_STRAYS, PREFIX};
 use crate::admission::codes::{Code, Notice};
 use crate::admission::defaults::{Defaults, OnInvalid};
 use crate::admission::quantity::{InvalidQuantity, Quantity};
@@ -38,9 +38,6 @@ struct Given<'p> {
     stand_ins: StandIns,
 }
 
-/// More unknown keys than these are an attack rather than slips, and nobody is told of them.
-const MOST_WARNINGS: usize = 32;
-
 // === impl Reading ===
 
 impl Reading {
@@ -50,10 +47,11 @@ impl Reading {
             .annotations()
             .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)))
             .collect();
+        let likeness = Likeness::among(annotations.len());
         let mut warnings: Vec<_> = annotations
             .iter()
-            .filter_map(|(key, _)| annotations::warning(key))
-            .take(MOST_WARNINGS)
+            .filter_map(|(key, _)| annotations::warning(key, likeness))
+            .take(MOST_STRAYS)
             .collect();
         let mut given = Given::new(annotations, defaults.on_invalid);
         let standard = Settings::standard(in_job, defaults);

@@ -5,26 +5,44 @@ use std::fmt;
 use std::ops::Deref;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, Expected, MapAccess, Unexpected, Visitor};
 use serde_json::value::RawValue;
+
+use super::items::{Item, MOST};
 
 use crate::admission::annotations;
 
-/// A text, borrowed where it holds no escapes.
+/// A text of at most [`LONGEST_TEXT`], borrowed where it holds no escapes.
 ///
 /// A plain `Option<Cow<str>>` would always be copied: serde borrows into a bare `Cow` alone.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
-pub(in crate::admission) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::admission) struct Text<'a>(Cow<'a, str>);
 
 /// A number or a text, such as a port or an amount.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(transparent)]
 pub(in crate::admission) struct Scalar<'a>(#[serde(borrow)] &'a RawValue);
 
-/// The entries of a map of texts that decide; that there is a map decides too.
+/// The entries of a map of texts that decide, at most [`MOST`]; that there is a map decides too.
 #[derive(Debug, Default)]
-pub(in crate::admission) struct Entries<'a>(Vec<(Text<'a>, Text<'a>)>);
+pub(in crate::admission) struct Entries<'a> {
+    kept: Vec<(Text<'a>, Text<'a>)>,
+    size: usize,
+}
+
+/// In bytes: what all annotations of a pod may have. A word of a command line may have 128 KiB.
+const LONGEST_TEXT: usize = 256 << 10;
+
+/// In bytes. A message repeats no more of a text that stands where something else belongs.
+const LONGEST_REPEATED: usize = 64;
+
+/// The error for a text that stands where something else belongs.
+pub(super) fn text_instead<E: Error>(text: &str, expected: &dyn Expected) -> E {
+    match text.len() {
+        ..=LONGEST_REPEATED => E::invalid_type(Unexpected::Str(text), expected),
+        _ => E::invalid_type(Unexpected::Other("a long string"), expected),
+    }
+}
 
 // === impl Text ===
 
@@ -33,6 +51,42 @@ impl Deref for Text<'_> {
 
     fn deref(&self) -> &str {
         &self.0
+    }
+}
+
+impl Item for Text<'_> {}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                not_too_long(text).map(|text| Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                not_too_long(text).map(|text| Text(Cow::Owned(text.to_owned())))
+            }
+        }
+
+        fn not_too_long<E: Error>(text: &str) -> Result<&str, E> {
+            match text.len() {
+                ..=LONGEST_TEXT => Ok(text),
+                long => {
+                    let why = format_args!("a string of {long} bytes: at most {LONGEST_TEXT}");
+                    Err(E::custom(why))
+                }
+            }
+        }
+
+        deserializer.deserialize_str(TextVisitor)
     }
 }
 
@@ -59,7 +113,25 @@ impl Entries<'_> {
     }
 
     pub(in crate::admission) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (&**key, &**value))
+        self.kept.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// The bytes of all keys and values, those that do not decide included.
+    pub(in crate::admission) fn size(&self) -> usize {
+        self.size
+    }
+}
+
+/// In bytes: the length of a text; of anything else, none.
+fn length(raw: &RawValue) -> usize {
+    let raw = raw.get();
+    let Some(text) = raw.strip_prefix('"') else {
+        return 0;
+    };
+    match text.contains('\\') {
+        // As much as it is without its escapes.
+        true => serde_json::from_str(raw).map_or(raw.len(), |text: Cow<'_, str>| text.len()),
+        false => text.len() - 1,
     }
 }
 
@@ -75,21 +147,31 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut entries = Vec::new();
+                let mut entries = Entries::default();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
-                    if annotations::decides(&key) {
-                        // `null` is the empty string, as in Go.
-                        let value: Option<Text<'de>> = map.next_value()?;
-                        entries.push((key, value.unwrap_or(Text(Cow::Borrowed("")))));
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
+                    if !annotations::decides(&key) {
+                        entries.size += key.len() + length(map.next_value()?);
+                        continue;
                     }
+                    if entries.kept.len() == MOST {
+                        let why = format_args!("more than {MOST} entries that decide");
+                        return Err(A::Error::custom(why));
+                    }
+                    // `null` is the empty string, as in Go.
+                    let value: Option<Text<'de>> = map.next_value()?;
+                    let value = value.unwrap_or(Text(Cow::Borrowed("")));
+                    entries.size += key.len() + value.len();
+                    entries.kept.push((key, value));
                 }
-                Ok(Entries(entries))
+                Ok(entries)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                Err(text_instead(text, &self))
             }
         }
 
-        deserializer.deserialize_map(EntriesVisitor)
+        deserializer.deserialize_any(EntriesVisitor)
     }
 }
 
@@ -120,7 +202,7 @@ mod tests {
         let entries: Entries<'_> = serde_json::from_str(json).unwrap();
         assert!(
             entries
-                .0
+                .kept
                 .iter()
                 .all(|(key, value)| is_borrowed(key) && is_borrowed(value))
         );

@@ -1,6 +1,7 @@
 //! Why something is no pod: the field, and what is wrong with it.
 
 use super::PodView;
+use crate::admission::excerpt::shortened;
 
 /// Why a pod cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,6 +11,9 @@ pub struct Unread {
     field: String,
     why: String,
 }
+
+/// In bytes. A message cuts longer fields: a key may be one.
+const LONGEST_FIELD: usize = 512;
 
 // === impl Unread ===
 
@@ -26,7 +30,7 @@ impl Unread {
         Self {
             field: match path.as_str() {
                 "" | "." => "the pod".to_owned(),
-                field => field.to_owned(),
+                field => shortened(field, LONGEST_FIELD),
             },
             // The position is one in JSON that nobody has seen.
             why: why.split(" at line ").next().unwrap_or_default().to_owned(),

@@ -1,0 +1,135 @@
+//! No request takes more of the webhook than its memory limit and the API server's patience allow.
+//!
+//! `cargo test --package tests --test hostile -- --nocapture requests` prints the figures.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use hyper::StatusCode;
+use serde_json::Value;
+use tests::built::shipped_envoy_drainer;
+use tests::due::PATIENCE;
+use tests::https::post;
+use tests::shipped::Shipped;
+use tokio::time::timeout;
+
+use crate::documents::{Document, all};
+
+/// In KiB: what is resident at most, of a memory limit of 128 MiB.
+const PEAK: u64 = 96 << 10;
+
+/// Of the only thread that admits, which the API server's other calls wait for.
+const CPU: Duration = Duration::from_millis(250);
+
+/// In bytes. What was sent must not come back.
+const ANSWER: usize = 96 << 10;
+
+/// So often a document is sent at most.
+const MOST_TRIES: u32 = 5;
+
+/// What one document took.
+struct Figures {
+    peak: u64,
+    cpu: Duration,
+    answer: usize,
+    outcome: String,
+}
+
+#[tokio::test]
+async fn no_document_takes_more_than_its_share() -> Result<()> {
+    let program = shipped_envoy_drainer().await?;
+    let mut failures = Vec::new();
+    println!("{:>9} {:>8} {:>9}  document", "peak", "CPU", "answer");
+    for document in all() {
+        let name = format!("{} {}", document.path, document.name);
+        let took = match sent(&program, &document).await {
+            Ok(took) => took,
+            Err(error) => {
+                println!("{:>28}  {name}: {error:#}", "");
+                failures.push(format!("{name}: {error:#}"));
+                continue;
+            }
+        };
+        let Figures {
+            peak,
+            cpu,
+            answer,
+            outcome,
+        } = took;
+        println!(
+            "{:>5} MiB {:>5} ms {answer:>7} B  {name}: {outcome}",
+            peak >> 10,
+            cpu.as_millis()
+        );
+        if peak > PEAK || cpu > CPU || answer > ANSWER {
+            failures.push(format!("{name}: {} MiB, {cpu:?}, {answer} B", peak >> 10));
+        }
+    }
+    ensure!(
+        failures.is_empty(),
+        "above the bar:\n{}",
+        failures.join("\n")
+    );
+    Ok(())
+}
+
+/// Sends a document to a webhook that has done nothing else. On a busy machine its body may come too
+/// slowly for the webhook, which is of no concern here: it is then sent again, to another process.
+async fn sent(program: &Path, document: &Document) -> Result<Figures> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match sent_once(program, document).await {
+            Ok(Some(figures)) => return Ok(figures),
+            Err(error) if tries == MOST_TRIES => return Err(error),
+            Ok(None) if tries == MOST_TRIES => bail!("the body never arrives in time"),
+            Ok(None) | Err(_) => {}
+        }
+    }
+}
+
+/// Sends a document once; nothing if it came too slowly.
+async fn sent_once(program: &Path, document: &Document) -> Result<Option<Figures>> {
+    let webhook = Shipped::start(program, &[]).await?;
+    let request = post(document.path, document.body());
+    let mut connection = webhook.https.connect().await?;
+    let before = webhook.cpu_time()?;
+    let response = timeout(PATIENCE, connection.send(request))
+        .await
+        .context("no answer")??;
+    let cpu = webhook.cpu_time()? - before;
+    let (status, body) = (response.status(), response.body());
+    let outcome = match status {
+        StatusCode::OK => summary(body)?,
+        StatusCode::BAD_REQUEST if document.is_malformed => "400".to_owned(),
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => return Ok(None),
+        other => {
+            let beginning = &body[..body.len().min(200)];
+            bail!("{other}: {}", String::from_utf8_lossy(beginning))
+        }
+    };
+    Ok(Some(Figures {
+        peak: webhook.peak()?,
+        cpu,
+        answer: body.len(),
+        outcome,
+    }))
+}
+
+/// What an answer says, in a few words.
+fn summary(body: &[u8]) -> Result<String> {
+    let review: Value = serde_json::from_slice(body)?;
+    let response = &review["response"];
+    let verdict = match (response["allowed"].as_bool(), &response["patch"]) {
+        (Some(true), Value::Null) => "allowed",
+        (Some(true), _) => "patched",
+        (Some(false), _) => "denied",
+        (None, _) => bail!("no verdict"),
+    };
+    let first = response["status"]["message"]
+        .as_str()
+        .or(response["warnings"][0].as_str());
+    let first: String = first.unwrap_or_default().chars().take(90).collect();
+    Ok(format!("{verdict} {first}"))
+}

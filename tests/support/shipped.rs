@@ -1,0 +1,107 @@
+//! The webhook as it ships, as a process of its own whose memory and CPU time are read.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::time::{sleep, timeout};
+
+use crate::due::PATIENCE;
+use crate::http::Client;
+use crate::https::Https;
+use crate::memory::Memory;
+use crate::port::Port;
+use crate::process::Process;
+use crate::review::IMAGE;
+
+/// A running `envoy-drainer serve`, which ends when this is dropped.
+#[derive(Debug)]
+pub struct Shipped {
+    /// A client of the TLS port.
+    pub https: Https,
+    /// The TLS port.
+    pub tls: SocketAddr,
+    /// The plain port.
+    pub plain: SocketAddr,
+    /// The process.
+    pub process: Process,
+    _ports: [Port; 2],
+    _dir: TempDir,
+}
+
+// === impl Shipped ===
+
+impl Shipped {
+    /// Starts a program with a certificate of its own and these further flags, and waits until it is
+    /// ready.
+    ///
+    /// # Errors
+    /// When it cannot be started, or is not ready in time.
+    pub async fn start(program: &Path, flags: &[&str]) -> Result<Self> {
+        let ports = [Port::free()?, Port::free()?];
+        let address = |port: &Port| SocketAddr::from(([127, 0, 0, 1], port.number()));
+        let [tls, plain] = ports.each_ref().map(address);
+        let dir = tempfile::tempdir()?;
+        let authority = dir.path().join("ca.crt");
+        let mut command = Command::new(program);
+        command
+            .args(["serve", "--image", IMAGE, "--tls-name", "localhost"])
+            .args(["--listen", &tls.to_string()])
+            .args(["--health-listen", &plain.to_string()])
+            .arg("--tls-ca-out")
+            .arg(&authority)
+            .args(flags);
+        let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
+        let client = Client::from(plain);
+        let ready = async {
+            while !client
+                .get("/readyz")
+                .await
+                .is_ok_and(|ready| ready.status.is_success())
+            {
+                ensure!(process.is_running(), "it ended: {}", process.log());
+                sleep(Duration::from_millis(10)).await;
+            }
+            Ok(())
+        };
+        timeout(PATIENCE, ready)
+            .await
+            .context("it is not ready")??;
+        let https = Https::new(tls, &fs::read_to_string(&authority)?)?;
+        Ok(Self {
+            https,
+            tls,
+            plain,
+            process,
+            _ports: ports,
+            _dir: dir,
+        })
+    }
+
+    /// The most memory that it ever had resident, in KiB.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn peak(&self) -> Result<u64> {
+        Memory::Peak.of(&self.process)
+    }
+
+    /// The CPU time that all its threads have used, in user and in kernel mode.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        let mut sum = Duration::ZERO;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.process.pid()))? {
+            // The first number, in nanoseconds, where `stat` counts in hundredths of a second.
+            let schedstat = fs::read_to_string(thread?.path().join("schedstat"))?;
+            let nanoseconds = schedstat.split(' ').next().context("an empty schedstat")?;
+            sum += Duration::from_nanos(nanoseconds.parse()?);
+        }
+        Ok(sum)
+    }
+}

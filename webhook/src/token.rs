@@ -1,0 +1,40 @@
+//! Tokens of admitted pods, from the system's randomness: nothing that is published or logged leads to one.
+
+use drainer::Token;
+use rustls::crypto::{SecureRandom, ring};
+
+/// Makes tokens, each of 64 random bits.
+#[derive(Debug, Clone, Copy)]
+pub struct Tokens(&'static dyn SecureRandom);
+
+// === impl Tokens ===
+
+impl Tokens {
+    /// A token that nobody can guess.
+    ///
+    /// # Panics
+    /// If the system has no randomness, which Linux has from its start on.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        let mut bytes = [0; 8];
+        self.0.fill(&mut bytes).expect("the system has randomness");
+        Token::new(u64::from_ne_bytes(bytes))
+    }
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Self(ring::default_provider().secure_random)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_tokens_are_the_same() {
+        let tokens = Tokens::default();
+        assert_ne!(tokens.token(), tokens.token());
+    }
+}
