@@ -48,6 +48,10 @@ bench: envoy drainer target/$(MUSL)/release/envoy-drainer ## Measure, and compar
 	cargo bench --locked --package tests --bench drainer
 	cargo bench --locked --package tests --bench admission
 
+.PHONY: hostile
+hostile: ## Send crowds and hostile input to the release build, a minute each
+	HOSTILE_SECONDS=60 cargo test --locked --package tests --test hostile -- --nocapture --test-threads=1
+
 .PHONY: drainer
 drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Build the drainer as its images hold it, static, for amd64 and arm64
 

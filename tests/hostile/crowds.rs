@@ -1,0 +1,121 @@
+//! Crowds on each port of the webhook, and what the API server and the kubelet have meanwhile.
+
+mod crowd;
+mod honest;
+mod subject;
+
+use std::env;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tests::memory::Memory;
+use tokio::time::{Instant, sleep, timeout};
+
+use crowd::{CROWDS, Crowd, Running};
+use honest::Honest;
+use subject::Subject;
+
+/// How long each crowd stays; `HOSTILE_SECONDS` has another number.
+const STAY: Duration = Duration::from_secs(8);
+
+/// An honest call, on a connection of its own, and a probe are answered within this.
+const BAR: Duration = Duration::from_secs(1);
+
+/// The most memory that may ever be resident, in KiB: three quarters of the chart's limit.
+const MEMORY: u64 = 96 << 10;
+
+/// What one crowd did.
+struct Row {
+    crowd: &'static str,
+    calls: honest::Times,
+    probes: honest::Times,
+    peak: u64,
+    metrics: subject::Metrics,
+}
+
+#[tokio::test]
+async fn honest_clients_are_served_in_every_crowd() {
+    let stay = env::var("HOSTILE_SECONDS").map_or(STAY, |seconds| {
+        Duration::from_secs(seconds.parse().expect("HOSTILE_SECONDS is a number"))
+    });
+    let only = env::var("HOSTILE_CROWD").unwrap_or_default();
+    println!(
+        "\n{:36}{:>7}{:>10}{:>8}{:>10}{:>11}{:>9}{:>9}{:>7}",
+        "crowd", "calls", "worst", "probes", "worst", "peak", "taken", "evicted", "full"
+    );
+    let mut missed = Vec::new();
+    for crowd in CROWDS.iter().filter(|crowd| crowd.name.contains(&only)) {
+        let row = play(crowd, stay).await.expect(crowd.name);
+        row.print();
+        missed.extend(row.missed());
+    }
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+/// Starts a webhook, has the crowd come and stay, and measures it all the while.
+async fn play(crowd: &Crowd, stay: Duration) -> Result<Row> {
+    let subject = Subject::start().await?;
+    let running = Running::start(crowd, &subject)?;
+    let honest = Honest::start(&subject)?;
+    let end = Instant::now() + stay;
+    let mut metrics = subject::Metrics::default();
+    while Instant::now() < end {
+        sleep(Duration::from_millis(500)).await;
+        ensure!(subject.process.is_running(), "the webhook ended");
+        // Prometheus' own patience is 10 s.
+        let read = timeout(Duration::from_secs(10), subject.metrics(crowd.port));
+        metrics = metrics.max(read.await.context("no metrics")??);
+    }
+    let (calls, probes) = honest.end()?;
+    let peak = Memory::Peak.of(&subject.process)?;
+    running.end();
+    Ok(Row {
+        crowd: crowd.name,
+        calls,
+        probes,
+        peak,
+        metrics,
+    })
+}
+
+// === impl Row ===
+
+impl Row {
+    fn print(&self) {
+        let Self {
+            crowd,
+            calls,
+            probes,
+            peak,
+            metrics,
+        } = self;
+        println!(
+            "{crowd:36}{:>7}{:>7} ms{:>8}{:>7} ms{:>7.1} MiB{:>9}{:>9}{:>5} s",
+            calls.answered,
+            calls.worst.as_millis(),
+            probes.answered,
+            probes.worst.as_millis(),
+            *peak as f64 / 1024.0,
+            metrics.taken,
+            metrics.evicted,
+            metrics.full,
+        );
+    }
+
+    /// Which bars were missed.
+    fn missed(&self) -> Vec<String> {
+        let mut missed = Vec::new();
+        for (what, times) in [("call", &self.calls), ("probe", &self.probes)] {
+            if let Some(error) = &times.failed {
+                missed.push(format!("{}: a {what} failed: {error}", self.crowd));
+            }
+            if times.worst > BAR || times.answered == 0 {
+                missed.push(format!("{}: a {what} took {:?}", self.crowd, times.worst));
+            }
+        }
+        if self.peak > MEMORY {
+            missed.push(format!("{}: {} KiB were resident", self.crowd, self.peak));
+        }
+        missed
+    }
+}
