@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::Duration;
@@ -23,7 +22,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::client::TlsStream;
 use webhook::admission::{Answer, NotAReview};
-use webhook::report::Report;
 use webhook::server::{Limits, Server};
 
 /// A time-out that is waited for.
@@ -600,45 +598,6 @@ async fn a_busy_admission_thread_fails_readiness_alone() {
     assert_injected(&call.await.unwrap().unwrap(), "x");
     end.send(()).unwrap();
     thread.join().unwrap();
-}
-
-/// The names and labels of all that the metrics have.
-fn series(report: &Report) -> BTreeSet<String> {
-    let text = report.text();
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned()))
-        .collect()
-}
-
-#[test]
-fn odd_reviews_make_no_series() {
-    let report = Report::new();
-    let mut known = BTreeSet::new();
-    for n in 0..10_000 {
-        let odd = |what: &str| json!(format!("{what}-{n}-\"\\\n{{}}"));
-        let (pointer, value) = match n % 8 {
-            0 => ("/request/namespace", odd("namespace")),
-            1 => ("/request/name", odd("name")),
-            2 => ("/request/operation", odd("operation")),
-            3 => ("/request/kind/kind", odd("kind")),
-            4 => (
-                "/request/object/metadata/annotations",
-                json!({"envoy-drainer.dev/inject": odd("x")}),
-            ),
-            5 => ("/request/object/spec/containers/0/name", odd("container")),
-            6 => ("/request/object/spec", odd("spec")),
-            _ => ("/request/subResource", odd("subresource")),
-        };
-        let review = review(&format!("{n}")).with(pointer, value);
-        let answer = admit(&review.bytes()).unwrap();
-        report.admitted(&answer, Duration::from_micros(20));
-        match n {
-            0..100 => known = series(&report),
-            _ if n % 1_000 == 999 => assert_eq!(series(&report), known, "{n}"),
-            _ => {}
-        }
-    }
 }
 
 /// A request whose head and half of whose body were sent, and the half that was not.

@@ -4,11 +4,16 @@ mod crowd;
 mod honest;
 mod subject;
 
+use std::collections::BTreeSet;
 use std::env;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use tests::http::Client;
+use tests::https::inject;
 use tests::memory::Memory;
+use tests::webhook::review;
 use tokio::time::{Instant, sleep, timeout};
 
 use crowd::{CROWDS, Crowd, Running};
@@ -50,6 +55,44 @@ async fn honest_clients_are_served_in_every_crowd() {
         missed.extend(row.missed());
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+/// The names and labels of all that the metrics have.
+async fn series(subject: &Subject) -> Result<BTreeSet<String>> {
+    let text = Client::from(subject.metrics).get("/metrics").await?.body;
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let names = lines.filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned()));
+    Ok(names.collect())
+}
+
+#[tokio::test]
+async fn odd_reviews_make_no_series() {
+    let subject = Subject::start().await.unwrap();
+    let mut connection = subject.https.connect().await.unwrap();
+    let mut known = BTreeSet::new();
+    for n in 0..10_000 {
+        let odd = |what: &str| json!(format!("{what}-{n}-\"\\\n{{}}"));
+        let (pointer, value) = match n % 8 {
+            0 => ("/request/namespace", odd("namespace")),
+            1 => ("/request/name", odd("name")),
+            2 => ("/request/operation", odd("operation")),
+            3 => ("/request/kind/kind", odd("kind")),
+            4 => (
+                "/request/object/metadata/annotations",
+                json!({"envoy-drainer.dev/inject": odd("answer")}),
+            ),
+            5 => ("/request/object/spec/containers/0/name", odd("container")),
+            6 => ("/request/object/spec", odd("spec")),
+            _ => ("/apiVersion", odd("version")),
+        };
+        let review = review(&format!("{n}")).with(pointer, value);
+        connection.send(inject(review.bytes())).await.unwrap();
+        match n {
+            99 => known = series(&subject).await.unwrap(),
+            9_999 => assert_eq!(series(&subject).await.unwrap(), known),
+            _ => {}
+        }
+    }
 }
 
 /// Starts a webhook, has the crowd come and stay, and measures it all the while.

@@ -111,6 +111,10 @@ impl<T> Places<T> {
         self.taken.len() >= self.limit
     }
 
+    fn held(&self, source: IpAddr) -> usize {
+        self.held.get(&source).copied().unwrap_or_default()
+    }
+
     /// Makes room for a newcomer from `source`.
     ///
     /// An address that holds a quarter of the places makes room itself, so that no crowd from one pod
@@ -119,31 +123,34 @@ impl<T> Places<T> {
     /// hundred in a burst.
     fn evict(&mut self, source: IpAddr) -> Option<Eviction> {
         let quarter = self.limit / 4;
-        let held = self.held.get(&source).copied().unwrap_or_default();
+        let held = self.held(source);
         let own = held > 0 && held >= quarter;
         let candidates = |taken: &&Taken<T>| !own || taken.source == source;
-        let handshaking = self
-            .taken
-            .values()
-            .filter(candidates)
-            .filter(|taken| taken.standing == Standing::Handshaking)
-            .count();
-        // Those that still shake hands go first, but for a few: were there none, a handshake would
-        // last no longer than it takes the next newcomer to arrive, and a crowd that has its reviews
-        // answered would keep all others out.
-        let rank = |standing| match standing {
-            Standing::Handshaking if handshaking > quarter => 0,
-            Standing::Unanswered => 1,
-            Standing::Answered => 2,
-            Standing::Handshaking => 3,
+        let count = |standing| {
+            let taken = self.taken.values().filter(candidates);
+            taken.filter(|taken| taken.standing == standing).count()
+        };
+        let few = [Standing::Handshaking, Standing::Unanswered]
+            .map(|standing| count(standing) <= quarter);
+        // Those that were not answered yet go first. But a few are spared where the newcomer's address has
+        // as many places as theirs: else a call would have no longer than it takes the next of a crowd to
+        // arrive, which has its reviews answered and so is no worse than other clients.
+        let rank = |taken: &Taken<T>| {
+            let spares = self.held(taken.source) <= held;
+            match taken.standing {
+                Standing::Handshaking if !(few[0] && spares) => 0,
+                Standing::Unanswered if !(few[1] && spares) => 1,
+                Standing::Answered => 2,
+                Standing::Handshaking | Standing::Unanswered => 3,
+            }
         };
         let (&id, taken) = self
             .taken
             .iter()
             .filter(|(_, taken)| candidates(taken))
             .min_by_key(|(id, taken)| {
-                let held = self.held.get(&taken.source).copied();
-                (rank(taken.standing), Reverse(held), taken.active, **id)
+                let held = Reverse(self.held(taken.source));
+                (rank(taken), held, taken.active, **id)
             })?;
         let eviction = match taken.standing {
             _ if own => Eviction::Address,
@@ -200,7 +207,6 @@ mod tests {
         let handshaking = port.take_many(3, Handshaking);
         let evicted: Vec<_> = (100..106).map(|host| port.take(host, Answered).1).collect();
         let wanted = [
-            // More than a quarter were in their handshakes.
             Eviction::Handshaking,
             Eviction::Unanswered,
             Eviction::Unanswered,
@@ -244,6 +250,24 @@ mod tests {
         // It also is the first to make room for others.
         assert_eq!(port.take(3, Handshaking).1, Some(Eviction::Handshaking));
         assert!(port.has(api_server));
+    }
+
+    #[test]
+    fn a_crowd_does_not_interrupt_a_call() {
+        for standing in [Handshaking, Unanswered] {
+            let mut port = Port::new(16);
+            let api_server = port.take(1, standing).0;
+            for host in (2..7).cycle().take(15) {
+                port.take(host, Answered);
+            }
+            for host in (2..7).cycle().take(100) {
+                assert_eq!(port.take(host, Answered).1, Some(Eviction::Idle));
+                assert!(port.has(api_server));
+            }
+            // But for one that has fewer places, it goes first.
+            assert!(port.take(8, Handshaking).1.is_some());
+            assert!(!port.has(api_server));
+        }
     }
 
     #[test]
