@@ -49,8 +49,8 @@ bench: envoy drainer target/$(MUSL)/release/envoy-drainer ## Measure, and compar
 	cargo bench --locked --package tests --bench admission
 
 .PHONY: hostile
-hostile: ## Attack the webhook as it ships, and print what that takes of it
-	cargo test --locked --package tests --test hostile -- --nocapture
+hostile: ## Attack the webhook as it ships, each crowd for a minute, and print what that takes of it
+	HOSTILE_SECONDS=60 cargo test --locked --package tests --test hostile -- --nocapture --test-threads=1
 
 .PHONY: drainer
 drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Build the drainer as its images hold it, static, for amd64 and arm64

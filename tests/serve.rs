@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
 
 use std::fs;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use base64::Engine;
@@ -10,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tests::authority::{Authority, Mount};
+use tests::authority::{Authority, Leaf, Mount};
 use tests::built;
 use tests::due::PATIENCE;
 use tests::http::Client;
@@ -27,8 +28,9 @@ use tokio::time::{Instant, sleep, timeout};
 struct Program {
     process: Process,
     https: Https,
-    plain: Client,
-    _ports: [Port; 2],
+    health: Client,
+    metrics: Client,
+    _ports: [Port; 3],
     _dir: TempDir,
 }
 
@@ -41,8 +43,8 @@ fn serve(flags: &[&str]) -> Command {
 impl Program {
     /// Starts it with a certificate of its own, and waits until it is ready.
     async fn start(flags: &[&str]) -> Self {
-        let ports = [Port::free().unwrap(), Port::free().unwrap()];
-        let [tls, plain] = ports
+        let ports = [(); 3].map(|()| Port::free().unwrap());
+        let [tls, health, metrics] = ports
             .each_ref()
             .map(|port| format!("127.0.0.1:{}", port.number()));
         let dir = tempfile::tempdir().unwrap();
@@ -53,16 +55,19 @@ impl Program {
                 "--listen",
                 &tls,
                 "--health-listen",
-                &plain,
+                &health,
+                "--metrics-listen",
+                &metrics,
                 "--tls-name=localhost",
             ])
             .arg("--tls-ca-out")
             .arg(&authority);
         let log = dir.path().join("log");
         let process = Process::start("envoy-drainer", command, &log).unwrap();
-        let plain = Client::from(plain.parse::<std::net::SocketAddr>().unwrap());
+        let [health, metrics] =
+            [health, metrics].map(|port| Client::from(port.parse::<SocketAddr>().unwrap()));
         let ready = async {
-            while !plain
+            while !health
                 .get("/readyz")
                 .await
                 .is_ok_and(|ready| ready.status == StatusCode::OK)
@@ -76,7 +81,8 @@ impl Program {
         Self {
             process,
             https: Https::new(tls.parse().unwrap(), &authority).unwrap(),
-            plain,
+            health,
+            metrics,
             _ports: ports,
             _dir: dir,
         }
@@ -98,8 +104,9 @@ async fn either_signal_ends_it_after_the_delay_in_which_it_serves_on() {
         let started = Instant::now();
         program.process.signal(signal);
         program.assert_admits().await;
-        let told =
-            async { while program.plain.get("/readyz").await.unwrap().status == StatusCode::OK {} };
+        let told = async {
+            while program.health.get("/readyz").await.unwrap().status == StatusCode::OK {}
+        };
         timeout(PATIENCE, told).await.expect("it is not ready");
         let status = program.process.exited_within(PATIENCE).await.unwrap();
         assert_eq!(status.code(), Some(0));
@@ -112,7 +119,7 @@ async fn a_second_signal_ends_it_at_once() {
     let program = Program::start(&["--shutdown-delay=10m"]).await;
     program.process.signal(Signal::TERM);
     let told =
-        async { while program.plain.get("/readyz").await.unwrap().status == StatusCode::OK {} };
+        async { while program.health.get("/readyz").await.unwrap().status == StatusCode::OK {} };
     timeout(PATIENCE, told).await.expect("it is not ready");
     program.process.signal(Signal::TERM);
     let status = program.process.exited_within(PATIENCE).await.unwrap();
@@ -152,19 +159,99 @@ async fn its_log_has_a_line_for_each_pod_that_asked_and_nothing_that_is_in_one()
     let lines: Vec<Value> = log
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
-        .filter(|line: &Value| !line["uid"].is_null())
+        .filter(|line: &Value| !line["outcome"].is_null())
         .collect();
     let facts = |line: &Value| {
-        ["uid", "outcome", "code", "namespace", "name", "level"]
+        ["outcome", "code", "namespace", "name", "level"]
             .map(|key| line[key].as_str().unwrap_or("").to_owned())
     };
     let facts: Vec<_> = lines.iter().map(facts).collect();
+    // A request's uid is no reader's business.
+    assert!(lines.iter().all(|line| line["uid"].is_null()), "{log}");
     let wanted = [
-        ["injected", "injected", "", "shop", "edge-", "INFO"],
-        ["skipped", "skipped", "DRN008", "shop", "edge-", "INFO"],
-        ["denied", "denied", "DRN020", "shop", "edge-", "INFO"],
+        ["injected", "", "shop", "edge-", "INFO"],
+        ["skipped", "DRN008", "shop", "edge-", "INFO"],
+        ["denied", "DRN020", "shop", "edge-", "INFO"],
     ];
     assert_eq!(facts, wanted.map(|line| line.map(str::to_owned)));
+}
+
+#[tokio::test]
+async fn a_log_line_stays_short_whatever_a_review_holds() {
+    const LONGEST: usize = 253;
+    for format in ["--log-format=json", "--log-format=text"] {
+        let program = Program::start(&[format, "--log-level=debug"]).await;
+        let long = |start: &str| json!(format!("{start}{}", "\u{e9}".repeat(1 << 20)));
+        let hostile = review("x")
+            .with("/request/uid", json!("u".repeat(1 << 20)))
+            .with("/request/namespace", long("n\n\u{1b}]0;owned\u{7}"))
+            .with("/request/name", long("\r{\"level\":\"ERROR\"}\n"));
+        let response = program.https.send(inject(hostile.bytes())).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let log = program.process.log();
+        let admissions = log.lines().filter(|line| line.contains("Admission"));
+        assert_eq!(admissions.count(), 1, "{format}");
+        for line in log.lines() {
+            // Escaped, a byte may become six.
+            assert!(line.len() < 3 * 6 * LONGEST, "{format}: {}", line.len());
+            assert!(!line.contains(char::is_control), "{line:?}");
+            assert!(!line.contains("uuu"), "{line}");
+        }
+        let refused = "envoy_drainer_admissions_total{outcome=\"injected\",code=\"\"} 1";
+        let metrics = program.metrics.get("/metrics").await.unwrap().body;
+        assert!(metrics.contains(refused), "{metrics}");
+    }
+}
+
+/// Whether a client that shows this certificate, or none, has a review answered.
+async fn is_answered(https: Https, leaf: Option<&Leaf>) -> bool {
+    let https = match leaf {
+        Some(leaf) => https.showing(leaf).unwrap(),
+        None => https,
+    };
+    let answer = timeout(PATIENCE, https.send(inject(review("x").bytes()))).await;
+    let answer = answer.expect("an answer or none, at once");
+    answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
+}
+
+#[tokio::test]
+async fn only_clients_of_the_client_ca_get_past_the_handshake() {
+    let [old, new, other] = [(); 3].map(|()| Authority::new().unwrap());
+    let [of_old, of_new, of_other] = [&old, &new, &other].map(|ca| ca.leaf().unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ca.crt");
+    fs::write(&file, old.pem()).unwrap();
+    for version in ["1.2", "1.3"] {
+        let flags = [
+            format!("--client-ca={}", file.display()),
+            format!("--tls-min-version={version}"),
+        ];
+        let program = Program::start(&flags.each_ref().map(String::as_str)).await;
+        let https = || program.https.clone();
+        assert!(is_answered(https(), Some(&of_old)).await);
+        assert!(!is_answered(https(), Some(&of_other)).await);
+        assert!(!is_answered(https(), None).await);
+        let failed = "envoy_drainer_tls_handshakes_failed_total 2";
+        let metrics = program.metrics.get("/metrics").await.unwrap().body;
+        assert!(metrics.contains(failed), "{metrics}");
+
+        // A file that cannot be used changes nothing, and one that can is taken over.
+        fs::write(&file, "nothing").unwrap();
+        let said = async {
+            while !program.process.log().contains("Client CA kept") {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(PATIENCE, said).await.expect("it is logged");
+        assert!(is_answered(https(), Some(&of_old)).await);
+        assert!(!is_answered(https(), None).await);
+        fs::write(&file, [old.pem(), new.pem()].concat()).unwrap();
+        let reloaded = async { while !is_answered(https(), Some(&of_new)).await {} };
+        timeout(PATIENCE, reloaded).await.expect("it is reloaded");
+        assert!(is_answered(https(), Some(&of_old)).await);
+        assert!(!is_answered(https(), Some(&of_other)).await);
+        fs::write(&file, old.pem()).unwrap();
+    }
 }
 
 #[tokio::test]
@@ -207,6 +294,14 @@ async fn what_it_cannot_serve_with_is_told_at_once() {
             "cannot write /nowhere/x",
         ),
         (
+            vec!["--tls-name=a", "--client-ca=/nowhere/x"],
+            "cannot read /nowhere/x",
+        ),
+        (
+            vec!["--tls-name=a", "--client-ca=/dev/null"],
+            "/dev/null has no certificate",
+        ),
+        (
             vec!["--tls-name=a", "--listen=192.0.2.1:1"],
             "cannot listen on 192.0.2.1:1",
         ),
@@ -242,6 +337,7 @@ async fn its_settings_may_come_from_the_environment() {
         .env("ENVOY_DRAINER_IMAGE", "drainer:from-the-environment")
         .env("ENVOY_DRAINER_LISTEN", &tls)
         .env("ENVOY_DRAINER_HEALTH_LISTEN", &plain)
+        .env("ENVOY_DRAINER_METRICS_LISTEN", "127.0.0.1:0")
         .env("ENVOY_DRAINER_TLS_CERT", mount.certificate())
         .env("ENVOY_DRAINER_TLS_KEY", mount.key());
     let process = Process::start("envoy-drainer", command, &dir.path().join("log")).unwrap();
@@ -278,6 +374,7 @@ fn start_in(api: &ScriptedApi, dir: &TempDir) -> Process {
     let mut command = serve(&[
         "--listen=127.0.0.1:0",
         "--health-listen=127.0.0.1:0",
+        "--metrics-listen=127.0.0.1:0",
         "--release-namespace=ns",
         "--ca-secret=s",
         "--webhook-configuration=w",

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,12 +11,14 @@ use drainer::AdminAddress;
 use http_body_util::Full;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
-use tests::due::PATIENCE;
+use tests::due::{PATIENCE, assert_due};
+use tests::http::Client;
 use tests::https::{inject, post};
 use tests::webhook::{Webhook, admit, assert_injected, review, server, told};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::runtime;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::client::TlsStream;
 use webhook::admission::{Answer, NotAReview};
@@ -297,9 +301,10 @@ async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
 }
 
 #[tokio::test]
-async fn a_spare_connection_may_wait_for_its_first_request_while_there_is_room() {
+async fn a_spare_connection_may_wait_for_its_first_request() {
     let server = Webhook::start(Limits {
-        first_head: SHORT,
+        handshake: SHORT,
+        plain_head: SHORT,
         connections: 2,
         ..Limits::default()
     })
@@ -310,37 +315,97 @@ async fn a_spare_connection_may_wait_for_its_first_request_while_there_is_room()
     assert_injected(&response, "first");
 }
 
+/// An address of this machine that is not where other clients of a test call from.
+fn address(n: u8) -> IpAddr {
+    Ipv4Addr::new(127, 0, 3, n).into()
+}
+
 #[tokio::test]
-async fn who_never_asks_makes_room_when_there_is_none_and_who_has_asked_may_be_idle() {
+async fn answered_connections_are_the_last_to_be_closed() {
     let server = Webhook::start(Limits {
-        first_head: SHORT,
-        connections: 3,
+        connections: 8,
         ..Limits::default()
     })
     .await;
     let mut known = server.https.connect().await.unwrap();
     known.send(inject(review("x").bytes())).await.unwrap();
-    let started = Instant::now();
-    let mut silent = server.https.open().await.unwrap();
-    let mut slow = server.https.open().await.unwrap();
-    slow.write_all(&head("").as_bytes()[..40]).await.unwrap();
-    // Two more take both their places.
-    let mut more = Vec::new();
-    for uid in ["first", "second"] {
-        let came = timeout(PATIENCE, server.https.connect());
-        let mut connection = came.await.expect("there is room").unwrap();
-        let response = connection.send(inject(review(uid).bytes())).await.unwrap();
-        assert_injected(&response, uid);
-        assert!(started.elapsed() >= SHORT, "there was a place before");
-        more.push(connection);
+    // Seven strangers: five had an answer that is no review's, one said half a head, one nothing.
+    let mut strangers = Vec::new();
+    for n in 0..6 {
+        let mut stream = server.https.clone().from_address(address(n)).open().await;
+        let asks: &[u8] = match n {
+            0 => b"POST /inj",
+            _ => b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+        };
+        stream.as_mut().unwrap().write_all(asks).await.unwrap();
+        strangers.push(stream.unwrap());
     }
-    for stream in [&mut silent, &mut slow] {
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    let full = async {
+        while server.metric(OPEN).await != Some(8.0) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, full).await.expect("all places are taken");
+    // As many callers, one after the other, and each stays.
+    let mut callers = Vec::new();
+    for n in 10..17 {
+        let https = server.https.clone().from_address(address(n));
+        let mut caller = https.connect().await.unwrap();
+        let answer = timeout(SHORT, caller.send(inject(review("x").bytes()))).await;
+        assert_injected(&answer.expect("at once").unwrap(), "x");
+        callers.push(caller);
+    }
+    for stream in &mut strangers {
         let heard = timeout(PATIENCE, heard(stream)).await;
-        assert_eq!(heard.expect("the server closes"), "");
+        heard.expect("the server closes");
     }
+    assert_eq!(timeout(PATIENCE, heard(&mut silent)).await.unwrap(), "");
     let response = known.send(inject(review("again").bytes())).await.unwrap();
     assert_injected(&response, "again");
     assert!(!closes(&response));
+    assert_eq!(evicted(&server, "unanswered").await, Some(6.0));
+    assert_eq!(evicted(&server, "handshaking").await, Some(1.0));
+    assert_eq!(evicted(&server, "idle").await, Some(0.0));
+}
+
+#[tokio::test]
+async fn one_address_cannot_keep_others_out() {
+    let server = Webhook::start(Limits {
+        connections: 8,
+        ..Limits::default()
+    })
+    .await;
+    let mut known = server.https.connect().await.unwrap();
+    known.send(inject(review("x").bytes())).await.unwrap();
+    let crowd = server.https.clone().from_address(address(1));
+    let mut connections = Vec::new();
+    for _ in 0..20 {
+        let mut connection = crowd.connect().await.unwrap();
+        let answer = connection.send(inject(review("x").bytes())).await;
+        assert_injected(&answer.unwrap(), "x");
+        connections.push(connection);
+    }
+    // Beyond the seven places that nobody else wanted, each cost it one of its own.
+    assert_eq!(evicted(&server, "address").await, Some(13.0));
+    for uid in ["one", "other"] {
+        let https = server.https.clone().from_address(address(2));
+        let answer = https.send(inject(review(uid).bytes())).await.unwrap();
+        assert_injected(&answer, uid);
+    }
+    let response = known.send(inject(review("again").bytes())).await.unwrap();
+    assert_injected(&response, "again");
+    let full = "envoy_drainer_connections_full_seconds_total{port=\"webhook\"}";
+    assert!(server.metric(full).await.is_some());
+}
+
+const OPEN: &str = "envoy_drainer_connections{port=\"webhook\"}";
+
+/// How many connections made room, for this reason.
+async fn evicted(server: &Webhook, reason: &str) -> Option<f64> {
+    let name = "envoy_drainer_connections_evicted_total";
+    let name = format!("{name}{{port=\"webhook\",reason=\"{reason}\"}}");
+    server.metric(&name).await
 }
 
 #[tokio::test]
@@ -397,31 +462,6 @@ async fn who_speaks_no_tls_is_told_or_dropped() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_wait_for_a_place() {
-    let server = Webhook::start(Limits {
-        connections: 2,
-        ..Limits::default()
-    })
-    .await;
-    let mut first = server.https.connect().await.unwrap();
-    let mut second = server.https.connect().await.unwrap();
-    let https = server.https.clone();
-    let mut third = tokio::spawn(async move { https.send(inject(review("third").bytes())).await });
-    let waited = timeout(SHORT, &mut third).await;
-    assert!(waited.is_err(), "no place yet");
-    for connection in [&mut first, &mut second] {
-        assert_injected(
-            &connection.send(inject(review("x").bytes())).await.unwrap(),
-            "x",
-        );
-    }
-    drop(first);
-    let response = timeout(PATIENCE, third).await.unwrap().unwrap().unwrap();
-    assert_injected(&response, "third");
-    server.plain.get("/healthz").await.unwrap();
-}
-
-#[tokio::test]
 async fn an_old_connection_is_closed_by_its_next_answer_and_never_while_it_is_idle() {
     let server = Webhook::start(Limits {
         age: 3 * SHORT,
@@ -453,29 +493,111 @@ async fn an_idle_connection_is_closed_in_the_end() {
 }
 
 #[tokio::test]
-async fn the_plain_port_serves_the_kubelet_and_prometheus() {
+async fn probes_and_metrics_have_ports_of_their_own() {
+    let server = Webhook::start(Limits::default()).await;
+    for (client, path, wanted) in [
+        (&server.health, "/healthz", StatusCode::OK),
+        (&server.health, "/readyz", StatusCode::OK),
+        (&server.health, "/metrics", StatusCode::NOT_FOUND),
+        (&server.health, "/inject", StatusCode::NOT_FOUND),
+        (&server.metrics, "/metrics", StatusCode::OK),
+        (&server.metrics, "/readyz", StatusCode::NOT_FOUND),
+    ] {
+        let answer = client.get(path).await.unwrap();
+        assert_eq!(answer.status, wanted, "{path}");
+    }
+    let metrics = server.metrics.get("/metrics").await.unwrap().body;
+    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+}
+
+fn plain_address(client: &Client) -> SocketAddr {
+    let AdminAddress::Tcp(address) = client.address() else {
+        unreachable!("it is TCP");
+    };
+    *address
+}
+
+#[tokio::test]
+async fn a_plain_connection_is_for_one_request_soon() {
+    let server = Webhook::start(Limits::default()).await;
+    for (client, path) in [(&server.health, "/healthz"), (&server.metrics, "/metrics")] {
+        let stream = TcpStream::connect(plain_address(client)).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        let answer = ask(stream, request.as_bytes()).await.to_lowercase();
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+        for said in [&b""[..], b"GET /heal"] {
+            let started = Instant::now();
+            let mut slow = TcpStream::connect(plain_address(client)).await.unwrap();
+            slow.write_all(said).await.unwrap();
+            let heard = timeout(PATIENCE, heard(&mut slow)).await;
+            heard.expect("the server closes");
+            assert_due(started.elapsed(), Limits::default().plain_head);
+        }
+    }
+}
+
+#[tokio::test]
+async fn probes_are_answered_beside_a_crowd() {
     let server = Webhook::start(Limits {
-        plain_head: SHORT,
+        // None goes by itself.
+        plain_head: 10 * PATIENCE,
+        plain_connections: 8,
         ..Limits::default()
     })
     .await;
-    for (path, wanted) in [
-        ("/healthz", StatusCode::OK),
-        ("/readyz", StatusCode::OK),
-        ("/inject", StatusCode::NOT_FOUND),
-    ] {
-        let answer = server.plain.get(path).await.unwrap();
-        assert_eq!(answer.status, wanted, "{path}");
+    let mut crowd = Vec::new();
+    for _ in 0..20 {
+        let stream = TcpStream::connect(plain_address(&server.health)).await;
+        crowd.push(stream.unwrap());
+        let probe = server.health.get("/readyz").await.unwrap();
+        assert_eq!(probe.status, StatusCode::OK);
     }
-    let metrics = server.plain.get("/metrics").await.unwrap().body;
-    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
-    let AdminAddress::Tcp(address) = server.plain.address() else {
-        unreachable!("it is TCP");
+    let first = timeout(PATIENCE, heard(&mut crowd[0])).await;
+    assert_eq!(first.expect("the server closes"), "");
+}
+
+#[tokio::test]
+async fn a_busy_admission_thread_fails_readiness_alone() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let (usual, authority) = server(Limits::default());
+    let server = Server {
+        admit: Box::new(move |body| {
+            let _ = released.lock().unwrap().recv();
+            admit(body)
+        }),
+        ..usual
     };
-    let mut slow = TcpStream::connect(address).await.unwrap();
-    slow.write_all(b"GET /heal").await.unwrap();
-    let heard = timeout(PATIENCE, heard(&mut slow)).await;
-    heard.expect("the server closes");
+    // A thread of its own, as the program has it; this one would wait with it.
+    let (tell, told) = oneshot::channel();
+    let (end, ended) = oneshot::channel::<()>();
+    let thread = thread::spawn(move || {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(async {
+            let webhook = Webhook::run(server, authority).await;
+            tell.send((webhook.https.clone(), webhook.health.clone()))
+                .unwrap();
+            let _ = ended.await;
+        });
+    });
+    let (https, health) = told.await.unwrap();
+    let call = tokio::spawn(async move { https.send(inject(review("x").bytes())).await });
+    let becomes = async |wanted| {
+        let seen = async {
+            while health.get("/readyz").await.unwrap().status != wanted {
+                let alive = health.get("/healthz").await.unwrap();
+                assert_eq!(alive.status, StatusCode::OK);
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(PATIENCE, seen).await.expect("it is seen");
+    };
+    becomes(StatusCode::SERVICE_UNAVAILABLE).await;
+    release.send(()).unwrap();
+    becomes(StatusCode::OK).await;
+    assert_injected(&call.await.unwrap().unwrap(), "x");
+    end.send(()).unwrap();
+    thread.join().unwrap();
 }
 
 /// A request whose head and half of whose body were sent, and the half that was not.
@@ -513,7 +635,7 @@ async fn the_end_is_told_first_and_then_waits_for_what_is_in_flight() {
     // Told to end, it says so and serves on.
     server.stop();
     let told =
-        async { while server.plain.get("/readyz").await.unwrap().status == StatusCode::OK {} };
+        async { while server.health.get("/readyz").await.unwrap().status == StatusCode::OK {} };
     timeout(PATIENCE, told).await.expect("it is not ready");
     assert!(!idle.is_closed());
     let response = busy.send(inject(review("x").bytes())).await.unwrap();

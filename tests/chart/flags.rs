@@ -17,9 +17,11 @@ use crate::values::entries;
 const OUT_OF_A_CLUSTER: [&str; 3] = ["tls-cert", "tls-key", "tls-ca-out"];
 
 /// Flags that are always given, or by values of another name.
-const OTHERWISE: [&str; 10] = [
+const OTHERWISE: [&str; 12] = [
     "listen",
     "health-listen",
+    "metrics-listen",
+    "client-ca",
     "image",
     "release-namespace",
     "pod-name",
@@ -49,6 +51,10 @@ fn flag_of(path: &str) -> Option<String> {
     let (group, key) = path.rsplit_once('.')?;
     let is_group = ["webhook", "drainer", "certificates.self"].contains(&group);
     if !is_group && path != "certificates.caActivationDelay" {
+        return None;
+    }
+    if path == "webhook.clientCA" {
+        // The name of what holds the flag's file.
         return None;
     }
     if path == "drainer.logLevel" {
@@ -153,7 +159,11 @@ fn the_grace_period_is_longer_than_the_programs_end() {
 #[test]
 fn the_ports_are_the_programs_own() {
     let serve = serve();
-    for (value, name) in [("port", "listen"), ("healthPort", "health-listen")] {
+    for (value, name) in [
+        ("port", "listen"),
+        ("healthPort", "health-listen"),
+        ("metricsPort", "metrics-listen"),
+    ] {
         let entries = entries();
         let port = entries.iter().find(|entry| entry.path == value).unwrap();
         let default = flag(&serve, name).get_default_values()[0].to_str().unwrap();

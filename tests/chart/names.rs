@@ -40,9 +40,9 @@ async fn the_api_server_finds_what_the_program_serves() {
     let pod = &object(&objects, "Deployment", "")["spec"]["template"]["spec"];
     for probe in ["livenessProbe", "readinessProbe"] {
         let get = &pod["containers"][0][probe]["httpGet"];
-        let answer = webhook.plain.get(text(&get["path"])).await.unwrap();
+        let answer = webhook.health.get(text(&get["path"])).await.unwrap();
         assert_eq!(answer.status, StatusCode::OK, "{probe}");
-        assert_eq!(get["port"], "http");
+        assert_eq!(get["port"], "health");
     }
 }
 

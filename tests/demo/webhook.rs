@@ -48,6 +48,7 @@ impl Webhook {
             .arg("serve")
             .arg(format!("--listen={listen}"))
             .arg(format!("--health-listen={health}"))
+            .arg("--metrics-listen=127.0.0.1:0")
             .arg("--tls-name=localhost")
             .arg("--tls-ca-out")
             .arg(&authority)

@@ -15,8 +15,8 @@ use crate::namespace::Namespace;
 /// The longest that Helm waits for the webhook to be ready.
 const TIMEOUT: &str = "--timeout=180s";
 
-/// The chart's `healthPort`, which has the metrics.
-const HEALTH_PORT: u16 = 8080;
+/// The chart's `metricsPort`.
+const METRICS_PORT: u16 = 8080;
 
 /// A release, in a namespace of the same name. Its objects have that name too.
 #[derive(Debug)]
@@ -167,7 +167,7 @@ impl Release {
         let mut metrics = Vec::new();
         for pod in self.pods().await? {
             let pods = format!("/api/v1/namespaces/{}/pods", self.name());
-            let path = format!("{pods}/{pod}:{HEALTH_PORT}/proxy/metrics");
+            let path = format!("{pods}/{pod}:{METRICS_PORT}/proxy/metrics");
             let told = kubectl::kubectl(&["get", "--raw", &path]).await?;
             let lines = told.lines().filter(|line| !line.starts_with('#'));
             let ours = lines.filter(|line| words.iter().all(|word| line.contains(word)));

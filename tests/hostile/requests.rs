@@ -14,6 +14,7 @@ use tests::https::post;
 use tests::shipped::Shipped;
 use tokio::time::timeout;
 
+use crate::MACHINE;
 use crate::documents::{Document, all};
 
 /// In KiB: what is resident at most, of a memory limit of 128 MiB.
@@ -38,6 +39,7 @@ struct Figures {
 
 #[tokio::test]
 async fn no_document_takes_more_than_its_share() -> Result<()> {
+    let _alone = MACHINE.lock().await;
     let program = shipped_envoy_drainer().await?;
     let mut failures = Vec::new();
     println!("{:>9} {:>8} {:>9}  document", "peak", "CPU", "answer");
@@ -91,7 +93,7 @@ async fn sent(program: &Path, document: &Document) -> Result<Figures> {
 
 /// Sends a document once; nothing if it came too slowly.
 async fn sent_once(program: &Path, document: &Document) -> Result<Option<Figures>> {
-    let webhook = Shipped::start(program, &[]).await?;
+    let webhook = Shipped::start(program).await?;
     let request = post(document.path, document.body());
     let mut connection = webhook.https.connect().await?;
     let before = webhook.cpu_time()?;

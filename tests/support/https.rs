@@ -1,7 +1,7 @@
 //! An HTTPS client that verifies the server, as the API server does.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
@@ -12,17 +12,21 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+
+use crate::authority::Leaf;
 
 /// A client of one server, which it knows as `localhost`.
 #[derive(Debug, Clone)]
 pub struct Https {
     address: SocketAddr,
+    source: Option<IpAddr>,
     config: Arc<ClientConfig>,
 }
 
@@ -86,8 +90,31 @@ impl Https {
             .collect();
         Ok(Self {
             address,
+            source: None,
             config: Arc::new(config),
         })
+    }
+
+    /// The same client, whose connections come from this address of the machine.
+    #[must_use]
+    pub fn from_address(self, source: IpAddr) -> Self {
+        let source = Some(source);
+        Self { source, ..self }
+    }
+
+    /// The same client, which shows this certificate to a server that asks for one.
+    ///
+    /// # Errors
+    /// When it is no certificate with its key.
+    pub fn showing(self, leaf: &Leaf) -> Result<Self> {
+        let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes())
+            .map_err(|error| anyhow!("{error:?}"))?;
+        let chain = vec![leaf.der.clone().into()];
+        let shown = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
+        let mut config = ClientConfig::clone(&self.config);
+        config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(shown));
+        let config = Arc::new(config);
+        Ok(Self { config, ..self })
     }
 
     /// Connects and shakes hands; what is sent then is the caller's.
@@ -95,7 +122,14 @@ impl Https {
     /// # Errors
     /// When either fails.
     pub async fn open(&self) -> io::Result<TlsStream<TcpStream>> {
-        let stream = TcpStream::connect(self.address).await?;
+        let socket = match self.address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        if let Some(source) = self.source {
+            socket.bind((source, 0).into())?;
+        }
+        let stream = socket.connect(self.address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
         TlsConnector::from(Arc::clone(&self.config))

@@ -25,38 +25,46 @@ pub struct Shipped {
     pub https: Https,
     /// The TLS port.
     pub tls: SocketAddr,
-    /// The plain port.
-    pub plain: SocketAddr,
+    /// The port for probes.
+    pub health: SocketAddr,
+    /// The port for metrics.
+    pub metrics: SocketAddr,
     /// The process.
     pub process: Process,
-    _ports: [Port; 2],
+    _ports: [Port; 3],
     _dir: TempDir,
 }
+
+/// The chart's `resources.limits.memory`, in KiB, for all data of the program. A container's limit wants
+/// rights that a test may not have; this one ends the program just as well.
+const LIMIT: &str = "131072";
 
 // === impl Shipped ===
 
 impl Shipped {
-    /// Starts a program with a certificate of its own and these further flags, and waits until it is
-    /// ready.
+    /// Starts a program within the chart's memory limit, with a certificate of its own, and waits until
+    /// it is ready.
     ///
     /// # Errors
     /// When it cannot be started, or is not ready in time.
-    pub async fn start(program: &Path, flags: &[&str]) -> Result<Self> {
-        let ports = [Port::free()?, Port::free()?];
+    pub async fn start(program: &Path) -> Result<Self> {
+        let ports = [Port::free()?, Port::free()?, Port::free()?];
         let address = |port: &Port| SocketAddr::from(([127, 0, 0, 1], port.number()));
-        let [tls, plain] = ports.each_ref().map(address);
+        let [tls, health, metrics] = ports.each_ref().map(address);
         let dir = tempfile::tempdir()?;
         let authority = dir.path().join("ca.crt");
-        let mut command = Command::new(program);
+        let mut command = Command::new("/bin/sh");
         command
+            .args(["-c", "ulimit -d $0 && exec \"$@\"", LIMIT])
+            .arg(program)
             .args(["serve", "--image", IMAGE, "--tls-name", "localhost"])
             .args(["--listen", &tls.to_string()])
-            .args(["--health-listen", &plain.to_string()])
+            .args(["--health-listen", &health.to_string()])
+            .args(["--metrics-listen", &metrics.to_string()])
             .arg("--tls-ca-out")
-            .arg(&authority)
-            .args(flags);
+            .arg(&authority);
         let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
-        let client = Client::from(plain);
+        let client = Client::from(health);
         let ready = async {
             while !client
                 .get("/readyz")
@@ -75,7 +83,8 @@ impl Shipped {
         Ok(Self {
             https,
             tls,
-            plain,
+            health,
+            metrics,
             process,
             _ports: ports,
             _dir: dir,

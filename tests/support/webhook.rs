@@ -29,8 +29,10 @@ pub struct Webhook {
     pub https: Https,
     /// The TLS port.
     pub address: SocketAddr,
-    /// A client of the plain port.
-    pub plain: Client,
+    /// A client of the port for probes.
+    pub health: Client,
+    /// A client of the port for metrics.
+    pub metrics: Client,
     /// The authority of the server's certificate, PEM.
     pub authority: String,
     /// Told, the server ends gracefully.
@@ -52,6 +54,7 @@ pub fn server(limits: Limits) -> (Server, String) {
         advise: Box::new(|body| advise(body, &defaults())),
         serving: Arc::new(Serving::new(first)),
         tls_min_version: MinVersion::Tls13,
+        client_ca: None,
         limits,
         report: Arc::new(Report::new()),
         undrained: None,
@@ -125,19 +128,29 @@ impl Webhook {
     /// # Panics
     /// When it cannot start.
     pub async fn run(server: Server, authority: String) -> Self {
-        let bind = async || TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let (tls, plain) = (bind().await, bind().await);
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let [tls, health, metrics] = [any; 3].map(|any| server::listen(any).expect("a free port"));
         let address = |listener: &TcpListener| listener.local_addr().expect("it is bound");
-        let (tls_address, plain_address) = (address(&tls), address(&plain));
+        let [of_tls, of_health, of_metrics] = [&tls, &health, &metrics].map(address);
         let (stop, stopped) = oneshot::channel();
-        let ended = tokio::spawn(server::run(Listeners { tls, plain }, server, async {
-            // A test that is over drops the sender.
-            let _ = stopped.await;
-        }));
+        let listeners = Listeners {
+            tls,
+            health,
+            metrics,
+        };
+        let ended = tokio::spawn(async move {
+            let stopped = async {
+                // A test that is over drops the sender.
+                let _ = stopped.await;
+            };
+            let served = server::run(listeners, server, stopped).await;
+            served.expect("it can be served");
+        });
         Self {
-            https: Https::new(tls_address, &authority).expect("the authority is PEM"),
-            address: tls_address,
-            plain: plain_address.into(),
+            https: Https::new(of_tls, &authority).expect("the authority is PEM"),
+            address: of_tls,
+            health: of_health.into(),
+            metrics: of_metrics.into(),
             authority,
             stop: Some(stop),
             ended,
@@ -166,7 +179,7 @@ impl Webhook {
     /// # Panics
     /// When there are no metrics.
     pub async fn metric(&self, name: &str) -> Option<f64> {
-        let metrics = self.plain.get("/metrics").await.expect("metrics").body;
+        let metrics = self.metrics.get("/metrics").await.expect("metrics").body;
         metrics
             .lines()
             .find_map(|line| line.strip_prefix(name)?.trim().parse().ok())

@@ -1,5 +1,7 @@
 //! What the webhook tells of its work: metrics, and a log line for each pod it changed or refused.
 
+pub mod connections;
+
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,9 +17,15 @@ use tracing::{debug, error, info};
 use crate::admission::{About, Answer, Code, Outcome};
 use crate::certificates::cluster::CallFailed;
 use crate::certificates::rotation::Reason;
+use connections::{Connections, PortMetrics, PortName};
 
 /// The media type of [`Report::text`].
 pub const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A name in Kubernetes has 253 bytes at most; one in a review that no API server sent may have
+/// millions.
+/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>
+const LONGEST_FIELD: usize = 253;
 
 const OK: &str = "ok";
 const FAILED: &str = "failed";
@@ -40,6 +48,7 @@ pub struct Report {
     calls_failed: Family<FailedCall, Counter>,
     event_writes: Family<Tried, Counter>,
     events_dropped: Counter,
+    connections: Connections,
 }
 
 /// Whose end a certificate's end is.
@@ -113,6 +122,7 @@ impl Report {
             calls_failed: Family::default(),
             event_writes: Family::default(),
             events_dropped: Counter::default(),
+            connections: Connections::register(&mut registry),
             registry: Registry::default(),
         };
         registry.register(
@@ -218,6 +228,11 @@ impl Report {
         InFlight(&self.in_flight)
     }
 
+    /// What is counted of this port's connections.
+    pub(crate) fn connections(&self, port: PortName) -> PortMetrics {
+        self.connections.of(port)
+    }
+
     /// Counts a request that got this HTTP status and no answer from admission.
     pub fn refused(&self, status: u16) {
         self.refused.get_or_create(&Refusal { status }).inc();
@@ -308,6 +323,8 @@ impl Default for Report {
     }
 }
 
+/// Logs an admission. The request's uid is for `debug` alone: a line at `info` is kept for long, and is
+/// read by many.
 fn log(answer: &Answer, admission: &Admission) {
     let About {
         uid,
@@ -315,6 +332,7 @@ fn log(answer: &Answer, admission: &Admission) {
         name,
         dry_run,
     } = &answer.about;
+    let [uid, namespace, name] = [uid, namespace, name].map(|text| shortened(text));
     let Admission { outcome, code } = admission;
     let code = code.0.map(tracing::field::display);
     match answer.outcome {
@@ -322,12 +340,17 @@ fn log(answer: &Answer, admission: &Admission) {
             debug!(uid, namespace, name, dry_run, outcome, "Admission");
         }
         Outcome::Injected | Outcome::Skipped(_) | Outcome::Denied => {
-            info!(uid, namespace, name, dry_run, outcome, code, "Admission");
+            info!(namespace, name, dry_run, outcome, code, "Admission");
         }
         Outcome::Failed(_) => {
-            error!(uid, namespace, name, dry_run, outcome, code, "Admission");
+            error!(namespace, name, dry_run, outcome, code, "Admission");
         }
     }
+}
+
+/// The first [`LONGEST_FIELD`] bytes of a text that a client chose, or a few less.
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST_FIELD)]
 }
 
 // === impl Admission ===

@@ -1,16 +1,24 @@
-//! The admission server: TLS and plain HTTP, their limits, and a graceful end.
+//! The admission server: TLS for the API server, plain HTTP for probes and metrics, their limits, and a
+//! graceful end.
 
 mod accept;
 mod body;
+mod client_ca;
 mod connection;
 mod health;
 mod limits;
+mod listen;
+mod metrics;
 mod phase;
+mod places;
+mod plain;
+mod port;
 mod review;
 mod tls;
 
 use std::sync::Arc;
 
+use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
@@ -19,22 +27,31 @@ use tracing::{debug, info};
 use crate::admission::Undrained;
 use crate::certificates::serving::Serving;
 use crate::report::Report;
+use crate::report::connections::PortName;
 
+pub use client_ca::ClientCa;
 pub use limits::Limits;
+pub use listen::listen;
 pub use review::Admit;
 pub use tls::MinVersion;
 
 use accept::accept;
-use connection::{Http, Idle};
+use connection::{Http, Use};
+use health::Readiness;
 use phase::Phase;
+use places::Standing;
+use plain::Plain;
+use port::Port;
 
-/// The two ports, bound.
+/// The three ports, bound.
 #[derive(Debug)]
 pub struct Listeners {
     /// For the API server: `POST /inject` and `POST /workloads` over TLS.
     pub tls: TcpListener,
-    /// For the kubelet and Prometheus: `/healthz`, `/readyz` and `/metrics` over plain HTTP.
-    pub plain: TcpListener,
+    /// For the kubelet: `/healthz` and `/readyz` over plain HTTP.
+    pub health: TcpListener,
+    /// For Prometheus: `/metrics` over plain HTTP.
+    pub metrics: TcpListener,
 }
 
 /// What the server serves with.
@@ -47,6 +64,8 @@ pub struct Server {
     pub serving: Arc<Serving>,
     /// The oldest TLS it speaks.
     pub tls_min_version: MinVersion,
+    /// The CAs whose clients get past the TLS handshake; any client does if there is none.
+    pub client_ca: Option<ClientCa>,
     /// Its bounds.
     pub limits: Limits,
     /// Where it counts.
@@ -59,43 +78,65 @@ pub struct Server {
 /// [`Limits::shutdown_delay`], then until the API server has let its connections go, for
 /// [`Limits::head`] and [`Limits::finish`] at most.
 /// Dropped, it ends at once.
-pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Output = ()>) {
+///
+/// # Errors
+/// When the client CA cannot be used, or the system gives no thread for probes and metrics.
+pub async fn run(
+    listeners: Listeners,
+    server: Server,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
     let Server {
         admit,
         advise,
         serving,
         tls_min_version,
+        client_ca,
         limits,
         report,
         undrained,
     } = server;
     let limits = Arc::new(limits);
     let (announce, phase) = watch::channel(Phase::Serving);
-    let acceptor = tls::acceptor(Arc::clone(&serving), tls_min_version);
+    let metrics = report.connections(PortName::Webhook);
+    let port = Port::new(limits.connections, Standing::Handshaking, metrics);
 
-    let health = health::router(phase.clone(), serving, Arc::clone(&report));
-    let health = Http::new(health, limits.plain_head, Idle::Closed, &limits, &phase);
-    let plain = accept(
-        listeners.plain,
-        limits.plain_connections,
-        limits.finish,
-        phase.clone(),
-        |stream, full| health.clone().serve(stream, full),
-    );
+    let readiness = Readiness {
+        phase: phase.clone(),
+        serving: Arc::clone(&serving),
+        accepting: port.accepting(),
+    };
+    let plain = [
+        Plain {
+            listener: listeners.health,
+            router: health::router(readiness),
+            metrics: report.connections(PortName::Health),
+        },
+        Plain {
+            listener: listeners.metrics,
+            router: metrics::router(Arc::clone(&report)),
+            metrics: report.connections(PortName::Metrics),
+        },
+    ];
+    let plain = plain::start(plain, &limits, &phase).context("cannot serve probes and metrics")?;
 
+    let acceptor = tls::Acceptor::try_new(serving, tls_min_version, client_ca.as_ref())?;
     let injection = review::router(admit, advise, &limits, &report, undrained.as_ref());
-    let injection = Http::new(injection, limits.head, Idle::Left, &limits, &phase);
+    let injection = Http::new(injection, limits.head, Use::Calls, &limits, &phase);
     let tls = accept(
         listeners.tls,
-        limits.connections,
+        &port,
         limits.head + limits.finish,
         phase.clone(),
-        |stream, full| {
-            let (acceptor, report) = (acceptor.clone(), Arc::clone(&report));
+        |stream, place| {
+            let (acceptor, report) = (acceptor.current(), Arc::clone(&report));
             let (http, limit) = (injection.clone(), limits.handshake);
             async move {
-                match tls::handshake(&acceptor, stream, limit).await {
-                    Ok(stream) => http.serve(stream, full).await,
+                match tls::handshake(acceptor, stream, limit).await {
+                    Ok(stream) => {
+                        place.advance(Standing::Unanswered);
+                        http.serve(stream, place).await;
+                    }
                     Err(error) => {
                         report.handshake_failed();
                         debug!(%error, "TLS handshake failed");
@@ -112,5 +153,9 @@ pub async fn run(listeners: Listeners, server: Server, shutdown: impl Future<Out
         sleep(limits.shutdown_delay).await;
         announce.send_replace(Phase::Ending);
     };
-    tokio::join!(end, tls, plain);
+    let served = async { tokio::join!(end, tls, plain) };
+    tokio::select! {
+        _ = served => Ok(()),
+        never = acceptor.follow(client_ca) => match never {},
+    }
 }

@@ -18,6 +18,7 @@
 - serve
 - --listen=[::]:{{ .Values.port }}
 - --health-listen=[::]:{{ .Values.healthPort }}
+- --metrics-listen=[::]:{{ .Values.metricsPort }}
 - --image={{ include "envoy-drainer.image" (merge (dict "of" "drainer") .) }}
 - --webhook-configuration={{ include "envoy-drainer.fullname" . }}
 {{- if eq .Values.certificates.mode "self" }}
@@ -32,6 +33,14 @@
 {{- if .Values.openshift }}
 - --openshift
 {{- end }}
-{{- include "envoy-drainer.flags" .Values.webhook }}
+{{- if .Values.webhook.clientCA }}
+- --client-ca={{ include "envoy-drainer.clientCAFolder" . }}/ca.crt
+{{- end }}
+{{- include "envoy-drainer.flags" (omit .Values.webhook "clientCA") }}
 {{- include "envoy-drainer.flags" $drainer }}
+{{- end }}
+
+{{/* Where the ConfigMap of the client CA is mounted. */}}
+{{- define "envoy-drainer.clientCAFolder" -}}
+/etc/envoy-drainer/client-ca
 {{- end }}

@@ -12,7 +12,6 @@ use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, Volume};
 use kube_core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 use serde_json::Value;
 use tests::review::{Told, admit, defaults};
-use tokio::net::TcpListener;
 use webhook::admission::{About, Answer, CONTAINER_NAME, NotAReview, Outcome};
 use webhook::certificates::self_made::SelfMade;
 use webhook::certificates::serving::Serving;
@@ -41,29 +40,30 @@ struct Injection {
 pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> {
     let mut next = || {
         args.next()
-            .context("three arguments: two addresses and a file")
+            .context("four arguments: three addresses and a file")
     };
-    let (tls, plain, authority) = (next()?, next()?, next()?);
+    let (tls, health, metrics, authority) = (next()?, next()?, next()?, next()?);
     let body = pods::usual()?.bytes;
     let injection = Injection::learn(&body)?;
     injection.check(&body)?;
     let (self_made, first) = SelfMade::try_new(vec!["localhost".into()], wall_clock())?;
     fs::write(authority, self_made.ca_pem())?;
     let listeners = Listeners {
-        tls: TcpListener::bind(tls).await?,
-        plain: TcpListener::bind(plain).await?,
+        tls: server::listen(tls.parse()?)?,
+        health: server::listen(health.parse()?)?,
+        metrics: server::listen(metrics.parse()?)?,
     };
     let server = Server {
         admit: Box::new(move |body| Ok(injection.answer(body).expect("the bench sends pods"))),
         advise: Box::new(|_| Err(NotAReview::NoRequest)),
         serving: Arc::new(Serving::new(first)),
         tls_min_version: MinVersion::Tls13,
+        client_ca: None,
         limits: Limits::default(),
         report: Arc::new(Report::new()),
         undrained: None,
     };
-    server::run(listeners, server, future::pending()).await;
-    Ok(())
+    server::run(listeners, server, future::pending()).await
 }
 
 // === impl Injection ===

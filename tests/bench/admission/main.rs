@@ -85,7 +85,8 @@ fn product(program: &PathBuf, place: &Place<'_>) -> Command {
     let mut command = Command::new(program);
     command
         .args(["serve", "--image", IMAGE, "--tls-name", "localhost"])
-        .args(["--listen", place.tls, "--health-listen", place.plain])
+        .args(["--listen", place.tls, "--health-listen", place.health])
+        .args(["--metrics-listen", place.metrics])
         .arg("--tls-ca-out")
         .arg(place.authority);
     command
@@ -95,7 +96,7 @@ fn baseline(place: &Place<'_>) -> Command {
     let this = env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let mut command = Command::new(this);
     command
-        .args([baseline::ROLE, place.tls, place.plain])
+        .args([baseline::ROLE, place.tls, place.health, place.metrics])
         .arg(place.authority);
     command
 }

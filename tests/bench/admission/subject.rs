@@ -23,9 +23,9 @@ const START: Duration = Duration::from_secs(10);
 pub(crate) struct Subject {
     /// Its TLS port.
     pub(crate) https: Https,
-    plain: Client,
+    metrics: Client,
     process: Process,
-    _ports: [Port; 2],
+    _ports: [Port; 3],
     _dir: TempDir,
 }
 
@@ -41,7 +41,8 @@ pub(crate) struct Memory {
 /// Where a server is to listen, and where to put its authority's certificate.
 pub(crate) struct Place<'a> {
     pub(crate) tls: &'a str,
-    pub(crate) plain: &'a str,
+    pub(crate) health: &'a str,
+    pub(crate) metrics: &'a str,
     pub(crate) authority: &'a Path,
 }
 
@@ -61,21 +62,22 @@ impl Subject {
         cpu: usize,
         command: impl FnOnce(&Place<'_>) -> Command,
     ) -> Result<Self> {
-        let ports = [Port::free()?, Port::free()?];
+        let ports = [Port::free()?, Port::free()?, Port::free()?];
         let address = |port: &Port| SocketAddr::from(([127, 0, 0, 1], port.number()));
-        let [tls, plain] = ports.each_ref().map(address);
+        let [tls, health, metrics] = ports.each_ref().map(address);
         let dir = tempfile::tempdir()?;
         let authority = dir.path().join("ca.crt");
         let command = command(&Place {
             tls: &tls.to_string(),
-            plain: &plain.to_string(),
+            health: &health.to_string(),
+            metrics: &metrics.to_string(),
             authority: &authority,
         });
         let process = Process::start("the server", command, Path::new("/dev/null"))?;
         pin(Pid::from_raw(process.pid()), cpu)?;
-        let plain = Client::from(plain);
+        let health = Client::from(health);
         let ready = async {
-            while !plain
+            while !health
                 .get("/readyz")
                 .await
                 .is_ok_and(|ready| ready.status.is_success())
@@ -91,7 +93,7 @@ impl Subject {
         let https = Https::new(tls, &fs::read_to_string(&authority)?)?;
         Ok(Self {
             https,
-            plain,
+            metrics: metrics.into(),
             process,
             _ports: ports,
             _dir: dir,
@@ -122,7 +124,7 @@ impl Subject {
 
     /// The requests that it is reading or answering.
     pub(crate) async fn in_flight(&self) -> Result<usize> {
-        let metrics = self.plain.get("/metrics").await?.body;
+        let metrics = self.metrics.get("/metrics").await?.body;
         let mut lines = metrics.lines();
         let value = lines.find_map(|line| line.strip_prefix("envoy_drainer_requests_in_flight "));
         Ok(value.context("no requests_in_flight")?.parse()?)

@@ -270,6 +270,7 @@ mod tests {
             let answer = answer(
                 review.to_string().as_bytes(),
                 &Defaults::new("image", "own"),
+                || Token::new(1),
             );
             let answer = answer.unwrap();
             assert_eq!(answer.notices[0].code, Code::PodNotRead);

@@ -16,7 +16,7 @@ use crate::certificates::source::Source;
 use crate::clock::wall_clock;
 use crate::kubernetes::Objects;
 use crate::report::{Kind, Report};
-use crate::server::MinVersion;
+use crate::server::{ClientCa, MinVersion};
 
 /// The certificate: from files, made in memory, or by the cluster's Secrets.
 #[derive(Debug, clap::Args)]
@@ -80,6 +80,9 @@ pub struct TlsArgs {
         default_value_t
     )]
     tls_min_version: MinVersion,
+    /// File of the CAs, PEM, whose clients alone may call the webhook, for API servers that show a certificate; read again when it changes.
+    #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_CLIENT_CA")]
+    client_ca: Option<PathBuf>,
 }
 
 /// The one source that the flags name.
@@ -115,6 +118,14 @@ impl TlsArgs {
     pub fn lifetimes(&self) -> Result<Lifetimes, BadLifetimes> {
         let Span(activation_delay) = self.ca_activation_delay;
         Lifetimes::try_new(self.ca_lifetime.0, self.leaf_lifetime.0, activation_delay)
+    }
+
+    /// The CAs whose clients alone may call the webhook, if there are any.
+    ///
+    /// # Errors
+    /// When the file cannot be used.
+    pub fn client_ca(&self) -> anyhow::Result<Option<ClientCa>> {
+        self.client_ca.clone().map(ClientCa::open).transpose()
     }
 
     /// Opens the source of certificates, and what serves them: with the first, but that of a cluster
@@ -173,6 +184,7 @@ impl TlsArgs {
             leaf_lifetime: _,
             ca_activation_delay: Span(activation_delay),
             tls_min_version: _,
+            client_ca: _,
         } = self;
         let files = (tls_cert, tls_key, ca_out);
         Ok(

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::builder::ArgAction;
-use drainer::bind;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
@@ -35,14 +34,22 @@ pub struct Args {
         default_value = "[::]:10250"
     )]
     listen: SocketAddr,
-    /// Where to listen for /healthz, /readyz and /metrics over plain HTTP.
+    /// Where to listen for /healthz and /readyz over plain HTTP.
     #[arg(
         long,
         value_name = "ADDRESS",
         env = "ENVOY_DRAINER_HEALTH_LISTEN",
-        default_value = "[::]:8080"
+        default_value = "[::]:8081"
     )]
     health_listen: SocketAddr,
+    /// Where to listen for /metrics over plain HTTP.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "ENVOY_DRAINER_METRICS_LISTEN",
+        default_value = "[::]:8080"
+    )]
+    metrics_listen: SocketAddr,
     /// How long to serve on after SIGTERM, until the API server knows that this replica is gone.
     #[arg(
         long,
@@ -81,7 +88,7 @@ pub struct Args {
 /// # Errors
 /// When it cannot start, or was ended by a second signal.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    // One thread: an admission is microseconds of work, and one core answers some ten thousand a
+    // One thread for admissions: one is microseconds of work, and one core answers some ten thousand a
     // second, more than an API server can ask. More threads would cost memory on every node size.
     runtime::Builder::new_current_thread()
         .enable_all()
@@ -94,6 +101,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let Args {
         listen,
         health_listen,
+        metrics_listen,
         shutdown_delay: Span(shutdown_delay),
         events: tells,
         pod_name,
@@ -105,6 +113,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     logs.start();
     let defaults = Arc::new(defaults.into_defaults()?);
     let report = Arc::new(Report::new());
+    let client_ca = tls.client_ca()?;
     let (source, serving, tls_min_version) = tls.open(&defaults.release_namespace, &report).await?;
     let serving = Arc::new(serving);
     let cluster = source.cluster().filter(|_| tells);
@@ -123,12 +132,14 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         }
     };
     let listeners = Listeners {
-        tls: listener(listen).await?,
-        plain: listener(health_listen).await?,
+        tls: listener(listen)?,
+        health: listener(health_listen)?,
+        metrics: listener(metrics_listen)?,
     };
     info!(
         listen = %listeners.tls.local_addr()?,
-        health_listen = %listeners.plain.local_addr()?,
+        health_listen = %listeners.health.local_addr()?,
+        metrics_listen = %listeners.metrics.local_addr()?,
         "Serving"
     );
     let server = Server {
@@ -140,6 +151,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         advise: Box::new(move |body| admission::advise(body, &defaults)),
         serving: Arc::clone(&serving),
         tls_min_version,
+        client_ca,
         limits: Limits {
             shutdown_delay,
             ..Limits::default()
@@ -162,16 +174,14 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         signals.next().await;
     };
     tokio::select! {
-        () = server::run(listeners, server, stopped) => Ok(()),
+        served = server::run(listeners, server, stopped) => served,
         never = tell => match never {},
         () = twice => bail!("ended at once by a second signal"),
     }
 }
 
-async fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}"))
+fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    server::listen(address).with_context(|| format!("cannot listen on {address}"))
 }
 
 // === impl Args ===

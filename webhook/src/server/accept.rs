@@ -1,52 +1,73 @@
 //! Accepts connections until the server ends, and waits for those that are left.
 
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
-use std::{io, mem};
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{sleep, timeout};
-use tracing::{error, warn};
+use tokio::time::{Instant, interval, sleep, timeout};
+use tracing::{debug, error, warn};
 
 use super::phase::{Phase, ending};
+use super::port::{Place, Port, TICK};
 
 /// The pause after an accept failed for lack of something, usually file descriptors: what is
 /// missing comes back when connections end.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Gives each connection to `serve`, in a task of its own and `limit` at a time, until the phase is
-/// [`Phase::Ending`]; then gives those tasks `finish` to end, and drops the rest. Each task hears
-/// whether all places are taken.
+/// Gives each connection to `serve`, in a task of its own, until the phase is [`Phase::Ending`]; then
+/// gives those tasks `finish` to end, and drops the rest.
 ///
-/// Connections beyond the limit wait in the kernel: the API server goes on without an answer as
-/// soon as it is refused a connection, and here it waits for a while.
+/// Every connection is accepted at once. One that waited in the kernel would wait behind a crowd that
+/// is there to stay; accepted, it takes the place of the connection that is least worth keeping.
 pub(super) async fn accept<F>(
     listener: TcpListener,
-    limit: usize,
+    port: &Arc<Port>,
     finish: Duration,
     mut phase: watch::Receiver<Phase>,
-    serve: impl Fn(TcpStream, watch::Receiver<bool>) -> F,
+    serve: impl Fn(TcpStream, Place) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
     let mut connections = JoinSet::new();
-    let full = watch::Sender::new(false);
+    let mut ticks = interval(TICK);
+    let mut failed_until = Instant::now();
     loop {
-        let is_full = connections.len() >= limit;
-        full.send_if_modified(|was| mem::replace(was, is_full) != is_full);
         tokio::select! {
             () = ending(&mut phase) => break,
-            Some(ended) = connections.join_next() => told(ended),
-            stream = next(&listener), if !is_full => {
-                connections.spawn(serve(stream, full.subscribe()));
+            Some(ended) = connections.join_next() => log_panic(ended),
+            now = ticks.tick() => {
+                if now > failed_until {
+                    port.tick();
+                }
+            }
+            accepted = next(&listener) => match accepted {
+                Ok((stream, peer)) => {
+                    let (place, evicted) = port.take(peer);
+                    let served = serve(stream, place);
+                    connections.spawn(async move {
+                        tokio::select! {
+                            biased;
+                            () = evicted.wait() => debug!(%peer, "Connection evicted"),
+                            () = served => {}
+                        }
+                    });
+                }
+                Err(error) => {
+                    warn!(%error, "Accepting a connection failed");
+                    failed_until = Instant::now() + TICK;
+                    sleep(PAUSE).await;
+                }
             }
         }
     }
     drop(listener);
     let finished = timeout(finish, async {
         while let Some(ended) = connections.join_next().await {
-            told(ended);
+            log_panic(ended);
         }
     });
     if finished.await.is_err() {
@@ -54,21 +75,21 @@ pub(super) async fn accept<F>(
     }
 }
 
-/// Accepts the next connection, however often that fails.
-async fn next(listener: &TcpListener) -> TcpStream {
+/// Accepts the next connection that does not fail by its client's doing.
+///
+/// # Errors
+/// When the system lacks something to accept one with.
+async fn next(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 // A response is one write; without this it may wait for the client's acknowledgement.
                 if stream.set_nodelay(true).is_ok() {
-                    return stream;
+                    return Ok((stream, peer));
                 }
             }
             Err(error) if is_the_clients(&error) => {}
-            Err(error) => {
-                warn!(%error, "Accepting a connection failed");
-                sleep(PAUSE).await;
-            }
+            Err(error) => return Err(error),
         }
     }
 }
@@ -85,7 +106,7 @@ fn is_the_clients(error: &io::Error) -> bool {
 
 /// A task may panic: the admission answers for bugs in what it does to a pod, and whatever else goes
 /// wrong costs its own connection, for which the API server does what its failurePolicy says.
-fn told(ended: Result<(), JoinError>) {
+fn log_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         error!(%error, "A connection's task failed");
     }

@@ -16,25 +16,33 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::limits::Limits;
 use super::phase::{Phase, ending};
+use super::places::Standing;
+use super::port::Place;
 
 /// What is buffered of a connection, and so the size of a request's head. Bodies are read through
-/// it.
-const BUFFER: usize = 64 << 10;
+/// it. An API server's head has some 300 bytes; hyper takes no less than 8 KiB.
+const BUFFER: usize = 16 << 10;
 
-/// What becomes of idle connections when the server ends.
+/// An extension of a response: it answers an AdmissionReview.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AnswersReview;
+
+/// What a connection is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Idle {
-    /// They are closed: what a client loses on one it sends again.
-    Closed,
-    /// They are left to the client, and go when it closes them, or their head's time has passed: what
-    /// it loses on one it does not send again.
-    Left,
+pub(super) enum Use {
+    /// One request, whose response closes it: a probe or a scrape. Idle ones are closed when the
+    /// server ends; what a client loses on one it sends again.
+    Once,
+    /// As many requests as come until it is old. Idle ones are left to the client when the server
+    /// ends, and go when it closes them, or their head's time has passed: what it loses on one it does
+    /// not send again.
+    Calls,
 }
 
 /// What all connections of a port have in common.
@@ -42,7 +50,7 @@ pub(super) enum Idle {
 pub(super) struct Http {
     router: Router,
     head: Duration,
-    idle: Idle,
+    used: Use,
     limits: Arc<Limits>,
     phase: watch::Receiver<Phase>,
     made: Arc<AtomicU32>,
@@ -51,51 +59,52 @@ pub(super) struct Http {
 // === impl Http ===
 
 impl Http {
-    /// The port that serves `router` and gives the head of a request so long.
+    /// The port that serves `router`, and gives the head of a request so long.
     pub(super) fn new(
         router: Router,
         head: Duration,
-        idle: Idle,
+        used: Use,
         limits: &Arc<Limits>,
         phase: &watch::Receiver<Phase>,
     ) -> Self {
         Self {
             router,
             head,
-            idle,
+            used,
             limits: Arc::clone(limits),
             phase: phase.clone(),
             made: Arc::default(),
         }
     }
 
-    /// Serves requests until the client goes, a deadline passes or the server ends; or until the
-    /// server is `full` of connections and this one has not asked for anything in time.
+    /// Serves requests until the client goes, a deadline passes or the server ends. Its `place` hears
+    /// how far it comes.
     ///
     /// An old connection, or one of a server that leaves, is closed by a response that says so and
     /// never while it is idle: the client might be sending.
-    pub(super) async fn serve(
-        self,
-        io: impl AsyncRead + AsyncWrite + Unpin,
-        mut full: watch::Receiver<bool>,
-    ) {
+    pub(super) async fn serve(self, io: impl AsyncRead + AsyncWrite + Unpin, place: Place) {
         let Self {
             router,
             head,
-            idle,
+            used,
             limits,
             mut phase,
             made,
         } = self;
-        let retire_at = Instant::now() + age(limits.age, made.fetch_add(1, Ordering::Relaxed));
+        let retire_at = match used {
+            Use::Once => Instant::now(),
+            Use::Calls => Instant::now() + age(limits.age, made.fetch_add(1, Ordering::Relaxed)),
+        };
         let router = TowerToHyperService::new(router);
-        let announced = &phase.clone();
-        let asked = Notify::new();
+        let (announced, place) = (&phase.clone(), &place);
         let service = service_fn(|request: Request<Incoming>| {
-            asked.notify_one();
+            place.advance(Standing::Unanswered);
             let response = router.call(request);
             async move {
                 let mut response = response.await?;
+                if response.extensions().get::<AnswersReview>().is_some() {
+                    place.advance(Standing::Answered);
+                }
                 let leaving = *announced.borrow() > Phase::Serving;
                 if leaving || Instant::now() >= retire_at {
                     let close = HeaderValue::from_static("close");
@@ -111,22 +120,10 @@ impl Http {
                 .max_buf_size(BUFFER)
                 .serve_connection(TokioIo::new(io), service)
         );
-        let place_wanted = async {
-            sleep(limits.first_head).await;
-            // An error is the end of the server, and of this task with it.
-            drop(full.wait_for(|full| *full).await);
-        };
-        let in_the_way = async {
-            tokio::select! {
-                biased;
-                () = asked.notified() => pending().await,
-                () = place_wanted => {}
-            }
-        };
         let closing = async {
-            match idle {
-                Idle::Closed => ending(&mut phase).await,
-                Idle::Left => pending().await,
+            match used {
+                Use::Once => ending(&mut phase).await,
+                Use::Calls => pending().await,
             }
         };
         let served = async {
@@ -135,10 +132,6 @@ impl Http {
                 () = closing => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
-                }
-                () = in_the_way => {
-                    debug!("No request came, and others want the place");
-                    Ok(())
                 }
             }
         };

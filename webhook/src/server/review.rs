@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::body::{Bodies, NoBody};
+use super::connection::AnswersReview;
 use super::limits::Limits;
 use crate::admission::{Answer, NotAReview, Undrained};
 use crate::report::Report;
@@ -62,7 +63,11 @@ pub(super) fn router(
 
 async fn review(State(reviewer): State<Reviewer>, request: Request) -> Response {
     match reviewer.answer(request).await {
-        Ok(review) => ([(CONTENT_TYPE, "application/json")], review).into_response(),
+        Ok(review) => {
+            let mut response = ([(CONTENT_TYPE, "application/json")], review).into_response();
+            response.extensions_mut().insert(AnswersReview);
+            response
+        }
         Err(refused) => {
             reviewer.report.refused(refused.status().as_u16());
             refused.into_response()

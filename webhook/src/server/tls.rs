@@ -1,11 +1,15 @@
 //! TLS as the API server speaks it, and an answer to who does not.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use rustls::crypto::ring;
-use rustls::server::NoServerSessionStorage;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, NoServerSessionStorage};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, SupportedProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,7 +17,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tracing::{error, info};
 
+use super::client_ca::ClientCa;
 use crate::certificates::serving::Serving;
 
 /// The oldest version of TLS that is spoken.
@@ -32,10 +38,72 @@ pub enum MinVersion {
 const PLAIN_HTTP: &str = "HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n\
     Client sent an HTTP request to an HTTPS server.\n";
 
-/// Builds the TLS side: HTTP/1.1 only, which is all that the API server speaks to webhooks, and no
-/// session tickets, which it does not use.
+/// What new connections are accepted with, which changes with the client CA.
+pub(super) struct Acceptor {
+    config: ArcSwap<ServerConfig>,
+    serving: Arc<Serving>,
+    oldest: MinVersion,
+}
+
+// === impl Acceptor ===
+
+impl Acceptor {
+    /// The TLS side, whose clients need no certificate unless there is a client CA.
+    ///
+    /// # Errors
+    /// When the client CA cannot be used.
+    pub(super) fn try_new(
+        serving: Arc<Serving>,
+        oldest: MinVersion,
+        client_ca: Option<&ClientCa>,
+    ) -> anyhow::Result<Self> {
+        let clients = match client_ca {
+            Some(ca) => ca.verifier()?,
+            None => Arc::new(NoClientAuth),
+        };
+        let config = config(Arc::clone(&serving), oldest, clients);
+        Ok(Self {
+            config: ArcSwap::from_pointee(config),
+            serving,
+            oldest,
+        })
+    }
+
+    /// Accepts by what the file of the client CA says, for as long as it is polled. Open connections
+    /// stay until they are old.
+    pub(super) async fn follow(&self, client_ca: Option<ClientCa>) -> Infallible {
+        let Some(mut client_ca) = client_ca else {
+            return pending().await;
+        };
+        loop {
+            match client_ca.changed().await {
+                Ok(clients) => {
+                    let config = config(Arc::clone(&self.serving), self.oldest, clients);
+                    self.config.store(Arc::new(config));
+                    info!("Reloaded client CA");
+                }
+                Err(error) => error!(
+                    error = format!("{error:#}"),
+                    "Client CA kept, the new one cannot be used"
+                ),
+            }
+        }
+    }
+
+    /// What the next connection is accepted with.
+    pub(super) fn current(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.load_full())
+    }
+}
+
+/// HTTP/1.1 only, which is all that the API server speaks to webhooks, and no session tickets, which it
+/// does not use.
 /// <https://github.com/kubernetes/apiserver/blob/master/pkg/util/webhook/client.go>
-pub(super) fn acceptor(serving: Arc<Serving>, oldest: MinVersion) -> TlsAcceptor {
+fn config(
+    serving: Arc<Serving>,
+    oldest: MinVersion,
+    clients: Arc<dyn ClientCertVerifier>,
+) -> ServerConfig {
     let versions: &[&SupportedProtocolVersion] = match oldest {
         MinVersion::Tls12 => &[&TLS13, &TLS12],
         MinVersion::Tls13 => &[&TLS13],
@@ -43,12 +111,12 @@ pub(super) fn acceptor(serving: Arc<Serving>, oldest: MinVersion) -> TlsAcceptor
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(versions)
         .expect("ring has cipher suites for both versions")
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_cert_resolver(serving);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    TlsAcceptor::from(Arc::new(config))
+    config
 }
 
 /// Shakes hands within `limit`.
@@ -56,7 +124,7 @@ pub(super) fn acceptor(serving: Arc<Serving>, oldest: MinVersion) -> TlsAcceptor
 /// # Errors
 /// When the client is too slow, speaks plain HTTP (which it is told) or another TLS.
 pub(super) async fn handshake(
-    acceptor: &TlsAcceptor,
+    acceptor: TlsAcceptor,
     mut stream: TcpStream,
     limit: Duration,
 ) -> io::Result<TlsStream<TcpStream>> {

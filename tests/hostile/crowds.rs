@@ -1,0 +1,170 @@
+//! Crowds on each port of the webhook, and what the API server and the kubelet have meanwhile.
+
+mod crowd;
+mod honest;
+mod metrics;
+
+use std::collections::BTreeSet;
+use std::env;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use tests::built::shipped_envoy_drainer;
+use tests::http::Client;
+use tests::https::inject;
+use tests::shipped::Shipped;
+use tests::webhook::review;
+use tokio::time::{Instant, sleep, timeout};
+
+use crowd::{CROWDS, Crowd, Running};
+use honest::Honest;
+use metrics::Metrics;
+
+use crate::MACHINE;
+
+/// How long each crowd stays; `HOSTILE_SECONDS` has another number.
+const STAY: Duration = Duration::from_secs(8);
+
+/// An honest call, on a connection of its own, and a probe are answered within this.
+const BAR: Duration = Duration::from_secs(1);
+
+/// The most memory that may ever be resident, in KiB: three quarters of the chart's limit.
+const MEMORY: u64 = 96 << 10;
+
+/// What one crowd did.
+struct Row {
+    crowd: &'static str,
+    calls: honest::Times,
+    probes: honest::Times,
+    peak: u64,
+    metrics: Metrics,
+}
+
+#[tokio::test]
+async fn honest_clients_are_served_in_every_crowd() {
+    let _alone = MACHINE.lock().await;
+    let stay = env::var("HOSTILE_SECONDS").map_or(STAY, |seconds| {
+        Duration::from_secs(seconds.parse().expect("HOSTILE_SECONDS is a number"))
+    });
+    let only = env::var("HOSTILE_CROWD").unwrap_or_default();
+    println!(
+        "\n{:36}{:>7}{:>10}{:>8}{:>10}{:>11}{:>9}{:>9}{:>7}",
+        "crowd", "calls", "worst", "probes", "worst", "peak", "taken", "evicted", "full"
+    );
+    let mut missed = Vec::new();
+    for crowd in CROWDS.iter().filter(|crowd| crowd.name.contains(&only)) {
+        let row = play(crowd, stay).await.expect(crowd.name);
+        row.print();
+        missed.extend(row.missed());
+    }
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+/// The names and labels of all that the metrics have.
+async fn series(webhook: &Shipped) -> Result<BTreeSet<String>> {
+    let text = Client::from(webhook.metrics).get("/metrics").await?.body;
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let names = lines.filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned()));
+    Ok(names.collect())
+}
+
+#[tokio::test]
+async fn odd_reviews_make_no_series() {
+    let _alone = MACHINE.lock().await;
+    let program = shipped_envoy_drainer().await.unwrap();
+    let webhook = Shipped::start(&program).await.unwrap();
+    let mut connection = webhook.https.connect().await.unwrap();
+    let mut known = BTreeSet::new();
+    for n in 0..10_000 {
+        let odd = |what: &str| json!(format!("{what}-{n}-\"\\\n{{}}"));
+        let (pointer, value) = match n % 8 {
+            0 => ("/request/namespace", odd("namespace")),
+            1 => ("/request/name", odd("name")),
+            2 => ("/request/operation", odd("operation")),
+            3 => ("/request/kind/kind", odd("kind")),
+            4 => (
+                "/request/object/metadata/annotations",
+                json!({"envoy-drainer.dev/inject": odd("answer")}),
+            ),
+            5 => ("/request/object/spec/containers/0/name", odd("container")),
+            6 => ("/request/object/spec", odd("spec")),
+            _ => ("/apiVersion", odd("version")),
+        };
+        let review = review(&format!("{n}")).with(pointer, value);
+        connection.send(inject(review.bytes())).await.unwrap();
+        match n {
+            99 => known = series(&webhook).await.unwrap(),
+            9_999 => assert_eq!(series(&webhook).await.unwrap(), known),
+            _ => {}
+        }
+    }
+}
+
+/// Starts a webhook, has the crowd come and stay, and measures it all the while.
+async fn play(crowd: &Crowd, stay: Duration) -> Result<Row> {
+    let webhook = Shipped::start(&shipped_envoy_drainer().await?).await?;
+    let running = Running::start(crowd, &webhook)?;
+    let honest = Honest::start(&webhook)?;
+    let end = Instant::now() + stay;
+    let mut metrics = Metrics::default();
+    while Instant::now() < end {
+        sleep(Duration::from_millis(500)).await;
+        ensure!(webhook.process.is_running(), "the webhook ended");
+        // Prometheus' own patience is 10 s.
+        let read = timeout(Duration::from_secs(10), Metrics::read(&webhook, crowd.port));
+        metrics = metrics.max(read.await.context("no metrics")??);
+    }
+    let (calls, probes) = honest.end()?;
+    let peak = webhook.peak()?;
+    running.end();
+    Ok(Row {
+        crowd: crowd.name,
+        calls,
+        probes,
+        peak,
+        metrics,
+    })
+}
+
+// === impl Row ===
+
+impl Row {
+    fn print(&self) {
+        let Self {
+            crowd,
+            calls,
+            probes,
+            peak,
+            metrics,
+        } = self;
+        println!(
+            "{crowd:36}{:>7}{:>7} ms{:>8}{:>7} ms{:>7.1} MiB{:>9}{:>9}{:>5} s",
+            calls.answered,
+            calls.worst.as_millis(),
+            probes.answered,
+            probes.worst.as_millis(),
+            *peak as f64 / 1024.0,
+            metrics.taken,
+            metrics.evicted,
+            metrics.full,
+        );
+    }
+
+    /// Which bars were missed.
+    fn missed(&self) -> Vec<String> {
+        let mut missed = Vec::new();
+        for (what, times) in [("call", &self.calls), ("probe", &self.probes)] {
+            if let Some(error) = &times.failed {
+                missed.push(format!("{}: a {what} failed: {error}", self.crowd));
+            }
+            if times.worst > BAR || times.answered == 0 {
+                missed.push(format!("{}: a {what} took {:?}", self.crowd, times.worst));
+            }
+        }
+        if self.peak > MEMORY {
+            missed.push(format!("{}: {} KiB were resident", self.crowd, self.peak));
+        }
+        missed
+    }
+}

@@ -1,0 +1,115 @@
+//! A port of the server: its places, and what metrics show of them.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+use super::places::{Id, Places, Standing};
+use crate::report::connections::PortMetrics;
+
+/// How often the port is looked at for its metrics, and says that it accepts connections.
+pub(super) const TICK: Duration = Duration::from_secs(1);
+
+/// What all connections of a port share.
+#[derive(Debug)]
+pub(super) struct Port {
+    /// Each place has what, dropped, ends its connection.
+    places: Mutex<Places<oneshot::Sender<Infallible>>>,
+    /// Where a connection starts.
+    standing: Standing,
+    metrics: PortMetrics,
+    accepting: watch::Sender<Instant>,
+}
+
+/// The place of one connection, which is free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    port: Arc<Port>,
+    id: Id,
+}
+
+/// Resolves when a connection has lost its place to another.
+#[derive(Debug)]
+pub(super) struct Evicted(oneshot::Receiver<Infallible>);
+
+// === impl Port ===
+
+impl Port {
+    /// A port with so many places, whose connections start at `standing`.
+    pub(super) fn new(limit: usize, standing: Standing, metrics: PortMetrics) -> Arc<Self> {
+        metrics.has_places(limit);
+        Arc::new(Self {
+            places: Mutex::new(Places::new(limit)),
+            standing,
+            metrics,
+            accepting: watch::Sender::new(Instant::now()),
+        })
+    }
+
+    /// Gives a new connection its place. There always is one: where all are taken, another connection
+    /// loses its own.
+    pub(super) fn take(self: &Arc<Self>, peer: SocketAddr) -> (Place, Evicted) {
+        let (keep, evicted) = oneshot::channel();
+        let now = Instant::now();
+        let mut places = self.places();
+        let (id, eviction) = places.take(peer.ip(), self.standing, now, keep);
+        self.metrics.taken(places.len());
+        drop(places);
+        if let Some(eviction) = eviction {
+            self.metrics.evicted(eviction);
+        }
+        let port = Arc::clone(self);
+        (Place { port, id }, Evicted(evicted))
+    }
+
+    /// Notes, each [`TICK`], that the port accepts connections, and counts the time for which it is
+    /// full.
+    pub(super) fn tick(&self) {
+        if self.places().is_full() {
+            self.metrics.was_full(TICK);
+        }
+        self.accepting.send_replace(Instant::now());
+    }
+
+    /// When the port last was able to accept a connection, to the [`TICK`].
+    pub(super) fn accepting(&self) -> watch::Receiver<Instant> {
+        self.accepting.subscribe()
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places<oneshot::Sender<Infallible>>> {
+        // Nothing in there can panic halfway through a change.
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Notes how far the connection has come, or that it is in use.
+    pub(super) fn advance(&self, standing: Standing) {
+        self.port
+            .places()
+            .advance(self.id, standing, Instant::now());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut places = self.port.places();
+        places.free(self.id);
+        self.port.metrics.taken(places.len());
+    }
+}
+
+// === impl Evicted ===
+
+impl Evicted {
+    pub(super) async fn wait(self) {
+        // There is nothing to receive: the other end is dropped.
+        let _ = self.0.await;
+    }
+}
