@@ -112,10 +112,10 @@ impl<E: Envoy> Drain<E> {
     pub(crate) async fn run(mut self) {
         loop {
             match self.next_end().await {
-                End::Pod { since } => return self.drain(since, None).await,
+                End::Pod { since } => return self.drain(self.began(since), None).await,
                 End::Envoy { since, answers } => {
                     if answers && let Some(failed_at) = self.envoy_alone().await {
-                        return self.drain(since, failed_at).await;
+                        return self.drain(self.began(since), failed_at).await;
                     }
                     info!("Envoy is restarted alone, or does not answer: its hook returns");
                     self.end_round(|came| came.envoy_hook = None);
@@ -148,6 +148,17 @@ impl<E: Envoy> Drain<E> {
                     self.end_round(|came| came.drainer_hook = None);
                 }
             }
+        }
+    }
+
+    /// Returns when the pod's end began, of which the first sign came at `since`. Where hooks of Envoy's
+    /// come that do not end it, such a hook may have been that sign, and is not to shorten the drain.
+    fn began(&self, since: Instant) -> Instant {
+        let came = *self.came.borrow();
+        let drainers = [came.drainer_hook, came.sigterm].into_iter().flatten();
+        match self.backoff.is_active(Instant::now()) {
+            true => drainers.min().unwrap_or(since),
+            false => since,
         }
     }
 

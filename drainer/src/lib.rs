@@ -10,7 +10,9 @@
 //!   the pod        delay ─ t1: Marker, fail_health, drain_listeners
 //!                  ─ each look: Stats::count ─► Seen ─► Record ─► verdict, until Leave(Outcome)
 //!   Envoy alone    fail_health, wait for the other hook ─► the hook returns
-//!   the drainer    nothing is touched ─► the hook returns
+//!   the drainer    nothing is touched ─► the hook returns; where the port may have failed Envoy's
+//!                  hook: as for the pod, without drain_listeners, and undone if the pod goes on
+//!   resumed        the Marker says that the pod ended, Envoy is DRAINING: as for the pod, from t1 on
 //!
 //! Drain ─► Progress (watch) ─► every waiting hook gets its 200 ─► Summary: the last words
 //! ```

@@ -35,9 +35,13 @@ const REMINDER: Duration = Duration::from_secs(60);
 pub(crate) struct Port {
     address: SocketAddr,
     came: watch::Sender<Came>,
-    listener: Option<TcpListener>,
+    bound: Option<Bound>,
     bind_at: Instant,
     complain_at: Instant,
+}
+
+struct Bound {
+    listener: TcpListener,
     places: Places,
     /// How many connections were accepted since none was left to accept.
     in_a_row: u32,
@@ -52,11 +56,9 @@ impl Port {
         let mut port = Self {
             address,
             came,
-            listener: None,
+            bound: None,
             bind_at: now,
             complain_at: now,
-            places: Places::new(MAX_CONNECTIONS),
-            in_a_row: 0,
         };
         port.bind();
         port
@@ -67,43 +69,13 @@ impl Port {
     /// # Errors
     /// For want of files or memory.
     pub(crate) async fn accept(&mut self) -> io::Result<(TcpStream, Place)> {
-        while self.listener.is_none() {
+        loop {
+            if let Some(bound) = &mut self.bound {
+                return bound.accept(&self.came).await;
+            }
             sleep_until(self.bind_at).await;
             self.bind();
         }
-        let Self {
-            listener: Some(listener),
-            came,
-            places,
-            in_a_row,
-            ..
-        } = self
-        else {
-            unreachable!("bound above")
-        };
-        let place = match places.try_free() {
-            Some(place) => place,
-            None => {
-                Came::note_port_unavailable(came);
-                places.free().await
-            }
-        };
-        let accepted = poll_fn(|cx| {
-            let accepted = listener.poll_accept(cx);
-            // Else it may be pending for another reason: this task is to let others run.
-            if accepted.is_pending() && coop::has_budget_remaining() {
-                *in_a_row = 0;
-            }
-            accepted
-        });
-        let accepted = accepted.await;
-        *in_a_row = in_a_row.saturating_add(1);
-        // Only where more have come than the kernel keeps can it have refused one.
-        if accepted.is_err() || *in_a_row > BACKLOG {
-            Came::note_port_unavailable(came);
-        }
-        let (stream, _) = accepted?;
-        Ok((stream, places.take(place)))
     }
 
     fn bind(&mut self) {
@@ -113,7 +85,11 @@ impl Port {
                 if self.complain_at > now {
                     info!(port = self.address.port(), "Listening for Envoy's hook");
                 }
-                self.listener = Some(listener);
+                self.bound = Some(Bound {
+                    listener,
+                    places: Places::new(MAX_CONNECTIONS),
+                    in_a_row: 0,
+                });
             }
             Err(error) => {
                 Came::note_port_unavailable(&self.came);
@@ -129,5 +105,35 @@ impl Port {
                 self.bind_at = now + BIND_PAUSE;
             }
         }
+    }
+}
+
+// === impl Bound ===
+
+impl Bound {
+    async fn accept(&mut self, came: &watch::Sender<Came>) -> io::Result<(TcpStream, Place)> {
+        let place = match self.places.try_free() {
+            Some(place) => place,
+            None => {
+                Came::note_port_unavailable(came);
+                self.places.free().await
+            }
+        };
+        let accepted = poll_fn(|cx| {
+            let accepted = self.listener.poll_accept(cx);
+            // Else it may be pending for another reason: this task is to let others run.
+            if accepted.is_pending() && coop::has_budget_remaining() {
+                self.in_a_row = 0;
+            }
+            accepted
+        });
+        let accepted = accepted.await;
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        // Only where more have come than the kernel keeps can it have refused one.
+        if accepted.is_err() || self.in_a_row > BACKLOG {
+            Came::note_port_unavailable(came);
+        }
+        let (stream, _) = accepted?;
+        Ok((stream, self.places.take(place)))
     }
 }
