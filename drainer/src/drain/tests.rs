@@ -616,14 +616,14 @@ async fn a_caller_that_never_stops_leaves_envoy_live() {
     let mut came: Vec<_> = (1..100)
         .map(|second| (f64::from(second), Who::Envoy))
         .collect();
-    came.extend([(70.5, Who::Drainer)]);
+    came.extend([(66.5, Who::Drainer)]);
     let scene = Scene::new(|_| Mood::Busy(1), &came).with(|d| {
         d.drain_delay = Duration::from_secs(20);
         d.drain_timeout = Duration::from_secs(30);
     });
     let told = story(&scene.play().await);
-    assert!(told.contains(&"90.5 fail".into()), "{told:?}");
-    assert!(told.contains(&"120.5 Drainer returns".into()), "{told:?}");
+    assert!(told.contains(&"86.5 fail".into()), "{told:?}");
+    assert!(told.contains(&"116.5 Drainer returns".into()), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]
