@@ -143,7 +143,7 @@ fn the_named_container_gets_the_hook() {
     );
 }
 
-const BAD: [(&str, &str, &str); 33] = [
+const BAD: [(&str, &str, &str); 34] = [
     (
         "envoy-container",
         "",
@@ -153,6 +153,11 @@ const BAD: [(&str, &str, &str); 33] = [
         "admin-address",
         "localhost:9901",
         "invalid admin address `localhost:9901`: write it like 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name",
+    ),
+    (
+        "admin-address",
+        "169.254.169.254:80",
+        "invalid admin address `169.254.169.254:80`: it is not a loopback address, and the drainer calls its own pod's Envoy only; write it like 127.0.0.1:9901 or [::1]:9901",
     ),
     ("port", "0", "invalid port `0`: a number from 1 to 65535"),
     (

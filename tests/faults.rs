@@ -301,9 +301,15 @@ async fn a_marker_stays_through_every_fault_until_envoy_has_heard() -> Result<()
         let case = async move {
             let mut fake = FakeAdmin::start(Mood::Well).await?;
             let mut drainer = hasty(&fake).await?;
-            drainer.pod_ends()?.returned().await?;
-            assert!(drainer.has_marked() && !fake.is_live());
-            drainer.signal(tests::process::Signal::TERM);
+            // It was not proved that the pod ends.
+            let hook = drainer.envoy_hook();
+            until("health has failed", PATIENCE, || async {
+                Ok(!fake.is_live())
+            })
+            .await?;
+            assert!(drainer.has_marked());
+            drainer.signal(tests::process::Signal::KILL);
+            drop(hook);
             fake.set(mood).await?;
             drainer.start_again().await?;
             sleep(2 * SECOND).await;

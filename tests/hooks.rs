@@ -122,8 +122,9 @@ async fn a_wrong_token_gets_403_and_changes_nothing() -> Result<()> {
         (&other_container, 403),
         ("/drained", 404),
         ("/", 404),
-        // The drainer's own hook, which only its own container reaches.
+        // The drainer's own hook and its status, which only its own container reaches.
         ("/drain", 404),
+        ("/status", 404),
     ];
     for (path, status) in table {
         assert_eq!(client.get(path).await?.status, status, "{path}");
@@ -203,7 +204,7 @@ async fn garbage_and_slow_heads_get_no_hook_and_hurt_none() -> Result<()> {
     let mut silent = TcpStream::connect(address).await?;
     let mut slow = TcpStream::connect(address).await?;
     let began = Instant::now();
-    slow.write_all(b"GET /sta").await?;
+    slow.write_all(b"GET /dra").await?;
     let (mut slow_answer, mut slow_head) = slow.split();
     let dripping = async {
         loop {
@@ -226,12 +227,12 @@ async fn garbage_and_slow_heads_get_no_hook_and_hurt_none() -> Result<()> {
     .await?;
     // A head in pieces is a head.
     let mut pieces = TcpStream::connect(address).await?;
-    for piece in ["GET /st", "atus HT", "TP/1.1\r\nhost: x", "\r\n", "\r\n"] {
+    for piece in ["GET /dra", "ined/x HT", "TP/1.1\r\nhost: x", "\r\n", "\r\n"] {
         pieces.write_all(piece.as_bytes()).await?;
         sleep(SECOND / 10).await;
     }
-    let status = answer(&mut pieces).await?;
-    assert!(status.starts_with("HTTP/1.1 200 "), "{status}");
+    let answered = answer(&mut pieces).await?;
+    assert!(answered.starts_with("HTTP/1.1 403 "), "{answered}");
     assert_due(end.returned().await?, 9 * SECOND);
     Ok(())
 }
@@ -298,25 +299,61 @@ async fn a_socket_file_that_an_earlier_life_left_is_replaced() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_or_a_folder_that_is_not_there_is_told_at_once() -> Result<()> {
-    for (host_network, address) in [
+async fn a_port_that_is_taken_is_bound_when_it_is_free() -> Result<()> {
+    let cases = [
         (false, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
         (false, (Ipv6Addr::UNSPECIFIED, 0).into()),
         (true, (Ipv4Addr::UNSPECIFIED, 0).into()),
-    ] {
-        let stranger = TcpListener::bind(address).await?;
-        let port = stranger.local_addr()?.port();
-        let sidecar = waiting_room(SECOND)?.config(|config| {
-            config.port = port.try_into().expect("a bound port is not zero");
-            config.host_network = host_network;
-        });
-        let serve = sidecar.run("drainer", &sidecar.serve())?;
-        let status = serve.exited_within(PATIENCE).await?;
-        assert_eq!(status.code(), Some(1));
-        let log = serve.log();
-        let told = format!("drainer: cannot listen on port {port}: Address already in use");
-        assert!(log.starts_with(&told), "{log}");
-    }
+    ];
+    let cases = cases.map(|(host_network, address)| {
+        let case = async move {
+            let stranger = TcpListener::bind(address).await?;
+            let port = stranger.local_addr()?.port();
+            let sidecar = waiting_room(3 * SECOND)?.config(|config| {
+                config.port = port.try_into().expect("a bound port is not zero");
+                config.host_network = host_network;
+            });
+            // It runs, and answers on its Unix socket.
+            let drainer = sidecar.start().await?;
+            let line = drainer
+                .logs("Cannot listen for Envoy's hook", PATIENCE)
+                .await?;
+            assert_eq!(
+                (&line["level"], &line["port"]),
+                (&"ERROR".into(), &port.into())
+            );
+            sleep(2 * SECOND).await;
+            assert_eq!(drainer.status().await?.phase, Phase::Idle);
+            drop(stranger);
+            let bound = Instant::now();
+            drainer.logs("Listening for Envoy's hook", PATIENCE).await?;
+            assert_due_by(bound.elapsed(), SECOND);
+            assert_due(drainer.pod_ends()?.returned().await?, 3 * SECOND);
+            Ok(())
+        };
+        (format!("{address}, {host_network}"), case)
+    });
+    at_once(cases).await
+}
+
+#[tokio::test]
+async fn a_pods_end_is_drained_although_the_port_is_taken() -> Result<()> {
+    let envoy = envoy()?.listener(http("web")?).start().await?;
+    let stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let port = stranger.local_addr()?.port();
+    let sidecar = drainer(envoy.admin_address())?.hasty().config(|config| {
+        config.port = port.try_into().expect("a bound port is not zero");
+    });
+    let drainer = sidecar.start().await?;
+    drainer.logs("Envoy answers", PATIENCE).await?;
+    drainer.own_hook()?.returned().await?;
+    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    assert_eq!(envoy.admin().state().await?, "DRAINING");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_there_is_an_error() -> Result<()> {
     let sidecar = waiting_room(SECOND)?.config(|config| config.run_dir = "/nowhere".into());
     let serve = sidecar.run("drainer", &sidecar.serve())?;
     let status = serve.exited_within(PATIENCE).await?;
@@ -330,6 +367,22 @@ async fn a_port_that_is_taken_or_a_folder_that_is_not_there_is_told_at_once() ->
 }
 
 #[tokio::test]
+async fn an_admin_address_of_another_host_is_refused() -> Result<()> {
+    let sidecar = waiting_room(SECOND)?;
+    let mut args = sidecar.serve();
+    let address = args
+        .iter_mut()
+        .find(|arg| arg.starts_with("--admin-address="));
+    *address.context("no admin address")? = "--admin-address=169.254.169.254:80".to_owned();
+    let serve = sidecar.run("drainer", &args)?;
+    let status = serve.exited_within(PATIENCE).await?;
+    assert_eq!(status.code(), Some(64));
+    let log = serve.log();
+    assert!(log.contains("it is not a loopback address"), "{log}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn with_the_nodes_network_only_the_node_itself_reaches_the_port() -> Result<()> {
     for host_network in [false, true] {
         let sidecar = waiting_room(SECOND)?.config(|config| config.host_network = host_network);
@@ -338,8 +391,8 @@ async fn with_the_nodes_network_only_the_node_itself_reaches_the_port() -> Resul
         // 127.0.0.2 is as foreign to 127.0.0.1 as the node's own address is.
         let elsewhere = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), port));
         assert_eq!(TcpStream::connect(elsewhere).await.is_err(), host_network);
-        let status = Client::from(drainer.address()).get("/status").await?;
-        assert_eq!(status.status, 200);
+        let here = Client::from(drainer.address()).get("/drained/x").await?;
+        assert_eq!(here.status, 403);
     }
     Ok(())
 }

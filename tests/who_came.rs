@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use drainer::{AdminAddress, Phase, RUN_DIR};
+use drainer::{AdminAddress, Marker, Phase, RUN_DIR, Reason};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tests::at_once::at_once;
@@ -37,7 +37,9 @@ enum Moment {
     MidLife,
     /// Envoy's hook alone: health has failed.
     MidRestart,
+    /// Both hooks: the pod ends.
     MidDrain,
+    /// The same, and all hooks have returned.
     AfterDrain,
 }
 
@@ -333,7 +335,7 @@ async fn sigterm_alone_ends_a_drainer_after_ten_seconds_or_when_envoy_is_silent(
 }
 
 #[tokio::test]
-async fn whenever_a_drainer_dies_envoy_is_healthy_after_its_restart() -> Result<()> {
+async fn a_restarted_drainer_restores_envoys_health_unless_the_pod_ends() -> Result<()> {
     for death in [Death::Sigkill, Death::Sigterm, Death::NewImage] {
         let moments = [
             Moment::MidLife,
@@ -407,7 +409,114 @@ async fn dies_and_is_restarted(moment: Moment, death: Death) -> Result<()> {
     if moment != Moment::MidLife {
         assert!(!scene.is_live().await? && drainer.has_marked());
     }
-    is_healthy_again(scene, drainer).await
+    let pod_ends = match moment {
+        Moment::MidLife => false,
+        // SIGTERM, or the drainer's own hook, was the second signal.
+        Moment::MidRestart => death != Death::Sigkill,
+        Moment::MidDrain | Moment::AfterDrain => true,
+    };
+    match pod_ends {
+        true => resumes_the_drain(scene, drainer).await,
+        false => is_healthy_again(scene, drainer).await,
+    }
+}
+
+/// The pod ends, and no hook comes again (KEP-4438).
+async fn resumes_the_drain(scene: Scene, mut drainer: Drainer) -> Result<()> {
+    let stream = scene.hold().await?;
+    drainer.start_again().await?;
+    drainer.logs("resuming the drain", PATIENCE).await?;
+    drainer.reaches(Phase::Draining).await?;
+    let until = Instant::now() + 3 * SECOND;
+    while Instant::now() < until {
+        assert!(!scene.is_live().await?, "a pod that ends is healthy");
+        sleep(SECOND / 10).await;
+    }
+    assert_eq!(drainer.status().await?.phase, Phase::Draining);
+    assert_whole_drain(&drainer);
+    drop(stream);
+    drainer.reaches(Phase::Idle).await?;
+    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    assert!(!scene.is_live().await? && drainer.has_marked());
+    // Hooks that come after all have their drain.
+    drainer.pod_ends()?.returned().await?;
+    assert!(!scene.is_live().await? && drainer.has_marked());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_restart_of_all_containers_leaves_the_new_envoy_live() -> Result<()> {
+    let cases = [Reason::Provisional, Reason::PodEnds].map(|reason| {
+        let case = async move {
+            // Its emptyDir is what is left of the pod's containers (KEP-5532).
+            let scene = Scene::start().await?;
+            let sidecar = drainer(scene.envoy.admin_address())?.hasty();
+            Marker::new(&sidecar.settings().run_dir).write(reason)?;
+            let drainer = sidecar.start().await?;
+            let began = Instant::now();
+            until("no marker", PATIENCE, || async {
+                Ok(!drainer.has_marked())
+            })
+            .await?;
+            scene.stays_live_until(began + 3 * SECOND).await?;
+            assert_eq!(drainer.status().await?.phase, Phase::Idle);
+            drainer.pod_ends()?.returned().await?;
+            assert_eq!(drainer.last_words()?["outcome"], "drained");
+            Ok(())
+        };
+        (format!("{reason:?}"), case)
+    });
+    at_once(cases).await
+}
+
+#[tokio::test]
+async fn a_resumed_drain_of_a_pod_that_goes_on_is_undone() -> Result<()> {
+    let scene = Scene::start().await?;
+    scene.envoy.admin().command("/healthcheck/fail").await?;
+    let sidecar = drainer(scene.envoy.admin_address())?.hasty();
+    let sidecar = sidecar.timing(|t| t.drain_timeout = 3 * SECOND);
+    Marker::new(&sidecar.settings().run_dir).write(Reason::PodEnds)?;
+    let drainer = sidecar.start().await?;
+    let began = Instant::now();
+    // The longest drain, and 30 s.
+    scene.is("LIVE", 33 * SECOND + PATIENCE).await?;
+    let took = began.elapsed();
+    assert!(took >= 32 * SECOND, "{took:?}");
+    until("no marker", PATIENCE, || async {
+        Ok(!drainer.has_marked())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_caller_that_never_stops_leaves_envoy_live() -> Result<()> {
+    let scene = Scene::start().await?;
+    let drainer = drainer(scene.envoy.admin_address())?
+        .hasty()
+        .start()
+        .await?;
+    let began = Instant::now();
+    let (mut looks, mut live) = (0, 0);
+    let mut hook = drainer.envoy_hook();
+    while began.elapsed() < 55 * SECOND {
+        if !hook.is_waiting() {
+            hook = drainer.envoy_hook();
+        }
+        looks += 1;
+        live += u32::from(scene.is_live().await?);
+        sleep(SECOND / 10).await;
+    }
+    // Healthy for 3 s, failed for 20 s, and healthy then.
+    let share = f64::from(live) / f64::from(looks);
+    assert!(share > 0.5, "LIVE for {share} of a minute");
+    assert!(scene.is_live().await?);
+    // The pod's end is drained at once all the same.
+    let own = drainer.own_hook()?;
+    scene.is("DRAINING", PATIENCE).await?;
+    assert_due_by(own.called().elapsed(), SECOND);
+    own.returned().await?;
+    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    Ok(())
 }
 
 async fn is_healthy_again(scene: Scene, mut drainer: Drainer) -> Result<()> {
@@ -429,7 +538,7 @@ async fn is_healthy_again(scene: Scene, mut drainer: Drainer) -> Result<()> {
 async fn the_marker_stays_until_envoy_has_heard() -> Result<()> {
     let scene = Scene::start().await?;
     let mut drainer = drainer(scene.envoy.admin_address())?.start().await?;
-    let _end = drainer.pod_ends()?;
+    let _hook = drainer.envoy_hook();
     scene.is("DRAINING", PATIENCE).await?;
     drainer.signal(Signal::KILL);
     scene.envoy.signal(Signal::STOP);

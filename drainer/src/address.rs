@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// The address of an admin interface, as Envoy's `admin.address` can hold it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AdminAddress {
-    /// `127.0.0.1:9901`, `[::1]:9901`.
+    /// `127.0.0.1:9901`, `[::1]:9901`. A parsed one is loopback: the pod's own.
     Tcp(SocketAddr),
     /// `unix:/path/to.sock`, an absolute path.
     Path(PathBuf),
@@ -18,10 +18,20 @@ pub enum AdminAddress {
 
 /// Why a text is not an admin address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "invalid admin address `{0}`: write it like 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name"
-)]
-pub struct InvalidAddress(String);
+pub enum InvalidAddress {
+    /// It is none of the forms.
+    #[error(
+        "invalid admin address `{0}`: write it like 127.0.0.1:9901, [::1]:9901, unix:/path or \
+         unix:@name"
+    )]
+    Malformed(String),
+    /// It may be another host's.
+    #[error(
+        "invalid admin address `{0}`: it is not a loopback address, and the drainer calls its own \
+         pod's Envoy only; write it like 127.0.0.1:9901 or [::1]:9901"
+    )]
+    NotLoopback(String),
+}
 
 // === impl AdminAddress ===
 
@@ -29,9 +39,10 @@ impl FromStr for AdminAddress {
     type Err = InvalidAddress;
 
     /// Reads an address. A wildcard (`0.0.0.0`, `[::]`), where an admin listens on all addresses,
-    /// becomes the loopback address through which it is reached.
+    /// becomes the loopback address through which it is reached. Any other address that is not loopback
+    /// is refused: nobody is to send the drainer's calls to another host.
     fn from_str(text: &str) -> Result<Self, InvalidAddress> {
-        let invalid = || InvalidAddress(text.to_owned());
+        let invalid = || InvalidAddress::Malformed(text.to_owned());
         match text.strip_prefix("unix:") {
             // A path that climbs may leave the volume that it seems to be in.
             Some(path) if path.split('/').any(|part| part == "..") => Err(invalid()),
@@ -50,6 +61,9 @@ impl FromStr for AdminAddress {
                         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
                         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
                     });
+                }
+                if !address.ip().to_canonical().is_loopback() {
+                    return Err(InvalidAddress::NotLoopback(text.to_owned()));
                 }
                 Ok(Self::Tcp(address))
             }
@@ -76,7 +90,8 @@ mod tests {
         for text in [
             "127.0.0.1:9901",
             "[::1]:9901",
-            "10.0.0.7:1",
+            "127.1.2.3:1",
+            "[::ffff:127.0.0.1]:9901",
             "unix:/a/b.sock",
             "unix:@x",
         ] {
@@ -114,9 +129,23 @@ mod tests {
         ] {
             assert_eq!(
                 text.parse::<AdminAddress>(),
-                Err(InvalidAddress(text.into())),
+                Err(InvalidAddress::Malformed(text.into())),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn other_hosts_are_refused() {
+        for text in [
+            "169.254.169.254:80",
+            "10.0.0.7:9901",
+            "[fe80::1]:9901",
+            "[::ffff:10.0.0.7]:9901",
+            "255.255.255.255:1",
+        ] {
+            let refused = text.parse::<AdminAddress>().unwrap_err();
+            assert_eq!(refused, InvalidAddress::NotLoopback(text.into()));
         }
     }
 }

@@ -3,7 +3,12 @@
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// How many connections the kernel keeps until they are accepted; it refuses more. Tokio and the
+/// standard library have 128, which a flood fills within milliseconds. The kernel itself allows 4096
+/// at most (`net.core.somaxconn`).
+pub(crate) const BACKLOG: u32 = 1024;
 
 /// What Linux says of a kernel without IPv6; the standard library has no kind for it.
 const EAFNOSUPPORT: i32 = 97;
@@ -13,12 +18,36 @@ const EAFNOSUPPORT: i32 = 97;
 /// # Errors
 /// As [`TcpListener::bind`].
 pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    match TcpListener::bind(address).await {
+    listen(address, None)
+}
+
+/// Does what [`bind`] does. Connections have receive buffers of so many bytes, twice that in the
+/// kernel's own count; of the kernel's choice if `None`.
+///
+/// # Errors
+/// As [`TcpListener::bind`].
+pub(crate) fn listen(address: SocketAddr, buffer: Option<u32>) -> io::Result<TcpListener> {
+    match listen_on(address, buffer) {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && has_no_ipv6(&error) => {
-            TcpListener::bind((IpAddr::from(Ipv4Addr::UNSPECIFIED), address.port())).await
+            let everywhere = (IpAddr::from(Ipv4Addr::UNSPECIFIED), address.port());
+            listen_on(everywhere.into(), buffer)
         }
         bound => bound,
     }
+}
+
+fn listen_on(address: SocketAddr, buffer: Option<u32>) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // Connections of an earlier process may linger.
+    socket.set_reuseaddr(true)?;
+    if let Some(bytes) = buffer {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Returns true if it is for want of IPv6 that an address cannot be bound, in the kernel or in the

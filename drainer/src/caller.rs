@@ -3,9 +3,11 @@
 //! A caller may wait for an hour, and a thousand may. So nothing is kept while one waits but its
 //! socket: no buffers (hyper's would be 13 KB for each), which is why this is not left to hyper.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// A caller whose request was read.
@@ -33,9 +35,6 @@ pub(crate) struct Answer {
 const MAX_HEAD: usize = 2048;
 const MAX_HEADERS: usize = 32;
 
-/// A hook says what it wants in its first packet. Whoever does not is none, and is to make room.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// An answer fits into the socket's buffer; whoever has not even room for that is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -43,9 +42,25 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Caller<S> {
     /// Reads the request of whoever is at the other end of `stream`. Returns `None` if it went
-    /// away, took too long or does not speak HTTP, for which it gets a 400.
-    pub(crate) async fn read(mut stream: S) -> Option<Self> {
-        match timeout(HEAD_TIMEOUT, read_head(&mut stream)).await.ok()? {
+    /// away, was `given_up` or does not speak HTTP, for which it gets a 400.
+    pub(crate) async fn read(mut stream: S, given_up: impl Future) -> Option<Self> {
+        let read = {
+            let mut reading = pin!(read_head(&mut stream));
+            let in_time = tokio::select! {
+                biased;
+                read = &mut reading => Some(read),
+                _ = given_up => None,
+            };
+            match in_time {
+                Some(read) => read,
+                // What has arrived by now counts, though this task was not woken for it yet.
+                None => {
+                    yield_now().await;
+                    timeout(Duration::ZERO, reading).await.ok()?
+                }
+            }
+        };
+        match read {
             Ok(request) => Some(Self { stream, request }),
             Err(HeadError::Closed) => None,
             Err(HeadError::Invalid) => {
@@ -138,12 +153,19 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use super::*;
     use tokio::io::duplex;
+    use tokio::time::sleep;
 
     async fn read(sent: &[&str]) -> (Option<Request>, String) {
         let (near, mut far) = duplex(64);
-        let reader = tokio::spawn(async { Caller::read(near).await.map(|caller| caller.request) });
+        let given_up = sleep(Duration::from_secs(2));
+        let reader = tokio::spawn(async {
+            let caller = Caller::read(near, given_up).await;
+            caller.map(|caller| caller.request)
+        });
         for part in sent {
             // The reader may have had enough already.
             let _ = far.write_all(part.as_bytes()).await;
@@ -190,12 +212,23 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_request_that_has_arrived_is_read_before_it_is_given_up() {
+        let (near, mut far) = tokio::net::UnixStream::pair().unwrap();
+        far.write_all(b"GET /a HTTP/1.1\r\n\r\n").await.unwrap();
+        // Given up at the first moment, before the runtime has seen that there is something to read.
+        let caller = Caller::read(near, async {}).await.unwrap();
+        assert_eq!(caller.request.path, "/a");
+        let (near, _silent) = tokio::net::UnixStream::pair().unwrap();
+        assert!(Caller::read(near, async {}).await.is_none());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn whoever_hangs_up_is_let_go() {
         let (near, mut far) = duplex(64);
         far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        let caller = Caller::read(near).await.unwrap();
-        let waiting = tokio::spawn(caller.answer(std::future::pending()));
+        let caller = Caller::read(near, pending::<()>()).await.unwrap();
+        let waiting = tokio::spawn(caller.answer(pending()));
         far.write_all(b"more").await.unwrap();
         drop(far);
         waiting.await.unwrap();
@@ -205,7 +238,7 @@ mod tests {
     async fn an_answer_says_its_length_and_closes() {
         let (near, mut far) = duplex(1024);
         far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        let caller = Caller::read(near).await.unwrap();
+        let caller = Caller::read(near, pending::<()>()).await.unwrap();
         let answer = async { Answer::text("200 OK", "drained\n") };
         caller.answer(answer).await;
         let mut got = String::new();

@@ -1,5 +1,6 @@
 //! The drain: started once, awaited by many. Strings the decisions together, one call at a time.
 
+mod backoff;
 mod complaints;
 mod end;
 mod idle;
@@ -18,7 +19,7 @@ use crate::config::Config;
 use crate::delay::drain_delay;
 use crate::ending::{Came, End};
 use crate::envoy::{CallFailed, Envoy, Seen, Setup};
-use crate::marker::Marker;
+use crate::marker::{Marker, Reason};
 use crate::progress::{Phase, Progress};
 use crate::quiet::{Quiet, ReadinessProbe};
 use crate::stats::Count;
@@ -26,7 +27,9 @@ use crate::summary::{Left, Summary};
 use crate::timing::Timing;
 use crate::verdict::{Outcome, Record, Rules, Verdict};
 
+use backoff::Backoff;
 use complaints::Complaints;
+use end::ENVOY_ALONE;
 
 /// Everything that ends in a pod, from the drainer's start to the end of the drain.
 pub(crate) struct Drain<E> {
@@ -34,6 +37,8 @@ pub(crate) struct Drain<E> {
     /// Where it is, for logs.
     admin: AdminAddress,
     marker: Marker,
+    /// What the marker says, or would if it could be written.
+    marked: Option<Reason>,
     timing: Timing,
     exit_at_connections: u64,
     readiness_probes: Vec<ReadinessProbe>,
@@ -43,8 +48,13 @@ pub(crate) struct Drain<E> {
     /// What Envoy last told of its setup; `None` until it answered in this process's life.
     setup: Option<Setup>,
     has_answered: bool,
-    /// When Envoy's hook returned without a drain.
-    let_go: Option<Instant>,
+    /// When Envoy's health, if the marker says that it was failed, is to be restored; `None` at once,
+    /// unless the pod ends.
+    restore_at: Option<Instant>,
+    /// How often a hook of Envoy's that comes alone may have health failed.
+    backoff: Backoff,
+    /// Whether this goes on with a drain that an earlier process began.
+    is_resumed: bool,
     /// When the drainer's own hook returned without a drain.
     waited: Option<Instant>,
 }
@@ -63,6 +73,10 @@ const REMINDER: Duration = Duration::from_secs(10);
 /// A setup that is not read by then does not hold up the drain.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long after the deadline of a drain that was resumed a pod that ends has surely ended: twice
+/// what the chart adds to the deadline for the grace period.
+const RESUMED_MARGIN: Duration = Duration::from_secs(30);
+
 // === impl Drain ===
 
 impl<E: Envoy> Drain<E> {
@@ -73,10 +87,12 @@ impl<E: Envoy> Drain<E> {
         came: watch::Sender<Came>,
         progress: watch::Sender<Progress>,
     ) -> Self {
+        let marker = Marker::new(&config.run_dir);
         Self {
             envoy,
             admin: config.admin_address.clone(),
-            marker: Marker::new(&config.run_dir),
+            marked: marker.read(),
+            marker,
             timing: config.timing,
             exit_at_connections: config.exit_at_connections,
             readiness_probes: config.readiness_probes.clone(),
@@ -85,7 +101,9 @@ impl<E: Envoy> Drain<E> {
             progress,
             setup: None,
             has_answered: false,
-            let_go: None,
+            restore_at: None,
+            backoff: Backoff::default(),
+            is_resumed: false,
             waited: None,
         }
     }
@@ -94,15 +112,29 @@ impl<E: Envoy> Drain<E> {
     pub(crate) async fn run(mut self) {
         loop {
             match self.next_end().await {
-                End::Pod { since } => return self.drain(since, None).await,
+                End::Pod { since } => return self.drain(self.began(since), None).await,
                 End::Envoy { since, answers } => {
                     if answers && let Some(failed_at) = self.envoy_alone().await {
-                        return self.drain(since, failed_at).await;
+                        return self.drain(self.began(since), failed_at).await;
                     }
                     info!("Envoy is restarted alone, or does not answer: its hook returns");
-                    self.let_go = Some(Instant::now());
                     self.end_round(|came| came.envoy_hook = None);
                 }
+                End::Unproven { since } => {
+                    warn!(
+                        "The drainer's hook came, and the port may have failed Envoy's: draining with \
+                         what can be undone"
+                    );
+                    self.drain(since, None).await;
+                    let mut came = self.came.subscribe();
+                    let proof = came.wait_for(|came| came.envoy_hook.or(came.sigterm).is_some());
+                    if timeout(ENVOY_ALONE, proof).await.is_ok() {
+                        return;
+                    }
+                    info!("Envoy's hook did not come: Envoy goes on");
+                    self.end_round(|came| came.drainer_hook = None);
+                }
+                End::Resumed => self.resume().await,
                 End::Drainer => {
                     if self.waited.is_none() {
                         info!(
@@ -119,6 +151,45 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
+    /// Returns when the pod's end began, of which the first sign came at `since`. Where hooks of Envoy's
+    /// come that do not end it, such a hook may have been that sign, and is not to shorten the drain.
+    fn began(&self, since: Instant) -> Instant {
+        let came = *self.came.borrow();
+        let drainers = [came.drainer_hook, came.sigterm].into_iter().flatten();
+        match self.backoff.is_active(Instant::now()) {
+            true => drainers.min().unwrap_or(since),
+            false => since,
+        }
+    }
+
+    /// Goes on with the drain of a pod that ended when an earlier process of the drainer died. No hook
+    /// comes for that again. Envoy's health is restored when a pod that ends would be gone: never is a
+    /// pod made healthy that ends, nor an Envoy left DRAINING whose pod does not.
+    async fn resume(&mut self) {
+        info!(
+            "Envoy drains since the pod's end was seen by an earlier process: resuming the drain"
+        );
+        let now = Instant::now();
+        self.restore_at = Some(now + self.resumed_for());
+        self.is_resumed = true;
+        let mut came = self.came.subscribe();
+        tokio::select! {
+            biased;
+            // The pod ends now: it has its whole drain.
+            _ = came.wait_for(Came::proves_pod_end) => {}
+            () = self.drain(now, Some(now)) => self.end_round(|came| {
+                came.envoy_hook = None;
+                came.drainer_hook = None;
+            }),
+        }
+        self.is_resumed = false;
+    }
+
+    /// How long a pod may still take to end whose drain an earlier process had begun.
+    fn resumed_for(&self) -> Duration {
+        self.timing.deadline() + RESUMED_MARGIN
+    }
+
     /// Lets the hooks of this round return, and forgets who came, for the next round.
     fn end_round(&mut self, forget: impl FnOnce(&mut Came)) {
         self.came.send_modify(forget);
@@ -128,10 +199,12 @@ impl<E: Envoy> Drain<E> {
         });
     }
 
-    /// The pod ends, since `since`: drains until an exit rule holds. Health may have been failed
-    /// already, at `failed_at`.
+    /// The pod ends, since `since`, or may: drains until an exit rule holds. Health may have been
+    /// failed already, at `failed_at`.
     async fn drain(&mut self, since: Instant, failed_at: Option<Instant>) {
-        info!("The pod ends");
+        if self.is_pod_end() {
+            info!("The pod ends");
+        }
         let mut record = Record::default();
         let deadline = since + self.timing.deadline();
         let drain = self.drain_until_a_rule_holds(since, failed_at, &mut record);
@@ -166,7 +239,7 @@ impl<E: Envoy> Drain<E> {
                     () = delay => {}
                     outcome = self.watch(record) => return outcome,
                 }
-                self.mark();
+                self.mark(self.reason());
             }
         }
         self.set_phase(Phase::Draining);
@@ -182,7 +255,9 @@ impl<E: Envoy> Drain<E> {
                     record.start(Instant::now());
                 }
             }
-            if health != Told::NotYet && listeners == Told::NotYet {
+            // Nothing undoes it.
+            if health != Told::NotYet && listeners == Told::NotYet && self.is_pod_end() {
+                self.mark(Reason::PodEnds);
                 let answer = self.envoy.drain_listeners().await;
                 listeners = self.told("/drain_listeners", answer, &mut unheard);
             }
@@ -195,6 +270,10 @@ impl<E: Envoy> Drain<E> {
                 }
             }
             let verdict = self.look(record, &mut rules).await;
+            if record.is_live() && self.is_resumed {
+                // Another one, whose pod does not end.
+                return Outcome::Gone;
+            }
             if record.is_live() && health == Told::Heard {
                 // Another Envoy since, or somebody has restored its health.
                 (health, listeners) = (Told::NotYet, Told::NotYet);
@@ -274,9 +353,24 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    fn mark(&self) {
-        if let Err(error) = self.marker.write() {
-            error!(%error, "Cannot leave the marker: a restart of the drainer would not restore Envoy's health");
+    /// Returns true if it is known that the pod ends.
+    fn is_pod_end(&self) -> bool {
+        self.is_resumed || self.came.borrow().proves_pod_end()
+    }
+
+    fn reason(&self) -> Reason {
+        match self.is_pod_end() {
+            true => Reason::PodEnds,
+            false => Reason::Provisional,
+        }
+    }
+
+    fn mark(&mut self, reason: Reason) {
+        if self.marked.replace(reason) == Some(reason) {
+            return;
+        }
+        if let Err(error) = self.marker.write(reason) {
+            error!(%error, "Cannot write the marker: a restart of the drainer would not restore Envoy's health");
         }
     }
 

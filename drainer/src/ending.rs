@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Who has come, and when. SIGTERM may stand for the drainer's hook, which can fail to start.
@@ -19,6 +20,9 @@ pub(crate) struct Came {
     pub drainer_hook: Option<Instant>,
     /// SIGTERM to the drainer.
     pub sigterm: Option<Instant>,
+    /// When the port last may have failed a connection: flooded, or not bound. Envoy's hook may have
+    /// been called then although it is not here.
+    pub port_unavailable: Option<Instant>,
 }
 
 /// Whether Envoy has answered since the first of them came.
@@ -55,6 +59,13 @@ pub(crate) enum End {
         /// When the first sign of it came.
         since: Instant,
     },
+    /// The pod, or the drainer alone: Envoy's hook may have been called without reaching the port.
+    Unproven {
+        /// When the first sign of it came.
+        since: Instant,
+    },
+    /// The pod, as the marker of an earlier process says whose drain did not end Envoy.
+    Resumed,
     /// Envoy, which is restarted alone.
     Envoy {
         /// When its hook came.
@@ -79,9 +90,43 @@ pub(crate) const LONE_DRAINER: Duration = Duration::from_secs(10);
 /// The same after SIGTERM, while Envoy does not answer, or when its hook was waited for already.
 pub(crate) const LONE_SIGTERM: Duration = Duration::from_secs(1);
 
+/// How much later than the drainer's hook Envoy's may come where the port may have failed it. Short,
+/// since clients of an Envoy that ends are being lost meanwhile; the kernel tries a connection again
+/// after a second.
+pub(crate) const LONE_UNPROVEN: Duration = Duration::from_millis(500);
+
+/// How often it is noted at most that the port may have failed connections.
+const NOTED_EVERY: Duration = Duration::from_millis(250);
+
 // === impl Came ===
 
 impl Came {
+    /// Notes that the port may have failed a connection just now. Wakes who watches `came` a few
+    /// times a second at most, since a flood gives thousands of occasions.
+    pub(crate) fn note_port_unavailable(came: &watch::Sender<Self>) {
+        let now = Instant::now();
+        came.send_if_modified(|came| {
+            let is_noted = came
+                .port_unavailable
+                .is_some_and(|noted| now < noted + NOTED_EVERY);
+            if !is_noted {
+                came.port_unavailable = Some(now);
+            }
+            !is_noted
+        });
+    }
+
+    fn port_was_unavailable_after(&self, since: Instant) -> bool {
+        self.port_unavailable
+            .is_some_and(|noted| noted + NOTED_EVERY > since)
+    }
+
+    /// Returns true if both termination signals have come: Envoy's hook, and the drainer's hook or
+    /// SIGTERM.
+    pub(crate) fn proves_pod_end(&self) -> bool {
+        self.envoy_hook.is_some() && self.drainer_hook.or(self.sigterm).is_some()
+    }
+
     /// Tells what ends, as far as it can be known at `now`, with Envoy's `answer`.
     ///
     /// `waited` says that the drainer's own hook has just returned, Envoy's not having come.
@@ -111,6 +156,12 @@ impl Came {
             }
             (None, Some(_), Some(sigterm)) if waited || answer == Answer::None => {
                 unless(sigterm + LONE_SIGTERM, End::Drainer)
+            }
+            // An Envoy that does not answer has nothing to drain.
+            (None, Some(since), _)
+                if answer == Answer::Heard && self.port_was_unavailable_after(since) =>
+            {
+                unless(since + LONE_UNPROVEN, End::Unproven { since })
             }
             (None, Some(drainer), _) => unless(drainer + LONE_DRAINER, End::Drainer),
         }
@@ -180,6 +231,42 @@ mod tests {
                 envoy_hook: envoy_hook.map(at),
                 drainer_hook: drainer_hook.map(at),
                 sigterm: sigterm.map(at),
+                port_unavailable: None,
+            };
+            let got = came.ending(at(now), answer, waited);
+            assert_eq!(got, want, "{came:?} at {now}, {answer:?}, {waited}");
+        }
+    }
+    #[tokio::test(start_paused = true)]
+    async fn an_unavailable_port_leaves_it_open_what_ends() {
+        let t0 = Instant::now();
+        let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
+        let unproven = |since| Ending::Clear(End::Unproven { since: at(since) });
+        let until = |seconds| Ending::Unclear { until: at(seconds) };
+        let pod = Ending::Clear(End::Pod { since: at(2.0) });
+        let drainer = Ending::Clear(End::Drainer);
+        use Answer::{Awaited, Heard, None as No};
+        // Envoy's hook, the drainer's hook, SIGTERM, unavailable, now, Envoy's answer, waited
+        let table = [
+            (None, Some(2.0), None, 1.7, 2.6, Heard, false, until(12.0)),
+            // It is noted every 250 ms at most.
+            (None, Some(2.0), None, 1.8, 2.5, Heard, false, unproven(2.0)),
+            (None, Some(2.0), None, 2.0, 2.4, Heard, false, until(2.5)),
+            (None, Some(2.0), None, 2.1, 2.5, Heard, false, unproven(2.0)),
+            (None, Some(2.0), None, 9.0, 9.0, Heard, false, unproven(2.0)),
+            (None, None, Some(2.0), 2.1, 2.5, Heard, false, unproven(2.0)),
+            (None, Some(2.0), None, 2.1, 3.0, Awaited, false, until(12.0)),
+            (None, Some(2.0), None, 2.1, 12.0, No, false, drainer),
+            (None, None, Some(2.0), 2.1, 3.0, No, false, drainer),
+            (None, None, Some(2.0), 2.1, 3.0, Heard, true, drainer),
+            (Some(2.3), Some(2.0), None, 2.1, 2.3, Heard, false, pod),
+        ];
+        for (envoy_hook, drainer_hook, sigterm, unavailable, now, answer, waited, want) in table {
+            let came = Came {
+                envoy_hook: envoy_hook.map(at),
+                drainer_hook: drainer_hook.map(at),
+                sigterm: sigterm.map(at),
+                port_unavailable: Some(at(unavailable)),
             };
             let got = came.ending(at(now), answer, waited);
             assert_eq!(got, want, "{came:?} at {now}, {answer:?}, {waited}");

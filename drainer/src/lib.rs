@@ -10,7 +10,9 @@
 //!   the pod        delay ─ t1: Marker, fail_health, drain_listeners
 //!                  ─ each look: Stats::count ─► Seen ─► Record ─► verdict, until Leave(Outcome)
 //!   Envoy alone    fail_health, wait for the other hook ─► the hook returns
-//!   the drainer    nothing is touched ─► the hook returns
+//!   the drainer    nothing is touched ─► the hook returns; where the port may have failed Envoy's
+//!                  hook: as for the pod, without drain_listeners, and undone if the pod goes on
+//!   resumed        the Marker says that the pod ended, Envoy is DRAINING: as for the pod, from t1 on
 //!
 //! Drain ─► Progress (watch) ─► every waiting hook gets its 200 ─► Summary: the last words
 //! ```
@@ -30,6 +32,8 @@ pub mod hook;
 mod http;
 mod listeners;
 mod marker;
+mod places;
+mod port;
 mod progress;
 mod quiet;
 mod selector;
@@ -50,7 +54,7 @@ pub use bind::bind;
 pub use config::{Config, DEFAULT_PORT, RUN_DIR};
 pub use flags::flags_help;
 pub use given::InvalidArgs;
-pub use marker::Marker;
+pub use marker::{Marker, Reason};
 pub use progress::{Phase, Progress};
 pub use quiet::ReadinessProbe;
 pub use selector::{ListenerSelector, parse_listeners};

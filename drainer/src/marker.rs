@@ -1,45 +1,107 @@
-//! The note that says "we made Envoy fail its health checks", for the drainer's next life.
+//! The file that says "this drainer failed Envoy's health", for the drainer's next process.
 //!
-//! A drainer that is killed half-way must not leave a healthy Envoy DRAINING. The note is written
-//! before the call that makes Envoy fail, and goes only when the call that undoes it got its 200.
+//! A drainer that is killed half-way must not leave a healthy Envoy DRAINING, nor make an Envoy
+//! healthy whose pod ends. The file is written before the call that fails Envoy's health, says why,
+//! and is removed only when the call that restores health got its 200.
+//!
+//! It outlives the container, in the drainer's emptyDir: through a restart of the container, also
+//! while its pod ends (KEP-4438), and through RestartAllContainers (KEP-5532), which runs no hooks.
+//! <https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/4438-container-restart-termination>
+//! <https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/5532-restart-all-containers-on-container-exits>
 
-use std::io;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// The note, a file in the drainer's directory, which outlives its container.
+/// The file in the drainer's directory.
 pub struct Marker(PathBuf);
+
+/// Why Envoy's health was failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// In case the pod ends, which nothing proved: to be restored.
+    Provisional,
+    /// Both termination signals had come: the pod ends.
+    PodEnds,
+}
+
+/// What the file holds for [`Reason::PodEnds`]; for [`Reason::Provisional`] it is empty, as
+/// drainers wrote it that knew no reasons.
+const POD_ENDS: &str = "pod-ends\n";
 
 // === impl Marker ===
 
 impl Marker {
-    /// The note in `dir`.
+    /// The marker in `dir`.
     #[must_use]
     pub fn new(dir: &Path) -> Self {
         Self(dir.join("made-envoy-fail"))
     }
 
-    /// Leaves the note.
+    /// Writes the marker in place of one that is there. A process that is killed meanwhile leaves the
+    /// old one or the new one, never half of it.
     ///
     /// # Errors
     /// If the directory cannot be written to.
-    pub fn write(&self) -> io::Result<()> {
-        std::fs::write(&self.0, "")
+    pub fn write(&self, reason: Reason) -> io::Result<()> {
+        let text = match reason {
+            Reason::Provisional => "",
+            Reason::PodEnds => POD_ENDS,
+        };
+        let new = self.0.with_extension("new");
+        fs::write(&new, text)?;
+        fs::rename(new, &self.0)
     }
 
-    /// Returns true unless there is surely no note: to undo what was not done does no harm.
+    /// Reads the marker; `None` if there is surely none. What cannot be read, or was written by another
+    /// version, is [`Reason::Provisional`]: restoring health that was not failed does no harm.
+    #[must_use]
+    pub fn read(&self) -> Option<Reason> {
+        match fs::read(&self.0) {
+            Ok(text) if text == POD_ENDS.as_bytes() => Some(Reason::PodEnds),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Ok(_) | Err(_) => Some(Reason::Provisional),
+        }
+    }
+
+    /// Returns true unless there is surely no marker.
     #[must_use]
     pub fn is_present(&self) -> bool {
-        self.0.try_exists().unwrap_or(true)
+        self.read().is_some()
     }
 
-    /// Takes the note away.
+    /// Removes the marker.
     ///
     /// # Errors
     /// If the directory cannot be written to.
     pub fn remove(&self) -> io::Result<()> {
-        match std::fs::remove_file(&self.0) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        match fs::remove_file(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             other => other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_read_back_and_anything_else_is_provisional() {
+        let dir = tempfile::tempdir().unwrap();
+        let marker = Marker::new(dir.path());
+        assert_eq!(marker.read(), None);
+        marker.remove().unwrap();
+        for reason in [Reason::PodEnds, Reason::Provisional, Reason::PodEnds] {
+            marker.write(reason).unwrap();
+            assert_eq!(marker.read(), Some(reason));
+        }
+        for text in ["", "pod", "pod-ends and more\n"] {
+            fs::write(dir.path().join("made-envoy-fail"), text).unwrap();
+            assert_eq!(marker.read(), Some(Reason::Provisional), "{text}");
+        }
+        marker.remove().unwrap();
+        assert!(!marker.is_present());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

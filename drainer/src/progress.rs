@@ -1,4 +1,4 @@
-//! How far things are: what the hooks wait for, and what `/status` shows.
+//! How far things are: what the hooks wait for, and what `GET /status` shows.
 
 use std::fmt;
 
@@ -33,7 +33,8 @@ pub enum Phase {
     Idle,
     /// A hook or SIGTERM came, and it is not clear yet what ends.
     Waiting,
-    /// Envoy is restarted alone: its health was failed, in case the pod ends after all.
+    /// Envoy is restarted alone. Its health was failed, in case the pod ends after all, unless it had
+    /// lived on after such a hook before.
     Restarting,
     /// The pod ends; Envoy still serves as a healthy endpoint.
     Delaying,

@@ -5,8 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -14,13 +13,15 @@ use tracing::{debug, warn};
 
 use crate::caller::{Answer, Caller, Request};
 use crate::ending::{Came, LONE_DRAINER};
+use crate::places::Place;
+use crate::port::Port;
 use crate::progress::{Phase, Progress, released};
 use crate::token::Token;
 
 /// The sockets on which the drainer serves.
 pub(crate) struct Sockets {
     /// For Envoy's hook.
-    pub tcp: TcpListener,
+    pub port: Port,
     /// For the drainer's own hook, and `status`.
     pub unix: UnixListener,
 }
@@ -49,7 +50,7 @@ enum Route {
     ContainerHook,
     /// `GET /drain` on the Unix socket: the drainer's own.
     DrainerHook,
-    /// `GET /status`.
+    /// `GET /status` on the Unix socket.
     Status,
     /// The wrong token.
     Forbidden,
@@ -67,13 +68,12 @@ pub(crate) const DRAIN: &str = "/drain";
 /// The path of the status.
 pub(crate) const STATUS: &str = "/status";
 
-/// Callers at once on the port; others wait to be accepted. The kubelet comes once for each
-/// container, and whoever does not know the token is gone after its head. A thousand leave some of
-/// the 1024 files that a process may have open where nobody raised that.
-const MAX_TCP_CALLERS: usize = 1000;
-
-/// The same on the Unix socket, apart, so that no crowd on the port keeps the drainer's own hook out.
+/// Callers at once on the Unix socket; others wait to be accepted. They have places of their own, so
+/// that no crowd on the port keeps the drainer's own hook out.
 const MAX_UNIX_CALLERS: usize = 8;
+
+/// A caller on the Unix socket is a program of ours, which sends its request at once.
+const UNIX_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// `accept` fails for want of memory or files: trying again at once would only burn the CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -102,9 +102,8 @@ impl Server {
         shutdown: impl Future<Output = ()>,
         grace: Duration,
     ) {
-        let Sockets { tcp, unix } = sockets;
+        let Sockets { mut port, unix } = sockets;
         let server = Arc::new(self);
-        let tcp_slots = Arc::new(Semaphore::new(MAX_TCP_CALLERS));
         let unix_slots = Arc::new(Semaphore::new(MAX_UNIX_CALLERS));
         let mut connections = JoinSet::new();
         tokio::pin!(shutdown);
@@ -114,10 +113,10 @@ impl Server {
                 () = &mut shutdown => break,
                 Some(_) = connections.join_next() => continue,
                 unix = with_slot(&unix_slots, unix.accept()) => unix.map(|(slot, (stream, _))| {
-                    connections.spawn(server.clone().serve(stream, Door::Unix, slot))
+                    connections.spawn(server.clone().serve_unix(stream, slot))
                 }),
-                tcp = with_slot(&tcp_slots, tcp.accept()) => tcp.map(|(slot, (stream, _))| {
-                    connections.spawn(server.clone().serve(stream, Door::Tcp, slot))
+                tcp = port.accept() => tcp.map(|(stream, place)| {
+                    connections.spawn(server.clone().serve_tcp(stream, place))
                 }),
             };
             if let Err(error) = accepted {
@@ -131,12 +130,22 @@ impl Server {
         }
     }
 
-    async fn serve<S>(self: Arc<Self>, stream: S, door: Door, _slot: OwnedSemaphorePermit)
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        if let Some(caller) = Caller::read(stream).await {
-            let route = self.route(door, &caller.request);
+    async fn serve_unix(self: Arc<Self>, stream: UnixStream, _slot: OwnedSemaphorePermit) {
+        if let Some(caller) = Caller::read(stream, sleep(UNIX_HEAD_TIMEOUT)).await {
+            let route = self.route(Door::Unix, &caller.request);
+            caller.answer(self.answer(route)).await;
+        }
+    }
+
+    async fn serve_tcp(self: Arc<Self>, stream: TcpStream, mut place: Place) {
+        let given_up = async {
+            if place.given_up().await {
+                Came::note_port_unavailable(&self.came);
+            }
+        };
+        if let Some(caller) = Caller::read(stream, given_up).await {
+            place.keep();
+            let route = self.route(Door::Tcp, &caller.request);
             caller.answer(self.answer(route)).await;
         }
     }
@@ -158,7 +167,7 @@ impl Server {
         });
         let route = match (hook, path.as_str(), door) {
             (Some(hook), ..) => hook,
-            (None, STATUS, _) => Route::Status,
+            (None, STATUS, Door::Unix) => Route::Status,
             (None, DRAIN, Door::Unix) => Route::DrainerHook,
             (None, ..) => Route::NotFound,
         };
@@ -289,7 +298,8 @@ mod tests {
             (Door::Tcp, "GET", "/drain", Route::NotFound),
             (Door::Unix, "GET", "/drain", Route::DrainerHook),
             (Door::Unix, "POST", "/drain", Route::NotAllowed),
-            (Door::Tcp, "GET", "/status", Route::Status),
+            (Door::Unix, "GET", "/status", Route::Status),
+            (Door::Tcp, "GET", "/status", Route::NotFound),
             (Door::Tcp, "GET", "/", Route::NotFound),
         ];
         for (door, method, path, want) in table {

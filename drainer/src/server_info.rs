@@ -11,6 +11,27 @@ pub(crate) struct ServerInfo {
     pub drain_strategy: DrainStrategy,
     /// `--drain-time-s`, as Envoy shows it: `600s`.
     pub drain_time: String,
+    /// How it serves.
+    pub state: State,
+}
+
+/// `state`: how Envoy serves.
+/// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/admin/v3/server_info.proto>
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum State {
+    /// It serves.
+    Live,
+    /// Its health is failed.
+    Draining,
+    /// It starts.
+    PreInitializing,
+    /// It starts, and waits for its configuration.
+    Initializing,
+    /// It does not say.
+    #[default]
+    #[serde(other)]
+    Unknown,
 }
 
 /// `--drain-strategy`.
@@ -28,6 +49,8 @@ struct Answer {
     version: String,
     #[serde(default)]
     command_line_options: Options,
+    #[serde(default)]
+    state: State,
 }
 
 #[derive(Default, Deserialize)]
@@ -48,6 +71,7 @@ impl ServerInfo {
         let Answer {
             version,
             command_line_options: options,
+            state,
         } = serde_json::from_slice(body)?;
         // commit/version/tree/build/TLS library
         let version = version.split('/').nth(1).unwrap_or(&version).to_owned();
@@ -55,6 +79,7 @@ impl ServerInfo {
             version,
             drain_strategy: options.drain_strategy,
             drain_time: options.drain_time,
+            state,
         })
     }
 }
@@ -71,13 +96,16 @@ mod tests {
             version: "1.40.0".into(),
             drain_strategy: DrainStrategy::Immediate,
             drain_time: "600s".into(),
+            state: State::Live,
         };
         assert_eq!(ServerInfo::read(body).unwrap(), want);
         let bare = ServerInfo::read(br#"{"version": "custom"}"#).unwrap();
         assert_eq!(
-            (bare.version.as_str(), bare.drain_strategy),
-            ("custom", DrainStrategy::Gradual)
+            (bare.version.as_str(), bare.drain_strategy, bare.state),
+            ("custom", DrainStrategy::Gradual, State::Unknown)
         );
+        let odd = ServerInfo::read(br#"{"version": "", "state": "PAUSED"}"#).unwrap();
+        assert_eq!(odd.state, State::Unknown);
         assert!(ServerInfo::read(b"OK").is_err());
     }
 }

@@ -11,11 +11,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::bind::bind;
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::ending::Came;
 use crate::envoy::Admin;
+use crate::port::Port;
 use crate::progress::Progress;
 use crate::server::{Server, Sockets};
 
@@ -28,10 +28,10 @@ const ANSWER_GRACE: Duration = Duration::from_secs(2);
 /// returned, while Envoy's may still wait for its answer.
 ///
 /// # Errors
-/// If the port is taken, or if the directory cannot be written to.
+/// If the directory cannot be written to.
 pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::Result<()> {
-    let sockets = sockets(config).await?;
     let came = watch::Sender::new(Came::default());
+    let sockets = sockets(config, came.clone())?;
     let progress = watch::Sender::new(Progress::default());
     let server = Server::new(config.token, came.clone(), progress.subscribe());
     let admin = Admin::new(
@@ -63,12 +63,13 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::
     Ok(())
 }
 
-/// Binds the sockets that `config` asks for: the port on all addresses, on 127.0.0.1 only with the
-/// node's network, and the Unix socket, in place of one that an earlier life left behind.
+/// Opens the sockets that `config` asks for: the Unix socket, in place of one that an earlier process
+/// left behind, and the port on all addresses, on 127.0.0.1 only with the node's network. A port that
+/// is taken is bound later: a drainer that ended for it would make the pod unready again and again.
 ///
 /// # Errors
-/// If the port is taken, or if the directory cannot be written to.
-async fn sockets(config: &Config) -> anyhow::Result<Sockets> {
+/// If the directory cannot be written to.
+fn sockets(config: &Config, came: watch::Sender<Came>) -> anyhow::Result<Sockets> {
     let path = config.socket();
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -83,8 +84,6 @@ async fn sockets(config: &Config) -> anyhow::Result<Sockets> {
         true => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
         false => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
     };
-    let tcp = bind(address)
-        .await
-        .with_context(|| format!("cannot listen on port {port}"))?;
-    Ok(Sockets { tcp, unix })
+    let port = Port::open(address, came);
+    Ok(Sockets { port, unix })
 }

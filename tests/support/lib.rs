@@ -10,6 +10,7 @@ pub mod due;
 pub mod envoy;
 pub mod fake_admin;
 pub mod fake_api;
+pub mod flood;
 pub mod golden;
 pub mod handwriting;
 pub mod held;

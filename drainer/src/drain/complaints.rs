@@ -5,6 +5,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// An Envoy that has not answered for so long after the drainer's start is not just starting.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is then said again.
+const REMINDER: Duration = Duration::from_secs(60);
+
 pub(super) struct Complaints {
     next: Instant,
     every: Duration,
@@ -21,6 +27,11 @@ impl Complaints {
             every,
             made: false,
         }
+    }
+
+    /// Those of an Envoy that may just be starting.
+    pub(super) fn at_start() -> Self {
+        Self::new(Instant::now() + START_PATIENCE, REMINDER)
     }
 
     /// Returns true if one is to be made now: when it is time, or at once if Envoy `answered` that it

@@ -5,9 +5,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
+use super::complaints::Complaints;
 use super::{Drain, IDLE_PAUSE};
 use crate::ending::{Answer, End, Ending, LONE_DRAINER};
 use crate::envoy::{CallFailed, Envoy, Seen};
+use crate::marker::Reason;
 use crate::progress::Phase;
 
 /// An Envoy that does not answer within this is hung, or as good as.
@@ -35,7 +37,7 @@ impl<E: Envoy> Drain<E> {
                     tokio::select! {
                         biased;
                         _ = came.changed() => {}
-                        never = self.attend() => match never {},
+                        end = self.attend() => return end,
                     }
                     continue;
                 }
@@ -47,7 +49,7 @@ impl<E: Envoy> Drain<E> {
                 biased;
                 _ = came.changed() => {}
                 () = sleep_until(until) => {}
-                answers = self.answers(), if answer != Answer::Heard => match answers {
+                answers = self.answers_or_attends(answer == Answer::Heard) => match answers {
                     true => answer = Answer::Heard,
                     // Asked again: it may be busy, or still starting.
                     false => {
@@ -56,6 +58,21 @@ impl<E: Envoy> Drain<E> {
                     }
                 },
             }
+        }
+    }
+
+    /// Returns whether Envoy answers. Once that `is_known`, never returns; it restores Envoy's health
+    /// then where that is due, so that hooks which come alone again and again do not put that off.
+    async fn answers_or_attends(&mut self, is_known: bool) -> bool {
+        if !is_known {
+            return self.answers().await;
+        }
+        let mut complaints = Complaints::at_start();
+        loop {
+            if self.backoff.is_active(Instant::now()) {
+                self.restore_if_due(&mut complaints).await;
+            }
+            sleep(IDLE_PAUSE).await;
         }
     }
 
@@ -77,29 +94,32 @@ impl<E: Envoy> Drain<E> {
         self.set_phase(Phase::Restarting);
         let mut came = self.came.subscribe();
         let second = came.wait_for(|who| who.drainer_hook.or(who.sigterm).is_some());
+        let may_fail = self.backoff.allows(Instant::now());
         let mut failed_at = None;
         tokio::select! {
             biased;
-            _ = second => Some(failed_at),
-            () = self.accompany(&mut failed_at) => None,
+            _ = second => return Some(failed_at),
+            () = self.accompany(may_fail, &mut failed_at) => {}
         }
+        if may_fail {
+            let now = Instant::now();
+            // An Envoy that is restarted is gone by then; one that lives on is to be healthy again.
+            self.restore_at = Some(now + ENVOY_ALONE);
+            self.backoff.failed(now);
+        }
+        None
     }
 
-    /// Fails Envoy's health and waits a while, but not for one that does not answer.
-    async fn accompany(&mut self, failed_at: &mut Option<Instant>) {
-        self.mark();
-        match timeout(PATIENCE, self.envoy.fail_health()).await {
-            Ok(Ok(())) => {
-                *failed_at = Some(Instant::now());
-                info!("Envoy's hook came alone: failed its health, in case the pod ends");
-            }
-            Ok(Err(CallFailed::Declined(error))) => {
-                warn!(
-                    error,
-                    "Envoy's hook came alone, and it refuses to fail its health"
-                );
-            }
-            Ok(Err(CallFailed::Refused | CallFailed::Unanswered(_))) | Err(_) => return,
+    /// Fails Envoy's health, if it may, and waits a while, but not for one that does not answer.
+    async fn accompany(&mut self, may_fail: bool, failed_at: &mut Option<Instant>) {
+        if may_fail && !self.fail_provisionally(failed_at).await {
+            return;
+        }
+        if !may_fail {
+            info!(
+                "Envoy's hook came alone again, and had not ended Envoy before: leaving its health as \
+                 it is"
+            );
         }
         tokio::select! {
             biased;
@@ -108,10 +128,34 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
+    /// Fails Envoy's health, in case the pod ends. Returns false if Envoy does not answer.
+    async fn fail_provisionally(&mut self, failed_at: &mut Option<Instant>) -> bool {
+        self.mark(Reason::Provisional);
+        match timeout(PATIENCE, self.envoy.fail_health()).await {
+            Ok(Ok(())) => {
+                *failed_at = Some(Instant::now());
+                info!("Envoy's hook came alone: failed its health, in case the pod ends");
+                true
+            }
+            Ok(Err(CallFailed::Declined(error))) => {
+                warn!(
+                    error,
+                    "Envoy's hook came alone, and it refuses to fail its health"
+                );
+                true
+            }
+            Ok(Err(CallFailed::Refused | CallFailed::Unanswered(_))) | Err(_) => false,
+        }
+    }
+
     /// Waits until Envoy has not answered twice in a row: once may be chance.
     async fn falls_silent(&mut self) {
+        let mut complaints = Complaints::at_start();
         loop {
             sleep(IDLE_PAUSE).await;
+            if self.backoff.is_active(Instant::now()) {
+                self.restore_if_due(&mut complaints).await;
+            }
             if !self.answers().await {
                 sleep(RETRY_PAUSE).await;
                 if !self.answers().await {

@@ -1,41 +1,39 @@
 //! What is to be done while nothing ends.
 
-use std::convert::Infallible;
 use std::future::pending;
-use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
 use super::complaints::Complaints;
-use super::end::ENVOY_ALONE;
 use super::{Drain, IDLE_PAUSE};
+use crate::ending::End;
 use crate::envoy::{CallFailed, Envoy, Seen};
+use crate::marker::Reason;
+use crate::server_info::State;
+use crate::stats::{Count, Open};
 use crate::warnings::warnings;
-
-/// An Envoy that has not answered for so long after the drainer's start is not just starting.
-const START_PATIENCE: Duration = Duration::from_secs(5);
-
-/// How often it is then said again.
-const REMINDER: Duration = Duration::from_secs(60);
 
 // === impl Drain ===
 
 impl<E: Envoy> Drain<E> {
-    /// What is to be done while nothing ends: undo what an earlier life of the drainer did to Envoy,
-    /// and tell what will spoil a drain. Neither waits for the other, and neither is given up: who
-    /// refuses now may be another than the Envoy that answers later. Never returns.
-    pub(super) async fn attend(&mut self) -> Infallible {
-        if let Some(let_go) = self.let_go {
-            // An Envoy that is restarted dies by now; one that lives on is to be healthy again.
-            sleep_until(let_go + ENVOY_ALONE).await;
-        }
-        let mut is_healthy = !self.marker.is_present();
-        let mut undoing = Complaints::new(Instant::now() + START_PATIENCE, REMINDER);
-        let mut learning = Complaints::new(Instant::now() + START_PATIENCE, REMINDER);
-        while !is_healthy || self.setup.is_none() {
-            if !is_healthy {
-                is_healthy = self.restore_health(&mut undoing).await;
+    /// What is to be done while nothing ends: undo what an earlier process of the drainer did to Envoy,
+    /// and log what will impair a drain. Neither waits for the other, and neither is given up: what
+    /// declines now may be another than the Envoy that answers later. Returns only where the drain of an
+    /// earlier process is to be resumed.
+    pub(super) async fn attend(&mut self) -> End {
+        let mut restoring = Complaints::at_start();
+        let mut learning = Complaints::at_start();
+        loop {
+            if self.marked == Some(Reason::PodEnds)
+                && self.restore_at.is_none()
+                && self.is_still_draining().await
+            {
+                return End::Resumed;
+            }
+            self.restore_if_due(&mut restoring).await;
+            if self.marked.is_none() && self.setup.is_some() {
+                pending().await
             }
             if self.setup.is_none()
                 && let Err(error) = self.learn_setup().await
@@ -50,11 +48,51 @@ impl<E: Envoy> Drain<E> {
             }
             sleep(IDLE_PAUSE).await;
         }
-        pending().await
     }
 
-    /// Undoes what made Envoy fail. Returns true if Envoy has heard it.
-    async fn restore_health(&mut self, complaints: &mut Complaints) -> bool {
+    /// Returns true if Envoy is the one whose health was failed as the pod ended. Another one is live,
+    /// after a restart of all containers perhaps: then nothing ends, and the marker goes. Where Envoy
+    /// does not say, it is left as it is for as long as a pod may take to end.
+    async fn is_still_draining(&mut self) -> bool {
+        let state = match self.envoy.inspect().await {
+            Ok(setup) => setup.server.state,
+            Err(CallFailed::Declined(_)) => State::Unknown,
+            Err(CallFailed::Refused | CallFailed::Unanswered(_)) => return false,
+        };
+        let is_live = match state {
+            State::Live => Some(true),
+            State::Draining => Some(false),
+            State::PreInitializing | State::Initializing => return false,
+            State::Unknown => is_live(&self.envoy.look().await),
+        };
+        match is_live {
+            Some(true) => {
+                info!("Envoy is live, so the pod whose end an earlier process saw goes on");
+                self.remove_marker();
+            }
+            Some(false) => {}
+            None => self.restore_at = Some(Instant::now() + self.resumed_for()),
+        }
+        is_live == Some(false)
+    }
+
+    /// Restores Envoy's health if an earlier drain had failed it, once the time for that has come.
+    pub(super) async fn restore_if_due(&mut self, complaints: &mut Complaints) {
+        let is_due = match (self.marked, self.restore_at) {
+            (None, _) | (Some(Reason::PodEnds), None) => false,
+            (Some(Reason::Provisional), None) => true,
+            (Some(_), Some(at)) => Instant::now() >= at,
+        };
+        if is_due {
+            self.restore_health(complaints).await;
+        }
+    }
+
+    async fn restore_health(&mut self, complaints: &mut Complaints) {
+        if is_live(&self.envoy.look().await) == Some(true) {
+            // Nobody but the kubelet has started another one.
+            self.backoff.restarted();
+        }
         match self.envoy.restore_health().await {
             Ok(()) => {}
             Err(CallFailed::Declined(error)) if complaints.are_due(Instant::now(), true) => {
@@ -62,19 +100,23 @@ impl<E: Envoy> Drain<E> {
                     error,
                     "Envoy refuses to have its health restored: it stays DRAINING"
                 );
-                return false;
+                return;
             }
             Err(error) => {
                 debug!(%error, "Envoy's health is not restored yet");
-                return false;
+                return;
             }
         }
         self.has_answered = true;
         info!("Restored the health of Envoy, which an earlier drain had failed");
+        self.remove_marker();
+    }
+
+    fn remove_marker(&mut self) {
+        (self.marked, self.restore_at) = (None, None);
         if let Err(error) = self.marker.remove() {
             error!(%error, "Cannot remove the marker: the next start restores Envoy's health again");
         }
-        true
     }
 
     /// Learns how Envoy is set up, and warns of what will spoil a drain.
@@ -92,5 +134,13 @@ impl<E: Envoy> Drain<E> {
         }
         self.setup = Some(setup);
         Ok(())
+    }
+}
+
+/// Whether Envoy says by its statistics that its health is not failed; `None` if it does not say.
+fn is_live(seen: &Seen) -> Option<bool> {
+    match seen {
+        Seen::Counted(Count::Listeners(Open { live, .. })) => *live,
+        _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! The drain in paused time, against an Envoy whose mood is a function of the second.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::pending;
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::envoy::FlushInterval;
 use crate::listeners::Listeners;
 use crate::progress::released;
-use crate::server_info::ServerInfo;
+use crate::server_info::{ServerInfo, State};
 use crate::stats::{Http, Open};
 use crate::timing::Durations;
 
@@ -37,13 +37,18 @@ enum Who {
     Envoy,
     Drainer,
     Sigterm,
+    /// Nobody: the port may have failed a connection.
+    Flood,
 }
 
 struct Fake {
     started: Instant,
     mood: fn(f64) -> Mood,
     log: Log,
-    live: bool,
+    /// Its health is not failed. One that was gone is another Envoy afterwards, and live.
+    live: Cell<bool>,
+    /// When it was last called, in seconds.
+    called: Cell<f64>,
 }
 
 /// What happened, in seconds.
@@ -53,7 +58,10 @@ struct Scene {
     mood: fn(f64) -> Mood,
     timing: Timing,
     came: Vec<(f64, Who)>,
-    marked: bool,
+    marked: Option<Reason>,
+    /// Whether Envoy is live at first.
+    live: bool,
+    lasts: Duration,
     dir: TempDir,
 }
 
@@ -67,7 +75,15 @@ impl Fake {
     }
 
     async fn call(&self) -> Result<u64, CallFailed> {
-        match (self.mood)((Instant::now() - self.started).as_secs_f64()) {
+        let now = (Instant::now() - self.started).as_secs_f64();
+        let mut since = self.called.replace(now);
+        while since < now {
+            if let Mood::Gone = (self.mood)(since) {
+                self.live.set(true);
+            }
+            since += 0.1;
+        }
+        match (self.mood)(now) {
             Mood::Busy(requests) => Ok(requests),
             Mood::Hung => pending().await,
             Mood::Failing => Err(CallFailed::Unanswered("500".into())),
@@ -80,14 +96,14 @@ impl Fake {
 impl Envoy for Fake {
     async fn fail_health(&mut self) -> Result<(), CallFailed> {
         self.call().await?;
-        self.live = false;
+        self.live.set(false);
         self.note("fail");
         Ok(())
     }
 
     async fn restore_health(&mut self) -> Result<(), CallFailed> {
         self.call().await?;
-        self.live = true;
+        self.live.set(true);
         self.note("ok");
         Ok(())
     }
@@ -107,7 +123,7 @@ impl Envoy for Fake {
                     requests,
                     ..Http::default()
                 }),
-                live: Some(self.live),
+                live: Some(self.live.get()),
                 ..Open::default()
             })),
             Err(CallFailed::Refused) => Seen::Refused,
@@ -118,7 +134,13 @@ impl Envoy for Fake {
 
     async fn inspect(&mut self) -> Result<Setup, CallFailed> {
         self.call().await.map(|_| Setup {
-            server: ServerInfo::default(),
+            server: ServerInfo {
+                state: match self.live.get() {
+                    true => State::Live,
+                    false => State::Draining,
+                },
+                ..ServerInfo::default()
+            },
             listeners: Ok(Listeners::default()),
             flush_interval: FlushInterval::default(),
         })
@@ -133,7 +155,9 @@ impl Scene {
             mood,
             timing: Timing::default(),
             came: came.to_vec(),
-            marked: false,
+            marked: None,
+            live: true,
+            lasts: Duration::from_secs(300),
             dir: tempfile::tempdir().unwrap(),
         }
     }
@@ -145,12 +169,20 @@ impl Scene {
         self
     }
 
-    fn marked(mut self) -> Self {
-        self.marked = true;
+    fn marked(mut self, reason: Reason) -> Self {
+        self.marked = Some(reason);
         self
     }
 
-    /// Plays the scene for five minutes, and tells what happened: calls to Envoy, hooks that
+    /// A pod's end that an earlier process of the drainer saw, which failed Envoy's health.
+    fn pod_ended(self) -> Self {
+        Self {
+            live: false,
+            ..self.marked(Reason::PodEnds)
+        }
+    }
+
+    /// Plays the scene, for five minutes unless said otherwise, and tells what happened: calls to Envoy, hooks that
     /// returned, the end of the drain's task.
     async fn play(&self) -> Vec<(f64, String)> {
         let started = Instant::now();
@@ -161,8 +193,8 @@ impl Scene {
             termination_log: self.dir.path().join("log"),
             ..Config::new("127.0.0.1:1".parse().unwrap(), crate::Token::new(0))
         };
-        if self.marked {
-            Marker::new(self.dir.path()).write().unwrap();
+        if let Some(reason) = self.marked {
+            Marker::new(self.dir.path()).write(reason).unwrap();
         }
         let came = watch::Sender::new(Came::default());
         let progress = watch::Sender::new(Progress::default());
@@ -170,7 +202,8 @@ impl Scene {
             started,
             mood: self.mood,
             log: log.clone(),
-            live: true,
+            live: Cell::new(self.live),
+            called: Cell::new(0.0),
         };
         let drain = Drain::new(fake(&log), &config, came.clone(), progress.clone());
         let tasks = LocalSet::new();
@@ -185,13 +218,18 @@ impl Scene {
             tasks.spawn_local(async move {
                 sleep_until(started + Duration::from_secs_f64(second)).await;
                 progress.mark_unchanged();
+                if who == Who::Flood {
+                    return Came::note_port_unavailable(&came);
+                }
                 came.send_modify(|came| {
                     let now = Instant::now();
-                    match who {
-                        Who::Envoy => came.envoy_hook.get_or_insert(now),
-                        Who::Drainer => came.drainer_hook.get_or_insert(now),
-                        Who::Sigterm => came.sigterm.get_or_insert(now),
+                    let when = match who {
+                        Who::Envoy => &mut came.envoy_hook,
+                        Who::Drainer => &mut came.drainer_hook,
+                        Who::Sigterm => &mut came.sigterm,
+                        Who::Flood => return,
                     };
+                    when.get_or_insert(now);
                 });
                 if who != Who::Sigterm {
                     released(&mut progress).await;
@@ -199,7 +237,7 @@ impl Scene {
                 }
             });
         }
-        let over = started + Duration::from_secs(300);
+        let over = started + self.lasts;
         tasks.run_until(sleep_until(over)).await;
         let mut log = log.borrow().clone();
         log.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -207,7 +245,11 @@ impl Scene {
     }
 
     fn is_marked(&self) -> bool {
-        Marker::new(self.dir.path()).is_present()
+        self.marker().is_some()
+    }
+
+    fn marker(&self) -> Option<Reason> {
+        Marker::new(self.dir.path()).read()
     }
 }
 
@@ -470,10 +512,10 @@ async fn the_drainer_alone_touches_nothing() {
 #[tokio::test(start_paused = true)]
 async fn what_an_earlier_life_did_is_undone_until_envoy_hears_it() {
     let mood = |s| if s < 7.0 { Mood::Gone } else { Mood::Busy(1) };
-    let scene = Scene::new(mood, &[]).marked();
+    let scene = Scene::new(mood, &[]).marked(Reason::Provisional);
     assert_eq!(story(&scene.play().await), ["7 ok"]);
     assert!(!scene.is_marked());
-    let deaf = Scene::new(|_| Mood::Failing, &[]).marked();
+    let deaf = Scene::new(|_| Mood::Failing, &[]).marked(Reason::Provisional);
     assert!(deaf.play().await.is_empty());
     assert!(deaf.is_marked());
     // Who declined may have been another than Envoy.
@@ -481,7 +523,7 @@ async fn what_an_earlier_life_did_is_undone_until_envoy_hears_it() {
         20.0.. => Mood::Busy(1),
         _ => Mood::Declining,
     };
-    let scene = Scene::new(mood, &[]).marked();
+    let scene = Scene::new(mood, &[]).marked(Reason::Provisional);
     assert_eq!(story(&scene.play().await), ["20 ok"]);
     assert!(!scene.is_marked());
     let unmarked = Scene::new(|_| Mood::Busy(1), &[]);
@@ -524,4 +566,255 @@ async fn a_thousand_hooks_share_one_drain() {
         (count("Envoy returns"), count("Drainer returns")),
         (1000, 1)
     );
+}
+
+/// Of a log of ten minutes, how long Envoy's health was failed.
+fn failed_for(log: &[(f64, String)]) -> f64 {
+    let calls = log
+        .iter()
+        .filter(|(_, what)| ["fail", "ok"].contains(&&**what));
+    let (mut failed, mut since) = (0.0, None);
+    for (second, what) in calls {
+        match (&**what, since) {
+            ("fail", None) => since = Some(*second),
+            ("ok", Some(began)) => {
+                failed += second - began;
+                since = None;
+            }
+            _ => {}
+        }
+    }
+    failed + since.map_or(0.0, |began| 600.0 - began)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_never_stops_leaves_envoy_live() {
+    for every in [1.0, 7.0, 15.0, 61.0] {
+        let calls = (0..).map(|call| 1.0 + every * f64::from(call));
+        let calls = calls.take_while(|second| *second < 600.0);
+        let mut came: Vec<_> = calls.map(|second| (second, Who::Envoy)).collect();
+        let mut scene = Scene::new(|_| Mood::Busy(0), &came);
+        scene.lasts = Duration::from_secs(600);
+        let log = scene.play().await;
+        let failed = failed_for(&log);
+        assert!(failed <= 90.0, "every {every} s: failed for {failed} s");
+        // The pod's end is drained at once all the same.
+        came.retain(|(second, _)| *second < 300.0);
+        came.extend([(300.5, Who::Drainer), (300.6, Who::Envoy)]);
+        scene.came = came;
+        let told = story(&scene.play().await);
+        let end = told.iter().position(|line| line.ends_with(" listeners"));
+        let end: f64 = told[end.unwrap()]
+            .split_once(' ')
+            .unwrap()
+            .0
+            .parse()
+            .unwrap();
+        assert!((300.5..300.7).contains(&end), "{told:?}");
+    }
+    // Nor do those calls shorten what the drain has.
+    let mut came: Vec<_> = (1..100)
+        .map(|second| (f64::from(second), Who::Envoy))
+        .collect();
+    came.extend([(66.5, Who::Drainer)]);
+    let scene = Scene::new(|_| Mood::Busy(1), &came).with(|d| {
+        d.drain_delay = Duration::from_secs(20);
+        d.drain_timeout = Duration::from_secs(30);
+    });
+    let told = story(&scene.play().await);
+    assert!(told.contains(&"86.5 fail".into()), "{told:?}");
+    assert!(told.contains(&"116.5 Drainer returns".into()), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_lone_hook_waits_for_the_other_signal_as_the_first() {
+    let first = [(1.0, Who::Envoy), (30.0, Who::Envoy)];
+    let told = story(&Scene::new(|_| Mood::Busy(0), &first).play().await);
+    let want = ["4 fail", "14 Envoy returns", "24 ok", "43 Envoy returns"];
+    assert_eq!(told, want);
+    for late in [Who::Drainer, Who::Sigterm] {
+        let came = [first[0], first[1], (35.0, late)];
+        let told = story(&Scene::new(|_| Mood::Busy(0), &came).play().await);
+        assert_eq!(told[3..5], ["35 fail", "35 listeners"], "{late:?}");
+        assert!(told[5..].iter().all(|line| line.starts_with("45 ")));
+    }
+    // Envoy hangs: the kubelet is to restart it soon.
+    let mood = |s| if s < 36.0 { Mood::Busy(0) } else { Mood::Hung };
+    let log = Scene::new(mood, &first).play().await;
+    let (returned, _) = log[3];
+    assert!((38.0..42.0).contains(&returned), "{log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_envoy_that_was_restarted_has_its_health_failed_again() {
+    let mood = |s| match s {
+        14.5..16.0 => Mood::Gone,
+        _ => Mood::Busy(0),
+    };
+    let came = [(1.0, Who::Envoy), (30.0, Who::Envoy)];
+    let told = story(&Scene::new(mood, &came).play().await);
+    let want = ["4 fail", "14 Envoy returns", "24 ok", "33 fail"];
+    assert_eq!(told[..4], want);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_drainers_hook_in_a_flood_returns_drained() {
+    use Who::{Drainer, Envoy, Flood, Sigterm};
+    let idle = |_| Mood::Busy(0);
+    type Row<'a> = (&'a [(f64, Who)], &'a [&'a str], Option<Reason>);
+    let provisional = Some(Reason::Provisional);
+    let pod_ends = Some(Reason::PodEnds);
+    let table: [Row<'_>; 6] = [
+        // Envoy's hook never comes: it is undone.
+        (
+            &[(1.0, Drainer), (1.1, Flood)],
+            &["1.5 fail", "11.5 Drainer returns", "21.5 ok"],
+            None,
+        ),
+        // It comes: what cannot be undone follows.
+        (
+            &[(1.0, Drainer), (1.1, Flood), (3.0, Envoy)],
+            &[
+                "1.5 fail",
+                "3 listeners",
+                "11.5 Drainer returns",
+                "11.5 Envoy returns",
+                "11.5 end",
+            ],
+            pod_ends,
+        ),
+        // It comes when Envoy has drained.
+        (
+            &[(1.0, Drainer), (1.1, Flood), (15.0, Envoy)],
+            &[
+                "1.5 fail",
+                "11.5 Drainer returns",
+                "15 Envoy returns",
+                "15 end",
+            ],
+            provisional,
+        ),
+        // A plain container: SIGTERM follows on its hook.
+        (
+            &[(1.0, Drainer), (1.1, Flood), (11.6, Sigterm)],
+            &["1.5 fail", "11.5 Drainer returns", "11.6 end"],
+            provisional,
+        ),
+        (
+            &[(1.0, Sigterm), (1.1, Flood)],
+            &["1.5 fail", "11.5 end"],
+            provisional,
+        ),
+        // The flood comes later, and goes on.
+        (
+            &[(1.0, Drainer), (6.0, Flood), (8.0, Flood)],
+            &["6 fail", "16 Drainer returns", "26 ok"],
+            None,
+        ),
+    ];
+    for (came, want, marker) in table {
+        let scene = Scene::new(idle, came);
+        let told = story(&scene.play().await);
+        let looks_like = |(told, want): (&String, &&str)| {
+            let (second, what) = told.split_once(' ').unwrap();
+            let (due, wanted) = want.split_once(' ').unwrap();
+            let late = second.parse::<f64>().unwrap() - due.parse::<f64>().unwrap();
+            what == wanted && (0.0..0.5).contains(&late)
+        };
+        let has = |want| told.iter().any(|told| looks_like((told, want)));
+        let is_as_wanted = told.len() == want.len() && want.iter().all(has);
+        assert!(is_as_wanted, "{came:?}: {told:?}");
+        assert_eq!(scene.marker(), marker, "{came:?}");
+    }
+    let delayed = Scene::new(idle, &[(1.0, Drainer), (1.1, Flood), (20.0, Envoy)])
+        .with(|d| d.drain_delay = Duration::from_secs(30));
+    let told = story(&delayed.play().await);
+    assert_eq!(told[..2], ["31 fail", "31 listeners"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_drainer_resumes_the_drain_of_a_pod_that_ends() {
+    // No hook comes again. Health is restored when any pod that ended then would be gone.
+    let scene = Scene::new(|_| Mood::Busy(0), &[]).pod_ended();
+    assert_eq!(story(&scene.play().await), ["0 listeners", "90 ok"]);
+    assert!(!scene.is_marked());
+    let last_words = std::fs::read_to_string(scene.dir.path().join("log")).unwrap();
+    assert!(
+        last_words.contains(r#""outcome":"drained""#),
+        "{last_words}"
+    );
+    // Envoy ends.
+    let mood = |s| if s < 5.0 { Mood::Busy(1) } else { Mood::Gone };
+    let ending = Scene::new(mood, &[]).pod_ended();
+    assert_eq!(story(&ending.play().await), ["0 listeners"]);
+    assert_eq!(ending.marker(), Some(Reason::PodEnds));
+    // So does the drainer.
+    let came = [(20.0, Who::Sigterm)];
+    let ended = Scene::new(|_| Mood::Busy(1), &came).pod_ended();
+    assert_eq!(story(&ended.play().await), ["0 listeners", "60 end"]);
+    assert_eq!(ended.marker(), Some(Reason::PodEnds));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pods_end_during_a_resumed_drain_is_drained_whole() {
+    for second in [3.0, 40.0] {
+        let came = [(second, Who::Drainer), (second, Who::Envoy)];
+        let scene = Scene::new(|_| Mood::Busy(0), &came).pod_ended();
+        let log = scene.play().await;
+        let returned: Vec<_> = log
+            .iter()
+            .filter(|(_, what)| what.ends_with("returns"))
+            .collect();
+        assert_eq!(returned.len(), 2, "{log:?}");
+        for (at, _) in returned {
+            assert!((second + 10.0..second + 10.5).contains(at), "{log:?}");
+        }
+        assert!(log.iter().all(|(_, what)| what != "ok"), "{log:?}");
+        assert_eq!(scene.marker(), Some(Reason::PodEnds));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_envoy_than_the_drained_one_is_left_alone() {
+    // RestartAllContainers, with a marker of either reason: hooks do not run, the marker stays.
+    let moods: [fn(f64) -> Mood; 2] = [
+        |_| Mood::Busy(1),
+        |s| if s < 5.0 { Mood::Gone } else { Mood::Busy(1) },
+    ];
+    for mood in moods {
+        let scene = Scene::new(mood, &[]).marked(Reason::PodEnds);
+        assert!(scene.play().await.is_empty());
+        assert!(!scene.is_marked());
+    }
+    // The drained one is still there at first.
+    let mood = |s| match s {
+        5.0..7.0 => Mood::Gone,
+        _ => Mood::Busy(1),
+    };
+    let slow = Scene::new(mood, &[]).pod_ended();
+    let mood = |s| match s {
+        5.0..5.1 => Mood::Gone,
+        _ => Mood::Busy(1),
+    };
+    let quick = Scene::new(mood, &[]).pod_ended();
+    for scene in [slow, quick] {
+        let log = scene.play().await;
+        let calls: Vec<_> = log.iter().map(|(_, what)| &**what).collect();
+        assert_eq!(calls, ["listeners", "ok"], "{log:?}");
+        assert!(!scene.is_marked());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_envoy_that_does_not_say_its_state_is_left_until_a_pod_would_be_gone() {
+    let mood = |s| {
+        if s < 50.0 {
+            Mood::Declining
+        } else {
+            Mood::Busy(1)
+        }
+    };
+    let scene = Scene::new(mood, &[]).pod_ended();
+    assert_eq!(story(&scene.play().await), ["90 ok"]);
+    assert!(!scene.is_marked());
 }
