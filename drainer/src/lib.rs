@@ -16,6 +16,7 @@
 //! ```
 
 mod address;
+mod answer;
 mod bind;
 mod caller;
 mod config;
@@ -25,6 +26,7 @@ pub mod duration;
 mod ending;
 mod envoy;
 mod flags;
+mod flush_interval;
 mod given;
 pub mod hook;
 mod http;

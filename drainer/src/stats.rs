@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::Error;
 
+use crate::answer;
 use crate::listeners::Listeners;
 
 /// The one question of a poll, percent-encoded where Envoy's query parser wants it.
@@ -19,8 +20,16 @@ pub(crate) const QUERY: &str = "/stats?format=json&usedonly&filter=%5E(\
     http%5C..*%5C.downstream_(cx_active%7Crq_active%7Ccx_upgrades_active)%7C\
     listener%5C..*%5C.http%5C..*%5C.downstream_rq_completed)%24";
 
-/// The statistics of one answer, by name.
-pub(crate) struct Stats<'a>(BTreeMap<Cow<'a, str>, u64>);
+/// As many statistics as an answer of 4 MiB holds where names have the length of Envoy's.
+const MOST_STATS: usize = 1 << 16;
+
+/// So many listeners are named to operators, which is more than fit into a termination message; and
+/// none whose name is longer than so many bytes. All are counted.
+const MOST_NAMED: usize = 1000;
+const LONGEST_NAMED: usize = 256;
+
+/// The statistics of one answer, ordered by name.
+pub(crate) struct Stats<'a>(Vec<(Cow<'a, str>, u64)>);
 
 /// What one look at Envoy's statistics shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +51,7 @@ pub(crate) enum Count {
 pub struct Open {
     /// Connections, those still before their filter chain included.
     pub connections: u64,
-    /// The same by listener, where not zero.
+    /// The same by listener, where not zero; of very many, the first.
     pub by_listener: BTreeMap<String, u64>,
     /// Connections ever accepted; `None` if that is hidden.
     pub accepted: Option<u64>,
@@ -65,17 +74,17 @@ pub struct Http {
 
 #[derive(Deserialize)]
 struct Answer<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "answer::list::<_, _, MOST_STATS>")]
     stats: Vec<Entry<'a>>,
 }
 
-/// A gauge or counter; a text or the histograms' summary has no number, or no name.
+/// A gauge or counter; the histograms' summary has no name.
 #[derive(Deserialize)]
 struct Entry<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
-    #[serde(default)]
-    value: Value,
+    #[serde(default, deserialize_with = "answer::number")]
+    value: Option<u64>,
 }
 
 /// One listener's numbers.
@@ -99,11 +108,25 @@ impl<'a> Stats<'a> {
     /// Reads an answer of `/stats?format=json`.
     ///
     /// # Errors
-    /// If it is not one.
+    /// If it is not one: also if a statistic is no number from 0 to 2^64 - 1, since a number that is
+    /// not known is not zero.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
-        let answer: Answer<'a> = serde_json::from_slice(body)?;
-        let number = |entry: Entry<'a>| Some((entry.name, entry.value.as_u64()?));
-        Ok(Self(answer.stats.into_iter().filter_map(number).collect()))
+        let answer: Answer<'a> = answer::read(body)?;
+        let named = answer.stats.into_iter().filter(|e| !e.name.is_empty());
+        let mut stats = named
+            .map(|entry| Some((entry.name, entry.value?)))
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(|| Error::custom("a statistic without a number"))?;
+        stats.sort_unstable();
+        // Envoy names none twice. Whoever does gets the sum, which hides nothing that is open.
+        stats.dedup_by(|again, first| {
+            let same = again.0 == first.0;
+            if same {
+                first.1 = first.1.saturating_add(again.1);
+            }
+            same
+        });
+        Ok(Self(stats))
     }
 
     /// Counts what is open on the listeners that are not excluded.
@@ -124,17 +147,18 @@ impl<'a> Stats<'a> {
             live: self.get("server.live").map(|live| live > 0),
             ..Open::default()
         };
-        let mut accepted = 0;
-        let mut excluded = 0;
+        let mut accepted = 0_u64;
+        let mut excluded = 0_u64;
         for (name, listener) in &listeners {
-            let connections = listener.pre + listener.active;
+            let connections = listener.pre.saturating_add(listener.active);
             if known.excludes(name) {
-                excluded += connections;
+                excluded = excluded.saturating_add(connections);
                 continue;
             }
-            accepted += listener.total;
-            open.connections += connections;
-            if connections > 0 {
+            accepted = accepted.saturating_add(listener.total);
+            open.connections = open.connections.saturating_add(connections);
+            let nameable = open.by_listener.len() < MOST_NAMED && name.len() <= LONGEST_NAMED;
+            if connections > 0 && nameable {
                 open.by_listener.insert((*name).to_owned(), connections);
             }
         }
@@ -147,15 +171,20 @@ impl<'a> Stats<'a> {
         Count::Listeners(open)
     }
 
+    fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(name, value)| (name.as_ref(), *value))
+    }
+
     fn get(&self, name: &str) -> Option<u64> {
-        self.0.get(name).copied()
+        let at = self.0.binary_search_by_key(&name, |(name, _)| name).ok()?;
+        Some(self.0[at].1)
     }
 
     /// The listeners by their name in statistics, without the parts that workers have in them,
     /// and of the admin's only what a listener whose `stat_prefix` is `admin` adds to it.
     fn listeners(&self) -> BTreeMap<&str, Listener> {
         let mut listeners = BTreeMap::<&str, Listener>::new();
-        for (stat, &value) in &self.0 {
+        for (stat, value) in self.iter() {
             let Some(stat) = stat.strip_prefix("listener.") else {
                 continue;
             };
@@ -206,8 +235,8 @@ impl<'a> Stats<'a> {
     ) -> Http {
         let bearers = self.bearers(listeners, known);
         let mut http = Http::default();
-        let (mut surely_counted, mut surely_excluded, mut either) = (0, 0, 0);
-        for (stat, &value) in &self.0 {
+        let (mut surely_counted, mut surely_excluded, mut either) = (0_u64, 0_u64, 0_u64);
+        for (stat, value) in self.iter() {
             let Some(stat) = stat.strip_prefix("http.") else {
                 continue;
             };
@@ -222,23 +251,24 @@ impl<'a> Stats<'a> {
             };
             let place = bearers.get(prefix);
             let only_excluded = place.is_some_and(|b| b.excluded && !b.counted);
-            match stat {
-                "downstream_cx_active" if only_excluded => surely_excluded += value,
+            let sum = match stat {
+                "downstream_cx_active" if only_excluded => &mut surely_excluded,
                 "downstream_cx_active" => match place {
                     Some(Bearers {
                         excluded: false, ..
-                    }) => surely_counted += value,
-                    _ => either += value,
+                    }) => &mut surely_counted,
+                    _ => &mut either,
                 },
-                "downstream_rq_active" if !only_excluded => http.requests += value,
-                "downstream_cx_upgrades_active" if !only_excluded => http.upgrades += value,
-                _ => {}
-            }
+                "downstream_rq_active" if !only_excluded => &mut http.requests,
+                "downstream_cx_upgrades_active" if !only_excluded => &mut http.upgrades,
+                _ => continue,
+            };
+            *sum = sum.saturating_add(value);
         }
         // At most as many of the undecided as are open on excluded listeners, beyond those surely
         // there, can be theirs; the others are ours.
         let elsewhere = excluded.saturating_sub(surely_excluded);
-        let speaking_http = surely_counted + either.saturating_sub(elsewhere);
+        let speaking_http = surely_counted.saturating_add(either.saturating_sub(elsewhere));
         http.outside = connections.saturating_sub(speaking_http);
         http
     }
@@ -250,7 +280,7 @@ impl<'a> Stats<'a> {
         known: &Listeners,
     ) -> BTreeMap<&str, Bearers> {
         let mut bearers = BTreeMap::<&str, Bearers>::new();
-        for stat in self.0.keys() {
+        for (stat, _) in self.iter() {
             let pair = stat
                 .strip_prefix("listener.")
                 .and_then(|stat| stat.strip_suffix(".downstream_rq_completed"));
@@ -297,7 +327,7 @@ mod tests {
         let entry = |(name, value): &(&str, u64)| format!(r#"{{"name":"{name}","value":{value}}}"#);
         let entries: Vec<_> = stats.iter().map(entry).collect();
         let body = format!(
-            r#"{{"stats":[{{"name":"text","value":"x"}},{}{}{{"histograms":{{}}}}]}}"#,
+            r#"{{"stats":[{}{}{{"histograms":{{}}}}]}}"#,
             entries.join(","),
             if entries.is_empty() { "" } else { "," },
         );
@@ -317,7 +347,9 @@ mod tests {
     ];
 
     fn open(stats: Shown<'_>, ignored: &str) -> Open {
-        match count(&[&CANARIES, stats].concat(), ignored) {
+        let other = |(name, _): &(&str, u64)| stats.iter().all(|(n, _)| n != name);
+        let canaries: Vec<_> = CANARIES.into_iter().filter(other).collect();
+        match count(&[&canaries, stats].concat(), ignored) {
             Count::Listeners(open) => open,
             other => panic!("{other:?}"),
         }
@@ -545,6 +577,54 @@ mod tests {
     }
 
     #[test]
+    fn sums_saturate() {
+        const MAX: u64 = u64::MAX;
+        let open = open(
+            &[
+                ("listener.0.0.0.0_80.downstream_cx_active", MAX),
+                ("listener.0.0.0.0_80.downstream_pre_cx_active", 1),
+                ("listener.0.0.0.0_81.downstream_cx_active", MAX),
+                ("listener.0.0.0.0_81.downstream_cx_active", 2),
+                ("listener.0.0.0.0_80.downstream_cx_total", MAX),
+                ("listener.0.0.0.0_81.downstream_cx_total", MAX),
+                ("listener.127.0.0.1_82.downstream_cx_active", MAX),
+                ("listener.127.0.0.1_83.downstream_cx_active", MAX),
+                ("http.a.downstream_cx_active", 1),
+                ("http.a.downstream_rq_active", MAX),
+                ("http.b.downstream_rq_active", MAX),
+                ("http.a.downstream_cx_upgrades_active", MAX),
+                ("http.b.downstream_cx_upgrades_active", MAX),
+            ],
+            "",
+        );
+        let want = Http {
+            requests: MAX,
+            upgrades: MAX,
+            outside: MAX,
+        };
+        assert_eq!((open.connections, open.accepted), (MAX, Some(MAX)));
+        assert_eq!(open.http, Some(want));
+        let by_listener = [("0.0.0.0_80".into(), MAX), ("0.0.0.0_81".into(), MAX)];
+        assert_eq!(open.by_listener, BTreeMap::from(by_listener));
+    }
+
+    #[test]
+    fn very_many_listeners_are_counted_but_not_all_named() {
+        let names: Vec<_> = (0..2 * MOST_NAMED)
+            .map(|n| format!("listener.{n}.downstream_cx_active"))
+            .collect();
+        let long = format!("listener.{}.downstream_cx_active", "x".repeat(1000));
+        let mut stats: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        stats.push((&long, 1));
+        let open = open(&stats, "");
+        let all = 2 * MOST_NAMED as u64 + 1;
+        assert_eq!(
+            (open.connections, open.by_listener.len()),
+            (all, MOST_NAMED)
+        );
+    }
+
+    #[test]
     fn other_answers_are_errors() {
         for body in [
             "",
@@ -553,6 +633,13 @@ mod tests {
             "<html>",
             r#"{"stats":[{"name":"#,
             r#"{"stats":{}}"#,
+            r#"{"stats":[{"name":"x"}]}"#,
+            r#"{"stats":[{"name":"x","value":null}]}"#,
+            r#"{"stats":[{"name":"x","value":"0"}]}"#,
+            r#"{"stats":[{"name":"x","value":-1}]}"#,
+            r#"{"stats":[{"name":"x","value":0.0}]}"#,
+            r#"{"stats":[{"name":"x","value":18446744073709551616}]}"#,
+            r#"{"stats":[{"name":"x","value":{}}]}"#,
         ] {
             assert!(Stats::read(body.as_bytes()).is_err(), "{body}");
         }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::envoy::{FlushInterval, Seen};
+use crate::envoy::Seen;
+use crate::flush_interval::FlushInterval;
 use crate::quiet::{Newcomers, Quiet};
 use crate::stats::{Count, Http, Open};
 use crate::timing::Timing;

@@ -113,7 +113,7 @@ impl fmt::Display for Warning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envoy::FlushInterval;
+    use crate::flush_interval::FlushInterval;
     use crate::listeners::{self, Listeners};
     use crate::server_info::ServerInfo;
     use crate::stats::Http;

@@ -9,7 +9,7 @@ use tokio::task::LocalSet;
 use tokio::time::sleep_until;
 
 use super::*;
-use crate::envoy::FlushInterval;
+use crate::flush_interval::FlushInterval;
 use crate::listeners::Listeners;
 use crate::progress::released;
 use crate::server_info::ServerInfo;
