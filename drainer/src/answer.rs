@@ -185,9 +185,9 @@ mod tests {
         #[serde(deserialize_with = "number")]
         count: Option<u64>,
         #[serde(deserialize_with = "some_object")]
-        one: Option<Box<Pieces>>,
+        one: Option<Box<Self>>,
         #[serde(deserialize_with = "list::<_, _, 2>")]
-        two: Vec<Pieces>,
+        two: Vec<Self>,
     }
 
     fn pieces(json: &str) -> Result<Pieces, String> {

@@ -43,6 +43,7 @@ pub mod status;
 mod summary;
 mod timing;
 mod token;
+mod traffic;
 mod value;
 mod verdict;
 mod warnings;

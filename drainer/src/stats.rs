@@ -8,6 +8,7 @@ use serde::de::Error;
 
 use crate::answer;
 use crate::listeners::Listeners;
+use crate::traffic::{Counters, Requests};
 
 /// The one question of a poll, percent-encoded where Envoy's query parser wants it.
 ///
@@ -17,7 +18,8 @@ use crate::listeners::Listeners;
 pub(crate) const QUERY: &str = "/stats?format=json&usedonly&filter=%5E(\
     server%5C.(live%7Ctotal_connections)%7C\
     listener%5C..*%5C.downstream_(pre_cx_active%7Ccx_active%7Ccx_total)%7C\
-    http%5C..*%5C.downstream_(cx_active%7Crq_active%7Ccx_upgrades_active)%7C\
+    http%5C..*%5C.downstream_(cx_active%7Crq_active%7Ccx_upgrades_active%7Ccx_http%5B123%5D_total)%7C\
+    http%5C..*%5C.health_check%5C.request_total%7C\
     listener%5C..*%5C.http%5C..*%5C.downstream_rq_completed)%24";
 
 /// As many statistics as an answer of 4 MiB holds where names have the length of Envoy's.
@@ -53,8 +55,8 @@ pub struct Open {
     pub connections: u64,
     /// The same by listener, where not zero; of very many, the first.
     pub by_listener: BTreeMap<String, u64>,
-    /// Connections ever accepted; `None` if that is hidden.
-    pub accepted: Option<u64>,
+    /// What was counted since Envoy's start; `None` if accepted connections are hidden.
+    pub counters: Option<Counters>,
     /// What HTTP says of them; `None` if that is hidden.
     pub http: Option<Http>,
     /// False once `/healthcheck/fail` was heard; `None` if that is hidden.
@@ -100,6 +102,8 @@ struct Listener {
 struct Bearers {
     counted: bool,
     excluded: bool,
+    /// Requests completed on the counted ones.
+    completed: u64,
 }
 
 // === impl Stats ===
@@ -147,26 +151,34 @@ impl<'a> Stats<'a> {
             live: self.get("server.live").map(|live| live > 0),
             ..Open::default()
         };
-        let mut accepted = 0_u64;
+        let mut counters = Counters::default();
         let mut excluded = 0_u64;
         for (name, listener) in &listeners {
             let connections = listener.pre.saturating_add(listener.active);
             if known.excludes(name) {
                 excluded = excluded.saturating_add(connections);
+                counters.excluded = counters.excluded.saturating_add(listener.total);
                 continue;
             }
-            accepted = accepted.saturating_add(listener.total);
+            counters.accepted = counters.accepted.saturating_add(listener.total);
             open.connections = open.connections.saturating_add(connections);
             let nameable = open.by_listener.len() < MOST_NAMED && name.len() <= LONGEST_NAMED;
             if connections > 0 && nameable {
                 open.by_listener.insert((*name).to_owned(), connections);
             }
         }
+        let bearers = self.bearers(&listeners, known);
         if shown("listener.admin.downstream_cx_total") {
-            open.accepted = Some(accepted);
+            counters.health_checks = self.health_checks(&bearers);
+            if shown("listener.admin.http.admin.downstream_rq_completed")
+                && shown("http.admin.downstream_cx_http1_total")
+            {
+                counters.requests = Some(self.requests(&bearers));
+            }
+            open.counters = Some(counters);
         }
         if shown("http.admin.downstream_cx_active") && shown("http.admin.downstream_rq_active") {
-            open.http = Some(self.http(&listeners, known, open.connections, excluded));
+            open.http = Some(self.http(&bearers, open.connections, excluded));
         }
         Count::Listeners(open)
     }
@@ -226,14 +238,7 @@ impl<'a> Stats<'a> {
 
     /// What HTTP says of the `connections` of the listeners that count, while `excluded` are open
     /// on others.
-    fn http(
-        &self,
-        listeners: &BTreeMap<&str, Listener>,
-        known: &Listeners,
-        connections: u64,
-        excluded: u64,
-    ) -> Http {
-        let bearers = self.bearers(listeners, known);
+    fn http(&self, bearers: &BTreeMap<&str, Bearers>, connections: u64, excluded: u64) -> Http {
         let mut http = Http::default();
         let (mut surely_counted, mut surely_excluded, mut either) = (0_u64, 0_u64, 0_u64);
         for (stat, value) in self.iter() {
@@ -250,7 +255,7 @@ impl<'a> Stats<'a> {
                 value
             };
             let place = bearers.get(prefix);
-            let only_excluded = place.is_some_and(|b| b.excluded && !b.counted);
+            let only_excluded = place.is_some_and(Bearers::are_excluded);
             let sum = match stat {
                 "downstream_cx_active" if only_excluded => &mut surely_excluded,
                 "downstream_cx_active" => match place {
@@ -273,6 +278,39 @@ impl<'a> Stats<'a> {
         http
     }
 
+    /// How many requests the `health_check` filter answered, but for those surely on excluded
+    /// listeners.
+    fn health_checks(&self, bearers: &BTreeMap<&str, Bearers>) -> u64 {
+        let checks = self.iter().filter_map(|(stat, value)| {
+            let stat = stat.strip_prefix("http.")?;
+            let prefix = stat.strip_suffix(".health_check.request_total")?;
+            let excluded = bearers.get(prefix).is_some_and(Bearers::are_excluded);
+            (!excluded).then_some(value)
+        });
+        checks.fold(0, u64::saturating_add)
+    }
+
+    /// What the requests of the counted listeners say.
+    fn requests(&self, bearers: &BTreeMap<&str, Bearers>) -> Requests {
+        let connections = self.iter().filter_map(|(stat, value)| {
+            let (prefix, stat) = stat.strip_prefix("http.")?.rsplit_once('.')?;
+            let first_bytes = matches!(
+                stat,
+                "downstream_cx_http1_total"
+                    | "downstream_cx_http2_total"
+                    | "downstream_cx_http3_total"
+            );
+            let excluded = bearers.get(prefix).is_some_and(Bearers::are_excluded);
+            // The admin's own connections explain no request elsewhere.
+            (first_bytes && !excluded && prefix != "admin").then_some(value)
+        });
+        let completed = bearers.values().map(|bearers| bearers.completed);
+        Requests {
+            completed: completed.fold(0, u64::saturating_add),
+            connections: connections.fold(0, u64::saturating_add),
+        }
+    }
+
     /// On which listeners each HTTP prefix completed a request, by `listener.X.http.PREFIX.*`.
     fn bearers(
         &self,
@@ -280,7 +318,7 @@ impl<'a> Stats<'a> {
         known: &Listeners,
     ) -> BTreeMap<&str, Bearers> {
         let mut bearers = BTreeMap::<&str, Bearers>::new();
-        for (stat, _) in self.iter() {
+        for (stat, completed) in self.iter() {
             let pair = stat
                 .strip_prefix("listener.")
                 .and_then(|stat| stat.strip_suffix(".downstream_rq_completed"));
@@ -288,12 +326,19 @@ impl<'a> Stats<'a> {
             // Both halves may hold `.http.`: the listener's is a name that is known to be one.
             for (at, _) in pair.match_indices(".http.") {
                 let (listener, prefix) = (&pair[..at], &pair[at + ".http.".len()..]);
-                if listeners.contains_key(listener) {
-                    let bearer = bearers.entry(prefix).or_default();
-                    match known.excludes(listener) {
-                        true => bearer.excluded = true,
-                        false => bearer.counted = true,
-                    }
+                let Some(numbers) = listeners.get(listener) else {
+                    continue;
+                };
+                let bearer = bearers.entry(prefix).or_default();
+                if known.excludes(listener) {
+                    bearer.excluded = true;
+                    continue;
+                }
+                bearer.counted = true;
+                // The admin's own requests, unless a listener of its name accepted a connection:
+                // then they cannot be told apart, and pass for requests of that.
+                if listener != "admin" || numbers.total > 0 {
+                    bearer.completed = bearer.completed.saturating_add(completed);
                 }
             }
         }
@@ -312,6 +357,15 @@ impl<'a> Stats<'a> {
             "downstream_rq_active" => value.saturating_sub(1),
             _ => value,
         }
+    }
+}
+
+// === impl Bearers ===
+
+impl Bearers {
+    /// Returns true if all are on excluded listeners.
+    fn are_excluded(&self) -> bool {
+        self.excluded && !self.counted
     }
 }
 
@@ -336,13 +390,15 @@ mod tests {
     }
 
     /// What Envoy shows of the question itself.
-    const CANARIES: [(&str, u64); 7] = [
+    const CANARIES: [(&str, u64); 9] = [
         ("listener.admin.downstream_cx_active", 1),
         ("listener.admin.downstream_cx_total", 3),
         ("listener.admin.main_thread.downstream_cx_active", 1),
         ("listener.admin.main_thread.downstream_cx_total", 3),
         ("http.admin.downstream_cx_active", 1),
         ("http.admin.downstream_rq_active", 1),
+        ("http.admin.downstream_cx_http1_total", 3),
+        ("listener.admin.http.admin.downstream_rq_completed", 9),
         ("server.live", 1),
     ];
 
@@ -372,7 +428,7 @@ mod tests {
         let Count::Listeners(open) = without("listener.admin.downstream_cx_total") else {
             panic!()
         };
-        assert_eq!(open.accepted, None);
+        assert_eq!(open.counters, None);
         for hidden in [
             "http.admin.downstream_cx_active",
             "http.admin.downstream_rq_active",
@@ -382,12 +438,24 @@ mod tests {
             };
             assert_eq!(open.http, None);
         }
+        for hidden in [
+            "http.admin.downstream_cx_http1_total",
+            "listener.admin.http.admin.downstream_rq_completed",
+        ] {
+            let Count::Listeners(open) = without(hidden) else {
+                panic!()
+            };
+            assert_eq!(open.counters.unwrap().requests, None);
+        }
     }
 
     #[test]
     fn the_question_itself_is_not_counted() {
         let want = Open {
-            accepted: Some(0),
+            counters: Some(Counters {
+                requests: Some(Requests::default()),
+                ..Counters::default()
+            }),
             http: Some(Http::default()),
             live: Some(true),
             ..Open::default()
@@ -409,7 +477,7 @@ mod tests {
             ],
             "",
         );
-        assert_eq!((open.connections, open.accepted), (7, Some(40)));
+        assert_eq!((open.connections, open.counters.unwrap().accepted), (7, 40));
         assert_eq!(open.by_listener, BTreeMap::from([("0.0.0.0_80".into(), 7)]));
         // None of them speaks HTTP.
         assert_eq!(open.http.unwrap().outside, 7);
@@ -577,6 +645,68 @@ mod tests {
     }
 
     #[test]
+    fn counters_are_those_of_counted_listeners() {
+        let open = open(
+            &[
+                ("listener.0.0.0.0_80.downstream_cx_total", 40),
+                ("listener.0.0.0.0_80.http.in.downstream_rq_completed", 70),
+                ("listener.0.0.0.0_80.http.both.downstream_rq_completed", 5),
+                ("http.in.downstream_cx_http1_total", 20),
+                ("http.in.downstream_cx_http2_total", 3),
+                ("http.in.downstream_cx_http3_total", 1),
+                ("http.in.health_check.request_total", 9),
+                ("listener.127.0.0.1_81.downstream_cx_total", 30),
+                (
+                    "listener.127.0.0.1_81.http.out.downstream_rq_completed",
+                    1000,
+                ),
+                (
+                    "listener.127.0.0.1_81.http.both.downstream_rq_completed",
+                    2000,
+                ),
+                ("http.out.downstream_cx_http1_total", 300),
+                ("http.both.downstream_cx_http1_total", 100),
+                ("http.out.health_check.request_total", 90),
+                ("http.both.health_check.request_total", 1),
+            ],
+            "",
+        );
+        let want = Counters {
+            accepted: 40,
+            excluded: 30,
+            health_checks: 10,
+            requests: Some(Requests {
+                completed: 75,
+                connections: 124,
+            }),
+        };
+        assert_eq!(open.counters, Some(want));
+    }
+
+    #[test]
+    fn requests_of_a_connection_manager_called_admin_count() {
+        let completed = |stats| {
+            open(stats, "")
+                .counters
+                .unwrap()
+                .requests
+                .unwrap()
+                .completed
+        };
+        let elsewhere = [
+            ("listener.0.0.0.0_80.downstream_cx_total", 1),
+            ("listener.0.0.0.0_80.http.admin.downstream_rq_completed", 4),
+        ];
+        assert_eq!(completed(&elsewhere), 4);
+        // A listener that is called so too: its requests cannot be told from the admin's own.
+        let merged = [
+            ("listener.admin.downstream_cx_total", 5),
+            ("listener.admin.http.admin.downstream_rq_completed", 13),
+        ];
+        assert_eq!(completed(&merged), 13);
+    }
+
+    #[test]
     fn sums_saturate() {
         const MAX: u64 = u64::MAX;
         let open = open(
@@ -602,7 +732,10 @@ mod tests {
             upgrades: MAX,
             outside: MAX,
         };
-        assert_eq!((open.connections, open.accepted), (MAX, Some(MAX)));
+        assert_eq!(
+            (open.connections, open.counters.unwrap().accepted),
+            (MAX, MAX)
+        );
         assert_eq!(open.http, Some(want));
         let by_listener = [("0.0.0.0_80".into(), MAX), ("0.0.0.0_81".into(), MAX)];
         assert_eq!(open.by_listener, BTreeMap::from(by_listener));

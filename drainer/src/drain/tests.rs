@@ -15,6 +15,7 @@ use crate::progress::released;
 use crate::server_info::ServerInfo;
 use crate::stats::{Http, Open};
 use crate::timing::Durations;
+use crate::traffic::{Counters, Requests};
 
 /// How Envoy behaves for the moment.
 #[derive(Clone, Copy)]
@@ -102,7 +103,10 @@ impl Envoy for Fake {
         match self.call().await {
             Ok(requests) => Seen::Counted(Count::Listeners(Open {
                 connections: requests,
-                accepted: Some(1),
+                counters: Some(Counters {
+                    requests: Some(Requests::default()),
+                    ..Counters::default()
+                }),
                 http: Some(Http {
                     requests,
                     ..Http::default()
