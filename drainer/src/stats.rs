@@ -25,10 +25,12 @@ pub(crate) const QUERY: &str = "/stats?format=json&usedonly&filter=%5E(\
 /// As many statistics as an answer of 4 MiB holds where names have the length of Envoy's.
 const MOST_STATS: usize = 1 << 16;
 
-/// So many listeners are named to operators, which is more than fit into a termination message; and
-/// none whose name is longer than so many bytes. All are counted.
+/// Longer than any name of a statistic, in bytes.
+const LONGEST_NAME: usize = 1024;
+
+/// So many listeners are named to operators, which is more than fit into a termination message. All
+/// are counted.
 const MOST_NAMED: usize = 1000;
-const LONGEST_NAMED: usize = 256;
 
 /// The statistics of one answer, ordered by name.
 pub(crate) struct Stats<'a>(Vec<(Cow<'a, str>, u64)>);
@@ -112,15 +114,18 @@ impl<'a> Stats<'a> {
     /// Reads an answer of `/stats?format=json`.
     ///
     /// # Errors
-    /// If it is not one: also if a statistic is no number from 0 to 2^64 - 1, since a number that is
-    /// not known is not zero.
+    /// If it is not one, or one that is larger than Envoy's are. Also if a statistic is no number from
+    /// 0 to 2^64 - 1, since a number that is not known is not zero.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         let answer: Answer<'a> = answer::read(body)?;
         let named = answer.stats.into_iter().filter(|e| !e.name.is_empty());
         let mut stats = named
-            .map(|entry| Some((entry.name, entry.value?)))
-            .collect::<Option<Vec<_>>>()
-            .ok_or_else(|| Error::custom("a statistic without a number"))?;
+            .map(|Entry { name, value }| match value {
+                Some(value) if name.len() <= LONGEST_NAME => Ok((name, value)),
+                Some(_) => Err(Error::custom("a statistic with a very long name")),
+                None => Err(Error::custom("a statistic without a number")),
+            })
+            .collect::<Result<Vec<_>, _>>()?;
         stats.sort_unstable();
         // Envoy names none twice. Whoever does gets the sum, which hides nothing that is open.
         stats.dedup_by(|again, first| {
@@ -162,8 +167,7 @@ impl<'a> Stats<'a> {
             }
             counters.accepted = counters.accepted.saturating_add(listener.total);
             open.connections = open.connections.saturating_add(connections);
-            let nameable = open.by_listener.len() < MOST_NAMED && name.len() <= LONGEST_NAMED;
-            if connections > 0 && nameable {
+            if connections > 0 && open.by_listener.len() < MOST_NAMED {
                 open.by_listener.insert((*name).to_owned(), connections);
             }
         }
@@ -746,20 +750,20 @@ mod tests {
         let names: Vec<_> = (0..2 * MOST_NAMED)
             .map(|n| format!("listener.{n}.downstream_cx_active"))
             .collect();
-        let long = format!("listener.{}.downstream_cx_active", "x".repeat(1000));
-        let mut stats: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
-        stats.push((&long, 1));
+        let stats: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
         let open = open(&stats, "");
-        let all = 2 * MOST_NAMED as u64 + 1;
         assert_eq!(
             (open.connections, open.by_listener.len()),
-            (all, MOST_NAMED)
+            (2 * MOST_NAMED as u64, MOST_NAMED)
         );
     }
 
     #[test]
     fn other_answers_are_errors() {
+        let long = "x".repeat(LONGEST_NAME + 1);
+        let long = format!(r#"{{"stats":[{{"name":"{long}","value":1}}]}}"#);
         for body in [
+            &long,
             "",
             "OK\n",
             "{}",

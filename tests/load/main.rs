@@ -67,6 +67,9 @@ struct Args {
     /// HTTP/2 without TLS, many requests on each connection.
     #[arg(long, value_name = "RATE")]
     http2: Option<Rate>,
+    /// HTTP/3, many requests on each connection, to the same port by UDP; no certificate is verified.
+    #[arg(long, value_name = "RATE")]
+    http3: Option<Rate>,
     /// A client that sends one request and then keeps its connection, idle.
     #[arg(long)]
     idle: bool,
@@ -135,6 +138,7 @@ impl Args {
             slow,
             slow_takes,
             http2,
+            http3,
             idle,
             limit,
             time: _,
@@ -151,6 +155,9 @@ impl Args {
         }
         if let Some(Rate(rate)) = http2 {
             load = load.http2(rate);
+        }
+        if let Some(Rate(rate)) = http3 {
+            load = load.http3(rate);
         }
         if idle { load.idle() } else { load }
     }
