@@ -71,18 +71,20 @@ async fn short_requests_hold_a_drain_that_hardly_closes_connections() -> Result<
             .listener(http3("http3")?.modify_only())
             .start()
             .await?;
+        // Long enough that no poll meets a request under way for the length of `idle-exit`.
+        let deadline = 25 * SECOND;
         let drainer = drainer(envoy.admin_address())?
-            .timing(|timing| timing.drain_timeout = DEADLINE)
+            .timing(|timing| timing.drain_timeout = deadline)
             .start()
             .await?;
         let at = |listener| Arc::new(Service::at(envoy.address(listener)));
-        // Ten connections, four and four, each with a request a second.
+        // Ten connections with a request a second each; four, and four, with one each two seconds.
         let http1 = load().keep_alive(10.0).start(&at("http1"));
-        let http2 = load().http2(4.0).start(&at("http2"));
-        let http3 = load().http3(4.0).start(&at("http3"));
+        let http2 = load().http2(2.0).start(&at("http2"));
+        let http3 = load().http3(2.0).start(&at("http3"));
         sleep(2 * SECOND).await;
 
-        assert_due(drainer.pod_ends()?.returned().await?, DEADLINE);
+        assert_due(drainer.pod_ends()?.returned().await?, deadline);
         for load in [http1, http2, http3] {
             let report = load.stop().await;
             assert_eq!(report.failed(), 0, "{report}");

@@ -14,7 +14,6 @@ use drainer::duration::{self, InvalidDuration};
 use tests::load::{Load, Report, load};
 use tests::service::Service;
 use tests::until::until;
-use tokio::net::TcpStream;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -110,11 +109,12 @@ async fn run(args: Args) -> Result<Report> {
     let (target, time) = (args.target, args.time);
     let load = args.load();
     ensure!(load.rate() > 0.0, "no clients: give a rate to a kind");
+    let service = Arc::new(Service::at(target));
     until("the target accepts connections", ACCEPTS, || async {
-        Ok(TcpStream::connect(target).await.is_ok())
+        Ok(load.is_accepted(&service).await)
     })
     .await?;
-    let running = load.start(&Arc::new(Service::at(target)));
+    let running = load.start(&service);
     tokio::select! {
         () = sleep(time.unwrap_or(Duration::MAX)) => {}
         _ = terminate.recv() => {}

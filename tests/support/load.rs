@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::listener::Protocol;
 use crate::service::Service;
 pub use failure::{Failure, FailureKind};
 use open_loop::{OpenLoop, open_loop};
@@ -136,6 +137,16 @@ impl Load {
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
+    }
+
+    /// Whether the target of this load accepts a connection now: over QUIC where all clients speak
+    /// HTTP/3.
+    pub async fn is_accepted(&self, service: &Service) -> bool {
+        let http3 = |kind: &Kind| matches!(kind, Kind::Http3 { .. });
+        if self.kinds.iter().all(http3) {
+            return http3::is_accepted(service).await;
+        }
+        service.connect(Protocol::Http).await.is_ok()
     }
 
     /// All requests a second.

@@ -56,10 +56,15 @@ pub(super) async fn request(
     }
 }
 
+/// Whether a connection can be opened now.
+pub(super) async fn is_accepted(service: &Service) -> bool {
+    Http3::open(service).await.is_ok()
+}
+
 // === impl Http3 ===
 
 impl Http3 {
-    pub(super) async fn open(service: &Service) -> Result<Self, Failure> {
+    async fn open(service: &Service) -> Result<Self, Failure> {
         let refused =
             |error: &dyn fmt::Display| Failure::new(FailureKind::Refused, format!("{error:#}"));
         let (address, open) = service
