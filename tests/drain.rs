@@ -343,8 +343,8 @@ async fn readiness_probes_that_were_told_do_not_keep_quiet_away() -> Result<()> 
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 tick.tick().await;
-                // It fails from the drain's begin on.
-                let _ = client.get(HEALTH_PATH).await;
+                // Answered as any request: Envoy's own health checks need not be told.
+                let _ = client.get(DIRECT_PATH).await;
             }
         });
         Ok((envoy, probing))

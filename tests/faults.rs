@@ -221,6 +221,244 @@ async fn statistics_as_big_as_they_may_be_are_counted_within_the_memory_limit() 
     Ok(())
 }
 
+/// Waits until the drainer has read each kind of answer at least once since the drain's begin.
+async fn has_read_all(drainer: &Drainer, fake: &FakeAdmin) -> Result<()> {
+    drainer.reaches(Phase::Draining).await?;
+    let before = fake.calls("/stats").len();
+    // Who asks again has done with the answer before; the first may have been asked before the drain.
+    until("it polls", 2 * PATIENCE, || async {
+        Ok(fake.calls("/stats").len() > before + 1)
+    })
+    .await
+}
+
+/// A document of about so many bytes, which repeats what `element` makes of a number.
+fn repeated(bytes: usize, before: &str, element: impl Fn(usize) -> String, after: &str) -> String {
+    let mut document = before.to_owned();
+    for n in 0.. {
+        let element = element(n);
+        if document.len() + element.len() + after.len() + 2 > bytes {
+            break;
+        }
+        if n > 0 {
+            document.push(',');
+        }
+        document += &element;
+    }
+    document + after
+}
+
+/// Answers that are as large as they may be and become as much as they can in memory.
+fn hostile_answers() -> Vec<(&'static str, &'static str, String)> {
+    const STATS: &str = "/stats";
+    const STATIC: &str = "/config_dump?resource=static";
+    const DYNAMIC: &str = "/config_dump?resource=dynamic";
+    const FLUSH: &str = "/config_dump?mask=bootstrap.stats_flush";
+    const SERVER: &str = "/server_info";
+    let long = "\u{ad}".repeat((2 << 20) - 64);
+    let short = "\u{ad}".repeat((1 << 19) - 64);
+    let objects = |bytes, before: &str| repeated(bytes, before, |_| "{}".into(), "]}");
+    let stats = |element: fn(usize) -> String| {
+        // As many as are read at all: the canaries come first.
+        let canary = r#"{"name":"listener.admin.downstream_cx_active","value":1},
+            {"name":"listener.admin.downstream_cx_total","value":1},
+            {"name":"listener.admin.http.admin.downstream_rq_completed","value":1},
+            {"name":"http.admin.downstream_cx_http1_total","value":1},
+            {"name":"http.admin.downstream_cx_active","value":1},
+            {"name":"http.admin.downstream_rq_active","value":1}"#;
+        let element = |n: usize| match n {
+            0 => canary.to_owned(),
+            n if n < 65_000 => element(n),
+            _ => " ".repeat(4 << 20),
+        };
+        repeated((4 << 20) - 64, r#"{"stats":["#, element, "]}")
+    };
+    let listener = |n: usize| {
+        let name = "n".repeat(200);
+        let addresses = vec!["{}"; 16].join(",");
+        format!(
+            r#"{{"listener":{{"name":"{name}","stat_prefix":"{n}{name}","address":{{"pipe":{{"path":"{name}"}}}},"additional_addresses":[{addresses}]}}}}"#
+        )
+    };
+    let most = 4 << 20;
+    vec![
+        ("empty statistics", STATS, objects(most, r#"{"stats":["#)),
+        (
+            "nested statistics",
+            STATS,
+            format!(r#"{{"stats":{}"#, "[".repeat(most - 64)),
+        ),
+        (
+            "nested elsewhere",
+            STATS,
+            format!(r#"{{"x":{}"#, "[".repeat(most - 64)),
+        ),
+        ("a text for a document", STATS, format!(r#""{long}""#)),
+        (
+            "a text for statistics",
+            STATS,
+            format!(r#"{{"stats":"{long}"}}"#),
+        ),
+        (
+            "a text for a statistic",
+            STATS,
+            format!(r#"{{"stats":["{long}"]}}"#),
+        ),
+        (
+            "a text for a number",
+            STATS,
+            format!(r#"{{"stats":[{{"name":"x","value":"{long}"}}]}}"#),
+        ),
+        (
+            "a long name",
+            STATS,
+            format!(
+                r#"{{"stats":[{{"name":"listener.{}","value":1}}]}}"#,
+                ".http.x".repeat(most / 8)
+            ),
+        ),
+        (
+            "many listeners",
+            STATS,
+            stats(|n| format!(r#"{{"name":"listener.{n}.downstream_cx_active","value":1}}"#)),
+        ),
+        (
+            "many prefixes",
+            STATS,
+            stats(|n| format!(r#"{{"name":"http.{n}.downstream_cx_active","value":1}}"#)),
+        ),
+        (
+            "many prefixes of listeners",
+            STATS,
+            stats(|n| match n % 2 {
+                0 => format!(r#"{{"name":"listener.{n}.downstream_cx_total","value":1}}"#),
+                _ => format!(
+                    r#"{{"name":"listener.{}.http.{n}.downstream_rq_completed","value":1}}"#,
+                    n - 1
+                ),
+            }),
+        ),
+        ("empty listeners", STATIC, objects(most, r#"{"configs":["#)),
+        (
+            "empty dynamic listeners",
+            DYNAMIC,
+            objects(most, r#"{"configs":["#),
+        ),
+        (
+            "empty addresses",
+            STATIC,
+            objects(most, r#"{"configs":[{"listener":{"additional_addresses":["#),
+        ),
+        (
+            "many listeners in a dump",
+            STATIC,
+            repeated(most, r#"{"configs":["#, listener, "]}"),
+        ),
+        (
+            "a text for listeners",
+            DYNAMIC,
+            format!(r#"{{"configs":"{long}"}}"#),
+        ),
+        (
+            "a text for a drain type",
+            DYNAMIC,
+            format!(r#"{{"configs":[{{"listener":{{"drain_type":"{long}"}}}}]}}"#),
+        ),
+        (
+            "many bootstraps",
+            FLUSH,
+            objects(1 << 20, r#"{"configs":["#),
+        ),
+        (
+            "a long interval",
+            FLUSH,
+            format!(r#"{{"configs":[{{"bootstrap":{{"stats_flush_interval":"{short}"}}}}]}}"#),
+        ),
+        (
+            "a long version",
+            SERVER,
+            format!(r#"{{"version":"{short}"}}"#),
+        ),
+        (
+            "a long strategy",
+            SERVER,
+            format!(r#"{{"version":"1","command_line_options":{{"drain_strategy":"{short}"}}}}"#),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn hostile_answers_are_read_within_the_memory_limit() -> Result<()> {
+    for (name, path, body) in hostile_answers() {
+        let fake = FakeAdmin::start(Mood::Well).await?;
+        fake.open(1);
+        fake.answer_instead(path, body);
+        let drainer = hasty(&fake).await?;
+        let end = drainer.pod_ends()?;
+        has_read_all(&drainer, &fake).await?;
+        assert!(end.is_waiting(), "{name}");
+        let peak = Memory::Peak.of(drainer.process())?;
+        println!("{name}: {peak} KiB");
+        assert!(peak < LEAST_MEMORY_LIMIT, "{name}: {peak} KiB");
+        let longest = drainer.log().iter().map(|l| l.to_string().len()).max();
+        assert!(longest < Some(2000), "{name}: a line of {longest:?} bytes");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_answer_in_crumbs_is_read_within_the_memory_limit() -> Result<()> {
+    let fake = FakeAdmin::start(Mood::Crumbs).await?;
+    fake.open(1);
+    let body = format!(r#"{{"stats":[]{}}}"#, " ".repeat(1 << 20));
+    fake.answer_instead("/stats", body);
+    let drainer = hasty(&fake).await?;
+    let _end = drainer.pod_ends()?;
+    has_read_all(&drainer, &fake).await?;
+    let peak = Memory::Peak.of(drainer.process())?;
+    println!("crumbs: {peak} KiB");
+    assert!(peak < LEAST_MEMORY_LIMIT, "{peak} KiB");
+    Ok(())
+}
+
+#[tokio::test]
+async fn numbers_that_no_envoy_counts_are_never_few_connections() -> Result<()> {
+    let half = 1_u64 << 63;
+    let values = [
+        format!("{half}"),
+        "18446744073709551616".to_owned(),
+        "1e400".to_owned(),
+        "-1".to_owned(),
+        "0.5".to_owned(),
+        r#""0""#.to_owned(),
+        "null".to_owned(),
+    ];
+    let cases = values.map(|value| {
+        let name = value.clone();
+        let case = async move {
+            let fake = FakeAdmin::start(Mood::Well).await?;
+            let listener = |port| {
+                format!(
+                    r#"{{"name":"listener.0.0.0.0_{port}.downstream_cx_active","value":{value}}}"#
+                )
+            };
+            let stats = [80, 81].map(listener).join(",");
+            let canary = r#"{"name":"listener.admin.downstream_cx_active","value":1}"#;
+            fake.answer_instead("/stats", format!(r#"{{"stats":[{canary},{stats}]}}"#));
+            let drainer = drainer(&fake.address())?
+                .hasty()
+                .timing(|timing| timing.drain_timeout = 3 * SECOND)
+                .start()
+                .await?;
+            assert_due(drainer.pod_ends()?.returned().await?, 3 * SECOND);
+            assert_eq!(drainer.last_words()?["outcome"], "deadline");
+            Ok(())
+        };
+        (name, case)
+    });
+    at_once(cases).await
+}
+
 #[tokio::test]
 async fn where_only_statistics_are_allowed_the_drain_does_without_the_rest() -> Result<()> {
     let fake = FakeAdmin::start(Mood::OnlyStats).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tests::envoy::{Envoy, envoy};
-use tests::listener::{DIRECT_PATH, http, tcp};
+use tests::listener::{DIRECT_PATH, http, http3, tcp};
 use tests::load::FailureKind::{self, BadAnswer, CutInFlight, CutOnReused, Refused, TimedOut};
 use tests::load::{Load, Report, load};
 use tests::process::Signal;
@@ -363,6 +363,24 @@ async fn streams_of_an_envoy_that_dies_are_cut_in_flight() -> Result<()> {
         assert_eq!(report.failed(), both, "{report}");
         assert_eq!(service.open("envoy"), 0);
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn http3_requests_to_an_envoy_that_dies_fail() -> Result<()> {
+    let upstream = Upstream::start().await?;
+    let envoy = envoy()?.upstream(&upstream).listener(http3("web")?);
+    let envoy = envoy.start().await?;
+    let service = Arc::new(Service::at(envoy.address("web")));
+    let running = load().http3(50.0).limit(SECOND).start(&service);
+    sleep(SECOND).await;
+    assert_eq!(running.report().failed(), 0, "{}", running.report());
+    envoy.signal(Signal::KILL);
+    sleep(SECOND / 2).await;
+    let report = running.stop().await;
+    // Nobody says over UDP that the process is gone.
+    assert!(report.failed_by(TimedOut) >= 5, "{report}");
+    assert_eq!(report.failed(), report.failed_by(TimedOut), "{report}");
     Ok(())
 }
 

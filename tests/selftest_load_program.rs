@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tests::due::{PATIENCE, SECOND};
 use tests::envoy::envoy;
-use tests::listener::http;
+use tests::listener::{http, http3};
 use tests::load::FailureKind::{CutInFlight, Refused};
 use tests::load::Report;
 use tests::process::Signal;
@@ -55,6 +55,20 @@ async fn every_kind_of_clients_reaches_its_rate_and_none_fails() -> Result<()> {
     assert_eq!(report.failed(), 0, "{report}");
     assert!(report.reached() > 0.95, "{report}");
     assert!(report.elapsed >= 2 * SECOND, "{report}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn http3_clients_reach_their_rate_where_no_tcp_is_accepted() -> Result<()> {
+    let upstream = Upstream::start().await?;
+    let envoy = envoy()?.upstream(&upstream).listener(http3("web")?);
+    let load = load(envoy.address("web"), "--http3 50 --for 2s")?;
+    sleep(SECOND / 2).await;
+    let _envoy = envoy.start().await?;
+    let report = report(load).await?;
+    assert_eq!(report.kinds[0].name, "HTTP/3");
+    assert_eq!(report.failed(), 0, "{report}");
+    assert!(report.reached() > 0.95, "{report}");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 
 use crate::address::AdminAddress;
-use crate::duration;
+use crate::flush_interval::FlushInterval;
 use crate::http::{Bounds, CallError, Client};
 use crate::listeners::{self, Listener, Listeners};
 use crate::selector::ListenerSelector;
@@ -71,10 +71,6 @@ pub(crate) struct Setup {
     pub flush_interval: FlushInterval,
 }
 
-/// How often Envoy copies its own counts into `server.*`: `stats_flush_interval`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FlushInterval(pub Duration);
-
 /// The admin interface of a real Envoy.
 pub(crate) struct Admin {
     client: Client,
@@ -88,6 +84,12 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Big answers: 64 workers × 400 listeners in statistics, or some thousand listeners in a dump.
 const MAX_BODY: usize = 4 << 20;
+
+/// `/server_info` has 124 kB, all others far less.
+const MAX_SMALL_BODY: usize = 1 << 20;
+
+/// So much of an error's text is passed on, in bytes.
+const MAX_ERROR: usize = 200;
 
 const FAIL_HEALTH: &str = "/healthcheck/fail";
 const RESTORE_HEALTH: &str = "/healthcheck/ok";
@@ -104,15 +106,6 @@ const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
 
 const FLUSH_INTERVAL: &str = "/config_dump?mask=bootstrap.stats_flush_interval";
 
-// === impl FlushInterval ===
-
-impl Default for FlushInterval {
-    /// Envoy's default.
-    fn default() -> Self {
-        Self(Duration::from_secs(5))
-    }
-}
-
 // === impl Admin ===
 
 impl Admin {
@@ -127,32 +120,33 @@ impl Admin {
         }
     }
 
-    async fn get(&mut self, path: &str) -> Result<bytes::Bytes, CallFailed> {
-        self.call(Method::GET, path).await
+    async fn get(&mut self, path: &str, max_body: usize) -> Result<bytes::Bytes, CallFailed> {
+        self.call(Method::GET, path, max_body).await
     }
 
     async fn post(&mut self, path: &str) -> Result<(), CallFailed> {
-        self.call(Method::POST, path).await.map(drop)
+        self.call(Method::POST, path, MAX_SMALL_BODY)
+            .await
+            .map(drop)
     }
 
-    async fn call(&mut self, method: Method, path: &str) -> Result<bytes::Bytes, CallFailed> {
+    async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        max_body: usize,
+    ) -> Result<bytes::Bytes, CallFailed> {
         let bounds = Bounds {
             time: Some(CALL_TIMEOUT),
-            body: MAX_BODY,
+            body: max_body,
         };
         let answer = self.client.call(method, path, bounds).await?;
         match answer.status {
             StatusCode::OK => Ok(answer.body),
             status => {
-                let body = String::from_utf8_lossy(&answer.body);
-                let line: String = body
-                    .lines()
-                    .next()
-                    .unwrap_or_default()
-                    .chars()
-                    .take(200)
-                    .collect();
-                let told = format!("{status}: {line}");
+                let text = &answer.body[..answer.body.len().min(MAX_ERROR)];
+                let text = String::from_utf8_lossy(text);
+                let told = format!("{status}: {}", text.lines().next().unwrap_or_default());
                 Err(match status {
                     StatusCode::FORBIDDEN => {
                         CallFailed::Declined(format!("{told}; is it in admin.allow_paths?"))
@@ -165,7 +159,7 @@ impl Admin {
     }
 
     async fn server_info(&mut self) -> Result<ServerInfo, CallFailed> {
-        let body = self.get("/server_info").await?;
+        let body = self.get("/server_info", MAX_SMALL_BODY).await?;
         ServerInfo::read(&body)
             .map_err(|error| CallFailed::Declined(format!("not an Envoy: {error}")))
     }
@@ -173,7 +167,7 @@ impl Admin {
     async fn listeners(&mut self) -> Result<Vec<Listener>, CallFailed> {
         let mut all = Vec::new();
         for path in [STATIC_LISTENERS, DYNAMIC_LISTENERS] {
-            let body = self.get(path).await?;
+            let body = self.get(path, MAX_BODY).await?;
             let read = listeners::read(&body);
             all.extend(read.map_err(|error| CallFailed::Declined(error.to_string()))?);
         }
@@ -181,13 +175,8 @@ impl Admin {
     }
 
     async fn flush_interval(&mut self) -> Result<FlushInterval, CallFailed> {
-        let body = self.get(FLUSH_INTERVAL).await?;
-        let dump: serde_json::Value = serde_json::from_slice(&body)
-            .map_err(|error| CallFailed::Declined(error.to_string()))?;
-        let interval = dump
-            .pointer("/configs/0/bootstrap/stats_flush_interval")
-            .and_then(|interval| duration::parse(interval.as_str()?).ok());
-        Ok(interval.map(FlushInterval).unwrap_or_default())
+        let body = self.get(FLUSH_INTERVAL, MAX_SMALL_BODY).await?;
+        FlushInterval::read(&body).map_err(|error| CallFailed::Declined(error.to_string()))
     }
 }
 
@@ -205,7 +194,7 @@ impl Envoy for Admin {
     }
 
     async fn look(&mut self) -> Seen {
-        let body = match self.get(stats::QUERY).await {
+        let body = match self.get(stats::QUERY, MAX_BODY).await {
             Ok(body) => body,
             Err(CallFailed::Refused) => return Seen::Refused,
             Err(CallFailed::Declined(why)) => return Seen::Unreadable(why),

@@ -5,7 +5,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::rt::{Read, Write};
 use hyper::{Method, Request, StatusCode, header};
@@ -124,15 +125,7 @@ impl Client {
             .await
             .map_err(CallError::Broken)?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), max_body).collect().await;
-        let body = body.map_err(|error| match error.downcast::<hyper::Error>() {
-            Ok(error) => CallError::Broken(*error),
-            Err(error) => {
-                debug_assert!(error.is::<LengthLimitError>());
-                CallError::TooLarge(max_body)
-            }
-        })?;
-        let body = body.to_bytes();
+        let body = read(response.into_body(), max_body).await?;
         Ok((Answer { status, body }, open))
     }
 
@@ -157,6 +150,21 @@ impl Client {
             .await
             .map_err(|_| CallError::TimedOut(CONNECT_TIMEOUT))?
     }
+}
+
+/// Reads a body into one piece. A frame is copied and dropped as it comes: kept, a body in frames of
+/// a byte each would take thirty times its size.
+async fn read(mut body: Incoming, max: usize) -> Result<Bytes, CallError> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(CallError::Broken)?;
+        let data = frame.data_ref().map_or(&[][..], AsRef::as_ref);
+        if bytes.len() + data.len() > max {
+            return Err(CallError::TooLarge(max));
+        }
+        bytes.extend_from_slice(data);
+    }
+    Ok(bytes.into())
 }
 
 /// Connects to a socket in the abstract namespace, which either succeeds or fails at once.

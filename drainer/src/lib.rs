@@ -18,6 +18,7 @@
 //! ```
 
 mod address;
+mod answer;
 mod bind;
 mod caller;
 mod config;
@@ -27,6 +28,7 @@ pub mod duration;
 mod ending;
 mod envoy;
 mod flags;
+mod flush_interval;
 mod given;
 pub mod hook;
 mod http;
@@ -45,6 +47,7 @@ pub mod status;
 mod summary;
 mod timing;
 mod token;
+mod traffic;
 mod value;
 mod verdict;
 mod warnings;

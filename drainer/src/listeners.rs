@@ -3,22 +3,35 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::answer;
 use crate::selector::ListenerSelector;
+
+/// More listeners than any Envoy of a pod has.
+const MOST_LISTENERS: usize = 4096;
+
+/// More addresses than any listener has beside its first.
+const MOST_ADDITIONAL_ADDRESSES: usize = 16;
 
 /// A listener, as `/config_dump` shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Listener {
     /// Its name, which does not appear in statistics.
+    #[serde(deserialize_with = "answer::text")]
     pub name: String,
     /// What it is called in statistics instead of its address.
+    #[serde(deserialize_with = "answer::text")]
     pub stat_prefix: String,
     /// What makes it close connections.
+    #[serde(deserialize_with = "answer::variant")]
     pub drain_type: DrainType,
+    #[serde(deserialize_with = "answer::object")]
     address: Address,
+    #[serde(deserialize_with = "answer::list::<_, _, MOST_ADDITIONAL_ADDRESSES>")]
     additional_addresses: Vec<AdditionalAddress>,
 }
 
@@ -37,51 +50,60 @@ pub(crate) enum DrainType {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Listeners {
     /// By the name in statistics; several listeners may share one.
-    by_stat: BTreeMap<String, Vec<Listener>>,
+    by_stat: Arc<BTreeMap<String, Vec<Listener>>>,
     ignored: Vec<ListenerSelector>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct Address {
+    #[serde(deserialize_with = "answer::some_object")]
     socket_address: Option<SocketAddress>,
+    #[serde(deserialize_with = "answer::some_object")]
     pipe: Option<Pipe>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct AdditionalAddress {
+    #[serde(deserialize_with = "answer::object")]
     address: Address,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct SocketAddress {
+    #[serde(deserialize_with = "answer::text")]
     address: String,
+    #[serde(deserialize_with = "answer::number")]
     port_value: u16,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct Pipe {
+    #[serde(deserialize_with = "answer::text")]
     path: String,
 }
 
 /// `/config_dump?resource=static_listeners` or `dynamic_listeners`.
 #[derive(Deserialize)]
 struct ConfigDump {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "answer::list::<_, _, MOST_LISTENERS>")]
     configs: Vec<ConfigEntry>,
 }
 
 #[derive(Deserialize)]
 struct ConfigEntry {
+    #[serde(default, deserialize_with = "answer::some_object")]
     listener: Option<Listener>,
+    #[serde(default, deserialize_with = "answer::some_object")]
     active_state: Option<ActiveState>,
 }
 
 #[derive(Deserialize)]
 struct ActiveState {
+    #[serde(default, deserialize_with = "answer::some_object")]
     listener: Option<Listener>,
 }
 
@@ -90,7 +112,7 @@ struct ActiveState {
 /// # Errors
 /// If it is not such an answer.
 pub(crate) fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
-    let dump: ConfigDump = serde_json::from_slice(body)?;
+    let dump: ConfigDump = answer::read(body)?;
     let listener = |entry: ConfigEntry| {
         let active = |state: ActiveState| state.listener;
         entry
@@ -113,7 +135,10 @@ impl Listeners {
                 .or_default()
                 .push(listener);
         }
-        Self { by_stat, ignored }
+        Self {
+            by_stat: Arc::new(by_stat),
+            ignored,
+        }
     }
 
     /// Returns true if the listeners with this name in statistics are not to be counted: those

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::duration::{self, display};
+use crate::traffic::Interval;
 use crate::value::InvalidValue;
 
 /// Quiet: no more than so many new connections within a window.
@@ -29,10 +30,23 @@ pub struct ReadinessProbe {
     pub period: Duration,
 }
 
-/// When each number of connections ever accepted was first seen, of those so near the newest that
-/// the probes alone may have made the difference: no more than there are probes in a window.
+/// When clients arrived, as far back as the probes alone may have made the difference: no more
+/// arrivals than there are probes in a window.
 #[derive(Debug, Default)]
-pub(crate) struct Newcomers(VecDeque<(Instant, u64)>);
+pub(crate) struct Newcomers {
+    /// When so many of each had been seen for the first time, oldest first.
+    arrivals: VecDeque<(Instant, Arrived)>,
+    now: Arrived,
+    polled: Option<Instant>,
+    undecided: bool,
+}
+
+/// All connections that were seen to come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Arrived {
+    clients: u64,
+    health_checks: u64,
+}
 
 // === impl Quiet ===
 
@@ -62,20 +76,48 @@ fn ceil_div(span: Duration, by: Duration) -> u32 {
 // === impl Newcomers ===
 
 impl Newcomers {
-    /// Notes that `accepted` connections were seen at `at` to have come in all.
-    pub(crate) fn add(&mut self, at: Instant, accepted: u64, quiet: Quiet) {
-        // Fewer than before: Envoy was started anew, or a listener was removed.
-        let near = accepted.saturating_sub(quiet.probes)..=accepted;
-        self.0.retain(|(_, before)| near.contains(before));
-        if self.0.back().is_none_or(|(_, before)| *before < accepted) {
-            self.0.push_back((at, accepted));
+    /// Notes what came before the poll at `at`; `None` if that cannot be said.
+    pub(crate) fn add(&mut self, at: Instant, interval: Option<Interval>, quiet: Quiet) {
+        let former = self.polled.replace(at).unwrap_or(at);
+        let Some(interval) = interval else {
+            *self = Self {
+                arrivals: VecDeque::from([(at, Arrived::default())]),
+                polled: Some(at),
+                ..Self::default()
+            };
+            return;
+        };
+        if self.arrivals.is_empty() {
+            self.arrivals.push_back((at, self.now));
         }
+        self.arrive(former, interval.earlier_clients);
+        self.arrive(at, interval.clients);
+        self.now.health_checks = self
+            .now
+            .health_checks
+            .saturating_add(interval.health_checks);
+        self.undecided = interval.undecided > 0;
+        let newest = self.now.clients;
+        let near = |(_, then): &(Instant, Arrived)| newest - then.clients <= quiet.probes;
+        self.arrivals.retain(near);
     }
 
-    /// Returns true if no client is known to have come within the window before `now`.
+    /// Returns true if no client is known to have come within the window before `now`. The probes
+    /// in it may be among those that checked Envoy's health: they account for none twice.
     pub(crate) fn are_few(&self, quiet: Quiet, now: Instant) -> bool {
-        let since = self.0.front().map(|(since, _)| *since);
-        quiet.window.is_zero() || since.is_some_and(|since| now >= since + quiet.window)
+        let few = |(at, then): &(Instant, Arrived)| {
+            let health_checks = self.now.health_checks - then.health_checks;
+            let probes = quiet.probes.saturating_sub(health_checks);
+            now >= *at + quiet.window && self.now.clients - then.clients <= probes
+        };
+        quiet.window.is_zero() || !self.undecided && self.arrivals.iter().any(few)
+    }
+
+    fn arrive(&mut self, at: Instant, clients: u64) {
+        if clients > 0 {
+            self.now.clients = self.now.clients.saturating_add(clients);
+            self.arrivals.push_back((at, self.now));
+        }
     }
 }
 
@@ -136,11 +178,16 @@ mod tests {
             probes: 3,
         };
         let mut newcomers = Newcomers::default();
-        for accepted in 0..10_000 {
-            newcomers.add(Instant::now(), accepted, quiet);
+        let interval = Interval {
+            clients: 1,
+            earlier_clients: 1,
+            ..Interval::default()
+        };
+        for _ in 0..10_000 {
+            newcomers.add(Instant::now(), Some(interval), quiet);
         }
-        assert_eq!(newcomers.0.len(), 4);
-        newcomers.add(Instant::now(), 7, quiet);
-        assert_eq!(newcomers.0.len(), 1);
+        assert_eq!(newcomers.arrivals.len(), 4);
+        newcomers.add(Instant::now(), None, quiet);
+        assert_eq!(newcomers.arrivals.len(), 1);
     }
 }

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::answer;
+
 /// The part of `/server_info` that tells how a drain will go.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ServerInfo {
@@ -46,17 +48,20 @@ pub(crate) enum DrainStrategy {
 
 #[derive(Deserialize)]
 struct Answer {
+    #[serde(deserialize_with = "answer::text")]
     version: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "answer::object")]
     command_line_options: Options,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "answer::variant")]
     state: State,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Options {
+    #[serde(deserialize_with = "answer::variant")]
     drain_strategy: DrainStrategy,
+    #[serde(deserialize_with = "answer::text")]
     drain_time: String,
 }
 
@@ -72,7 +77,7 @@ impl ServerInfo {
             version,
             command_line_options: options,
             state,
-        } = serde_json::from_slice(body)?;
+        } = answer::read(body)?;
         // commit/version/tree/build/TLS library
         let version = version.split('/').nth(1).unwrap_or(&version).to_owned();
         Ok(Self {

@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::Error;
 
+use crate::answer;
 use crate::listeners::Listeners;
+use crate::traffic::{Counters, Requests};
 
 /// The one question of a poll, percent-encoded where Envoy's query parser wants it.
 ///
@@ -16,11 +18,22 @@ use crate::listeners::Listeners;
 pub(crate) const QUERY: &str = "/stats?format=json&usedonly&filter=%5E(\
     server%5C.(live%7Ctotal_connections)%7C\
     listener%5C..*%5C.downstream_(pre_cx_active%7Ccx_active%7Ccx_total)%7C\
-    http%5C..*%5C.downstream_(cx_active%7Crq_active%7Ccx_upgrades_active)%7C\
+    http%5C..*%5C.downstream_(cx_active%7Crq_active%7Ccx_upgrades_active%7Ccx_http%5B123%5D_total)%7C\
+    http%5C..*%5C.health_check%5C.request_total%7C\
     listener%5C..*%5C.http%5C..*%5C.downstream_rq_completed)%24";
 
-/// The statistics of one answer, by name.
-pub(crate) struct Stats<'a>(BTreeMap<Cow<'a, str>, u64>);
+/// As many statistics as an answer of 4 MiB holds where names have the length of Envoy's.
+const MOST_STATS: usize = 1 << 16;
+
+/// Longer than any name of a statistic, in bytes.
+const LONGEST_NAME: usize = 1024;
+
+/// So many listeners are named to operators, which is more than fit into a termination message. All
+/// are counted.
+const MOST_NAMED: usize = 1000;
+
+/// The statistics of one answer, ordered by name.
+pub(crate) struct Stats<'a>(Vec<(Cow<'a, str>, u64)>);
 
 /// What one look at Envoy's statistics shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,10 +55,10 @@ pub(crate) enum Count {
 pub struct Open {
     /// Connections, those still before their filter chain included.
     pub connections: u64,
-    /// The same by listener, where not zero.
+    /// The same by listener, where not zero; of very many, the first.
     pub by_listener: BTreeMap<String, u64>,
-    /// Connections ever accepted; `None` if that is hidden.
-    pub accepted: Option<u64>,
+    /// What was counted since Envoy's start; `None` if accepted connections are hidden.
+    pub counters: Option<Counters>,
     /// What HTTP says of them; `None` if that is hidden.
     pub http: Option<Http>,
     /// False once `/healthcheck/fail` was heard; `None` if that is hidden.
@@ -65,17 +78,17 @@ pub struct Http {
 
 #[derive(Deserialize)]
 struct Answer<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "answer::list::<_, _, MOST_STATS>")]
     stats: Vec<Entry<'a>>,
 }
 
-/// A gauge or counter; a text or the histograms' summary has no number, or no name.
+/// A gauge or counter; the histograms' summary has no name.
 #[derive(Deserialize)]
 struct Entry<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
-    #[serde(default)]
-    value: Value,
+    #[serde(default, deserialize_with = "answer::number")]
+    value: Option<u64>,
 }
 
 /// One listener's numbers.
@@ -91,6 +104,8 @@ struct Listener {
 struct Bearers {
     counted: bool,
     excluded: bool,
+    /// Requests completed on the counted ones.
+    completed: u64,
 }
 
 // === impl Stats ===
@@ -99,11 +114,28 @@ impl<'a> Stats<'a> {
     /// Reads an answer of `/stats?format=json`.
     ///
     /// # Errors
-    /// If it is not one.
+    /// If it is not one, or one that is larger than Envoy's are. Also if a statistic is no number from
+    /// 0 to 2^64 - 1, since a number that is not known is not zero.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
-        let answer: Answer<'a> = serde_json::from_slice(body)?;
-        let number = |entry: Entry<'a>| Some((entry.name, entry.value.as_u64()?));
-        Ok(Self(answer.stats.into_iter().filter_map(number).collect()))
+        let answer: Answer<'a> = answer::read(body)?;
+        let named = answer.stats.into_iter().filter(|e| !e.name.is_empty());
+        let mut stats = named
+            .map(|Entry { name, value }| match value {
+                Some(value) if name.len() <= LONGEST_NAME => Ok((name, value)),
+                Some(_) => Err(Error::custom("a statistic with a very long name")),
+                None => Err(Error::custom("a statistic without a number")),
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        stats.sort_unstable();
+        // Envoy names none twice. Whoever does gets the sum, which hides nothing that is open.
+        stats.dedup_by(|again, first| {
+            let same = again.0 == first.0;
+            if same {
+                first.1 = first.1.saturating_add(again.1);
+            }
+            same
+        });
+        Ok(Self(stats))
     }
 
     /// Counts what is open on the listeners that are not excluded.
@@ -124,38 +156,51 @@ impl<'a> Stats<'a> {
             live: self.get("server.live").map(|live| live > 0),
             ..Open::default()
         };
-        let mut accepted = 0;
-        let mut excluded = 0;
+        let mut counters = Counters::default();
+        let mut excluded = 0_u64;
         for (name, listener) in &listeners {
-            let connections = listener.pre + listener.active;
+            let connections = listener.pre.saturating_add(listener.active);
             if known.excludes(name) {
-                excluded += connections;
+                excluded = excluded.saturating_add(connections);
+                counters.excluded = counters.excluded.saturating_add(listener.total);
                 continue;
             }
-            accepted += listener.total;
-            open.connections += connections;
-            if connections > 0 {
+            counters.accepted = counters.accepted.saturating_add(listener.total);
+            open.connections = open.connections.saturating_add(connections);
+            if connections > 0 && open.by_listener.len() < MOST_NAMED {
                 open.by_listener.insert((*name).to_owned(), connections);
             }
         }
+        let bearers = self.bearers(&listeners, known);
         if shown("listener.admin.downstream_cx_total") {
-            open.accepted = Some(accepted);
+            counters.health_checks = self.health_checks(&bearers);
+            if shown("listener.admin.http.admin.downstream_rq_completed")
+                && shown("http.admin.downstream_cx_http1_total")
+            {
+                counters.requests = Some(self.requests(&bearers));
+            }
+            open.counters = Some(counters);
         }
         if shown("http.admin.downstream_cx_active") && shown("http.admin.downstream_rq_active") {
-            open.http = Some(self.http(&listeners, known, open.connections, excluded));
+            open.http = Some(self.http(&bearers, open.connections, excluded));
         }
         Count::Listeners(open)
     }
 
+    fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(name, value)| (name.as_ref(), *value))
+    }
+
     fn get(&self, name: &str) -> Option<u64> {
-        self.0.get(name).copied()
+        let at = self.0.binary_search_by_key(&name, |(name, _)| name).ok()?;
+        Some(self.0[at].1)
     }
 
     /// The listeners by their name in statistics, without the parts that workers have in them,
     /// and of the admin's only what a listener whose `stat_prefix` is `admin` adds to it.
     fn listeners(&self) -> BTreeMap<&str, Listener> {
         let mut listeners = BTreeMap::<&str, Listener>::new();
-        for (stat, &value) in &self.0 {
+        for (stat, value) in self.iter() {
             let Some(stat) = stat.strip_prefix("listener.") else {
                 continue;
             };
@@ -197,17 +242,10 @@ impl<'a> Stats<'a> {
 
     /// What HTTP says of the `connections` of the listeners that count, while `excluded` are open
     /// on others.
-    fn http(
-        &self,
-        listeners: &BTreeMap<&str, Listener>,
-        known: &Listeners,
-        connections: u64,
-        excluded: u64,
-    ) -> Http {
-        let bearers = self.bearers(listeners, known);
+    fn http(&self, bearers: &BTreeMap<&str, Bearers>, connections: u64, excluded: u64) -> Http {
         let mut http = Http::default();
-        let (mut surely_counted, mut surely_excluded, mut either) = (0, 0, 0);
-        for (stat, &value) in &self.0 {
+        let (mut surely_counted, mut surely_excluded, mut either) = (0_u64, 0_u64, 0_u64);
+        for (stat, value) in self.iter() {
             let Some(stat) = stat.strip_prefix("http.") else {
                 continue;
             };
@@ -221,26 +259,60 @@ impl<'a> Stats<'a> {
                 value
             };
             let place = bearers.get(prefix);
-            let only_excluded = place.is_some_and(|b| b.excluded && !b.counted);
-            match stat {
-                "downstream_cx_active" if only_excluded => surely_excluded += value,
+            let only_excluded = place.is_some_and(Bearers::are_excluded);
+            let sum = match stat {
+                "downstream_cx_active" if only_excluded => &mut surely_excluded,
                 "downstream_cx_active" => match place {
                     Some(Bearers {
                         excluded: false, ..
-                    }) => surely_counted += value,
-                    _ => either += value,
+                    }) => &mut surely_counted,
+                    _ => &mut either,
                 },
-                "downstream_rq_active" if !only_excluded => http.requests += value,
-                "downstream_cx_upgrades_active" if !only_excluded => http.upgrades += value,
-                _ => {}
-            }
+                "downstream_rq_active" if !only_excluded => &mut http.requests,
+                "downstream_cx_upgrades_active" if !only_excluded => &mut http.upgrades,
+                _ => continue,
+            };
+            *sum = sum.saturating_add(value);
         }
         // At most as many of the undecided as are open on excluded listeners, beyond those surely
         // there, can be theirs; the others are ours.
         let elsewhere = excluded.saturating_sub(surely_excluded);
-        let speaking_http = surely_counted + either.saturating_sub(elsewhere);
+        let speaking_http = surely_counted.saturating_add(either.saturating_sub(elsewhere));
         http.outside = connections.saturating_sub(speaking_http);
         http
+    }
+
+    /// How many requests the `health_check` filter answered, but for those surely on excluded
+    /// listeners.
+    fn health_checks(&self, bearers: &BTreeMap<&str, Bearers>) -> u64 {
+        let checks = self.iter().filter_map(|(stat, value)| {
+            let stat = stat.strip_prefix("http.")?;
+            let prefix = stat.strip_suffix(".health_check.request_total")?;
+            let excluded = bearers.get(prefix).is_some_and(Bearers::are_excluded);
+            (!excluded).then_some(value)
+        });
+        checks.fold(0, u64::saturating_add)
+    }
+
+    /// What the requests of the counted listeners say.
+    fn requests(&self, bearers: &BTreeMap<&str, Bearers>) -> Requests {
+        let connections = self.iter().filter_map(|(stat, value)| {
+            let (prefix, stat) = stat.strip_prefix("http.")?.rsplit_once('.')?;
+            let first_bytes = matches!(
+                stat,
+                "downstream_cx_http1_total"
+                    | "downstream_cx_http2_total"
+                    | "downstream_cx_http3_total"
+            );
+            let excluded = bearers.get(prefix).is_some_and(Bearers::are_excluded);
+            // The admin's own connections explain no request elsewhere.
+            (first_bytes && !excluded && prefix != "admin").then_some(value)
+        });
+        let completed = bearers.values().map(|bearers| bearers.completed);
+        Requests {
+            completed: completed.fold(0, u64::saturating_add),
+            connections: connections.fold(0, u64::saturating_add),
+        }
     }
 
     /// On which listeners each HTTP prefix completed a request, by `listener.X.http.PREFIX.*`.
@@ -250,7 +322,7 @@ impl<'a> Stats<'a> {
         known: &Listeners,
     ) -> BTreeMap<&str, Bearers> {
         let mut bearers = BTreeMap::<&str, Bearers>::new();
-        for stat in self.0.keys() {
+        for (stat, completed) in self.iter() {
             let pair = stat
                 .strip_prefix("listener.")
                 .and_then(|stat| stat.strip_suffix(".downstream_rq_completed"));
@@ -258,12 +330,19 @@ impl<'a> Stats<'a> {
             // Both halves may hold `.http.`: the listener's is a name that is known to be one.
             for (at, _) in pair.match_indices(".http.") {
                 let (listener, prefix) = (&pair[..at], &pair[at + ".http.".len()..]);
-                if listeners.contains_key(listener) {
-                    let bearer = bearers.entry(prefix).or_default();
-                    match known.excludes(listener) {
-                        true => bearer.excluded = true,
-                        false => bearer.counted = true,
-                    }
+                let Some(numbers) = listeners.get(listener) else {
+                    continue;
+                };
+                let bearer = bearers.entry(prefix).or_default();
+                if known.excludes(listener) {
+                    bearer.excluded = true;
+                    continue;
+                }
+                bearer.counted = true;
+                // The admin's own requests, unless a listener of its name accepted a connection:
+                // then they cannot be told apart, and pass for requests of that.
+                if listener != "admin" || numbers.total > 0 {
+                    bearer.completed = bearer.completed.saturating_add(completed);
                 }
             }
         }
@@ -285,6 +364,15 @@ impl<'a> Stats<'a> {
     }
 }
 
+// === impl Bearers ===
+
+impl Bearers {
+    /// Returns true if all are on excluded listeners.
+    fn are_excluded(&self) -> bool {
+        self.excluded && !self.counted
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,7 +385,7 @@ mod tests {
         let entry = |(name, value): &(&str, u64)| format!(r#"{{"name":"{name}","value":{value}}}"#);
         let entries: Vec<_> = stats.iter().map(entry).collect();
         let body = format!(
-            r#"{{"stats":[{{"name":"text","value":"x"}},{}{}{{"histograms":{{}}}}]}}"#,
+            r#"{{"stats":[{}{}{{"histograms":{{}}}}]}}"#,
             entries.join(","),
             if entries.is_empty() { "" } else { "," },
         );
@@ -306,18 +394,22 @@ mod tests {
     }
 
     /// What Envoy shows of the question itself.
-    const CANARIES: [(&str, u64); 7] = [
+    const CANARIES: [(&str, u64); 9] = [
         ("listener.admin.downstream_cx_active", 1),
         ("listener.admin.downstream_cx_total", 3),
         ("listener.admin.main_thread.downstream_cx_active", 1),
         ("listener.admin.main_thread.downstream_cx_total", 3),
         ("http.admin.downstream_cx_active", 1),
         ("http.admin.downstream_rq_active", 1),
+        ("http.admin.downstream_cx_http1_total", 3),
+        ("listener.admin.http.admin.downstream_rq_completed", 9),
         ("server.live", 1),
     ];
 
     fn open(stats: Shown<'_>, ignored: &str) -> Open {
-        match count(&[&CANARIES, stats].concat(), ignored) {
+        let other = |(name, _): &(&str, u64)| stats.iter().all(|(n, _)| n != name);
+        let canaries: Vec<_> = CANARIES.into_iter().filter(other).collect();
+        match count(&[&canaries, stats].concat(), ignored) {
             Count::Listeners(open) => open,
             other => panic!("{other:?}"),
         }
@@ -340,7 +432,7 @@ mod tests {
         let Count::Listeners(open) = without("listener.admin.downstream_cx_total") else {
             panic!()
         };
-        assert_eq!(open.accepted, None);
+        assert_eq!(open.counters, None);
         for hidden in [
             "http.admin.downstream_cx_active",
             "http.admin.downstream_rq_active",
@@ -350,12 +442,24 @@ mod tests {
             };
             assert_eq!(open.http, None);
         }
+        for hidden in [
+            "http.admin.downstream_cx_http1_total",
+            "listener.admin.http.admin.downstream_rq_completed",
+        ] {
+            let Count::Listeners(open) = without(hidden) else {
+                panic!()
+            };
+            assert_eq!(open.counters.unwrap().requests, None);
+        }
     }
 
     #[test]
     fn the_question_itself_is_not_counted() {
         let want = Open {
-            accepted: Some(0),
+            counters: Some(Counters {
+                requests: Some(Requests::default()),
+                ..Counters::default()
+            }),
             http: Some(Http::default()),
             live: Some(true),
             ..Open::default()
@@ -377,7 +481,7 @@ mod tests {
             ],
             "",
         );
-        assert_eq!((open.connections, open.accepted), (7, Some(40)));
+        assert_eq!((open.connections, open.counters.unwrap().accepted), (7, 40));
         assert_eq!(open.by_listener, BTreeMap::from([("0.0.0.0_80".into(), 7)]));
         // None of them speaks HTTP.
         assert_eq!(open.http.unwrap().outside, 7);
@@ -545,14 +649,134 @@ mod tests {
     }
 
     #[test]
+    fn counters_are_those_of_counted_listeners() {
+        let open = open(
+            &[
+                ("listener.0.0.0.0_80.downstream_cx_total", 40),
+                ("listener.0.0.0.0_80.http.in.downstream_rq_completed", 70),
+                ("listener.0.0.0.0_80.http.both.downstream_rq_completed", 5),
+                ("http.in.downstream_cx_http1_total", 20),
+                ("http.in.downstream_cx_http2_total", 3),
+                ("http.in.downstream_cx_http3_total", 1),
+                ("http.in.health_check.request_total", 9),
+                ("listener.127.0.0.1_81.downstream_cx_total", 30),
+                (
+                    "listener.127.0.0.1_81.http.out.downstream_rq_completed",
+                    1000,
+                ),
+                (
+                    "listener.127.0.0.1_81.http.both.downstream_rq_completed",
+                    2000,
+                ),
+                ("http.out.downstream_cx_http1_total", 300),
+                ("http.both.downstream_cx_http1_total", 100),
+                ("http.out.health_check.request_total", 90),
+                ("http.both.health_check.request_total", 1),
+            ],
+            "",
+        );
+        let want = Counters {
+            accepted: 40,
+            excluded: 30,
+            health_checks: 10,
+            requests: Some(Requests {
+                completed: 75,
+                connections: 124,
+            }),
+        };
+        assert_eq!(open.counters, Some(want));
+    }
+
+    #[test]
+    fn requests_of_a_connection_manager_called_admin_count() {
+        let completed = |stats| {
+            open(stats, "")
+                .counters
+                .unwrap()
+                .requests
+                .unwrap()
+                .completed
+        };
+        let elsewhere = [
+            ("listener.0.0.0.0_80.downstream_cx_total", 1),
+            ("listener.0.0.0.0_80.http.admin.downstream_rq_completed", 4),
+        ];
+        assert_eq!(completed(&elsewhere), 4);
+        // A listener that is called so too: its requests cannot be told from the admin's own.
+        let merged = [
+            ("listener.admin.downstream_cx_total", 5),
+            ("listener.admin.http.admin.downstream_rq_completed", 13),
+        ];
+        assert_eq!(completed(&merged), 13);
+    }
+
+    #[test]
+    fn sums_saturate() {
+        const MAX: u64 = u64::MAX;
+        let open = open(
+            &[
+                ("listener.0.0.0.0_80.downstream_cx_active", MAX),
+                ("listener.0.0.0.0_80.downstream_pre_cx_active", 1),
+                ("listener.0.0.0.0_81.downstream_cx_active", MAX),
+                ("listener.0.0.0.0_81.downstream_cx_active", 2),
+                ("listener.0.0.0.0_80.downstream_cx_total", MAX),
+                ("listener.0.0.0.0_81.downstream_cx_total", MAX),
+                ("listener.127.0.0.1_82.downstream_cx_active", MAX),
+                ("listener.127.0.0.1_83.downstream_cx_active", MAX),
+                ("http.a.downstream_cx_active", 1),
+                ("http.a.downstream_rq_active", MAX),
+                ("http.b.downstream_rq_active", MAX),
+                ("http.a.downstream_cx_upgrades_active", MAX),
+                ("http.b.downstream_cx_upgrades_active", MAX),
+            ],
+            "",
+        );
+        let want = Http {
+            requests: MAX,
+            upgrades: MAX,
+            outside: MAX,
+        };
+        assert_eq!(
+            (open.connections, open.counters.unwrap().accepted),
+            (MAX, MAX)
+        );
+        assert_eq!(open.http, Some(want));
+        let by_listener = [("0.0.0.0_80".into(), MAX), ("0.0.0.0_81".into(), MAX)];
+        assert_eq!(open.by_listener, BTreeMap::from(by_listener));
+    }
+
+    #[test]
+    fn very_many_listeners_are_counted_but_not_all_named() {
+        let names: Vec<_> = (0..2 * MOST_NAMED)
+            .map(|n| format!("listener.{n}.downstream_cx_active"))
+            .collect();
+        let stats: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        let open = open(&stats, "");
+        assert_eq!(
+            (open.connections, open.by_listener.len()),
+            (2 * MOST_NAMED as u64, MOST_NAMED)
+        );
+    }
+
+    #[test]
     fn other_answers_are_errors() {
+        let long = "x".repeat(LONGEST_NAME + 1);
+        let long = format!(r#"{{"stats":[{{"name":"{long}","value":1}}]}}"#);
         for body in [
+            &long,
             "",
             "OK\n",
             "{}",
             "<html>",
             r#"{"stats":[{"name":"#,
             r#"{"stats":{}}"#,
+            r#"{"stats":[{"name":"x"}]}"#,
+            r#"{"stats":[{"name":"x","value":null}]}"#,
+            r#"{"stats":[{"name":"x","value":"0"}]}"#,
+            r#"{"stats":[{"name":"x","value":-1}]}"#,
+            r#"{"stats":[{"name":"x","value":0.0}]}"#,
+            r#"{"stats":[{"name":"x","value":18446744073709551616}]}"#,
+            r#"{"stats":[{"name":"x","value":{}}]}"#,
         ] {
             assert!(Stats::read(body.as_bytes()).is_err(), "{body}");
         }

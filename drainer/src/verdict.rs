@@ -6,10 +6,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::envoy::{FlushInterval, Seen};
+use crate::envoy::Seen;
+use crate::flush_interval::FlushInterval;
 use crate::quiet::{Newcomers, Quiet};
 use crate::stats::{Count, Http, Open};
 use crate::timing::Timing;
+use crate::traffic::{Counters, Interval, Traffic};
 
 /// Why a drain ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,8 +59,10 @@ pub(crate) struct Record {
     last: Option<Seen>,
     /// Since when every look has shown few enough connections.
     few_since: Option<Instant>,
-    /// Since when every look has shown nothing but idle HTTP connections.
+    /// Since when every look has shown nothing but idle HTTP connections, of which none was used
+    /// between two looks.
     idle_since: Option<Instant>,
+    traffic: Traffic,
     newcomers: Newcomers,
     /// How many looks in a row were refused.
     refusals: u32,
@@ -115,6 +119,7 @@ impl Record {
             | Seen::Refused => false,
         };
         self.few_since = few.then(|| self.few_since.unwrap_or(at));
+        let interval = self.interval(at, &seen, rules);
         let idle = matches!(
             &seen,
             Seen::Counted(Count::Listeners(Open {
@@ -123,10 +128,16 @@ impl Record {
                     upgrades: 0,
                     outside: 0
                 }),
+                counters: Some(Counters {
+                    requests: Some(_),
+                    ..
+                }),
                 ..
             }))
         );
-        self.idle_since = idle.then(|| self.idle_since.unwrap_or(at));
+        let unused = interval.is_some_and(|interval| !interval.used);
+        let idle_before = self.idle_since.filter(|_| unused);
+        self.idle_since = idle.then(|| idle_before.unwrap_or(at));
         self.refusals = match seen {
             Seen::Refused => self.refusals + 1,
             Seen::Counted(_) | Seen::Unreadable(_) | Seen::Unknown(_) => 0,
@@ -134,9 +145,6 @@ impl Record {
         match &seen {
             Seen::Counted(Count::Listeners(open)) => {
                 self.peak = self.peak.max(open.connections);
-                if let Some(accepted) = open.accepted {
-                    self.newcomers.add(at, accepted, rules.quiet);
-                }
                 self.last_open = Some(open.clone());
             }
             Seen::Counted(Count::Server { connections }) => self.peak = self.peak.max(*connections),
@@ -146,6 +154,16 @@ impl Record {
             | Seen::Refused => {}
         }
         self.last = Some(seen);
+    }
+
+    /// What happened since the last look that counted; `None` if that cannot be said.
+    fn interval(&mut self, at: Instant, seen: &Seen, rules: &Rules) -> Option<Interval> {
+        let Seen::Counted(Count::Listeners(open)) = seen else {
+            return None;
+        };
+        let interval = self.traffic.add(open.counters?);
+        self.newcomers.add(at, interval, rules.quiet);
+        interval
     }
 
     /// Returns true if the last look has shown that Envoy's health is not failed.
@@ -214,6 +232,7 @@ impl Record {
 mod tests {
     use super::*;
     use crate::timing::Durations;
+    use crate::traffic::Requests;
 
     /// A drain looked at each 250 ms of paused time, at a poll interval of the same length.
     struct Looks {
@@ -278,13 +297,58 @@ mod tests {
     }
 
     fn seen(connections: u64, http: Http, accepted: u64) -> Seen {
+        let counters = Counters {
+            accepted,
+            requests: Some(Requests::default()),
+            ..Counters::default()
+        };
         Seen::Counted(Count::Listeners(Open {
             connections,
-            accepted: Some(accepted),
+            counters: Some(counters),
             http: Some(http),
             live: Some(false),
             ..Open::default()
         }))
+    }
+
+    /// Three idle connections at each look, and what clients did between the looks.
+    fn between(counters: Counters) -> Seen {
+        Seen::Counted(Count::Listeners(Open {
+            connections: 3,
+            counters: Some(counters),
+            http: Some(Http::default()),
+            live: Some(false),
+            ..Open::default()
+        }))
+    }
+
+    /// So many have come by a second, if one comes each `period` from `first` on.
+    fn each(period: f64, first: f64, second: f64) -> u64 {
+        ((second + period - first) / period) as u64
+    }
+
+    /// Requests on kept connections.
+    fn on_kept(completed: u64) -> Counters {
+        Counters {
+            requests: Some(Requests {
+                completed,
+                connections: 0,
+            }),
+            ..Counters::default()
+        }
+    }
+
+    /// Connections with a request each: health checks, which Envoy answers, and others.
+    fn on_new(health_checks: u64, others: u64) -> Counters {
+        Counters {
+            accepted: health_checks + others,
+            health_checks,
+            requests: Some(Requests {
+                completed: others,
+                connections: health_checks + others,
+            }),
+            ..Counters::default()
+        }
     }
 
     fn idle(connections: u64) -> Seen {
@@ -433,7 +497,7 @@ mod tests {
                 panic!()
             };
             Seen::Counted(Count::Listeners(Open {
-                accepted: None,
+                counters: None,
                 ..open
             }))
         });
@@ -443,7 +507,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn readiness_probes_are_no_newcomers() {
         let probes = |period: f64, first: f64| {
-            Looks::new(move |s| seen(0, Http::default(), ((s + period - first) / period) as u64))
+            Looks::new(move |s| seen(0, Http::default(), each(period, first, s)))
         };
         for phase in [0.0, 0.1, 0.9, 1.7] {
             let (second, _) = probes(2.0, phase).probed(&["80/2s"]).end().unwrap();
@@ -455,6 +519,80 @@ mod tests {
                 second >= 29.0,
                 "clients among them, phase {phase}: {second}"
             );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_connections_are_unused_ones() {
+        let table: [(&str, Looks, Option<f64>); 9] = [
+            (
+                "ten with a request a second, which no look sees",
+                Looks::new(|s| between(on_kept(10 * each(1.0, 0.1, s)))),
+                None,
+            ),
+            (
+                "one with a request a second",
+                Looks::new(|s| between(on_kept(each(1.0, 0.1, s)))),
+                None,
+            ),
+            (
+                "a request each 6 s",
+                Looks::new(|s| between(on_kept(each(6.0, 0.1, s)))),
+                None,
+            ),
+            (
+                "a request each 8 s: idle-exit passes between two",
+                Looks::new(|s| between(on_kept(each(8.0, 0.1, s)))),
+                Some(15.25),
+            ),
+            (
+                "the last request at 12 s",
+                Looks::new(|s| between(on_kept(each(1.0, 0.0, s.min(12.0))))),
+                Some(19.0),
+            ),
+            (
+                "health checks of two, each on its connection",
+                Looks::new(|s| between(on_new(each(1.0, 0.1, s) + each(2.0, 0.3, s), 0))),
+                Some(10.0),
+            ),
+            (
+                "a probe that the upstream answers",
+                Looks::new(|s| between(on_new(0, each(1.0, 0.1, s)))).probed(&["80/1s"]),
+                Some(10.0),
+            ),
+            (
+                "a listener is removed at 8 s",
+                Looks::new(|s| between(on_new(0, if s < 8.0 { 9 } else { 5 }))),
+                Some(15.0),
+            ),
+            (
+                "requests are hidden",
+                Looks::new(|_| between(Counters::default())),
+                None,
+            ),
+        ];
+        for (case, looks, want) in table {
+            let want = want.map(|second| (second, Outcome::Idle));
+            assert_eq!(looks.end(), want, "{case}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn health_checks_are_no_newcomers_and_hide_none() {
+        // A readiness probe each second and a health checker each two, both answered by Envoy, and
+        // a client each second until 15 s.
+        let crowd = |phase: f64| {
+            move |s: f64| {
+                let checks = each(1.0, phase, s) + each(2.0, 0.3, s);
+                between(on_new(checks, each(1.0, 0.6, s.min(15.0))))
+            }
+        };
+        for phase in [0.0, 0.3, 0.6, 0.9] {
+            for probes in [&[][..], &["80/1s"]] {
+                let (second, _) = Looks::new(crowd(phase)).probed(probes).end().unwrap();
+                let late = (17.5..18.1).contains(&second);
+                assert!(late, "phase {phase}, told of {probes:?}: {second}");
+            }
         }
     }
 

@@ -29,6 +29,8 @@ pub(crate) enum Warning {
     AcceptedHidden,
     /// A `stats_matcher` hides HTTP's statistics.
     HttpHidden,
+    /// A `stats_matcher` hides which requests were completed.
+    RequestsHidden,
 }
 
 /// Finds what will spoil a drain of an Envoy that is set up and looks like this.
@@ -49,12 +51,14 @@ pub(crate) fn warnings(setup: &Setup, seen: &Seen) -> Vec<Warning> {
         Err(why) => warnings.push(Warning::ListenersUnread(why.clone())),
     }
     match seen {
-        Seen::Counted(Count::Listeners(Open { accepted, http, .. })) => {
-            if accepted.is_none() {
+        Seen::Counted(Count::Listeners(Open { counters, http, .. })) => {
+            if counters.is_none() {
                 warnings.push(Warning::AcceptedHidden);
             }
             if http.is_none() {
                 warnings.push(Warning::HttpHidden);
+            } else if counters.is_some_and(|counters| counters.requests.is_none()) {
+                warnings.push(Warning::RequestsHidden);
             }
         }
         Seen::Counted(Count::Server { .. }) => {
@@ -100,11 +104,16 @@ impl fmt::Display for Warning {
             ),
             Self::AcceptedHidden => f.write_str(
                 "a stats_matcher hides listener.*.downstream_cx_total: quiet cannot be seen, so \
-                 each drain waits 20 s for it; let listener.* through",
+                 each drain waits 20 s for it, and for idle connections too; let listener.* through",
             ),
             Self::HttpHidden => f.write_str(
                 "a stats_matcher hides http.*: drains wait for idle connections too; let http.* \
                  through",
+            ),
+            Self::RequestsHidden => f.write_str(
+                "a stats_matcher hides listener.*.http.*.downstream_rq_completed or \
+                 http.*.downstream_cx_http1_total: whether a connection is used cannot be seen, so \
+                 drains wait for idle connections too; let listener.* and http.* through",
             ),
         }
     }
@@ -113,10 +122,11 @@ impl fmt::Display for Warning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envoy::FlushInterval;
+    use crate::flush_interval::FlushInterval;
     use crate::listeners::{self, Listeners};
     use crate::server_info::ServerInfo;
     use crate::stats::Http;
+    use crate::traffic::{Counters, Requests};
 
     fn setup(drain_strategy: DrainStrategy, drain_type: &str) -> Setup {
         let dump = format!(
@@ -140,8 +150,12 @@ mod tests {
     #[test]
     fn each_spoiler_is_found_and_nothing_else() {
         use DrainStrategy::{Gradual, Immediate};
+        let counters = Counters {
+            requests: Some(Requests::default()),
+            ..Counters::default()
+        };
         let open = Open {
-            accepted: Some(0),
+            counters: Some(counters),
             http: Some(Http::default()),
             ..Open::default()
         };
@@ -172,6 +186,22 @@ mod tests {
                 setup(Gradual, "DEFAULT"),
                 listeners(&Open::default()),
                 vec![Warning::AcceptedHidden, Warning::HttpHidden],
+            ),
+            (
+                setup(Gradual, "DEFAULT"),
+                listeners(&Open {
+                    counters: Some(Counters::default()),
+                    ..open.clone()
+                }),
+                vec![Warning::RequestsHidden],
+            ),
+            (
+                setup(Gradual, "DEFAULT"),
+                listeners(&Open {
+                    counters: Some(Counters::default()),
+                    ..Open::default()
+                }),
+                vec![Warning::HttpHidden],
             ),
             (
                 setup(Gradual, "DEFAULT"),

@@ -14,7 +14,6 @@ use drainer::duration::{self, InvalidDuration};
 use tests::load::{Load, Report, load};
 use tests::service::Service;
 use tests::until::until;
-use tokio::net::TcpStream;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -67,6 +66,9 @@ struct Args {
     /// HTTP/2 without TLS, many requests on each connection.
     #[arg(long, value_name = "RATE")]
     http2: Option<Rate>,
+    /// HTTP/3, many requests on each connection, to the same port by UDP; no certificate is verified.
+    #[arg(long, value_name = "RATE")]
+    http3: Option<Rate>,
     /// A client that sends one request and then keeps its connection, idle.
     #[arg(long)]
     idle: bool,
@@ -107,11 +109,12 @@ async fn run(args: Args) -> Result<Report> {
     let (target, time) = (args.target, args.time);
     let load = args.load();
     ensure!(load.rate() > 0.0, "no clients: give a rate to a kind");
+    let service = Arc::new(Service::at(target));
     until("the target accepts connections", ACCEPTS, || async {
-        Ok(TcpStream::connect(target).await.is_ok())
+        Ok(load.is_accepted(&service).await)
     })
     .await?;
-    let running = load.start(&Arc::new(Service::at(target)));
+    let running = load.start(&service);
     tokio::select! {
         () = sleep(time.unwrap_or(Duration::MAX)) => {}
         _ = terminate.recv() => {}
@@ -135,6 +138,7 @@ impl Args {
             slow,
             slow_takes,
             http2,
+            http3,
             idle,
             limit,
             time: _,
@@ -151,6 +155,9 @@ impl Args {
         }
         if let Some(Rate(rate)) = http2 {
             load = load.http2(rate);
+        }
+        if let Some(Rate(rate)) = http3 {
+            load = load.http3(rate);
         }
         if idle { load.idle() } else { load }
     }

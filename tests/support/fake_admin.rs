@@ -35,6 +35,8 @@ pub enum Mood {
     Huge(usize),
     /// As an Envoy, but with a dump of its listeners of so many bytes.
     HugeDump(usize),
+    /// As an Envoy, but each answer comes in chunks of one byte.
+    Crumbs,
     /// With 200 and a page, as another service does.
     Page,
     /// As an Envoy whose `admin.allow_paths` has statistics alone.
@@ -58,6 +60,8 @@ pub struct FakeAdmin {
 #[derive(Debug)]
 struct State {
     mood: Mood,
+    /// Answers by how their paths begin.
+    instead: Vec<(String, String)>,
     connections: u64,
     live: bool,
     calls: Vec<(Instant, String)>,
@@ -78,6 +82,7 @@ impl FakeAdmin {
     pub async fn start(mood: Mood) -> Result<Self> {
         let state = State {
             mood,
+            instead: Vec::new(),
             connections: 0,
             live: true,
             calls: Vec::new(),
@@ -113,6 +118,12 @@ impl FakeAdmin {
     /// Has so many connections open, on a listener for TCP.
     pub fn open(&self, connections: u64) {
         lock(&self.state).connections = connections;
+    }
+
+    /// Answers with this body where the path begins so.
+    pub fn answer_instead(&self, path: &str, body: String) {
+        let mut state = lock(&self.state);
+        state.instead.push((path.to_owned(), body));
     }
 
     /// Where it is.
@@ -209,6 +220,15 @@ async fn answer(
     let answer = [head.as_bytes(), body.as_bytes()].concat();
     match mood {
         Mood::Hangs => pending().await,
+        Mood::Crumbs => {
+            let head = format!("HTTP/1.1 {status} x\r\ntransfer-encoding: chunked\r\n\r\n");
+            let mut answer = head.into_bytes();
+            for byte in body.bytes() {
+                answer.extend_from_slice(&[b'1', b'\r', b'\n', byte, b'\r', b'\n']);
+            }
+            answer.extend_from_slice(b"0\r\n\r\n");
+            writer.write_all(&answer).await?;
+        }
         Mood::Half => writer.write_all(&answer[..head.len() + length / 2]).await?,
         Mood::Slow(time) => {
             for piece in answer.chunks(answer.len().div_ceil(PIECES as usize)) {
@@ -238,7 +258,12 @@ impl State {
             }
             Mood::Hangs => (200, String::new()),
             mood => {
-                let (status, mut body) = self.envoys_answer(path);
+                let instead = self
+                    .instead
+                    .iter()
+                    .find(|(begin, _)| path.starts_with(begin));
+                let instead = instead.map(|(_, body)| (200, body.clone()));
+                let (status, mut body) = instead.unwrap_or_else(|| self.envoys_answer(path));
                 match mood {
                     Mood::Huge(length) if path.starts_with("/stats") => body = grown(&body, length),
                     Mood::HugeDump(length) if path.starts_with("/config_dump?resource") => {
@@ -281,10 +306,12 @@ impl State {
         let stats = [
             ("http.admin.downstream_cx_active", 1),
             ("http.admin.downstream_rq_active", 1),
+            ("http.admin.downstream_cx_http1_total", 1),
             ("listener.0.0.0.0_80.downstream_cx_active", self.connections),
             ("listener.0.0.0.0_80.downstream_cx_total", 7),
             ("listener.admin.downstream_cx_active", 1),
             ("listener.admin.downstream_cx_total", 1),
+            ("listener.admin.http.admin.downstream_rq_completed", 1),
             ("listener.admin.main_thread.downstream_cx_active", 1),
             ("listener.admin.main_thread.downstream_cx_total", 1),
             ("server.live", u64::from(self.live)),

@@ -4,8 +4,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use anyhow::Result;
 use serde_json::{Value, json};
 
+use crate::authority::{Authority, Leaf};
 use crate::bootstrap::{HEALTH_PATH, socket_address};
 use crate::port::Port;
 
@@ -20,6 +22,8 @@ const TCP_PROXY: &str =
     "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
 const HEALTH_CHECK: &str =
     "type.googleapis.com/envoy.extensions.filters.http.health_check.v3.HealthCheck";
+const QUIC: &str =
+    "type.googleapis.com/envoy.extensions.transport_sockets.quic.v3.QuicDownstreamTransport";
 const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
 
 /// A listener on a port of its own. It is bound to all addresses, as a pod's is: one bound to a
@@ -34,6 +38,8 @@ pub struct Listener {
     stat_prefix: Option<String>,
     http_stat_prefix: Option<String>,
     idle_timeout: Option<Duration>,
+    /// Of HTTP/3 alone.
+    identity: Option<Leaf>,
 }
 
 /// What a listener understands.
@@ -41,6 +47,8 @@ pub struct Listener {
 pub enum Protocol {
     /// HTTP/1.1 and HTTP/2 without TLS.
     Http,
+    /// HTTP/3, over UDP.
+    Http3,
     /// Bytes.
     Tcp,
 }
@@ -51,6 +59,16 @@ pub enum Protocol {
 /// When there is no free port.
 pub fn http(name: &str) -> io::Result<Listener> {
     Listener::new(name, Protocol::Http)
+}
+
+/// A listener for HTTP/3, with a certificate of its own.
+///
+/// # Errors
+/// When there is no free port, or no certificate.
+pub fn http3(name: &str) -> Result<Listener> {
+    let mut listener = Listener::new(name, Protocol::Http3)?;
+    listener.identity = Some(Authority::new()?.leaf_for("edge.shop")?);
+    Ok(listener)
 }
 
 /// A listener that passes TCP connections on to the upstream's echo; it needs an upstream.
@@ -74,6 +92,7 @@ impl Listener {
             stat_prefix: None,
             http_stat_prefix: None,
             idle_timeout: None,
+            identity: None,
         })
     }
 
@@ -145,7 +164,7 @@ impl Listener {
     /// The listener as Envoy reads it.
     pub(crate) fn json(&self, has_upstream: bool) -> Value {
         let filter = match self.protocol {
-            Protocol::Http => self.connection_manager(has_upstream),
+            Protocol::Http | Protocol::Http3 => self.connection_manager(has_upstream),
             Protocol::Tcp => json!({
                 "@type": TCP_PROXY,
                 "stat_prefix": self.name,
@@ -157,6 +176,26 @@ impl Listener {
             "address": socket_address(self.ip, self.port.number()),
             "filter_chains": [{ "filters": [{ "name": "filter", "typed_config": filter }] }],
         });
+        if let Some(Leaf {
+            certificate, key, ..
+        }) = &self.identity
+        {
+            listener["address"]["socket_address"]["protocol"] = json!("UDP");
+            listener["udp_listener_config"] = json!({ "quic_options": {} });
+            let certificate = json!({
+                "certificate_chain": { "inline_string": certificate },
+                "private_key": { "inline_string": key },
+            });
+            listener["filter_chains"][0]["transport_socket"] = json!({
+                "name": "quic",
+                "typed_config": {
+                    "@type": QUIC,
+                    "downstream_tls_context": {
+                        "common_tls_context": { "tls_certificates": [certificate] },
+                    },
+                },
+            });
+        }
         if self.modify_only {
             listener["drain_type"] = json!("MODIFY_ONLY");
         }
@@ -179,7 +218,10 @@ impl Listener {
         let mut manager = json!({
             "@type": HCM,
             "stat_prefix": self.http_stat_prefix.as_ref().unwrap_or(&self.name),
-            "codec_type": "AUTO",
+            "codec_type": match self.protocol {
+                Protocol::Http3 => "HTTP3",
+                Protocol::Http | Protocol::Tcp => "AUTO",
+            },
             "upgrade_configs": [{ "upgrade_type": "echo" }],
             "route_config": {
                 "virtual_hosts": [{ "name": "all", "domains": ["*"], "routes": routes }],

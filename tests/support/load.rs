@@ -8,6 +8,7 @@
 mod failure;
 mod http1;
 mod http2;
+mod http3;
 mod open_loop;
 mod pace;
 mod report;
@@ -21,6 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::listener::Protocol;
 use crate::service::Service;
 pub use failure::{Failure, FailureKind};
 use open_loop::{OpenLoop, open_loop};
@@ -31,8 +33,9 @@ use slots::Slots;
 /// Connections of the keep-alive kind: each is used often, so that none is idle for long.
 const KEEP_ALIVE_CONNECTIONS: usize = 10;
 
-/// Connections of the HTTP/2 kind, each with many streams.
+/// Connections of the HTTP/2 kind and of the HTTP/3 kind, each with many streams.
 const HTTP2_CONNECTIONS: usize = 4;
+const HTTP3_CONNECTIONS: usize = 4;
 
 /// What a request carries, and what must come back.
 const BODY: &[u8] = b"two cups and a saucer";
@@ -50,6 +53,7 @@ enum Kind {
     ConnectionEach { rate: f64 },
     Slow { rate: f64, takes: Duration },
     Http2 { rate: f64 },
+    Http3 { rate: f64 },
     Stream { rate: f64, session: Duration },
     Idle,
 }
@@ -106,6 +110,13 @@ impl Load {
         self.with(Kind::Http2 { rate })
     }
 
+    /// Adds HTTP/3 clients with many requests on each connection, to the HTTP port's number by UDP.
+    /// They verify no certificate.
+    #[must_use]
+    pub fn http3(self, rate: f64) -> Self {
+        self.with(Kind::Http3 { rate })
+    }
+
     /// Adds a TCP stream that talks: so many messages a second, each echoed. It hangs up after
     /// `session` and connects anew.
     #[must_use]
@@ -126,6 +137,16 @@ impl Load {
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
+    }
+
+    /// Whether the target of this load accepts a connection now: over QUIC where all clients speak
+    /// HTTP/3.
+    pub async fn is_accepted(&self, service: &Service) -> bool {
+        let http3 = |kind: &Kind| matches!(kind, Kind::Http3 { .. });
+        if self.kinds.iter().all(http3) {
+            return http3::is_accepted(service).await;
+        }
+        service.connect(Protocol::Http).await.is_ok()
     }
 
     /// All requests a second.
@@ -175,6 +196,7 @@ impl Kind {
             Self::ConnectionEach { .. } => "one connection a request".into(),
             Self::Slow { takes, .. } => format!("{} s answers", takes.as_secs_f64()),
             Self::Http2 { .. } => "HTTP/2".into(),
+            Self::Http3 { .. } => "HTTP/3".into(),
             Self::Stream { .. } => "TCP stream".into(),
             Self::Idle => "idle connection".into(),
         }
@@ -187,6 +209,7 @@ impl Kind {
             | Self::ConnectionEach { rate }
             | Self::Slow { rate, .. }
             | Self::Http2 { rate }
+            | Self::Http3 { rate }
             | Self::Stream { rate, .. } => rate,
             Self::Idle => 0.0,
         }
@@ -211,6 +234,11 @@ impl Kind {
             Self::Http2 { .. } => {
                 let slots = Arc::new(Slots::new(HTTP2_CONNECTIONS));
                 let request = || http2::request(Arc::clone(&service), Arc::clone(&slots));
+                open_loop(clients, request).await;
+            }
+            Self::Http3 { .. } => {
+                let slots = Arc::new(Slots::new(HTTP3_CONNECTIONS));
+                let request = || http3::request(Arc::clone(&service), Arc::clone(&slots));
                 open_loop(clients, request).await;
             }
             Self::Stream { session, .. } => stream::talk(&service, clients, session).await,

@@ -24,14 +24,14 @@ use crate::until::until;
 use rotation::Rotation;
 
 /// How long a client waits for a connection.
-const CONNECT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT: Duration = Duration::from_secs(5);
 
 /// One pod behind a Service.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     /// The pod's name.
     pub name: String,
-    /// Where it takes HTTP.
+    /// Where it takes HTTP; by UDP, HTTP/3.
     pub http: SocketAddr,
     /// Where it takes TCP streams, if it does.
     pub tcp: Option<SocketAddr>,
@@ -111,18 +111,21 @@ impl Service {
     /// What is at this address, always ready: a Service of a cluster, which does all that by itself.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
-        let name = address.to_string();
-        let mut rotation = Rotation::new(Duration::ZERO);
-        rotation.add(Endpoint {
-            name: name.clone(),
+        let service = Self::new(Duration::ZERO);
+        service.add_ready(Endpoint {
+            name: address.to_string(),
             http: address,
             tcp: None,
         });
+        service
+    }
+
+    /// Adds a pod that is ready, and is not probed.
+    pub fn add_ready(&self, endpoint: Endpoint) {
+        let mut rotation = lock(&self.rotation);
+        let name = endpoint.name.clone();
+        rotation.add(endpoint);
         rotation.probed(&name, true, Instant::now());
-        Self {
-            rotation: Arc::new(Mutex::new(rotation)),
-            probes: Mutex::default(),
-        }
     }
 
     /// Adds a pod, which gets connections once its first probe succeeds.
@@ -190,18 +193,27 @@ impl Service {
     /// # Errors
     /// With what the pod answered, and as a refusal when there is no pod.
     pub async fn connect(&self, protocol: Protocol) -> io::Result<Connection> {
+        let (address, open) = self.endpoint(protocol)?;
+        let stream = timeout(CONNECT, TcpStream::connect(address)).await??;
+        stream.set_nodelay(true)?;
+        Ok(Connection { stream, open })
+    }
+
+    /// Where a new connection goes to: to the pod whose turn it is.
+    ///
+    /// # Errors
+    /// A refusal when there is no pod, or it does not speak that.
+    pub(crate) fn endpoint(&self, protocol: Protocol) -> io::Result<(SocketAddr, Open)> {
         let next = lock(&self.rotation).next(protocol, Instant::now());
         let refused = |why| io::Error::new(io::ErrorKind::ConnectionRefused, why);
         let (endpoint, counted) = next.ok_or_else(|| refused("no pod is ready"))?;
         let address = match protocol {
-            Protocol::Http => Some(endpoint.http),
+            Protocol::Http | Protocol::Http3 => Some(endpoint.http),
             Protocol::Tcp => endpoint.tcp,
         };
         let address = address.ok_or_else(|| refused("the pod has no such port"))?;
-        let stream = timeout(CONNECT, TcpStream::connect(address)).await??;
-        stream.set_nodelay(true)?;
         let open = Open { _counted: counted };
-        Ok(Connection { stream, open })
+        Ok((address, open))
     }
 }
 

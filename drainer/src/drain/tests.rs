@@ -9,12 +9,13 @@ use tokio::task::LocalSet;
 use tokio::time::sleep_until;
 
 use super::*;
-use crate::envoy::FlushInterval;
+use crate::flush_interval::FlushInterval;
 use crate::listeners::Listeners;
 use crate::progress::released;
 use crate::server_info::{ServerInfo, State};
 use crate::stats::{Http, Open};
 use crate::timing::Durations;
+use crate::traffic::{Counters, Requests};
 
 /// How Envoy behaves for the moment.
 #[derive(Clone, Copy)]
@@ -118,7 +119,10 @@ impl Envoy for Fake {
         match self.call().await {
             Ok(requests) => Seen::Counted(Count::Listeners(Open {
                 connections: requests,
-                accepted: Some(1),
+                counters: Some(Counters {
+                    requests: Some(Requests::default()),
+                    ..Counters::default()
+                }),
                 http: Some(Http {
                     requests,
                     ..Http::default()

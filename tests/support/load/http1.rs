@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::CONNECTION;
-use hyper::{HeaderMap, Request, Response};
+use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
 
@@ -141,7 +141,11 @@ pub(super) async fn check(answer: Response<Incoming>) -> Result<(), Failure> {
     let status = answer.status();
     let body = answer.into_body().collect().await;
     let body = body.map_err(|error| Failure::new(FailureKind::CutInFlight, chain(&error)))?;
-    let body = body.to_bytes();
+    judge(status, &body.to_bytes())
+}
+
+/// Compares a whole answer with what it must be.
+pub(super) fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
     if status == 200 && body == BODY {
         return Ok(());
     }

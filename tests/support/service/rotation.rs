@@ -13,8 +13,8 @@ use crate::listener::Protocol;
 pub(super) struct Rotation {
     lag: Duration,
     members: Vec<Member>,
-    /// The next turn, of HTTP and of TCP: each port of a Service has turns of its own.
-    turns: [usize; 2],
+    /// The next turn by protocol: each port of a Service has turns of its own.
+    turns: [usize; 3],
 }
 
 /// A pod and what has become of it.
@@ -41,7 +41,7 @@ impl Rotation {
         Self {
             lag,
             members: Vec::new(),
-            turns: [0, 0],
+            turns: [0; 3],
         }
     }
 

@@ -1,0 +1,290 @@
+//! Which connections are idle, on real Envoys, the oldest and the newest: those that no request uses,
+//! however short requests are, and whatever checks Envoy's health meanwhile.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use drainer::ReadinessProbe;
+use serde_json::json;
+use tests::at_once::on_each_envoy;
+use tests::bootstrap::HEALTH_PATH;
+use tests::drainer::drainer;
+use tests::due::{PATIENCE, SECOND, assert_due, assert_due_between};
+use tests::envoy::{Envoy, envoy};
+use tests::held::Held;
+use tests::http::Client;
+use tests::installed::Installed;
+use tests::listener::{DIRECT_PATH, http, http3};
+use tests::load::load;
+use tests::service::{Endpoint, Probe, Service};
+use tests::upstream::Upstream;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+/// After the minimum and after `idle-exit`, and well before a test loses patience.
+const DEADLINE: Duration = Duration::from_secs(16);
+
+/// Asks for a path each `period`, on a new connection each time, until it is dropped.
+fn each(period: Duration, client: Client, path: &'static str) -> JoinSet<()> {
+    let mut asking = JoinSet::new();
+    asking.spawn(async move {
+        let mut tick = interval(period);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            // Health checks fail once the drain has begun.
+            let _ = client.get(path).await;
+        }
+    });
+    asking
+}
+
+/// Sends a request each `period` on one connection, as long as that is open.
+async fn on_one_connection(period: Duration, address: SocketAddr) -> Result<JoinSet<()>> {
+    let mut kept = Held::idle(address).await?;
+    let mut asking = JoinSet::new();
+    asking.spawn(async move {
+        while kept.get(DIRECT_PATH).await.is_ok() {
+            sleep(period).await;
+        }
+    });
+    Ok(asking)
+}
+
+/// What the statistics call a listener on all addresses.
+fn listener_stat(envoy: &Envoy, listener: &str) -> String {
+    format!("0.0.0.0_{}", envoy.address(listener).port())
+}
+
+#[tokio::test]
+async fn short_requests_hold_a_drain_that_hardly_closes_connections() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        // In Envoy's default strategy, gradual over ten minutes.
+        let envoy = envoy()?
+            .on(&binary)
+            .upstream(&upstream)
+            .listener(http("http1")?.modify_only())
+            .listener(http("http2")?.modify_only())
+            .listener(http3("http3")?.modify_only())
+            .start()
+            .await?;
+        // Long enough that no poll meets a request under way for the length of `idle-exit`.
+        let deadline = 25 * SECOND;
+        let drainer = drainer(envoy.admin_address())?
+            .timing(|timing| timing.drain_timeout = deadline)
+            .start()
+            .await?;
+        let at = |listener| Arc::new(Service::at(envoy.address(listener)));
+        // Ten connections with a request a second each; four, and four, with one each two seconds.
+        let http1 = load().keep_alive(10.0).start(&at("http1"));
+        let http2 = load().http2(2.0).start(&at("http2"));
+        let http3 = load().http3(2.0).start(&at("http3"));
+        sleep(2 * SECOND).await;
+
+        assert_due(drainer.pod_ends()?.returned().await?, deadline);
+        for load in [http1, http2, http3] {
+            let report = load.stop().await;
+            assert_eq!(report.failed(), 0, "{report}");
+            assert!(report.reached() > 0.9, "{report}");
+        }
+        let words = drainer.last_words()?;
+        assert_eq!(words["outcome"], "deadline", "{words}");
+        let line = drainer
+            .logged("The drain has ended")
+            .context("no last line")?;
+        for listener in ["http1", "http2", "http3"] {
+            let name = listener_stat(&envoy, listener);
+            let left = words["left"]["byListener"][&name].as_u64();
+            assert!(left >= Some(2), "{words}");
+            assert!(line["by_listener"].to_string().contains(&name), "{line}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_same_clients_are_drained_without_a_cut_by_the_immediate_strategy() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let service = Arc::new(Service::new(SECOND));
+        let start = async |name: &str| -> Result<Envoy> {
+            let envoy = envoy()?
+                .on(&binary)
+                .upstream(&upstream)
+                .flag("--drain-strategy immediate")
+                .listener(http("web")?.modify_only())
+                .start()
+                .await?;
+            let endpoint = Endpoint {
+                name: name.to_owned(),
+                http: envoy.address("web"),
+                tcp: None,
+            };
+            let probe = Probe {
+                path: HEALTH_PATH.to_owned(),
+                period: 60 * SECOND,
+                limit: SECOND,
+                failures: 3,
+            };
+            service.add(endpoint, probe);
+            Ok(envoy)
+        };
+        let (ends, _stays) = (start("ends").await?, start("stays").await?);
+        service.ready(2, PATIENCE).await?;
+        let drainer = drainer(ends.admin_address())?.start().await?;
+        let load = load().keep_alive(20.0).http2(8.0).start(&service);
+        sleep(2 * SECOND).await;
+
+        service.terminating("ends");
+        let took = drainer.pod_ends()?.returned().await?;
+        ends.terminate().await?;
+        sleep(2 * SECOND).await;
+        let report = load.stop().await;
+        assert_eq!(report.failed(), 0, "{report}");
+        assert!(report.reached() > 0.9, "{report}");
+        assert_eq!(drainer.last_words()?["outcome"], "drained");
+        assert_due_between(took, 10 * SECOND, 14 * SECOND);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn http3_clients_are_told_to_go_and_lose_no_request() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let service = Arc::new(Service::new(SECOND));
+        let start = async |name: &str| -> Result<Envoy> {
+            let envoy = envoy()?.on(&binary).upstream(&upstream);
+            let envoy = envoy.listener(http3("web")?).start().await?;
+            let endpoint = Endpoint {
+                name: name.to_owned(),
+                http: envoy.address("web"),
+                tcp: None,
+            };
+            service.add_ready(endpoint);
+            Ok(envoy)
+        };
+        let (ends, _stays) = (start("ends").await?, start("stays").await?);
+        let drainer = drainer(ends.admin_address())?.start().await?;
+        let load = load().http3(20.0).start(&service);
+        sleep(2 * SECOND).await;
+
+        service.terminating("ends");
+        let took = drainer.pod_ends()?.returned().await?;
+        ends.terminate().await?;
+        sleep(2 * SECOND).await;
+        let report = load.stop().await;
+        assert_eq!(report.failed(), 0, "{report}");
+        assert!(report.reached() > 0.9, "{report}");
+        let words = drainer.last_words()?;
+        assert_eq!(words["outcome"], "drained", "{words}");
+        assert!(words["peak"].as_u64() >= Some(2), "{words}");
+        assert_due_between(took, 10 * SECOND, 14 * SECOND);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn health_checks_do_not_hold_a_drain() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let envoy = envoy()?.on(&binary).listener(http("web")?).start().await?;
+        let probe = ReadinessProbe {
+            port: envoy.address("web").port().try_into()?,
+            period: SECOND,
+        };
+        let drainer = drainer(envoy.admin_address())?
+            .config(|config| config.readiness_probes = vec![probe])
+            .start()
+            .await?;
+        let _idle = Held::idle(envoy.address("web")).await?;
+        let _kubelet = each(SECOND, envoy.client("web"), HEALTH_PATH);
+        sleep(SECOND / 3).await;
+        let _balancer = each(2 * SECOND, envoy.client("web"), HEALTH_PATH);
+        sleep(3 * SECOND).await;
+
+        let took = drainer.pod_ends()?.returned().await?;
+        let words = drainer.last_words()?;
+        assert_eq!(
+            (&words["outcome"], &words["left"]["connections"]),
+            (&json!("idle"), &json!(1))
+        );
+        assert_due_between(took, 10 * SECOND, 14 * SECOND);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_pods_own_calls_neither_hold_a_drain_nor_hide_a_used_connection() -> Result<()> {
+    /// An Envoy whose application calls out through it, on a listener that shares its prefix in
+    /// statistics with the clients' listener.
+    async fn calls_out(binary: &Installed) -> Result<(Envoy, [JoinSet<()>; 2])> {
+        let envoy = envoy()?
+            .on(binary)
+            .listener(http("web")?.http_stat_prefix("edge").modify_only())
+            .listener(http("out")?.loopback().http_stat_prefix("edge"))
+            .start()
+            .await?;
+        let kept = on_one_connection(SECOND / 5, envoy.address("out")).await?;
+        let new = each(SECOND / 2, envoy.client("out"), DIRECT_PATH);
+        Ok((envoy, [kept, new]))
+    }
+    on_each_envoy(|binary| async move {
+        let (unused, _calls) = calls_out(&binary).await?;
+        let (used, _calls_too) = calls_out(&binary).await?;
+        let drainers = (
+            drainer(unused.admin_address())?.start().await?,
+            drainer(used.admin_address())?
+                .timing(|timing| timing.drain_timeout = DEADLINE)
+                .start()
+                .await?,
+        );
+        let _idle = Held::idle(unused.address("web")).await?;
+        let client = || on_one_connection(SECOND, used.address("web"));
+        let _clients = (client().await?, client().await?);
+        sleep(2 * SECOND).await;
+
+        let ends = (drainers.0.pod_ends()?, drainers.1.pod_ends()?);
+        // A poll may meet a call under way, of which Envoy does not say on which listener it is.
+        assert_due_between(ends.0.returned().await?, 10 * SECOND, 40 * SECOND);
+        assert_eq!(drainers.0.last_words()?["outcome"], "idle");
+        ends.1.returned().await?;
+        assert_ne!(drainers.1.last_words()?["outcome"], "idle");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn where_requests_are_hidden_no_connection_passes_for_idle() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let envoy = envoy()?
+            .on(&binary)
+            .listener(http("web")?)
+            .hidden_stats(&["listener.admin.http."])
+            .start()
+            .await?;
+        let drainer = drainer(envoy.admin_address())?
+            .hasty()
+            .timing(|timing| timing.idle_exit = Some(SECOND / 2))
+            .start()
+            .await?;
+        let warning = drainer.logs("downstream_rq_completed", PATIENCE).await?;
+        assert_eq!(warning["level"], "WARN");
+        let idle = Held::idle(envoy.address("web")).await?;
+        let end = drainer.pod_ends()?;
+        sleep(3 * SECOND).await;
+        assert!(end.is_waiting());
+        drop(idle);
+        assert_due(end.returned().await?, 3 * SECOND);
+        assert_eq!(drainer.last_words()?["outcome"], "drained");
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,188 @@
+//! HTTP/3 clients, over QUIC.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::Context;
+use bytes::{Buf, Bytes};
+use h3::client::SendRequest;
+use h3::error::StreamError;
+use h3_quinn::OpenStreams;
+use hyper::Request;
+use quinn::crypto::rustls::QuicClientConfig;
+use rustls::ClientConfig;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, SignatureScheme};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::failure::{Failure, FailureKind, Unanswered};
+use super::http1::judge;
+use super::{BODY, Slots};
+use crate::listener::Protocol;
+use crate::service::{CONNECT, Service};
+
+/// A connection, shared by its requests.
+#[derive(Clone)]
+pub(super) struct Http3 {
+    sender: SendRequest<OpenStreams, Bytes>,
+    connection: quinn::Connection,
+    /// Drives the connection, and ends it after the last request.
+    _driver: Arc<JoinSet<()>>,
+}
+
+/// Sends a request on the connection whose turn it is, or on a new one where the server has said
+/// (GOAWAY) that it takes no more there. Requests under way stay where they are.
+pub(super) async fn request(
+    service: Arc<Service>,
+    slots: Arc<Slots<Http3>>,
+) -> Result<(), Failure> {
+    let turn = slots.turn();
+    let answered = match slots.share(turn) {
+        Some(connection) => connection.post().await,
+        None => Err(Unanswered::Unsent("no connection is kept".into())),
+    };
+    match answered {
+        Err(Unanswered::Unsent(_)) => {
+            let connection = Http3::open(&service).await?;
+            slots.put(turn, Some(connection.clone()));
+            Ok(connection.post().await?)
+        }
+        Err(Unanswered::Failed(failure)) => Err(failure),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Whether a connection can be opened now.
+pub(super) async fn is_accepted(service: &Service) -> bool {
+    Http3::open(service).await.is_ok()
+}
+
+// === impl Http3 ===
+
+impl Http3 {
+    async fn open(service: &Service) -> Result<Self, Failure> {
+        let refused =
+            |error: &dyn fmt::Display| Failure::new(FailureKind::Refused, format!("{error:#}"));
+        let (address, open) = service
+            .endpoint(Protocol::Http3)
+            .map_err(|error| refused(&error))?;
+        let connection = timeout(CONNECT, connect(address)).await;
+        let connection = connection.map_err(|_| refused(&"no handshake"))?;
+        let connection = connection.map_err(|error| refused(&error))?;
+        let quic = h3_quinn::Connection::new(connection.clone());
+        let (mut driven, sender) = h3::client::new(quic)
+            .await
+            .map_err(|error| refused(&error))?;
+        let mut driver = JoinSet::new();
+        driver.spawn(async move {
+            // Its error is told to the requests that met it.
+            driven.wait_idle().await;
+            drop(open);
+        });
+        Ok(Self {
+            sender,
+            connection,
+            _driver: Arc::new(driver),
+        })
+    }
+
+    async fn post(mut self) -> Result<(), Unanswered> {
+        if let Some(why) = self.connection.close_reason() {
+            return Err(Unanswered::Unsent(why.to_string()));
+        }
+        let request = Request::post("https://edge.shop/")
+            .body(())
+            .expect("the address is constant");
+        let mut stream = match self.sender.send_request(request).await {
+            Ok(stream) => stream,
+            // It checks this before it writes.
+            Err(error @ StreamError::RemoteClosing { .. }) => {
+                return Err(Unanswered::Unsent(error.to_string()));
+            }
+            Err(error) => return Err(cut(&error)),
+        };
+        let exchange = async {
+            stream.send_data(Bytes::from_static(BODY)).await?;
+            stream.finish().await?;
+            let status = stream.recv_response().await?.status();
+            let mut body = Vec::new();
+            while let Some(mut piece) = stream.recv_data().await? {
+                body.extend_from_slice(&piece.copy_to_bytes(piece.remaining()));
+            }
+            Ok((status, body))
+        };
+        let (status, body) = exchange.await.map_err(|error| cut(&error))?;
+        judge(status, &body).map_err(Unanswered::Failed)
+    }
+}
+
+fn cut(error: &StreamError) -> Unanswered {
+    Unanswered::Failed(Failure::new(FailureKind::CutInFlight, error.to_string()))
+}
+
+/// Connects from a socket of its own, as each client of a Service does.
+async fn connect(address: SocketAddr) -> anyhow::Result<quinn::Connection> {
+    let provider = Arc::new(ring::default_provider());
+    let mut tls = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
+    let endpoint = quinn::Endpoint::client((Ipv4Addr::UNSPECIFIED, 0).into())?;
+    let connecting = endpoint.connect_with(config, address, "edge.shop")?;
+    connecting.await.context("the QUIC handshake")
+}
+
+/// Trusts every certificate: what is counted is what becomes of requests, not who answers them.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+// === impl Anyone ===
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("QUIC has TLS 1.3 only".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl fmt::Debug for Http3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Http3").field(&self.connection).finish()
+    }
+}
