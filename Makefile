@@ -106,6 +106,13 @@ lint-chart:
 deny: .tools/bin/cargo-deny
 	.tools/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 
+# Not part of `check`: the database changes by the day and comes by network, from GitHub.
+.PHONY: advisories
+advisories: .tools/bin/cargo-deny ## Compare the dependencies with the RustSec advisories; needs the network
+	@.tools/bin/cargo-deny --locked fetch db || { \
+		echo "advisories: NOT CHECKED: the RustSec advisory database could not be fetched from GitHub (no network?)"; exit 1; }
+	.tools/bin/cargo-deny --locked check --disable-fetch --hide-inclusion-graph advisories
+
 .tools/bin/cargo-deny:
 	cargo install --locked --quiet --root .tools --version $(CARGO_DENY_VERSION) cargo-deny
 

@@ -27,6 +27,18 @@ pub(crate) async fn apply(object: &Value) -> Result<Told> {
     call(&["apply", "--filename", "-"], Some(object)).await
 }
 
+/// Creates this object. Unlike `apply`, it copies nothing of it into an annotation, which may hold 256 KiB.
+///
+/// # Errors
+/// When the API server refuses it, with what it says.
+pub(crate) async fn create(object: &Value) -> Result<Told> {
+    call(
+        &["create", "--validate=false", "--filename=-"],
+        Some(object),
+    )
+    .await
+}
+
 /// Does so by server-side apply, acting as the account of this flag.
 ///
 /// # Errors

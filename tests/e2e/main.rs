@@ -41,7 +41,7 @@ use interrupt::Interrupt;
 use kubectl::kubectl;
 use scenario::{Scenario, Webhook};
 use scenarios::LANES;
-use stage::{Stage, namespace_of};
+use stage::{Stage, namespaces_of};
 use table::{Entry, Table};
 
 /// The release that most scenarios share, and the beginning of every name that this run gives.
@@ -119,7 +119,7 @@ fn chosen(lane: &'static [Scenario], words: &[String]) -> Vec<&'static Scenario>
 fn namespaces(of: impl Fn(&Scenario) -> bool) -> Vec<String> {
     let scenarios = LANES.into_iter().flatten().filter(|scenario| of(scenario));
     scenarios
-        .map(|scenario| namespace_of(scenario.about))
+        .flat_map(|scenario| namespaces_of(scenario.about))
         .collect()
 }
 

@@ -50,6 +50,14 @@ impl Namespace {
         kubectl::apply(&self.own(object)).await
     }
 
+    /// Creates this object in it, which may have a generated name.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub(crate) async fn create_object(&self, object: Value) -> Result<Told> {
+        kubectl::create(&self.own(object)).await
+    }
+
     /// Has the API server admit an object in it and not keep it, and returns what it would be, as JSON.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::eventually::eventually;
 use crate::helm::Helm;
 use crate::interrupt::Interrupt;
 use crate::kubectl::kubectl;
-use crate::stage::{Stage, namespace_of};
+use crate::stage::{Stage, namespaces_of};
 use crate::table::Entry;
 
 /// Something that is to be shown.
@@ -129,11 +129,12 @@ impl Scenario {
 
     /// Waits until nothing is left of it.
     async fn gone(&self) -> Result<()> {
-        let name = namespace_of(self.about);
+        let own = namespaces_of(self.about);
+        let release = format!("{}-webhook", own[0]);
         eventually("its namespaces are gone", || async {
             let left = kubectl(&["get", "namespaces", "--output", "name"]).await?;
             let mut names = left.lines().filter_map(|line| line.split_once('/'));
-            Ok(!names.any(|(_, left)| left == name || left == format!("{name}-webhook")))
+            Ok(!names.any(|(_, left)| left == release || own.iter().any(|name| left == name)))
         })
         .await
     }

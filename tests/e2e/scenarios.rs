@@ -6,6 +6,7 @@ mod authorities;
 mod calls;
 mod check;
 mod deletions;
+mod documents;
 mod evictions;
 mod jobs;
 mod lag;
@@ -166,4 +167,9 @@ const CREATED: &[Scenario] = &[
     Scenario::alone("the webhook's rights are the least", "rights", |stage| {
         Box::pin(rights::are_the_least(stage))
     }),
+    Scenario::alone(
+        "documents made to exhaust the webhook restart no replica",
+        "documents",
+        |stage| Box::pin(documents::restart_no_replica(stage)),
+    ),
 ];

@@ -35,6 +35,24 @@ pub(crate) fn namespace_of(about: &str) -> String {
     format!("{PREFIX}-{about}")
 }
 
+/// The name of the second namespace of a scenario, for pods of another tenant.
+fn neighbor_of(about: &str) -> String {
+    format!("{}-neighbor", namespace_of(about))
+}
+
+/// The names of all namespaces of a scenario whose pods its own release may see.
+pub(crate) fn namespaces_of(about: &str) -> [String; 2] {
+    [namespace_of(about), neighbor_of(about)]
+}
+
+/// The labels of a namespace that is opted in and enforces this Pod Security Standard.
+fn opted_in(standard: &str) -> Value {
+    json!({
+        "envoy-drainer.dev/injection": "enabled",
+        "pod-security.kubernetes.io/enforce": standard,
+    })
+}
+
 // === impl Stage ===
 
 impl<'a> Stage<'a> {
@@ -64,11 +82,17 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// When it cannot be made.
     pub(crate) async fn namespace_that_enforces(&self, standard: &str) -> Result<Rc<Namespace>> {
-        let labels = json!({
-            "envoy-drainer.dev/injection": "enabled",
-            "pod-security.kubernetes.io/enforce": standard,
-        });
-        self.make(&namespace_of(self.about), labels).await
+        self.make(&namespace_of(self.about), opted_in(standard))
+            .await
+    }
+
+    /// Makes a second namespace, for pods of another tenant. It is opted in and enforces the same.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(crate) async fn neighbor(&self) -> Result<Rc<Namespace>> {
+        self.make(&neighbor_of(self.about), opted_in("restricted"))
+            .await
     }
 
     /// Makes the scenario's namespace, and installs the chart once more, for that alone.

@@ -1,0 +1,142 @@
+//! Deployments that are made to exhaust the webhook, applied in one namespace while pods of another
+//! namespace ask for drainers.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::admissions::Admissions;
+use crate::release::Release;
+use crate::restricted;
+use crate::stage::Stage;
+
+/// Variables that repeat one of 64 KiB. A Deployment with so many has 228 KB.
+const COPIES: usize = 7_000;
+
+/// Empty list entries that fit into the 3 MiB that the API server accepts as one object.
+const ENTRIES: usize = 250_000;
+
+/// Annotations under the prefix `envoy-drainer.dev/`, none of which is known.
+const KEYS: usize = 30_000;
+
+/// How often each document is applied: a ReplicaSet controller retries.
+const TIMES: usize = 5;
+
+/// No replica is restarted, and all pods of the other namespace have their drainers.
+///
+/// # Errors
+/// When a replica was restarted or replaced, or a pod has no drainer.
+pub(crate) async fn restart_no_replica(stage: &Stage<'_>) -> Result<()> {
+    let (namespace, release) = stage.release(json!({})).await?;
+    let neighbor = stage.neighbor().await?;
+    let before = restarts(&release).await?;
+    let admissions = Admissions::start(&neighbor).await?;
+    for (name, document) in documents() {
+        for _ in 0..TIMES {
+            // Whether the API server then accepts the object is of no concern: mutation comes first.
+            let outcome = match namespace.create_object(document.clone()).await {
+                Ok(_) => "admitted".to_owned(),
+                Err(error) => first_line(&error.to_string()),
+            };
+            ensure!(
+                !outcome.contains("failed calling webhook"),
+                "{name}: {outcome}"
+            );
+        }
+    }
+    let admitted = admissions.stop().await?;
+    stage.admitted(&admitted);
+    let after = restarts(&release).await?;
+    stage.row("restarts of the webhook", format!("{:?}", after.values()));
+    ensure!(before == after, "before {before:?}, after {after:?}");
+    admitted.ensure_all_injected()
+}
+
+/// The restarts of each of the webhook's pods.
+async fn restarts(release: &Release) -> Result<BTreeMap<String, u64>> {
+    let mut restarts = BTreeMap::new();
+    for pod in release.pods().await? {
+        let status = release.namespace.json(&["get", "pod", &pod]).await?;
+        let containers = status["status"]["containerStatuses"].as_array();
+        let counts = containers.into_iter().flatten();
+        let counts = counts.filter_map(|container| container["restartCount"].as_u64());
+        restarts.insert(pod, counts.sum());
+    }
+    Ok(restarts)
+}
+
+fn documents() -> Vec<(&'static str, Value)> {
+    vec![
+        ("doubled variables", doubled_variables()),
+        (
+            "empty variables",
+            deployment(|template| {
+                template["spec"]["containers"][0]["env"] = json!(vec![json!({}); ENTRIES]);
+            }),
+        ),
+        (
+            "empty containers",
+            deployment(|template| {
+                template["spec"]["containers"] = json!(vec![json!({}); ENTRIES]);
+            }),
+        ),
+        (
+            "unknown annotations",
+            deployment(|template| {
+                let key = |n| format!("envoy-drainer.dev/drain-timeout-{n:0>44}");
+                let entries = (0..KEYS).map(|n| (key(n), json!("")));
+                template["metadata"]["annotations"] =
+                    entries.collect::<serde_json::Map<_, _>>().into();
+            }),
+        ),
+    ]
+}
+
+/// Sixteen variables that double a text up to 64 KiB, and many copies of the last one.
+fn doubled_variables() -> Value {
+    let variable = |name: String, value: String| json!({ "name": name, "value": value });
+    let doubled = (1..16).map(|n| {
+        let before = n - 1;
+        variable(format!("A{n}"), format!("$(A{before})$(A{before})"))
+    });
+    let copies = (0..COPIES).map(|n| variable(format!("B{n}"), "$(A15)".to_owned()));
+    let mut env = vec![variable("A0".to_owned(), "ab".to_owned())];
+    env.extend(doubled.chain(copies));
+    deployment(|template| {
+        let envoy = &mut template["spec"]["containers"][0];
+        envoy["args"] = json!(["--config-yaml", "admin: $(A0)"]);
+        envoy["env"] = json!(env);
+    })
+}
+
+/// A Deployment that asks for drainers, whose pods no node gets.
+fn deployment(change: impl FnOnce(&mut Value)) -> Value {
+    let labels = json!({ "app": "dense" });
+    let mut template = json!({
+        "metadata": {
+            "labels": labels,
+            "annotations": { "envoy-drainer.dev/inject": "true" },
+        },
+        "spec": {
+            "schedulingGates": [{ "name": "envoy-drainer.dev/never" }],
+            "securityContext": restricted::pod(),
+            "containers": [{
+                "name": "envoy",
+                "image": "envoy",
+                "securityContext": restricted::container(),
+            }],
+        },
+    });
+    change(&mut template);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "generateName": "dense-" },
+        "spec": { "selector": { "matchLabels": labels }, "template": template },
+    })
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}

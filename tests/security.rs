@@ -1,0 +1,72 @@
+//! docs/security.md names a test beside each claim. Every test that it names exists.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The attributes of a test function, on one of the lines right above it.
+const ATTRIBUTES: [&str; 2] = ["#[test]", "#[tokio::test"];
+
+/// The command that runs the scenarios of tests/e2e which are called so.
+const E2E: &str = "make e2e ONLY=";
+
+#[test]
+fn every_named_test_exists() {
+    let page = read("docs/security.md");
+    let missing: Vec<_> = references(&page).filter(|test| !exists(test)).collect();
+    assert!(missing.is_empty(), "docs/security.md names {missing:#?}");
+}
+
+#[test]
+fn every_claim_names_a_test_or_says_why_not() {
+    let page = read("docs/security.md");
+    let claims: Vec<_> = page.lines().filter(|line| is_claim(line)).collect();
+    assert!(claims.len() >= 30, "{} claims", claims.len());
+    let unproven: Vec<_> = claims
+        .into_iter()
+        .filter(|claim| references(claim).count() == 0 && !claim.contains("Not tested:"))
+        .collect();
+    assert!(unproven.is_empty(), "{unproven:#?}");
+}
+
+/// A row of the table of claims begins with its number.
+fn is_claim(line: &str) -> bool {
+    let cell = line
+        .strip_prefix("| ")
+        .and_then(|row| row.split(' ').next());
+    cell.is_some_and(|cell| cell.parse::<u32>().is_ok())
+}
+
+/// The tests that a text names in backticks: `tests/server.rs::name`, or `make e2e ONLY=word`.
+fn references(text: &str) -> impl Iterator<Item = &str> {
+    let code = text.split('`').skip(1).step_by(2);
+    code.filter(|code| code.contains(".rs::") || code.starts_with(E2E))
+}
+
+fn exists(test: &str) -> bool {
+    if let Some(word) = test.strip_prefix(E2E) {
+        return read("tests/e2e/scenarios.rs").contains(&format!("\"{word}\","));
+    }
+    let Some((file, name)) = test.split_once("::") else {
+        return false;
+    };
+    let Ok(source) = fs::read_to_string(root().join(file)) else {
+        return false;
+    };
+    let lines: Vec<_> = source.lines().map(str::trim).collect();
+    lines.iter().enumerate().any(|(at, line)| {
+        let function = line.strip_prefix("async ").unwrap_or(line);
+        let above = &lines[at.saturating_sub(3)..at];
+        function.starts_with(&format!("fn {name}("))
+            && above
+                .iter()
+                .any(|line| ATTRIBUTES.iter().any(|test| line.starts_with(test)))
+    })
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
