@@ -119,28 +119,25 @@ fn what_cannot_be_read_is_told_and_passes_too() {
 #[test]
 fn anchors_and_aliases_expand_to_no_more_than_memory_has() {
     let numbers = "1,".repeat(20_000);
-    let text = "x".repeat(50_000);
+    let (text, key) = ("x".repeat(500_000), "x".repeat(1000));
     let anchors = |many: usize| (0..many).map(|n| format!("&a{n} [")).collect::<String>();
     let nested =
         |many: usize, inner: &str| format!("a: {}{inner}{}\n", anchors(many), "]".repeat(many));
     for (hostile, is_read) in [
         (nested(60, &numbers), false),
-        (nested(500, &format!("{text:?}")), false),
+        (nested(60, &format!("{text:?}")), false),
         (
             format!("a: &a {text}\nb: [{}]\n", "*a,".repeat(20_000)),
             false,
         ),
         (
-            format!(
-                "{text}: &a {{{text}: {{}}}}\nb: [{}]\n",
-                "*a,".repeat(20_000)
-            ),
+            format!("a: &a {{{key}: {{}}}}\nb: [{}]\n", "*a,".repeat(20_000)),
             false,
         ),
         // What people write.
         (nested(60, "1,2"), true),
         (format!("a: &a [{numbers}]\nb: [*a, *a, *a]\n"), true),
-        (format!("a: &a {text}\nb: [{}]\n", "*a,".repeat(100)), true),
+        (format!("a: &a {text}\nb: [{}]\n", "*a,".repeat(20)), true),
     ] {
         let head: String = hostile.chars().take(40).collect();
         let injected = inject(&hostile);

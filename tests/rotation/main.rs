@@ -135,5 +135,5 @@ fn a_leaked_ca_is_replaced_within_minutes_and_loses_no_trust() {
         leaked_every: Some(2 * HOUR),
         ..Faults::default()
     };
-    run(600..604, 25, &faults);
+    run(600..603, 12, &faults);
 }

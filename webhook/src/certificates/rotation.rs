@@ -100,7 +100,8 @@ pub fn next(situation: &Situation<'_>) -> Step {
     if !adoptable.is_empty() {
         return Step::Adopt(adoptable);
     }
-    if !(keyring.retired.is_empty() && keyring.leaked().is_empty()) && !is_dated(situation) {
+    let left = keyring.retired.clone().with(&keyring.leaked());
+    if !left.is_empty() && !is_dated(situation) {
         return Step::Date;
     }
     let many = own.iter().count();
