@@ -678,10 +678,10 @@ fn an_envoy_that_a_later_webhook_adds_is_waited_for() {
 
 /// The bytes of all annotations' keys and values, as the API server counts them.
 fn size(pod: &Value) -> usize {
-    let annotations = pod["metadata"]["annotations"].as_object().unwrap();
+    let annotations = pod["metadata"]["annotations"].as_object().expect("a map");
     let sizes = annotations
         .iter()
-        .map(|(key, value)| key.len() + value.as_str().unwrap().len());
+        .map(|(key, value)| key.len() + value.as_str().expect("a text").len());
     sizes.sum()
 }
 

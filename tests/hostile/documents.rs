@@ -478,7 +478,7 @@ fn bootstraps() -> Vec<Pod> {
         (
             "nested anchors",
             format!(
-                "admin: 1\nx: {open}{}{}",
+                "admin: {{}}\nx: {open}{}{}",
                 "1,".repeat(20_000),
                 "]".repeat(60)
             ),
@@ -486,7 +486,7 @@ fn bootstraps() -> Vec<Pod> {
         (
             "merge keys",
             format!(
-                "admin: 1\na: &a {{{}}}\nb:\n{}",
+                "admin: {{}}\na: &a {{{}}}\nb:\n{}",
                 (0..1000).map(|n| format!("k{n}: 1,")).collect::<String>(),
                 "  - <<: *a\n".repeat(1_000)
             ),
@@ -494,7 +494,7 @@ fn bootstraps() -> Vec<Pod> {
         (
             "aliases",
             format!(
-                "admin: 1\na: &a [{}]\nb: [{}]",
+                "admin: {{}}\na: &a [{}]\nb: [{}]",
                 "1,".repeat(5_000),
                 "*a,".repeat(5_000)
             ),
@@ -502,7 +502,7 @@ fn bootstraps() -> Vec<Pod> {
         (
             "laughs",
             format!(
-                "admin: 1\na0: &a0 [1]\n{}",
+                "admin: {{}}\na0: &a0 [1]\n{}",
                 (1..60)
                     .map(|n| {
                         let before = n - 1;
@@ -511,24 +511,24 @@ fn bootstraps() -> Vec<Pod> {
                     .collect::<String>()
             ),
         ),
-        ("numbers", format!("admin: [{}1]", filled("1,"))),
-        ("maps", format!("admin: 1\nx: [{}1]", filled("{a: b},"))),
+        ("numbers", format!("admin: {{}}\nx: [{}1]", filled("1,"))),
+        ("maps", format!("admin: {{}}\nx: [{}1]", filled("{a: b},"))),
         (
             "keys",
             format!(
-                "admin: 1\n{}",
-                (0..7_000).map(|n| format!("k{n}: 1\n")).collect::<String>()
+                "admin: {{}}\n{}",
+                (0..6_000).map(|n| format!("k{n}: 1\n")).collect::<String>()
             ),
         ),
-        ("depth", format!("admin: {}", filled("["))),
+        ("depth", format!("admin: {{}}\nx: {}", filled("["))),
         ("a scalar", format!("admin: '{}'", filled("x"))),
         (
             "a scalar of odd characters",
             format!("admin: \"{}\"", filled("\u{7f}")),
         ),
-        ("comments", format!("admin: 1\n{}", filled("# x\n"))),
-        ("documents", format!("admin: 1\n{}", filled("---\n"))),
-        ("tags", format!("admin: [{}1]", filled("!!x 1,"))),
+        ("comments", format!("admin: {{}}\n{}", filled("# x\n"))),
+        ("documents", format!("admin: {{}}\n{}", filled("---\n"))),
+        ("tags", format!("admin: {{}}\nx: [{}1]", filled("!!x 1,"))),
         ("variables", format!("admin: {}", filled("$(A)"))),
         (
             "variables in a path",

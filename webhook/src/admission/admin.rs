@@ -317,9 +317,12 @@ mod tests {
     #[test]
     fn an_admin_that_cannot_be_read_is_a_warning() {
         let long = format!("admin: {{}}\n#{}", "x".repeat(64 << 10));
-        let anchors = format!("admin: &a [{}]\nadmin: 1", "1,".repeat(2_000));
-        let merged = format!("a: &a {{b: 1}}\nadmin: 1\nc: [{}]", "{<<: *a},".repeat(17));
-        let numbers = format!("admin: [{}]", "1,".repeat(20_000));
+        let anchors = format!("admin: {{}}\nx: &a [{}]", "1,".repeat(2_000));
+        let merged = format!(
+            "admin: {{}}\na: &a {{b: 1}}\nc: [{}]",
+            "{<<: *a},".repeat(17)
+        );
+        let numbers = format!("admin: {{}}\nx: [{}]", "1,".repeat(20_000));
         for yaml in [
             "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
             "admin: {address: {socket_address: {address: localhost, port_value: 1}}}",
