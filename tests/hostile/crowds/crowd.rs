@@ -94,6 +94,7 @@ pub(crate) const CROWDS: &[Crowd] = &[
         },
     ),
     Crowd::new("1,000 handshakes a second", "webhook", 200, 4).does(1_000, Does::Handshake),
+    Crowd::new("handshakes without a pause", "webhook", 400, 4).does(100_000, Does::Handshake),
 ];
 
 /// A crowd at work, on a thread of its own.
