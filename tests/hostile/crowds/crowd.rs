@@ -276,12 +276,14 @@ fn head(length: usize, padding: &str) -> String {
 async fn ask(stream: TcpStream, path: &str, asks: bool) -> Result<()> {
     let (reader, mut writer) = stream.into_split();
     let asking = async {
-        while asks {
+        if !asks {
+            return pending().await;
+        }
+        loop {
             let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
             writer.write_all(request.as_bytes()).await?;
             sleep(Duration::from_secs(1)).await;
         }
-        pending().await
     };
     tokio::select! {
         ended = stay(reader) => ended,
