@@ -94,6 +94,7 @@ pub(crate) const CROWDS: &[Crowd] = &[
         },
     ),
     Crowd::new("1,000 handshakes a second", "webhook", 200, 4).does(1_000, Does::Handshake),
+    Crowd::new("handshakes without a pause", "webhook", 400, 4).does(100_000, Does::Handshake),
 ];
 
 /// A crowd at work, on a thread of its own.
@@ -275,12 +276,14 @@ fn head(length: usize, padding: &str) -> String {
 async fn ask(stream: TcpStream, path: &str, asks: bool) -> Result<()> {
     let (reader, mut writer) = stream.into_split();
     let asking = async {
-        while asks {
+        if !asks {
+            return pending().await;
+        }
+        loop {
             let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
             writer.write_all(request.as_bytes()).await?;
             sleep(Duration::from_secs(1)).await;
         }
-        pending().await
     };
     tokio::select! {
         ended = stay(reader) => ended,
