@@ -226,7 +226,7 @@ async fn has_read_all(drainer: &Drainer, fake: &FakeAdmin) -> Result<()> {
     drainer.reaches(Phase::Draining).await?;
     let before = fake.calls("/stats").len();
     // Who asks again has done with the answer before; the first may have been asked before the drain.
-    until("it polls", 2 * PATIENCE, || async {
+    until("it polls", 6 * PATIENCE, || async {
         Ok(fake.calls("/stats").len() > before + 1)
     })
     .await

@@ -20,6 +20,10 @@ use crate::address::AdminAddress;
 /// A peer in the same pod takes microseconds; one that takes a second is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Room for a head and for pieces of a body, in bytes. It is kept with the connection, and hyper's own
+/// grows to 400 KiB.
+const READ_BUFFER: usize = 8 << 10;
+
 /// A client that keeps one connection to one address and opens it again when needed.
 pub(crate) struct Client {
     address: AdminAddress,
@@ -186,7 +190,10 @@ async fn handshake<S>(stream: S) -> Result<Open, CallError>
 where
     S: Read + Write + Unpin + Send + 'static,
 {
-    let (sender, connection) = http1::handshake(stream).await.map_err(CallError::Broken)?;
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(READ_BUFFER);
+    let handshake = builder.handshake(stream).await;
+    let (sender, connection) = handshake.map_err(CallError::Broken)?;
     // Its error is the sender's too.
     let task = tokio::spawn(async move { drop(connection.await) }).abort_handle();
     Ok(Open { sender, task })
