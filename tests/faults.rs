@@ -417,7 +417,8 @@ async fn an_answer_in_crumbs_is_read_within_the_memory_limit() -> Result<()> {
     has_read_all(&drainer, &fake).await?;
     let peak = Memory::Peak.of(drainer.process())?;
     println!("crumbs: {peak} KiB");
-    assert!(peak < LEAST_MEMORY_LIMIT, "{peak} KiB");
+    // Itself and the body twice; a frame for each byte would be thirty times the body.
+    assert!(peak < 10 << 10, "{peak} KiB");
     Ok(())
 }
 
