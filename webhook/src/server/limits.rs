@@ -66,7 +66,7 @@ impl Default for Limits {
             body_size: 7 << 20,
             bodies_size: 14 << 20,
             body_growth: Duration::from_millis(500),
-            connections: 512,
+            connections: 384,
             plain_connections: 128,
             age: Duration::from_secs(5 * 60),
             shutdown_delay: Duration::from_secs(5),
