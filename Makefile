@@ -111,7 +111,7 @@ deny: .tools/bin/cargo-deny
 advisories: .tools/bin/cargo-deny ## Compare the dependencies with the RustSec advisories; needs the network
 	@.tools/bin/cargo-deny --locked fetch db || { \
 		echo "advisories: NOT CHECKED: the RustSec advisory database could not be fetched from GitHub (no network?)"; exit 1; }
-	.tools/bin/cargo-deny --locked check --disable-fetch --hide-inclusion-graph advisories
+	.tools/bin/cargo-deny --locked --offline check --hide-inclusion-graph advisories
 
 .tools/bin/cargo-deny:
 	cargo install --locked --quiet --root .tools --version $(CARGO_DENY_VERSION) cargo-deny
