@@ -1,14 +1,19 @@
 //! A hand in a pod: an ephemeral container with the load's program, which can do there what a shell
 //! could, were there one.
 
-use anyhow::{Result, bail};
+use std::io::Write as _;
 
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+
+use crate::edge::DRAINER;
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
 
-/// Has the program do this in a pod. Each of its words is done once in a pod: a container is called
-/// after it.
+/// Has the program do this in a pod, as the drainer's user. Each of its words is done once in a pod: a
+/// container is called after it.
 ///
 /// # Errors
 /// When it does not start, or fails.
@@ -18,6 +23,8 @@ pub(crate) async fn lend(namespace: &Namespace, pod: &str, words: &[&str]) -> Re
         format!("--image={}", images::LOAD),
         format!("--container={container}"),
     );
+    let partial = as_drainer(namespace, pod).await?;
+    let custom = format!("--custom={}", partial.path().display());
     let debug = [
         "debug",
         pod,
@@ -25,6 +32,7 @@ pub(crate) async fn lend(namespace: &Namespace, pod: &str, words: &[&str]) -> Re
         &name,
         "--image-pull-policy=IfNotPresent",
         "--profile=restricted",
+        &custom,
         "--quiet",
         "--",
         "/load",
@@ -43,4 +51,20 @@ pub(crate) async fn lend(namespace: &Namespace, pod: &str, words: &[&str]) -> Re
         bail!("{words:?} ended with {code}: {said}");
     }
     Ok(())
+}
+
+/// A partial container that runs as the drainer of a pod does: only its own user may end it.
+async fn as_drainer(namespace: &Namespace, pod: &str) -> Result<NamedTempFile> {
+    let object = namespace.json(&["get", "pod", pod]).await?;
+    let lists = ["initContainers", "containers"].map(|list| &object["spec"][list]);
+    let mut containers = lists.into_iter().filter_map(Value::as_array).flatten();
+    let drainer = containers
+        .find(|container| container["name"] == DRAINER)
+        .context("the pod has no drainer")?;
+    let context = &drainer["securityContext"];
+    let (user, group) = (&context["runAsUser"], &context["runAsGroup"]);
+    let partial = json!({ "securityContext": { "runAsUser": user, "runAsGroup": group } });
+    let mut file = NamedTempFile::with_suffix(".json")?;
+    file.write_all(partial.to_string().as_bytes())?;
+    Ok(file)
 }
