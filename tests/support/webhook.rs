@@ -100,7 +100,7 @@ pub fn told(response: &Response<Bytes>) -> Value {
     review["response"].take()
 }
 
-/// Asserts that this is the answer to [`review`].
+/// Asserts that this is the answer to [`review()`].
 ///
 /// # Panics
 /// When it is not.

@@ -29,7 +29,7 @@ struct Search<'a> {
 /// Where a kind that is not known may have a pod template: Argo's Rollout and Knative's Service do.
 const LIKELY: &Pointer = Pointer::from_static("/spec/template");
 
-/// Finds what is astray in an object, at most [`MOST_STRAYS`].
+/// Finds what is astray in an object, at most 32 places.
 #[must_use]
 pub fn astray(object: &Object<'_>) -> Vec<Stray> {
     search(object.version, object.kind, &object.value.to_string())

@@ -222,7 +222,7 @@ pub fn to_markdown() -> String {
 // === impl Code ===
 
 impl Code {
-    /// An occurrence of this code; a detail above [`LONGEST_DETAIL`] is cut.
+    /// An occurrence of this code; a long detail is cut.
     #[must_use]
     pub fn about(self, detail: impl Into<String>) -> Notice {
         let detail = detail.into();
