@@ -21,6 +21,7 @@ use items::Item;
 pub(super) use items::Items;
 pub(super) use object::{Object, from_objects};
 pub(super) use plain::plain;
+use text::at_most;
 pub(super) use text::{Entries, Scalar, Text};
 pub use unread::Unread;
 
@@ -93,7 +94,7 @@ pub(super) struct Spec<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct Container<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "at_most::<_, LONGEST_NAME>")]
     pub name: Option<Text<'a>>,
     #[serde(borrow)]
     pub image: Option<Text<'a>>,
@@ -164,11 +165,11 @@ pub(super) struct ProbeAction<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct VolumeMount<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "at_most::<_, LONGEST_NAME>")]
     pub name: Option<Text<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "at_most::<_, LONGEST_PATH>")]
     pub mount_path: Option<Text<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "at_most::<_, LONGEST_PATH>")]
     pub sub_path: Option<Text<'a>>,
     #[serde(borrow)]
     pub sub_path_expr: Option<Text<'a>>,
@@ -289,6 +290,12 @@ impl Item for NodeSelectorRequirement<'_> {
         1 + Items::count(&self.values)
     }
 }
+
+/// In bytes: the longest name of a container or a volume, a DNS label. A patch repeats both.
+const LONGEST_NAME: usize = 63;
+
+/// In bytes: Linux' `PATH_MAX`; a longer path cannot be mounted. A patch repeats paths of mounts.
+const LONGEST_PATH: usize = 4096;
 
 /// The value of [`annotations::OS`] for Windows, and of a pod's `os`.
 const WINDOWS: &str = "windows";
