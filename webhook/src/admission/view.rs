@@ -11,6 +11,7 @@ mod unread;
 
 use std::path::Path;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -75,7 +76,7 @@ pub(super) struct Spec<'a> {
     #[serde(borrow)]
     pub init_containers: Option<Items<Container<'a>>>,
     #[serde(borrow)]
-    pub volumes: Option<Items<Named<'a>>>,
+    pub volumes: Option<Items<Volume<'a>>>,
     #[serde(default, deserialize_with = "plain")]
     pub termination_grace_period_seconds: Option<i64>,
     #[serde(default, deserialize_with = "plain")]
@@ -164,6 +165,14 @@ pub(super) struct ProbeAction<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct Volume<'a> {
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+    pub empty_dir: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct VolumeMount<'a> {
     #[serde(borrow, default, deserialize_with = "at_most::<_, LONGEST_NAME>")]
     pub name: Option<Text<'a>>,
@@ -173,6 +182,8 @@ pub(super) struct VolumeMount<'a> {
     pub sub_path: Option<Text<'a>>,
     #[serde(borrow)]
     pub sub_path_expr: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "plain")]
+    pub read_only: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -256,6 +267,7 @@ from_objects! {
     Lifecycle<'a>,
     Probe<'a>,
     ProbeAction<'a>,
+    Volume<'a>,
     VolumeMount<'a>,
     SecurityContext,
     Resources<'a>,
@@ -268,7 +280,7 @@ from_objects! {
 }
 
 impl Item for OwnerReference<'_> {}
-impl Item for Named<'_> {}
+impl Item for Volume<'_> {}
 impl Item for Port<'_> {}
 impl Item for VolumeMount<'_> {}
 
