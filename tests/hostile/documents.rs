@@ -45,6 +45,15 @@ const ASKS: &str = r#""envoy-drainer.dev/inject":"true""#;
 /// A control character that JSON need not escape and that Rust shows in six bytes.
 const DELETE: &str = "\u{7f}";
 
+/// In bytes, without escapes: the longest text that admission reads.
+const LONGEST_TEXT: usize = 256 << 10;
+
+/// A control character, which takes six bytes wherever JSON is written.
+const CONTROL: &str = r"\u0001";
+
+/// A backslash, which takes twice its bytes with each text that it is written into.
+const BACKSLASH: &str = r"\\";
+
 /// All documents.
 pub(crate) fn all() -> Vec<Document> {
     let pods: Vec<_> = pods();
@@ -416,8 +425,65 @@ fn texts() -> Vec<Pod> {
         for (how, text) in [("", "x"), ("escaped ", r#"\""#), ("delete in ", DELETE)] {
             pods.push(Pod::new(&format!("{how}{name}"), &frame, Fill::Text(text)));
         }
+        for (how, escaped) in [
+            ("control characters at the limit in ", CONTROL),
+            ("backslashes at the limit in ", BACKSLASH),
+        ] {
+            let text = escaped.repeat(LONGEST_TEXT - around(&frame));
+            pods.push(Pod::new(&format!("{how}{name}"), &frame, Fill::Once(text)));
+        }
     }
+    pods.extend(repeated_texts());
     pods
+}
+
+/// In bytes: how much of a text that has the hole is not the hole.
+fn around(frame: &str) -> usize {
+    let (before, after) = frame.split_once(HOLE).expect("every frame has a hole");
+    let before = before.rsplit('"').next().unwrap_or_default();
+    let after = after.split('"').next().unwrap_or_default();
+    before.len() + after.len()
+}
+
+/// Texts that a patch repeats, of the limit of all texts, and of the limits that names and paths have.
+fn repeated_texts() -> Vec<Pod> {
+    let frame = format!(
+        r#"{{"metadata":{{"annotations":{{{ASKS},"envoy-drainer.dev/existing-hook":"replace","envoy-drainer.dev/admin-address":"unix:/a/b"}}}},"spec":{{"containers":[@]}}}}"#
+    );
+    let mount = |name: usize, path: usize| {
+        format!(
+            r#"{{"name":"{}","mountPath":"/a{}","subPath":"{}"}}"#,
+            CONTROL.repeat(name),
+            "/".repeat(path - 2),
+            CONTROL.repeat(path)
+        )
+    };
+    let container = |name: usize, mount: &str, hook: usize| {
+        format!(
+            r#"{{"name":"{}","image":"envoy","volumeMounts":[{mount}],"lifecycle":{{"preStop":"{}"}}}}"#,
+            BACKSLASH.repeat(name),
+            BACKSLASH.repeat(hook)
+        )
+    };
+    let probed = r#",{"readinessProbe":{"tcpSocket":{"port":65535},"periodSeconds":4294967295}}"#;
+    let longest = container(63, &mount(63, 4096), 2047);
+    [
+        (
+            "three texts at the limit in a mount",
+            container(1, &mount(LONGEST_TEXT, LONGEST_TEXT), 1),
+        ),
+        (
+            "a name of 32,200 backslashes",
+            container(32_200, &mount(1, 2), 1),
+        ),
+        ("names and paths at their limits", longest.clone()),
+        (
+            "names and paths at their limits, and probes",
+            format!("{longest}{}", probed.repeat(1_999)),
+        ),
+    ]
+    .map(|(name, containers)| Pod::new(name, &frame, Fill::Once(containers)))
+    .into()
 }
 
 /// A long text where something else belongs, which a message must not repeat.

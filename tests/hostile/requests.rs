@@ -24,7 +24,7 @@ const PEAK: u64 = 96 << 10;
 const CPU: Duration = Duration::from_millis(250);
 
 /// In bytes. What was sent must not come back.
-const ANSWER: usize = 96 << 10;
+const ANSWER: usize = 64 << 10;
 
 /// So often a document is sent at most.
 const MOST_TRIES: u32 = 5;

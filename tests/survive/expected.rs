@@ -188,11 +188,13 @@ fn probes(pod: &Value) -> Vec<String> {
 fn socket_mount(pod: &Value) -> Option<Value> {
     annotation(pod, "admin-address")?.strip_prefix("unix:/")?;
     let mounts = items(&envoy(pod)["volumeMounts"]);
-    let mount = mounts
-        .iter()
-        .find(|mount| mount["mountPath"] == "/run/envoy");
-    let mount = mount.expect("the socket is mounted");
-    let mut own = json!({"name": mount["name"], "mountPath": "/run/envoy", "readOnly": true});
+    let mut mounts = mounts.iter().filter(|mount| mount["name"] == "run");
+    let mount = mounts.next().expect("the socket is mounted");
+    let mut own = json!({"name": "run", "mountPath": mount["mountPath"]});
+    // The drainer's own directory is made in `/run`.
+    if mount["mountPath"] != "/run" {
+        own["readOnly"] = json!(true);
+    }
     if let Some(path) = mount["subPath"].as_str() {
         own["subPath"] = json!(path);
     }
@@ -275,7 +277,8 @@ fn pre_stop(pod: &Value) -> &Value {
     &envoy(pod)["lifecycle"]["preStop"]
 }
 
-fn envoy(pod: &Value) -> &Value {
+/// Envoy's container.
+pub(crate) fn envoy(pod: &Value) -> &Value {
     let (list, index) = envoy_place(pod);
     &pod["spec"][list][index]
 }

@@ -4,6 +4,8 @@
 mod expected;
 mod pods;
 
+use std::path::Path;
+
 use k8s_openapi::api::core::v1::Pod;
 use proptest::collection::vec;
 use proptest::option;
@@ -13,7 +15,7 @@ use serde_json::{Value, json};
 use tests::review::{self, Review, Told, defaults};
 use webhook::admission::{Code, Defaults, Outcome, advise};
 
-use expected::{STATUS, keeps_its_hook, push};
+use expected::{STATUS, envoy, keeps_its_hook, push};
 use pods::{NUMBERS, anything, pod};
 
 /// Admits a pod, of which [`NUMBERS`] are sent as the numbers they stand for.
@@ -49,6 +51,29 @@ fn assert_survives(pod: &Value) {
     }
     assert_eq!(again.patch.0, []);
     serde_json::from_value::<Pod>(told.pod).expect("the API server can decode what we leave");
+}
+
+/// Whether a directory of the drainer's own is below a mount.
+fn is_parent_of_ours(mount: &Value) -> bool {
+    let path = mount["mountPath"].as_str().expect("a path");
+    let ours = [
+        "/run/envoy-drainer",
+        "/var/run/secrets/kubernetes.io/serviceaccount",
+    ];
+    ours.iter()
+        .any(|own| *own != path && Path::new(own).starts_with(path))
+}
+
+/// Whether Envoy has a mount of the same volume at the same place that it may write to.
+fn is_writable_by_envoy(pod: &Value, ours: &Value) -> bool {
+    let same = |mount: &Value| {
+        ["name", "mountPath", "subPath"]
+            .iter()
+            .all(|key| mount[key] == ours[key])
+    };
+    let mounts = envoy(pod)["volumeMounts"].as_array().into_iter().flatten();
+    let mut same = mounts.filter(|mount| same(mount));
+    same.any(|mount| mount["readOnly"] != true)
 }
 
 /// Every place in a document, as JSON pointers.
@@ -168,7 +193,9 @@ proptest! {
         let is_ours = |container: &&Value| container["name"] == "envoy-drainer";
         for drainer in lists.into_iter().flatten().flatten().filter(is_ours) {
             for mount in drainer["volumeMounts"].as_array().unwrap() {
-                let is_safe = mount["readOnly"] == true || mount["name"] == "envoy-drainer";
+                let is_safe = mount["readOnly"] == true
+                    || mount["name"] == "envoy-drainer"
+                    || is_parent_of_ours(mount) && is_writable_by_envoy(&pod, mount);
                 prop_assert!(is_safe, "{}", mount);
             }
             let context = &drainer["securityContext"];

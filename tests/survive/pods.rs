@@ -199,6 +199,7 @@ fn socket_mount() -> impl Strategy<Value = Value> {
     select(vec![
         json!({"name": "run", "mountPath": "/run/envoy", "readOnly": true, "x-m/": 0}),
         json!({"name": "run", "mountPath": "/run/envoy", "subPath": "a/b"}),
+        json!({"name": "run", "mountPath": "/run", "subPath": "c"}),
     ])
 }
 
@@ -226,7 +227,7 @@ prop_compose! {
                 json!({"limits": {"cpu": "2", "memory": "4Gi"}}),
             ]),
         ),
-        volumes in maybe(vec![json!([]), json!([{"name": "v", "emptyDir": {}, "x-v": 1e300}])]),
+        mut volumes in maybe(vec![json!([]), json!([{"name": "v", "emptyDir": {}, "x-v": 1e300}])]),
         grace in maybe(vec![json!(0), json!(30), json!(74), json!(75), json!(76), json!(i64::MAX)]),
         unknown in (unknown_fields(), unknown_fields(), unknown_fields()),
     ) -> Value {
@@ -241,6 +242,8 @@ prop_compose! {
             }
             if value == Some(SOCKET) {
                 push(&mut envoy["volumeMounts"], socket_mount.clone());
+                let volume = json!({"name": "run", "emptyDir": {}});
+                push(volumes.get_or_insert_default(), volume);
             }
         }
         if native_envoy {

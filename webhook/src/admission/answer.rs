@@ -1,6 +1,7 @@
 //! The answer to an AdmissionReview.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response>
 
+use std::fmt::Write as _;
 use std::panic::{self, AssertUnwindSafe};
 
 use base64::Engine;
@@ -71,6 +72,15 @@ const LONGEST_WARNING: usize = 256;
 /// More than a person reads, and about what the API server passes on in all.
 const MOST_WARNINGS: usize = 16;
 
+/// In bytes. The API server shows one line of a refusal or all of it, and an author reads no more.
+const LONGEST_MESSAGE: usize = 24 << 10;
+
+/// In bytes: the longest line of a refusal, with its remedy.
+const LONGEST_REASON: usize = 2304;
+
+/// In bytes. An injection takes some 5 KiB; what would become much longer was made to.
+const LONGEST_ANSWER: usize = 64 << 10;
+
 /// In bytes: what an injection takes, so that the buffer need not grow.
 const USUAL_SIZE: usize = 5120;
 
@@ -124,7 +134,7 @@ pub fn answer(
         ))),
         Subject::Other => return Ok(allow(review.about(), Outcome::NotOurs, None, Vec::new())),
     };
-    Ok(match verdict {
+    let answer = match verdict {
         Ok(Verdict::NotAsked) => allow(review.about(), Outcome::NotAsked, None, Vec::new()),
         Ok(Verdict::Inject {
             patch, warnings, ..
@@ -143,14 +153,26 @@ pub fn answer(
             }
         }
         Ok(Verdict::Deny { reasons, warnings }) => deny(review.about(), reasons, warnings),
-        Err(fault) => {
-            let outcome = Outcome::Failed(fault.code);
-            Answer {
-                undrained: Undrained::of(&review, &fault, defaults),
-                ..allow(review.about(), outcome, None, vec![fault])
-            }
+        Err(fault) => failed(&review, fault, defaults),
+    };
+    Ok(match answer.body.len() {
+        ..=LONGEST_ANSWER => answer,
+        long => {
+            let detail = format!(
+                "the pod gets no drainer: the answer would have {long} bytes, at most {LONGEST_ANSWER}"
+            );
+            failed(&review, Code::PodNotRead.about(detail), defaults)
         }
     })
+}
+
+/// Admits a pod as it is, for a fault.
+fn failed(review: &Review<'_>, fault: Notice, defaults: &Defaults) -> Answer {
+    let outcome = Outcome::Failed(fault.code);
+    Answer {
+        undrained: Undrained::of(review, &fault, defaults),
+        ..allow(review.about(), outcome, None, vec![fault])
+    }
 }
 
 /// Turns a bug of ours into a notice; the panic's hook has told where it was.
@@ -184,14 +206,13 @@ pub(super) fn allow(
 }
 
 fn deny(about: About, reasons: Vec<Notice>, mut notices: Vec<Notice>) -> Answer {
-    let lines: Vec<_> = reasons.iter().map(|reason| format!("{reason:#}")).collect();
     let response = Response {
         uid: &about.uid,
         allowed: false,
         status: Some(Status {
             code: 422,
             reason: "Invalid",
-            message: lines.join("\n"),
+            message: message(&reasons),
         }),
         patch_type: None,
         patch: None,
@@ -227,6 +248,23 @@ fn in_base64(patch: &Patch) -> Box<RawValue> {
     STANDARD.encode_string(patch.json(), &mut text);
     text.push('"');
     RawValue::from_string(text).expect("nothing in base64 has to be escaped")
+}
+
+/// The reasons of a refusal, each in a line, as many as there is room for.
+fn message(reasons: &[Notice]) -> String {
+    let mut message = String::new();
+    for (index, reason) in reasons.iter().enumerate() {
+        let line = shortened(&format!("{reason:#}"), LONGEST_REASON);
+        if message.len() + line.len() > LONGEST_MESSAGE {
+            let _ = write!(message, "\n{} more reasons", reasons.len() - index);
+            break;
+        }
+        if index > 0 {
+            message.push('\n');
+        }
+        message.push_str(&line);
+    }
+    message
 }
 
 /// The notices as the API server passes them on: short, without control characters, not too many.
@@ -317,6 +355,92 @@ mod tests {
                 .count(),
             3
         );
+    }
+
+    /// A pod that asks, with these annotations beside, this container and these others.
+    fn asking(annotations: &Value, envoy: Value, others: &[Value]) -> Value {
+        let mut annotations = annotations.clone();
+        annotations["envoy-drainer.dev/inject"] = json!("true");
+        let mut containers = vec![envoy];
+        containers.extend_from_slice(others);
+        json!({"metadata": {"annotations": annotations}, "spec": {"containers": containers}})
+    }
+
+    fn socket_in(mount: &Value) -> Value {
+        let annotations = json!({"envoy-drainer.dev/admin-address": "unix:/a/b"});
+        let envoy = json!({"name": "envoy", "volumeMounts": [mount]});
+        asking(&annotations, envoy, &[])
+    }
+
+    #[test]
+    fn a_name_or_path_too_long_to_repeat_is_not_read() {
+        let mount = |name: usize, path: usize, sub: usize| {
+            socket_in(&json!({
+                "name": "\u{1}".repeat(name),
+                "mountPath": format!("/a{}", "/".repeat(path - 2)),
+                "subPath": "\u{1}".repeat(sub),
+            }))
+        };
+        let named = |len| asking(&json!({}), json!({"name": "\\".repeat(len)}), &[]);
+        let table = [
+            (mount(63, 4096, 4096), None),
+            (mount(64, 2, 1), Some("volumeMounts[0].name")),
+            (mount(1, 4097, 1), Some("volumeMounts[0].mountPath")),
+            (mount(1, 2, 4097), Some("volumeMounts[0].subPath")),
+            (named(63), None),
+            (named(64), Some("name")),
+            (named(32_200), Some("name")),
+        ];
+        for (pod, field) in table {
+            let (answer, body) = answered(&pod);
+            assert!(answer.body.len() <= LONGEST_ANSWER, "{}", answer.body.len());
+            assert_eq!(body["response"]["allowed"], true);
+            let Some(field) = field else {
+                assert_eq!(answer.outcome, Outcome::Injected);
+                continue;
+            };
+            assert_eq!(answer.outcome, Outcome::Failed(Code::PodNotRead), "{field}");
+            let want = format!("no drainer: spec.containers[0].{field}: a string of");
+            let warning = body["response"]["warnings"][0].as_str().unwrap();
+            assert!(warning.contains(&want), "{warning}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_would_be_long_is_a_warning() {
+        let probe = json!({"tcpSocket": {"port": 65535}, "periodSeconds": u32::MAX});
+        let probed = vec![json!({"name": "a", "readinessProbe": probe}); 1_999];
+        let mut pod =
+            socket_in(&json!({"name": "v", "mountPath": "/a", "subPath": "\u{1}".repeat(4096)}));
+        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+        containers.extend(probed);
+        let (answer, body) = answered(&pod);
+        assert_eq!(answer.outcome, Outcome::Failed(Code::PodNotRead));
+        assert!(answer.body.len() < 1024, "{}", answer.body.len());
+        assert_eq!(body["response"]["allowed"], true);
+        assert_eq!(body["response"].get("patch"), None);
+        let warning = body["response"]["warnings"][0].as_str().unwrap();
+        assert!(
+            warning.starts_with("DRN080: the pod gets no drainer: the answer would have"),
+            "{warning}"
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_not_longer_than_an_answer() {
+        let reasons = vec![Code::BadValue.about("\"\u{1}".repeat(1024)); 100];
+        let about = Review::decode(
+            json!({"apiVersion": API_VERSION, "kind": KIND, "request": {"uid": "u"}})
+                .to_string()
+                .as_bytes(),
+        )
+        .unwrap()
+        .about();
+        let answer = deny(about, reasons.clone(), reasons);
+        assert!(answer.body.len() <= LONGEST_ANSWER, "{}", answer.body.len());
+        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        let message = body["response"]["status"]["message"].as_str().unwrap();
+        assert!(message.ends_with(" more reasons"), "{message}");
     }
 
     #[test]

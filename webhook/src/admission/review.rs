@@ -30,6 +30,9 @@ pub enum NotAReview {
     /// The request has no uid, without which the API server takes an answer for a failure.
     #[error("the request has no uid")]
     NoUid,
+    /// The uid, which an answer repeats, is longer than any uid.
+    #[error("the request's uid has {0} bytes: at most {LONGEST_UID}")]
+    LongUid(usize),
 }
 
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
@@ -37,6 +40,9 @@ pub(super) const KIND: &str = "AdmissionReview";
 
 /// In bytes. A message cuts longer names.
 const LONGEST_NAME: usize = 253;
+
+/// In bytes: several times a UUID.
+const LONGEST_UID: usize = 256;
 
 /// A review, read as far as its object could be.
 pub(super) struct Review<'a> {
@@ -238,7 +244,11 @@ impl<'a, O> Envelope<'a, O> {
         }
         let mut request = self.request.ok_or(NotAReview::NoRequest)?;
         let uid = request.uid.take().filter(|uid| !uid.is_empty());
-        Ok((uid.ok_or(NotAReview::NoUid)?, request))
+        let uid = uid.ok_or(NotAReview::NoUid)?;
+        match uid.len() {
+            ..=LONGEST_UID => Ok((uid, request)),
+            long => Err(NotAReview::LongUid(long)),
+        }
     }
 }
 
@@ -306,6 +316,11 @@ mod tests {
             ("/request", Value::Null, NotAReview::NoRequest),
             ("/request/uid", Value::Null, NotAReview::NoUid),
             ("/request/uid", json!(""), NotAReview::NoUid),
+            (
+                "/request/uid",
+                json!("u".repeat(257)),
+                NotAReview::LongUid(257),
+            ),
         ];
         for (pointer, value, want) in table {
             with(pointer, value.clone(), |read| {

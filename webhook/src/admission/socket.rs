@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1 as core;
 use super::codes::{Code, Notice};
 use super::container::TOKEN_DIR;
 use super::defaults::Defaults;
-use super::view::{Container, PodView, SecurityContext, Text};
+use super::view::{Container, PodView, SecurityContext, Text, VolumeMount};
 
 /// What the drainer's container takes over from Envoy's.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl Access {
                 ..Self::default()
             });
         };
-        let mount = covering_mount(envoy, socket)?;
+        let mount = covering_mount(envoy, socket, pod)?;
         let id = |of: fn(SecurityContext) -> Option<i64>| own.and_then(of).or(pods.and_then(of));
         let (user, group) = (id(|c| c.run_as_user), id(|c| c.run_as_group));
         let known = user.filter(|user| *user != 0);
@@ -71,7 +71,11 @@ impl Access {
 }
 
 /// The mount of Envoy's that the socket lies in, the one with the longest path, for the drainer.
-fn covering_mount(envoy: &Container<'_>, socket: &Path) -> Result<core::VolumeMount, Notice> {
+fn covering_mount(
+    envoy: &Container<'_>,
+    socket: &Path,
+    pod: &PodView<'_>,
+) -> Result<core::VolumeMount, Notice> {
     let (name, socket_shown) = (envoy.name(), socket.display());
     let mounts = envoy.volume_mounts.iter().flatten();
     let covering = mounts
@@ -84,19 +88,41 @@ fn covering_mount(envoy: &Container<'_>, socket: &Path) -> Result<core::VolumeMo
             "no volume of container `{name}` holds the admin's socket {socket_shown}"
         )));
     };
-    let is_at = |own: &&str| mount.path() == Some(Path::new(own));
-    if let Some(own) = [RUN_DIR, TOKEN_DIR].into_iter().find(is_at) {
+    let path = mount.path().unwrap_or(Path::new(""));
+    let is_taken = |own: &&str| match *own {
+        // Read-only, so that no mount point can be made below it.
+        TOKEN_DIR => path.starts_with(TOKEN_DIR),
+        own => path == Path::new(own),
+    };
+    if let Some(own) = [RUN_DIR, TOKEN_DIR].into_iter().find(is_taken) {
         let detail = format!("container `{name}` mounts a volume at the drainer's {own}");
         return Err(Code::NameTaken.about(detail));
+    }
+    // In a parent, the runtime makes the mount points of the drainer's volume, and so must write to it.
+    let is_below = |own: &&str| Path::new(own).starts_with(path);
+    let below = [RUN_DIR, TOKEN_DIR].into_iter().find(is_below);
+    if let Some(own) = below.filter(|_| !is_writable_scratch(mount, pod)) {
+        return Err(Code::SocketNotMounted.about(format!(
+            "the admin's socket {socket_shown} is in a volume at {}, where {own} cannot be made: only in an emptyDir that container `{name}` may write to",
+            path.display()
+        )));
     }
     Ok(core::VolumeMount {
         name: filled(&mount.name).unwrap_or_default(),
         mount_path: filled(&mount.mount_path).unwrap_or_default(),
         sub_path: filled(&mount.sub_path),
-        // Whatever Envoy's is: a socket can be connected to on a read-only mount.
-        read_only: Some(true),
+        // A socket can be connected to on a read-only mount, whatever Envoy's is.
+        read_only: below.is_none().then_some(true),
         ..Default::default()
     })
+}
+
+/// True for an emptyDir that Envoy may write to: with it the drainer gets no more than Envoy has, and
+/// what is made in it ends with the pod.
+fn is_writable_scratch(mount: &VolumeMount<'_>, pod: &PodView<'_>) -> bool {
+    let mut volumes = pod.spec.volumes.iter().flatten();
+    mount.read_only != Some(true)
+        && volumes.any(|volume| volume.name == mount.name && volume.empty_dir.is_some())
 }
 
 fn filled(text: &Option<Text<'_>>) -> Option<String> {
@@ -128,7 +154,12 @@ mod tests {
 
     fn mounted(socket: &str, mounts: &Value) -> Result<Value, Notice> {
         let envoy = json!({"name": "envoy", "volumeMounts": mounts});
-        let (access, _) = access(&format!("unix:{socket}"), &envoy, &Value::Null);
+        let volumes = json!([
+            {"name": "scratch", "emptyDir": {}},
+            {"name": "kept", "emptyDir": null, "hostPath": {"path": "/run"}},
+        ]);
+        let pod = json!({"volumes": volumes});
+        let (access, _) = access(&format!("unix:{socket}"), &envoy, &pod);
         access.map(|access| serde_json::to_value(access.mount).unwrap())
     }
 
@@ -138,7 +169,7 @@ mod tests {
         let read_only =
             |name: &str, path: &str| json!({"name": name, "mountPath": path, "readOnly": true});
         let mounts = json!([
-            mount("a", "/run"),
+            mount("a", "/srv"),
             {"name": "b", "mountPath": "/run/envoy/", "subPath": "x", "readOnly": false},
             read_only("c", "/run/env"),
             {"name": "d", "mountPath": "/tmp", "subPath": "", "subPathExpr": ""},
@@ -150,7 +181,7 @@ mod tests {
                 "/run/envoy/admin.sock",
                 json!({"name": "b", "mountPath": "/run/envoy/", "subPath": "x", "readOnly": true}),
             ),
-            ("/run/envoy.sock", read_only("a", "/run")),
+            ("/srv/envoy.sock", read_only("a", "/srv")),
             ("/run/env/a/b", read_only("c", "/run/env")),
             ("/tmp/a", read_only("d", "/tmp")),
         ];
@@ -184,6 +215,11 @@ mod tests {
                 json!([{"name": "a", "mountPath": "/run/envoy-drainer/"}]),
                 Code::NameTaken,
             ),
+            (
+                "/var/run/secrets/kubernetes.io/serviceaccount/b/a",
+                json!([{"name": "scratch", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount/b"}]),
+                Code::NameTaken,
+            ),
         ];
         for (socket, mounts, code) in table {
             assert_eq!(
@@ -191,6 +227,31 @@ mod tests {
                 Err(code),
                 "{socket}"
             );
+        }
+    }
+
+    #[test]
+    fn a_parent_of_our_directories_is_mounted_writable_or_refused() {
+        let parents = [
+            "/run",
+            "/run/",
+            "/var",
+            "/var/run",
+            "/var/run/secrets/kubernetes.io",
+        ];
+        for parent in parents {
+            let socket = format!("{parent}/envoy.sock");
+            let mount = |name: &str, read_only: Option<bool>| json!({"name": name, "mountPath": parent, "readOnly": read_only});
+            let writable = json!({"name": "scratch", "mountPath": parent});
+            for read_only in [None, Some(false)] {
+                let got = mounted(&socket, &json!([mount("scratch", read_only)]));
+                assert_eq!(got, Ok(writable.clone()), "{parent}");
+            }
+            for (name, read_only) in [("scratch", Some(true)), ("kept", None), ("none", None)] {
+                let refused = mounted(&socket, &json!([mount(name, read_only)])).unwrap_err();
+                assert_eq!(refused.code, Code::SocketNotMounted, "{parent} {name}");
+                assert!(refused.detail.contains("cannot be made"), "{refused}");
+            }
         }
     }
 
@@ -219,9 +280,9 @@ mod tests {
             ),
         ];
         for (own, pods, user, group) in table {
-            let envoy = json!({"name": "envoy", "securityContext": own, "volumeMounts": [{"name": "a", "mountPath": "/run"}]});
+            let envoy = json!({"name": "envoy", "securityContext": own, "volumeMounts": [{"name": "a", "mountPath": "/srv"}]});
             let (access, warnings) =
-                access("unix:/run/a", &envoy, &json!({"securityContext": pods}));
+                access("unix:/srv/a", &envoy, &json!({"securityContext": pods}));
             let access = access.unwrap();
             assert_eq!((access.user, access.group), (user, group), "{own} {pods}");
             let codes: Vec<_> = warnings.iter().map(|warning| warning.code).collect();

@@ -11,6 +11,7 @@ mod unread;
 
 use std::path::Path;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -21,6 +22,7 @@ use items::Item;
 pub(super) use items::Items;
 pub(super) use object::{Object, from_objects};
 pub(super) use plain::plain;
+use text::at_most;
 pub(super) use text::{Entries, Scalar, Text};
 pub use unread::Unread;
 
@@ -74,7 +76,7 @@ pub(super) struct Spec<'a> {
     #[serde(borrow)]
     pub init_containers: Option<Items<Container<'a>>>,
     #[serde(borrow)]
-    pub volumes: Option<Items<Named<'a>>>,
+    pub volumes: Option<Items<Volume<'a>>>,
     #[serde(default, deserialize_with = "plain")]
     pub termination_grace_period_seconds: Option<i64>,
     #[serde(default, deserialize_with = "plain")]
@@ -93,7 +95,7 @@ pub(super) struct Spec<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct Container<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "at_most::<_, LONGEST_NAME>")]
     pub name: Option<Text<'a>>,
     #[serde(borrow)]
     pub image: Option<Text<'a>>,
@@ -163,15 +165,25 @@ pub(super) struct ProbeAction<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
-pub(super) struct VolumeMount<'a> {
+pub(super) struct Volume<'a> {
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
-    #[serde(borrow)]
+    pub empty_dir: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct VolumeMount<'a> {
+    #[serde(borrow, default, deserialize_with = "at_most::<_, LONGEST_NAME>")]
+    pub name: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "at_most::<_, LONGEST_PATH>")]
     pub mount_path: Option<Text<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "at_most::<_, LONGEST_PATH>")]
     pub sub_path: Option<Text<'a>>,
     #[serde(borrow)]
     pub sub_path_expr: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "plain")]
+    pub read_only: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -255,6 +267,7 @@ from_objects! {
     Lifecycle<'a>,
     Probe<'a>,
     ProbeAction<'a>,
+    Volume<'a>,
     VolumeMount<'a>,
     SecurityContext,
     Resources<'a>,
@@ -267,7 +280,7 @@ from_objects! {
 }
 
 impl Item for OwnerReference<'_> {}
-impl Item for Named<'_> {}
+impl Item for Volume<'_> {}
 impl Item for Port<'_> {}
 impl Item for VolumeMount<'_> {}
 
@@ -289,6 +302,12 @@ impl Item for NodeSelectorRequirement<'_> {
         1 + Items::count(&self.values)
     }
 }
+
+/// In bytes: the longest name of a container or a volume, a DNS label. A patch repeats both.
+const LONGEST_NAME: usize = 63;
+
+/// In bytes: Linux' `PATH_MAX`; a longer path cannot be mounted. A patch repeats paths of mounts.
+const LONGEST_PATH: usize = 4096;
 
 /// The value of [`annotations::OS`] for Windows, and of a pod's `os`.
 const WINDOWS: &str = "windows";

@@ -44,6 +44,30 @@ pub(super) fn text_instead<E: Error>(text: &str, expected: &dyn Expected) -> E {
     }
 }
 
+/// Reads a text of at most so many bytes, which may be missing.
+pub(super) fn at_most<'de, D, const LONGEST: usize>(
+    deserializer: D,
+) -> Result<Option<Text<'de>>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let text: Option<Text<'de>> = Option::deserialize(deserializer)?;
+    if let Some(text) = &text {
+        not_longer(text, LONGEST)?;
+    }
+    Ok(text)
+}
+
+fn not_longer<E: Error>(text: &str, longest: usize) -> Result<(), E> {
+    match text.len() {
+        long if long > longest => {
+            let why = format_args!("a string of {long} bytes: at most {longest}");
+            Err(E::custom(why))
+        }
+        _ => Ok(()),
+    }
+}
+
 // === impl Text ===
 
 impl Deref for Text<'_> {
@@ -68,21 +92,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             }
 
             fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                not_too_long(text).map(|text| Text(Cow::Borrowed(text)))
+                not_longer(text, LONGEST_TEXT).map(|()| Text(Cow::Borrowed(text)))
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                not_too_long(text).map(|text| Text(Cow::Owned(text.to_owned())))
-            }
-        }
-
-        fn not_too_long<E: Error>(text: &str) -> Result<&str, E> {
-            match text.len() {
-                ..=LONGEST_TEXT => Ok(text),
-                long => {
-                    let why = format_args!("a string of {long} bytes: at most {LONGEST_TEXT}");
-                    Err(E::custom(why))
-                }
+                not_longer(text, LONGEST_TEXT).map(|()| Text(Cow::Owned(text.to_owned())))
             }
         }
 
