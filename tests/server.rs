@@ -301,6 +301,25 @@ async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
 }
 
 #[tokio::test]
+async fn a_client_that_reads_no_answer_is_disconnected() {
+    let server = Webhook::start(Limits {
+        write: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let review = review("unread").bytes();
+    let head = head(&format!("content-length: {}", review.len()));
+    let request = [head.as_bytes(), &review].concat();
+    let mut stream = server.https.open().await.unwrap();
+    let unread = async { while stream.write_all(&request).await.is_ok() {} };
+    let disconnected = timeout(PATIENCE, unread).await;
+    disconnected.expect("the server resets the connection");
+    let closed = async { while server.metric(OPEN).await != Some(0.0) {} };
+    timeout(PATIENCE, closed).await.expect("its place is free");
+    server.assert_admits().await;
+}
+
+#[tokio::test]
 async fn a_spare_connection_may_wait_for_its_first_request() {
     let server = Webhook::start(Limits {
         handshake: SHORT,

@@ -20,6 +20,7 @@ use tokio_rustls::server::TlsStream;
 use tracing::{error, info};
 
 use super::client_ca::ClientCa;
+use super::write_deadline::WriteDeadline;
 use crate::certificates::serving::Serving;
 
 /// The oldest version of TLS that is spoken.
@@ -119,7 +120,7 @@ fn config(
     config
 }
 
-/// Shakes hands within `limit`.
+/// Shakes hands within `limit`. From then on a write waits for `write` at most.
 ///
 /// # Errors
 /// When the client is too slow, speaks plain HTTP (which it is told) or another TLS.
@@ -127,7 +128,8 @@ pub(super) async fn handshake(
     acceptor: TlsAcceptor,
     mut stream: TcpStream,
     limit: Duration,
-) -> io::Result<TlsStream<TcpStream>> {
+    write: Duration,
+) -> io::Result<TlsStream<WriteDeadline>> {
     timeout(limit, async {
         // TLS starts with a handshake record, which is a 22, and HTTP with the name of a method.
         let mut first = [0];
@@ -135,7 +137,7 @@ pub(super) async fn handshake(
             refuse_plain_http(&mut stream).await?;
             return Err(io::Error::other("plain HTTP on the TLS port"));
         }
-        acceptor.accept(stream).await
+        acceptor.accept(WriteDeadline::new(stream, write)).await
     })
     .await?
 }
