@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use rustls::crypto::ring;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{self, kx_group};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, NoServerSessionStorage};
 use rustls::version::{TLS12, TLS13};
@@ -97,6 +98,16 @@ impl Acceptor {
     }
 }
 
+/// Go, and so the API server, offers both groups. P-384, which *ring* has too, would cost a millisecond
+/// of CPU for each ClientHello that an attacker replays.
+/// <https://pkg.go.dev/crypto/tls#CurveID>
+fn provider() -> CryptoProvider {
+    CryptoProvider {
+        kx_groups: vec![kx_group::X25519, kx_group::SECP256R1],
+        ..ring::default_provider()
+    }
+}
+
 /// HTTP/1.1 only, which is all that the API server speaks to webhooks, and no session tickets, which it
 /// does not use.
 /// <https://github.com/kubernetes/apiserver/blob/master/pkg/util/webhook/client.go>
@@ -109,7 +120,7 @@ fn config(
         MinVersion::Tls12 => &[&TLS13, &TLS12],
         MinVersion::Tls13 => &[&TLS13],
     };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
         .with_protocol_versions(versions)
         .expect("ring has cipher suites for both versions")
         .with_client_cert_verifier(clients)
