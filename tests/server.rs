@@ -10,10 +10,11 @@ use bytes::Bytes;
 use drainer::AdminAddress;
 use http_body_util::Full;
 use hyper::{Method, Request, Response, StatusCode};
+use rustls::crypto::ring::kx_group;
 use serde_json::{Value, json};
 use tests::due::{PATIENCE, assert_due};
 use tests::http::Client;
-use tests::https::{inject, post};
+use tests::https::{Https, inject, post};
 use tests::webhook::{Webhook, admit, assert_injected, review, server, told};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -238,22 +239,53 @@ async fn other_paths_methods_and_content_types_are_refused() {
     }
 }
 
-/// A request with this much body, padded by spaces, which says its size or not.
-fn padded(size: usize, chunked: bool) -> Vec<u8> {
+#[tokio::test]
+async fn p384_is_no_key_exchange_group() {
+    let server = Webhook::start(Limits::default()).await;
+    for (group, wanted) in [
+        (kx_group::X25519, true),
+        (kx_group::SECP256R1, true),
+        (kx_group::SECP384R1, false),
+    ] {
+        let https = Https::with_group(server.address, &server.authority, group).unwrap();
+        let answer = https.send(inject(review("x").bytes())).await;
+        assert_eq!(answer.is_ok(), wanted, "{group:?}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_without_content_length_is_refused() {
+    let server = Webhook::start(Limits::default()).await;
+    for bytes in [800, 8 * MIB] {
+        let mut stream = server.https.open().await.unwrap();
+        let head = head("transfer-encoding: chunked");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // The answer does not wait for the body.
+        let answer = async {
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).await.unwrap();
+            answer
+        };
+        let answer = timeout(PATIENCE, answer).await.expect("an answer");
+        assert_eq!(&answer, b"HTTP/1.1 411");
+        // The body is not read, but the connection closed.
+        let body = async {
+            let chunk = format!("{bytes:x}\r\n{}\r\n", " ".repeat(bytes));
+            while stream.write_all(chunk.as_bytes()).await.is_ok() {}
+        };
+        timeout(PATIENCE, body).await.expect("the server closes");
+        server.assert_admits().await;
+    }
+    let refused = "envoy_drainer_requests_refused_total{status=\"411\"}";
+    assert_eq!(server.metric(refused).await, Some(2.0));
+}
+
+/// A request with this much body, padded by spaces.
+fn padded(size: usize) -> Vec<u8> {
     let mut body = review("padded").bytes();
     body.resize(size, b' ');
-    if !chunked {
-        let head = head(&format!("content-length: {size}\r\nconnection: close"));
-        return [head.as_bytes(), &body].concat();
-    }
-    let mut request = head("transfer-encoding: chunked\r\nconnection: close").into_bytes();
-    for chunk in body.chunks(MIB) {
-        request.extend(format!("{:x}\r\n", chunk.len()).bytes());
-        request.extend(chunk);
-        request.extend(b"\r\n");
-    }
-    request.extend(b"0\r\n\r\n");
-    request
+    let head = head(&format!("content-length: {size}\r\nconnection: close"));
+    [head.as_bytes(), &body].concat()
 }
 
 #[tokio::test]
@@ -265,12 +297,10 @@ async fn a_body_may_have_seven_mebibytes_and_no_byte_more() {
         (8 * MIB, "HTTP/1.1 413 Payload Too Large\r\n"),
         (12 * MIB, "HTTP/1.1 413 Payload Too Large\r\n"),
     ] {
-        for chunked in [false, true] {
-            let stream = server.https.open().await.unwrap();
-            let answer = ask(stream, &padded(size, chunked)).await;
-            assert!(answer.starts_with(wanted), "{size} {chunked}: {answer}");
-            server.assert_admits().await;
-        }
+        let stream = server.https.open().await.unwrap();
+        let answer = ask(stream, &padded(size)).await;
+        assert!(answer.starts_with(wanted), "{size}: {answer}");
+        server.assert_admits().await;
     }
 }
 
@@ -298,6 +328,25 @@ async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
         assert_eq!(answer.is_empty(), wanted.is_empty(), "{answer}");
         assert!(started.elapsed() >= SHORT);
     }
+}
+
+#[tokio::test]
+async fn a_client_that_reads_no_answer_is_disconnected() {
+    let server = Webhook::start(Limits {
+        write: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let review = review("unread").bytes();
+    let head = head(&format!("content-length: {}", review.len()));
+    let request = [head.as_bytes(), &review].concat();
+    let mut stream = server.https.open().await.unwrap();
+    let unread = async { while stream.write_all(&request).await.is_ok() {} };
+    let disconnected = timeout(PATIENCE, unread).await;
+    disconnected.expect("the server resets the connection");
+    let closed = async { while server.metric(OPEN).await != Some(0.0) {} };
+    timeout(PATIENCE, closed).await.expect("its place is free");
+    server.assert_admits().await;
 }
 
 #[tokio::test]
@@ -426,7 +475,7 @@ async fn who_speaks_no_tls_is_told_or_dropped() {
     .await;
     let connect = || async { TcpStream::connect(server.address).await.unwrap() };
 
-    let answer = ask(connect().await, &padded(8 * MIB, false)).await;
+    let answer = ask(connect().await, &padded(8 * MIB)).await;
     assert!(
         answer.starts_with("HTTP/1.0 400 Bad Request\r\n"),
         "{answer}"

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -75,12 +75,45 @@ impl Https {
         versions: &[&'static SupportedProtocolVersion],
         protocols: &[&str],
     ) -> Result<Self> {
+        Self::with_provider(
+            address,
+            authority,
+            versions,
+            protocols,
+            ring::default_provider(),
+        )
+    }
+
+    /// The client of [`Https::new`], which offers this key exchange group alone.
+    ///
+    /// # Errors
+    /// When the PEM is no certificate, or the group is for no version of TLS.
+    pub fn with_group(
+        address: SocketAddr,
+        authority: &str,
+        group: &'static dyn SupportedKxGroup,
+    ) -> Result<Self> {
+        let provider = CryptoProvider {
+            kx_groups: vec![group],
+            ..ring::default_provider()
+        };
+        let versions = rustls::ALL_VERSIONS;
+        Self::with_provider(address, authority, versions, &["http/1.1"], provider)
+    }
+
+    fn with_provider(
+        address: SocketAddr,
+        authority: &str,
+        versions: &[&'static SupportedProtocolVersion],
+        protocols: &[&str],
+        provider: CryptoProvider,
+    ) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(
             CertificateDer::from_pem_slice(authority.as_bytes())
                 .map_err(|error| anyhow!("{error:?}"))?,
         )?;
-        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(versions)?
             .with_root_certificates(roots)
             .with_no_client_auth();

@@ -1,8 +1,10 @@
 //! What the webhook tells of its work: metrics, and a log line for each pod it changed or refused.
 
 pub mod connections;
+mod log_limit;
 
 use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::encoding::text::encode;
@@ -12,12 +14,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use tracing::{debug, error, info};
+use tokio::time::Instant;
+use tracing::{debug, error, info, warn};
 
 use crate::admission::{About, Answer, Code, Outcome};
 use crate::certificates::cluster::CallFailed;
 use crate::certificates::rotation::Reason;
 use connections::{Connections, PortMetrics, PortName};
+use log_limit::{Allowed, LogLimit};
 
 /// The media type of [`Report::text`].
 pub const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -49,6 +53,7 @@ pub struct Report {
     event_writes: Family<Tried, Counter>,
     events_dropped: Counter,
     connections: Connections,
+    log_limit: Mutex<LogLimit>,
 }
 
 /// Whose end a certificate's end is.
@@ -123,6 +128,7 @@ impl Report {
             event_writes: Family::default(),
             events_dropped: Counter::default(),
             connections: Connections::register(&mut registry),
+            log_limit: Mutex::new(LogLimit::new(Instant::now())),
             registry: Registry::default(),
         };
         registry.register(
@@ -214,12 +220,33 @@ impl Report {
         text
     }
 
-    /// Counts one admission and how long it took, and logs it if the pod asked for a drainer.
+    /// Counts one admission and how long it took, and logs it if the pod asked for a drainer: 200 at
+    /// once at most, and then 20 a second.
     pub fn admitted(&self, answer: &Answer, took: Duration) {
         let admission = Admission::from(answer);
-        log(answer, &admission);
+        if self.may_log(answer.outcome) {
+            log(answer, &admission);
+        }
         self.admissions.get_or_create(&admission).inc();
         self.duration.observe(took.as_secs_f64());
+    }
+
+    /// Returns true if an admission with this outcome is to be logged. What is for `debug` always is.
+    fn may_log(&self, outcome: Outcome) -> bool {
+        match outcome {
+            Outcome::NotAsked | Outcome::NotOurs | Outcome::Advised => return true,
+            Outcome::Injected | Outcome::Skipped(_) | Outcome::Denied | Outcome::Failed(_) => {}
+        }
+        let mut limit = self
+            .log_limit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Allowed { line, dropped } = limit.take(Instant::now());
+        drop(limit);
+        if dropped > 0 {
+            warn!("{dropped} admissions not logged");
+        }
+        line
     }
 
     /// Counts a request that is in flight until the result is dropped.

@@ -15,6 +15,7 @@ mod plain;
 mod port;
 mod review;
 mod tls;
+mod write_deadline;
 
 use std::sync::Arc;
 
@@ -131,8 +132,9 @@ pub async fn run(
         |stream, place| {
             let (acceptor, report) = (acceptor.current(), Arc::clone(&report));
             let (http, limit) = (injection.clone(), limits.handshake);
+            let write = limits.write;
             async move {
-                match tls::handshake(acceptor, stream, limit).await {
+                match tls::handshake(acceptor, stream, limit, write).await {
                     Ok(stream) => {
                         place.advance(Standing::Unanswered);
                         http.serve(stream, place).await;

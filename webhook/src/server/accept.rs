@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet, yield_now};
 use tokio::time::{Instant, interval, sleep, timeout};
 use tracing::{debug, error, warn};
 
@@ -17,6 +17,10 @@ use super::port::{Place, Port, TICK};
 /// The pause after an accept failed for lack of something, usually file descriptors: what is
 /// missing comes back when connections end.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// So many connections are accepted before their tasks run. With more, a burst could evict connections
+/// of which nothing was read yet.
+const BATCH: u32 = 8;
 
 /// Gives each connection to `serve`, in a task of its own, until the phase is [`Phase::Ending`]; then
 /// gives those tasks `finish` to end, and drops the rest.
@@ -35,6 +39,7 @@ pub(super) async fn accept<F>(
     let mut connections = JoinSet::new();
     let mut ticks = interval(TICK);
     let mut failed_until = Instant::now();
+    let mut batch = 0;
     loop {
         tokio::select! {
             () = ending(&mut phase) => break,
@@ -55,6 +60,11 @@ pub(super) async fn accept<F>(
                             () = served => {}
                         }
                     });
+                    batch += 1;
+                    if batch == BATCH {
+                        batch = 0;
+                        yield_now().await;
+                    }
                 }
                 Err(error) => {
                     warn!(%error, "Accepting a connection failed");
@@ -109,5 +119,49 @@ fn is_the_clients(error: &io::Error) -> bool {
 fn log_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         error!(%error, "A connection's task failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::net::{Ipv4Addr, TcpStream as Client};
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::report::Report;
+    use crate::report::connections::PortName;
+    use crate::server::listen::listen;
+    use crate::server::places::Standing;
+
+    #[tokio::test]
+    async fn a_burst_does_not_evict_unserved_connections() {
+        let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        // All of them wait in the kernel before the first is accepted.
+        let clients: Vec<_> = (0..100).map(|_| Client::connect(address)).collect();
+        let metrics = Report::new().connections(PortName::Health);
+        let port = Port::new(16, Standing::Answered, metrics);
+        let (_phase, phase) = watch::channel(Phase::Serving);
+        let (serve, mut served) = mpsc::unbounded_channel();
+        let accepted = accept(listener, &port, Duration::ZERO, phase, |stream, place| {
+            let serve = serve.clone();
+            async move {
+                let _ = serve.send(());
+                pending::<()>().await;
+                drop((stream, place));
+            }
+        });
+        let all = async {
+            for _ in &clients {
+                served.recv().await;
+            }
+        };
+        let all = timeout(Duration::from_secs(5), all);
+        tokio::select! {
+            () = accepted => unreachable!("the phase does not change"),
+            served = all => served.expect("all are served"),
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Frame};
+use hyper::body::Frame;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -52,8 +52,8 @@ struct Growing<'a> {
     body: Body,
     bytes: Vec<u8>,
     share: Option<SemaphorePermit<'a>>,
-    /// How large it can become.
-    largest: usize,
+    /// How large it becomes.
+    length: usize,
     window: Window,
 }
 
@@ -91,16 +91,16 @@ impl Bodies {
         }
     }
 
-    /// Reads a body.
+    /// Reads a body of this length.
     ///
     /// # Errors
     /// When it is too large, does not come in time, or there is no memory for it. But for what is too
     /// slow it was read to its end then, as far as that came in time: to a client that is still sending
     /// when the connection closes the request has failed, whatever it was answered. Go's client is such
     /// a one.
-    pub(super) async fn receive(&self, body: Body) -> Result<Received<'_>, NoBody> {
+    pub(super) async fn receive(&self, body: Body, length: u64) -> Result<Received<'_>, NoBody> {
         let deadline = Instant::now() + self.deadline;
-        let mut growing = Growing::new(self, body);
+        let mut growing = Growing::new(self, body, length);
         let received = timeout_at(deadline, growing.read())
             .await
             .map_err(|_| NoBody::TooSlow(self.deadline))?;
@@ -140,23 +140,19 @@ impl Bodies {
 // === impl Growing ===
 
 impl<'a> Growing<'a> {
-    fn new(bodies: &'a Bodies, body: Body) -> Self {
-        // Without a Content-Length it may become as large as any.
-        let largest = body.size_hint().exact().map_or(bodies.limit, |size| {
-            usize::try_from(size).unwrap_or(usize::MAX)
-        });
+    fn new(bodies: &'a Bodies, body: Body, length: u64) -> Self {
         Self {
             bodies,
             body,
             bytes: Vec::new(),
             share: None,
-            largest,
+            length: usize::try_from(length).unwrap_or(usize::MAX),
             window: Window::from(0),
         }
     }
 
     async fn read(&mut self) -> Result<(), NoBody> {
-        if self.largest > self.bodies.limit {
+        if self.length > self.bodies.limit {
             return Err(NoBody::TooLarge(self.bodies.limit));
         }
         while let Some(frame) = self.frame().await? {
@@ -186,15 +182,12 @@ impl<'a> Growing<'a> {
     /// Makes room for so many bytes in all: at first for what is free, then for twice as much each time,
     /// and never for more than is to come.
     async fn grow(&mut self, size: usize) -> Result<(), NoBody> {
-        if size > self.bodies.limit {
-            return Err(NoBody::TooLarge(self.bodies.limit));
-        }
         let had = self.bytes.capacity();
         if size <= had {
             return Ok(());
         }
         let grown = size.max(2 * had).max(Limits::FREE_BODY);
-        let grown = grown.min(self.largest.max(size));
+        let grown = grown.min(self.length);
         if grown > Limits::FREE_BODY {
             // The first bytes are free only while there are no more.
             let paid = self.share.as_ref().map_or(0, |_| had);
@@ -271,29 +264,41 @@ mod tests {
         Body::new(StreamBody::new(Box::pin(parts)))
     }
 
+    /// Receives such a body.
+    async fn receive<'a>(
+        bodies: &'a Bodies,
+        parts: &'static [u64],
+    ) -> Result<Received<'a>, NoBody> {
+        let length = 64 * KIB * parts.len();
+        bodies.receive(coming(parts), length as u64).await
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_small_body_needs_no_share() {
         let bodies = bodies(512 * KIB);
-        let large = bodies.receive(vec![b'a'; 512 * KIB].into()).await.unwrap();
-        let small = bodies.receive(coming(&[0])).await.unwrap();
+        let large = bodies
+            .receive(vec![b'a'; 512 * KIB].into(), 512 << 10)
+            .await
+            .unwrap();
+        let small = receive(&bodies, &[0]).await.unwrap();
         assert_eq!(
             (large.bytes.len(), small.bytes.len()),
             (512 * KIB, 64 * KIB)
         );
         let started = Instant::now();
-        let refused = bodies.receive(coming(&[0, 0])).await.unwrap_err();
+        let refused = receive(&bodies, &[0, 0]).await.unwrap_err();
         assert_eq!((refused, started.elapsed()), (NoBody::Busy, GROWTH));
         drop(large);
-        assert!(bodies.receive(coming(&[0, 0])).await.is_ok());
+        assert!(receive(&bodies, &[0, 0]).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_promise_costs_others_nothing() {
         let bodies = bodies(256 * KIB);
-        let slow = bodies.receive(coming(&[0, 3_000]));
+        let slow = receive(&bodies, &[0, 3_000]);
         let other = async {
             sleep(Duration::from_millis(10)).await;
-            bodies.receive(coming(&[0, 0, 0, 0])).await.map(|_| ())
+            receive(&bodies, &[0, 0, 0, 0]).await.map(|_| ())
         };
         let (slow, other) = tokio::join!(slow, other);
         other.unwrap();
@@ -304,8 +309,7 @@ mod tests {
     async fn bodies_side_by_side_do_not_wait_for_each_other() {
         let bodies = bodies(512 * KIB);
         let parts = &[0, 10, 10, 10, 10, 10];
-        let (one, other) =
-            tokio::join!(bodies.receive(coming(parts)), bodies.receive(coming(parts)));
+        let (one, other) = tokio::join!(receive(&bodies, parts), receive(&bodies, parts));
         assert!(
             one.is_ok() != other.is_ok(),
             "one is given up for the other"
@@ -317,13 +321,13 @@ mod tests {
         let bodies = bodies(512 * KIB);
         // It has its memory, and is left alone while nobody wants it.
         let stalling = async {
-            let stalling = bodies.receive(coming(&[0, 0, 0, 1_000, 3_000])).await;
+            let stalling = receive(&bodies, &[0, 0, 0, 1_000, 3_000]).await;
             (stalling.unwrap_err(), Instant::now())
         };
         let started = Instant::now();
         let other = async {
             sleep(Duration::from_millis(2_000)).await;
-            bodies.receive(coming(&[0; 8])).await.map(|_| ())
+            receive(&bodies, &[0; 8]).await.map(|_| ())
         };
         let ((stalled, at), other) = tokio::join!(stalling, other);
         assert_eq!((stalled, other), (NoBody::Busy, Ok(())));

@@ -135,7 +135,7 @@ impl Http {
                 }
             }
         };
-        // The last resort, against a client that does not read its answer.
+        // The last resort, against a client that reads its answers too slowly for `limits.write` to end it.
         let cut_at = retire_at + head + limits.body + limits.finish;
         match timeout_at(cut_at, served).await {
             Ok(Ok(())) => {}

@@ -33,6 +33,9 @@ pub struct Limits {
     /// How long a body that has come so far waits for the memory to grow further. Short, because
     /// it holds what others wait for.
     pub body_growth: Duration,
+    /// How long a write may wait while the client reads nothing. The API server waits 5 s for a whole
+    /// answer.
+    pub write: Duration,
     /// How many connections the TLS port has. When all are taken, one makes room for the next.
     pub connections: usize,
     /// How many connections the ports for probes and metrics have, each.
@@ -66,6 +69,7 @@ impl Default for Limits {
             body_size: 7 << 20,
             bodies_size: 14 << 20,
             body_growth: Duration::from_millis(500),
+            write: Duration::from_secs(5),
             connections: 384,
             plain_connections: 128,
             age: Duration::from_secs(5 * 60),

@@ -16,6 +16,7 @@ use super::limits::Limits;
 use super::phase::Phase;
 use super::places::Standing;
 use super::port::Port;
+use super::write_deadline::WriteDeadline;
 use crate::report::connections::PortMetrics;
 
 /// One of these ports.
@@ -93,7 +94,10 @@ async fn serve(
         &port,
         limits.finish,
         phase.clone(),
-        |stream, place| http.clone().serve(stream, place),
+        |stream, place| {
+            let stream = WriteDeadline::new(stream, limits.write);
+            http.clone().serve(stream, place)
+        },
     )
     .await;
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use rustls::crypto::ring;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{self, kx_group};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, NoServerSessionStorage};
 use rustls::version::{TLS12, TLS13};
@@ -20,6 +21,7 @@ use tokio_rustls::server::TlsStream;
 use tracing::{error, info};
 
 use super::client_ca::ClientCa;
+use super::write_deadline::WriteDeadline;
 use crate::certificates::serving::Serving;
 
 /// The oldest version of TLS that is spoken.
@@ -96,6 +98,16 @@ impl Acceptor {
     }
 }
 
+/// Go, and so the API server, offers both groups. P-384, which *ring* has too, would cost a millisecond
+/// of CPU for each ClientHello that an attacker replays.
+/// <https://pkg.go.dev/crypto/tls#CurveID>
+fn provider() -> CryptoProvider {
+    CryptoProvider {
+        kx_groups: vec![kx_group::X25519, kx_group::SECP256R1],
+        ..ring::default_provider()
+    }
+}
+
 /// HTTP/1.1 only, which is all that the API server speaks to webhooks, and no session tickets, which it
 /// does not use.
 /// <https://github.com/kubernetes/apiserver/blob/master/pkg/util/webhook/client.go>
@@ -108,7 +120,7 @@ fn config(
         MinVersion::Tls12 => &[&TLS13, &TLS12],
         MinVersion::Tls13 => &[&TLS13],
     };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
         .with_protocol_versions(versions)
         .expect("ring has cipher suites for both versions")
         .with_client_cert_verifier(clients)
@@ -119,7 +131,7 @@ fn config(
     config
 }
 
-/// Shakes hands within `limit`.
+/// Shakes hands within `limit`. From then on a write waits for `write` at most.
 ///
 /// # Errors
 /// When the client is too slow, speaks plain HTTP (which it is told) or another TLS.
@@ -127,7 +139,8 @@ pub(super) async fn handshake(
     acceptor: TlsAcceptor,
     mut stream: TcpStream,
     limit: Duration,
-) -> io::Result<TlsStream<TcpStream>> {
+    write: Duration,
+) -> io::Result<TlsStream<WriteDeadline>> {
     timeout(limit, async {
         // TLS starts with a handshake record, which is a 22, and HTTP with the name of a method.
         let mut first = [0];
@@ -135,7 +148,7 @@ pub(super) async fn handshake(
             refuse_plain_http(&mut stream).await?;
             return Err(io::Error::other("plain HTTP on the TLS port"));
         }
-        acceptor.accept(stream).await
+        acceptor.accept(WriteDeadline::new(stream, write)).await
     })
     .await?
 }

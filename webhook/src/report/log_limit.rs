@@ -1,0 +1,113 @@
+//! How many lines a second the log gets.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// So many lines are logged at once: more pods than a cluster creates in a second.
+const BURST: u32 = 200;
+
+/// One more line is logged each so often, which is 20 a second.
+const REFILL: Duration = Duration::from_millis(50);
+
+/// How often the lines that were not logged are reported.
+const REPORT: Duration = Duration::from_secs(1);
+
+/// A token bucket for log lines: a client that forges reviews has thousands answered in a second, and a
+/// line for each would fill a node's disk.
+#[derive(Debug)]
+pub(super) struct LogLimit {
+    /// When the bucket is full again. Each line moves it by [`REFILL`].
+    full_at: Instant,
+    dropped: u64,
+    reported: Instant,
+}
+
+/// What to log now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Allowed {
+    /// The line itself.
+    pub(super) line: bool,
+    /// That so many lines before it were not logged, if any.
+    pub(super) dropped: u64,
+}
+
+// === impl LogLimit ===
+
+impl LogLimit {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            full_at: now,
+            dropped: 0,
+            reported: now,
+        }
+    }
+
+    /// Takes a token for one line, if there is one. Dropped lines are reported with the first line
+    /// that comes a second or more after the last report.
+    pub(super) fn take(&mut self, now: Instant) -> Allowed {
+        let full_at = self.full_at.max(now) + REFILL;
+        let line = full_at <= now + BURST * REFILL;
+        if line {
+            self.full_at = full_at;
+        }
+        let mut allowed = Allowed { line, dropped: 0 };
+        if self.dropped > 0 && now >= self.reported + REPORT {
+            allowed.dropped = std::mem::take(&mut self.dropped);
+            self.reported = now;
+        }
+        self.dropped += u64::from(!line);
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn lines(limit: &mut LogLimit, many: u32, now: Instant) -> usize {
+        (0..many).filter(|_| limit.take(now).line).count()
+    }
+
+    #[test]
+    fn a_flood_gets_a_burst_and_then_its_rate() {
+        let start = Instant::now();
+        let mut limit = LogLimit::new(start);
+        assert_eq!(lines(&mut limit, 21_000, start), 200);
+        assert_eq!(lines(&mut limit, 21_000, start + SECOND), 20);
+        assert_eq!(lines(&mut limit, 21_000, start + 3 * SECOND), 40);
+        // No pause saves more than a burst.
+        assert_eq!(lines(&mut limit, 21_000, start + 3_600 * SECOND), 200);
+    }
+
+    #[test]
+    fn dropped_lines_are_reported_each_second() {
+        let start = Instant::now();
+        let mut limit = LogLimit::new(start);
+        lines(&mut limit, 1_200, start);
+        let reports: Vec<_> = (1..=2_000)
+            .map(|n| limit.take(start + n * Duration::from_millis(1)).dropped)
+            .filter(|dropped| *dropped > 0)
+            .collect();
+        // 19 and 20 of each thousand were logged.
+        assert_eq!(reports, [1_000 + 999 - 19, 1_000 - 20]);
+    }
+
+    #[test]
+    fn a_slow_log_is_whole() {
+        let start = Instant::now();
+        let mut limit = LogLimit::new(start);
+        for n in 0..10_000 {
+            let allowed = limit.take(start + n * REFILL);
+            assert_eq!(
+                allowed,
+                Allowed {
+                    line: true,
+                    dropped: 0
+                }
+            );
+        }
+    }
+}
