@@ -26,6 +26,7 @@ mod backoff;
 pub mod bundle;
 pub mod ca;
 pub mod cluster;
+mod der;
 pub mod files;
 pub mod given;
 pub mod identity;
