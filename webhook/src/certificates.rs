@@ -41,6 +41,7 @@ pub mod serving;
 pub mod showing;
 pub mod source;
 pub mod tick;
+pub mod trial;
 pub mod trust;
 pub mod x509;
 

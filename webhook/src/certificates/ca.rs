@@ -48,6 +48,11 @@ pub fn is_own(facts: &Facts) -> bool {
     facts.subject == SUBJECT
 }
 
+/// Whether bytes have the name of our CAs anywhere in them, as a certificate of that owner or issuer has.
+pub(super) fn resembles_own(der: &[u8]) -> bool {
+    der.windows(SUBJECT.len()).any(|name| name == SUBJECT)
+}
+
 // === impl Ca ===
 
 impl Ca {
