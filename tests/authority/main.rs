@@ -7,12 +7,18 @@ mod replica;
 
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa,
+    KeyPair, NameConstraints,
+};
+use rustls::pki_types::CertificateDer;
 use tests::authority::Authority;
 use tokio::join;
 use tokio::time::sleep;
 use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::{Call, Data};
+use webhook::certificates::trust;
+use webhook::clock::wall_clock;
 
 use etcd::Etcd;
 use replica::Replica;
@@ -153,6 +159,11 @@ async fn a_secret_that_is_emptied_again_and_again_does_not_fill_the_bundles() {
 
 /// A CA of the webhook's own name that anyone can make, valid from 2026 to the end of this year.
 fn forged(year: i32) -> (Data, Bundle) {
+    forged_with(year, |_| {})
+}
+
+/// The same, changed.
+fn forged_with(year: i32, change: impl FnOnce(&mut CertificateParams)) -> (Data, Bundle) {
     let mut params = CertificateParams::default();
     params
         .distinguished_name
@@ -160,6 +171,7 @@ fn forged(year: i32) -> (Data, Bundle) {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.not_before = rcgen::date_time_ymd(2026, 1, 1);
     params.not_after = rcgen::date_time_ymd(year, 12, 31);
+    change(&mut params);
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap();
     let data = Data::from([
@@ -272,6 +284,101 @@ async fn a_leaked_ca_leaves_every_bundle_within_minutes_of_the_annotation() {
     pass(&mut replica, DAY * 15).await;
     let secret = etcd.secret.borrow().clone().unwrap();
     assert!(!secret.contains_key("distrusted.crt"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ca_in_the_secret_that_clients_refuse_signs_nothing() {
+    type Change = fn(&mut CertificateParams);
+    let changes: [(&str, Change); 4] = [
+        ("no CA", |params| params.is_ca = IsCa::ExplicitNoCa),
+        ("for clients", |params| {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        }),
+        ("not our names", |params| {
+            params.name_constraints = Some(NameConstraints {
+                permitted_subtrees: Vec::new(),
+                excluded_subtrees: vec![GeneralSubtree::DnsName("svc".to_owned())],
+            });
+        }),
+        ("not yet", |params| {
+            params.not_before = (wall_clock() + DAY * 90).into();
+        }),
+    ];
+    for (which, change) in changes {
+        for part in [|data| data, as_next] {
+            for is_fresh in [false, true] {
+                let etcd = Etcd::new();
+                let mut replica = Replica::own(&etcd);
+                replica.settle().await;
+                let (data, unfit) = forged_with(2027, change);
+                let mut stored = etcd.secret.borrow().clone().unwrap();
+                stored.extend(part(data));
+                etcd.give(stored);
+                if is_fresh {
+                    replica = Replica::own(&etcd);
+                }
+                for _ in 0..20 {
+                    replica.wait(MINUTE).await;
+                    replica.settle().await;
+                    let leaf = replica.serving.shown().map(|shown| shown.chain().to_vec());
+                    if let Some(leaf) = leaf {
+                        let name = replica::NAME;
+                        trust::verify(&leaf, &etcd.bundle(), name, replica.now).unwrap();
+                        assert!(
+                            trust::verify(&leaf, &unfit, name, replica.now).is_err(),
+                            "{which}"
+                        );
+                    }
+                }
+                assert!(replica.serving.shown().is_some(), "{which}");
+                let secret = etcd.secret.borrow().clone().unwrap();
+                for key in ["signer.crt", "next.crt"] {
+                    let held = secret.get(key).map(|pem| Bundle::read(pem));
+                    assert_ne!(held, Some(unfit.clone()), "{which}, {key}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unreadable_certificates_with_the_cas_name_leave_every_bundle() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    let own = etcd.bundle();
+    let unreadable: Bundle = (0..120)
+        .map(|_| {
+            let (_, forged) = forged(2027);
+            let mut der = forged.iter().next().unwrap().to_vec();
+            let dates = der.windows(2).position(|head| head == [0x17, 13]).unwrap();
+            der[dates + 14] = b'A';
+            CertificateDer::from(der)
+        })
+        .collect();
+    // Of another name, they stay.
+    let other = Bundle::from(CertificateDer::from(vec![0x30, 0]));
+    etcd.trust(&unreadable.with(&other));
+    replica.settle().await;
+    assert_eq!(etcd.bundle(), own.with(&other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_replica_has_a_certificate_within_minutes_of_a_crowd() {
+    let etcd = Etcd::new();
+    let crowd: Bundle = (0..32)
+        .flat_map(|_| forged(2027).1.iter().cloned().collect::<Vec<_>>())
+        .collect();
+    etcd.trust(&crowd);
+    let mut replica = Replica::own(&etcd);
+    for _ in 0..12 {
+        replica.wait(MINUTE).await;
+        for _ in 0..4 {
+            replica.tick().await;
+        }
+    }
+    assert!(replica.serving.shown().is_some());
+    assert!(replica.serving.is_ready());
 }
 
 /// What cert-manager would write: a leaf that one authority signed, and an authority.

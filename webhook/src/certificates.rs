@@ -26,6 +26,7 @@ mod backoff;
 pub mod bundle;
 pub mod ca;
 pub mod cluster;
+mod der;
 pub mod files;
 pub mod given;
 pub mod identity;
@@ -40,6 +41,7 @@ pub mod serving;
 pub mod showing;
 pub mod source;
 pub mod tick;
+pub mod trial;
 pub mod trust;
 pub mod x509;
 

@@ -1,7 +1,7 @@
 //! What every `caBundle` should have, and what none should.
 //!
-//! A bundle is only ever added to, but for certificates that have expired and those of our own whose
-//! leaves are out of use. Who else put a certificate there has a reason: a replica of another mode or
+//! A bundle is only ever added to, but for certificates that have expired, those of our own whose
+//! leaves are out of use, and those in our CAs' name that cannot be read. Who else put a certificate there has a reason: a replica of another mode or
 //! version, which serves on until it is replaced.
 
 use std::time::SystemTime;
@@ -74,10 +74,12 @@ impl Anchors {
     }
 }
 
-/// The expired that nobody here knows.
+/// The unknown that have expired, or that clients try for our leaves though none of them was made here:
+/// Go's give up after 100 signatures.
 fn strangers(live: &Live, known: &Bundle, now: SystemTime) -> Bundle {
-    let expired = live.anywhere().expired(now);
-    expired.only(|der| !known.contains(der))
+    let trusted = live.anywhere();
+    let strangers = trusted.expired(now).with(&trusted.resembling_own());
+    strangers.only(|der| !known.contains(der))
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ use super::rotation::{self, Reason, Situation, Step};
 use super::serving::Serving;
 use super::showing::{Now, Shown, is_worth_showing, may_show};
 use super::tick::{Failure, Tick};
+use super::trial;
 use crate::clock::wall_clock;
 use crate::report::{Kind, Report};
 
@@ -214,7 +215,7 @@ impl<C: Cluster> Authority<C> {
             }
             return Anchors::in_use(in_use);
         };
-        let read = self.read(&secret);
+        let read = self.read(&secret, turn.now.wall);
         let retired_for = self.retired_for(read.keyring.retired_at, turn.now.stopwatch);
         let situation = Situation {
             keyring: &read.keyring,
@@ -263,11 +264,20 @@ impl<C: Cluster> Authority<C> {
     }
 
     /// Reads the Secret, unless it is the one that was read before.
-    fn read(&mut self, secret: &Secret) -> Read {
+    fn read(&mut self, secret: &Secret, now: SystemTime) -> Read {
         let read = match self.read.take() {
             Some(read) if read.version == secret.version => read,
             _ => {
-                let (keyring, unusable) = Keyring::read(secret);
+                let fit = |ca: &Ca| {
+                    let checked = trial::check(ca, self.names(), now);
+                    checked
+                        .map_err(|unfit| {
+                            let error = format!("{:#}", anyhow::Error::from(unfit));
+                            warn!(error, "CA in Secret cannot sign");
+                        })
+                        .is_ok()
+                };
+                let (keyring, unusable) = Keyring::read(secret, fit);
                 if !unusable.is_empty() {
                     warn!(keys = ?unusable, "Secret holds what cannot be used");
                 }
@@ -426,6 +436,12 @@ impl<C: Cluster> Authority<C> {
     fn in_use(&self, now: SystemTime) -> Bundle {
         let shown = self.shown.as_ref().filter(|shown| shown.is_valid(now));
         shown.map_or_else(Bundle::default, |shown| shown.anchors.clone())
+    }
+
+    fn names(&self) -> &[String] {
+        match &self.mode {
+            Mode::Own { names, .. } | Mode::Given { names, .. } => names,
+        }
     }
 
     fn activation_delay(&self) -> Duration {

@@ -20,6 +20,8 @@ pub struct Bundle(Vec<Anchor>);
 struct Anchor {
     der: CertificateDer<'static>,
     own: bool,
+    /// It cannot be read here, and has our CAs' name in it: clients that read it try it for our leaves.
+    resembles_own: bool,
     /// `None` if that cannot be read.
     not_after: Option<SystemTime>,
 }
@@ -86,6 +88,12 @@ impl Bundle {
         self.filter(|anchor| anchor.own)
     }
 
+    /// Those that cannot be read, and have the name of our own line in them. None of them was made here.
+    #[must_use]
+    pub fn resembling_own(&self) -> Self {
+        self.filter(|anchor| anchor.resembles_own)
+    }
+
     /// Those that are valid at `now`.
     #[must_use]
     pub fn valid(&self, now: SystemTime) -> Self {
@@ -134,6 +142,7 @@ impl From<CertificateDer<'static>> for Anchor {
         let facts = Facts::read(&der).ok();
         Self {
             own: facts.as_ref().is_some_and(ca::is_own),
+            resembles_own: facts.is_none() && ca::resembles_own(&der),
             not_after: facts.map(|facts| facts.not_after),
             der,
         }
@@ -269,5 +278,22 @@ mod tests {
         assert_eq!(all.valid(now), all.own().with(&stranger));
         assert!(all.expired(now).is_empty());
         assert_eq!(all.expired(now + DAY), brief);
+    }
+
+    /// A CA of our name whose dates no strict reader takes: in `UTCTime`, the `Z` becomes an `A`.
+    fn unreadable() -> Bundle {
+        let mut der = Ca::try_new(wall_clock(), DAY).unwrap().der().to_vec();
+        let dates = der.windows(2).position(|head| head == [0x17, 13]).unwrap();
+        der[dates + 14] = b'A';
+        Bundle::from(CertificateDer::from(der))
+    }
+
+    #[test]
+    fn an_unreadable_certificate_with_our_name_resembles_our_own() {
+        let junk = Bundle::from(CertificateDer::from(vec![0x30, 0]));
+        let (own, forged) = (made(DAY), unreadable());
+        let all = own.with(&stranger()).with(&junk).with(&forged);
+        assert_eq!(all.resembling_own(), forged);
+        assert!(forged.own().is_empty());
     }
 }

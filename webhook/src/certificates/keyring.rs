@@ -69,12 +69,17 @@ struct State {
 
 impl Keyring {
     /// Reads the Secret, and names the keys in it that cannot be used: what they should hold is
-    /// missing then, and is made anew as anything else that is missing.
+    /// missing then, and is made anew as anything else that is missing. So is a CA that is not `fit`: it
+    /// signs no more, and is trusted as any other that signed before.
     #[must_use]
-    pub fn read(secret: &Secret) -> (Self, Vec<&'static str>) {
+    pub fn read(secret: &Secret, fit: impl Fn(&Ca) -> bool) -> (Self, Vec<&'static str>) {
         let data = &secret.data;
         let mut unusable = Vec::new();
         let mut pair = |pair: Pair| match pair.read(data) {
+            Ok(Some(ca)) if !fit(&ca) => {
+                unusable.push(pair.certificate);
+                None
+            }
             Ok(ca) => ca.map(Arc::new),
             Err(key) => {
                 unusable.push(key);
@@ -282,11 +287,14 @@ mod tests {
     }
 
     fn read(data: &Data) -> (Keyring, Vec<&'static str>) {
-        Keyring::read(&Secret {
-            version: String::new(),
-            data: data.clone(),
-            rotate: Some("today".to_owned()),
-        })
+        Keyring::read(
+            &Secret {
+                version: String::new(),
+                data: data.clone(),
+                rotate: Some("today".to_owned()),
+            },
+            |_| true,
+        )
     }
 
     fn full() -> Keyring {
@@ -438,11 +446,14 @@ mod tests {
         let mut adopted = data(&keyring);
         adopted.insert(CA_CRT.into(), keyring.known().pem().into_bytes());
         assert!(
-            Keyring::read(&Secret {
-                data: adopted,
-                version: String::new(),
-                rotate: None
-            })
+            Keyring::read(
+                &Secret {
+                    data: adopted,
+                    version: String::new(),
+                    rotate: None
+                },
+                |_| true
+            )
             .0
             .retired
             .is_empty()

@@ -6,7 +6,7 @@ use std::time::Duration;
 pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// A clock that made a CA was no further ahead of the one that judges it than this, ...
-const LEAST_SLACK: Duration = Duration::from_secs(60 * 60);
+pub(super) const LEAST_SLACK: Duration = Duration::from_secs(60 * 60);
 
 /// ... or than this part of a CA's lifetime, if that is more: a month of a year.
 const SLACK_SHARE: u32 = 12;

@@ -22,6 +22,9 @@ pub(super) const MOST: usize = 32;
 /// [`MOST`] and a few.
 const MOST_KNOWN: usize = 2 * MOST;
 
+/// A clock is thought to be set back by no more than this.
+const MOST_BEHIND: Duration = Duration::from_secs(31 * 24 * 60 * 60);
+
 /// All that the decision rests on.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
@@ -125,7 +128,10 @@ pub fn next(situation: &Situation<'_>) -> Step {
     }
     match keyring.signer.as_ref().filter(usable) {
         None => {
-            return match is_crowded(is_ago(situation, 2)) {
+            // Without a leaf to show, it is worse to wait than to have one more, while API servers can
+            // still try all of them.
+            let is_needed = in_use.is_empty() && many < MOST_KNOWN;
+            return match is_crowded(is_needed || is_ago(situation, 2)) {
                 true => Step::Crowd(many),
                 false => Step::Publish(Reason::Missing),
             };
@@ -167,10 +173,12 @@ pub(super) fn replaced_at_once(ca: &Ca, situation: &Situation<'_>) -> Option<Rea
 /// When a CA of this lifetime ends at the latest, whoever of us made it until now.
 ///
 /// A clock that was set back would judge too strictly, so the API server's counts where it is known to be
-/// further: every replica in that cluster is judged by it.
+/// further: every replica in that cluster is judged by it. It is read where others can write any time, so
+/// it counts for a month at most.
 fn latest_end(situation: &Situation<'_>, lifetime: Duration) -> SystemTime {
+    let now = situation.now;
     let written = situation.live.written().unwrap_or(UNIX_EPOCH);
-    situation.now.max(written) + lifetime + situation.lifetimes.slack()
+    now.max(written.min(now + MOST_BEHIND)) + lifetime + situation.lifetimes.slack()
 }
 
 /// Those of our own line that are trusted and unknown to the Secret: which of them may be ours, and which
@@ -468,7 +476,7 @@ mod tests {
     fn a_clock_that_was_set_back_distrusts_no_ca_that_api_servers_know() {
         let cast = Cast::new();
         let (keyring, known) = (cast.keyring("y - o", None), ["oy oy", "oy oy"]);
-        for (days, wanted) in [(0, "date"), (30, "date"), (365 * 50, "date")] {
+        for (days, wanted) in [(0, "date"), (30, "date"), (365 * 5, "date")] {
             let situation = Situation {
                 keyring: &keyring,
                 retired_for: DAY,
@@ -479,6 +487,33 @@ mod tests {
             };
             assert_eq!(written(&next(&situation), &cast), wanted, "{days} days");
             assert!(forgotten(&situation).is_empty(), "{days} days");
+        }
+    }
+
+    #[test]
+    fn a_write_that_is_dated_ahead_excuses_no_ca() {
+        let cast = Cast::new();
+        for (secret, days, wanted) in [
+            ("h -", 0, "publish Outlives"),
+            ("h -", 365 * 6_000, "publish Outlives"),
+            ("y h", 365 * 6_000, "publish Outlives"),
+            ("y -", 365 * 6_000, "rest"),
+        ] {
+            let trusted = cast.named(&cast.keyring(secret, None).all());
+            let mut live = Live::default();
+            let dated = Some(cast.now + DAY * days);
+            let bundles = vec![cast.bundle(&trusted)];
+            live.look(bundles, dated, tokio::time::Instant::now());
+            let situation = Situation {
+                keyring: &cast.keyring(secret, None),
+                retired_for: DAY,
+                live: &live,
+                in_use: &Bundle::default(),
+                now: cast.now,
+                lifetimes: &Lifetimes::default(),
+            };
+            let found = written(&next(&situation), &cast);
+            assert_eq!(found, wanted, "{secret:?}, {days} days");
         }
     }
 
@@ -527,17 +562,26 @@ mod tests {
             many.only(|der| der != first)
         };
         let ago = |days: u32| Some(cast.now - DAY * days);
-        for (secret, trusted, retired_at, retired_for, wanted) in [
-            ("- -", &fewer, ago(0), DAY, "publish Missing"),
-            ("- -", &many, ago(0), DAY, "crowd of 32"),
-            ("x -", &many, ago(0), DAY, "crowd of 32"),
-            ("- -", &many, ago(13), DAY, "crowd of 32"),
-            ("- -", &many, ago(14), DAY, "publish Missing"),
-            ("- -", &many, ago(14), MINUTE, "crowd of 32"),
+        let more = |count: usize| many.clone().with(&(MOST..count).map(|_| one()).collect());
+        let (most, too_many) = (more(MOST_KNOWN - 1), more(MOST_KNOWN));
+        // Secret, CAs, retired at, known for, shown, step.
+        for (secret, trusted, retired_at, retired_for, in_use, wanted) in [
+            ("- -", &fewer, ago(0), DAY, "n", "publish Missing"),
+            ("- -", &many, ago(0), DAY, "n", "crowd of 32"),
+            ("x -", &many, ago(0), DAY, "n", "crowd of 32"),
+            ("- -", &many, ago(13), DAY, "n", "crowd of 32"),
+            ("- -", &many, ago(14), DAY, "n", "publish Missing"),
+            ("- -", &many, ago(14), MINUTE, "n", "crowd of 32"),
+            // This process has no leaf to show.
+            ("- -", &many, ago(0), MINUTE, "", "crowd of 32"),
+            ("- -", &many, ago(0), DAY, "", "publish Missing"),
+            ("x -", &many, ago(0), DAY, "", "publish Missing"),
+            ("- -", &most, ago(0), DAY, "", "publish Missing"),
+            ("- -", &too_many, ago(0), DAY, "", "crowd of 64"),
             // It has a successor, or needs none.
-            ("- n", &many, ago(0), DAY, "rest"),
-            ("y -", &many, ago(0), DAY, "rest"),
-            ("o -", &many, ago(0), DAY, "publish Due"),
+            ("- n", &many, ago(0), DAY, "", "rest"),
+            ("y -", &many, ago(0), DAY, "", "rest"),
+            ("o -", &many, ago(0), DAY, "", "publish Due"),
         ] {
             let mut keyring = cast.keyring(secret, retired_at);
             keyring.retired = trusted.clone();
@@ -547,11 +591,11 @@ mod tests {
                 keyring: &keyring,
                 retired_for,
                 live: &live,
-                in_use: &Bundle::default(),
+                in_use: &cast.bundle(in_use),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             };
-            let row = format!("{secret:?}, {retired_at:?}, {retired_for:?}");
+            let row = format!("{secret:?}, {retired_at:?}, {retired_for:?}, {in_use:?}");
             assert_eq!(written(&next(&situation), &cast), wanted, "{row}");
         }
     }

@@ -2,7 +2,7 @@
 
 use tracing::{debug, error};
 
-use super::cluster::CallFailed;
+use super::cluster::{CallFailed, ROTATE};
 use super::given::BadSecret;
 use super::leaf::NoLeaf;
 use crate::report::Report;
@@ -35,7 +35,7 @@ pub enum Failure {
     /// The authority, as there would be too many.
     #[error(
         "no authority is made beside {0} that signed before: find who empties the Secret again and \
-         again"
+         again, or writes CAs into caBundle; to replace them all, annotate the Secret with {ROTATE}"
     )]
     Crowd(usize),
 }
