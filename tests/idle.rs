@@ -19,7 +19,10 @@ use tests::installed::Installed;
 use tests::listener::{DIRECT_PATH, http, http3};
 use tests::load::load;
 use tests::service::{Endpoint, Probe, Service};
+use tests::until::until;
 use tests::upstream::Upstream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -258,6 +261,60 @@ async fn the_pods_own_calls_neither_hold_a_drain_nor_hide_a_used_connection() ->
         assert_eq!(drainers.0.last_words()?["outcome"], "idle");
         ends.1.returned().await?;
         assert_ne!(drainers.1.last_words()?["outcome"], "idle");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_slow_download_is_not_cut() -> Result<()> {
+    const SIZE: usize = 1_000_000;
+    // Of which Envoy's socket holds a part; the rest is in Envoy's own buffer, for some seconds.
+    const PIECE: usize = 16 << 10;
+
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?
+            .on(&binary)
+            .upstream(&upstream)
+            .listener(http("web")?.send_buffer(PIECE))
+            .start()
+            .await?;
+        let drainer = drainer(envoy.admin_address())?
+            .hasty()
+            .timing(|timing| timing.idle_exit = Some(SECOND))
+            .start()
+            .await?;
+        let socket = TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(u32::try_from(PIECE)?)?;
+        let mut client = socket.connect(envoy.address("web")).await?;
+        let head = format!("POST / HTTP/1.1\r\nhost: shop\r\ncontent-length: {SIZE}\r\n\r\n");
+        client.write_all(head.as_bytes()).await?;
+        client.write_all(&vec![b'x'; SIZE]).await?;
+        let mut download = JoinSet::new();
+        download.spawn(async move {
+            let (mut read, mut piece) = (0, vec![0; PIECE]);
+            while read < SIZE {
+                match client.read(&mut piece).await? {
+                    0 => break,
+                    more => read += more,
+                }
+                sleep(SECOND / 20).await;
+            }
+            anyhow::Ok((read, client))
+        });
+        until("Envoy alone has the response", PATIENCE, async || {
+            let active = envoy.admin().stat("http.web.downstream_rq_active").await?;
+            let buffered = "http.web.downstream_cx_tx_bytes_buffered";
+            Ok(active == Some(0) && envoy.admin().stat(buffered).await? > Some(0))
+        })
+        .await?;
+
+        let took = drainer.pod_ends()?.returned().await?;
+        assert_eq!(drainer.last_words()?["outcome"], "idle");
+        envoy.terminate().await?;
+        let (read, _) = download.join_next().await.context("no download")???;
+        assert!(read >= SIZE, "{read} of {SIZE} bytes, {took:?}");
         Ok(())
     })
     .await

@@ -57,6 +57,10 @@ pub(crate) struct Drain<E> {
     is_resumed: bool,
     /// When the drainer's own hook returned without a drain.
     waited: Option<Instant>,
+    /// When to log that Envoy's health is not restored, and that its setup is not known. Kept here, so
+    /// that a hook does not have the same logged again.
+    restoring: Complaints,
+    learning: Complaints,
 }
 
 /// Between two questions to Envoy while nothing drains.
@@ -105,6 +109,8 @@ impl<E: Envoy> Drain<E> {
             backoff: Backoff::default(),
             is_resumed: false,
             waited: None,
+            restoring: Complaints::at_start(),
+            learning: Complaints::at_start(),
         }
     }
 

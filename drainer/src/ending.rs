@@ -95,30 +95,26 @@ pub(crate) const LONE_SIGTERM: Duration = Duration::from_secs(1);
 /// after a second.
 pub(crate) const LONE_UNPROVEN: Duration = Duration::from_millis(500);
 
-/// How often it is noted at most that the port may have failed connections.
-const NOTED_EVERY: Duration = Duration::from_millis(250);
+/// A connection that the port failed so shortly before the drainer's hook came may have been that of
+/// Envoy's hook.
+const RECENT: Duration = Duration::from_millis(250);
 
 // === impl Came ===
 
 impl Came {
-    /// Notes that the port may have failed a connection just now. Wakes who watches `came` a few
-    /// times a second at most, since a flood gives thousands of occasions.
+    /// Notes that the port may have failed a connection just now. Wakes no task: a flood gives
+    /// thousands of occasions, and is not to disturb calls to Envoy.
     pub(crate) fn note_port_unavailable(came: &watch::Sender<Self>) {
         let now = Instant::now();
         came.send_if_modified(|came| {
-            let is_noted = came
-                .port_unavailable
-                .is_some_and(|noted| now < noted + NOTED_EVERY);
-            if !is_noted {
-                came.port_unavailable = Some(now);
-            }
-            !is_noted
+            came.port_unavailable = Some(now);
+            false
         });
     }
 
     fn port_was_unavailable_after(&self, since: Instant) -> bool {
         self.port_unavailable
-            .is_some_and(|noted| noted + NOTED_EVERY > since)
+            .is_some_and(|noted| noted + RECENT > since)
     }
 
     /// Returns true if both termination signals have come: Envoy's hook, and the drainer's hook or
@@ -249,7 +245,7 @@ mod tests {
         // Envoy's hook, the drainer's hook, SIGTERM, unavailable, now, Envoy's answer, waited
         let table = [
             (None, Some(2.0), None, 1.7, 2.6, Heard, false, until(12.0)),
-            // It is noted every 250 ms at most.
+            // Envoy's hook may have been called a moment before.
             (None, Some(2.0), None, 1.8, 2.5, Heard, false, unproven(2.0)),
             (None, Some(2.0), None, 2.0, 2.4, Heard, false, until(2.5)),
             (None, Some(2.0), None, 2.1, 2.5, Heard, false, unproven(2.0)),

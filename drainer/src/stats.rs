@@ -18,7 +18,8 @@ use crate::traffic::{Counters, Requests};
 pub(crate) const QUERY: &str = "/stats?format=json&usedonly&filter=%5E(\
     server%5C.(live%7Ctotal_connections)%7C\
     listener%5C..*%5C.downstream_(pre_cx_active%7Ccx_active%7Ccx_total)%7C\
-    http%5C..*%5C.downstream_(cx_active%7Crq_active%7Ccx_upgrades_active%7Ccx_http%5B123%5D_total)%7C\
+    http%5C..*%5C.downstream_(cx_active%7Ccx_tx_bytes_buffered%7Crq_active%7Ccx_upgrades_active%7C\
+    cx_http%5B123%5D_total)%7C\
     http%5C..*%5C.health_check%5C.request_total%7C\
     listener%5C..*%5C.http%5C..*%5C.downstream_rq_completed)%24";
 
@@ -74,6 +75,11 @@ pub struct Http {
     pub upgrades: u64,
     /// Connections that do not speak HTTP, or have not begun to: TCP proxy and such.
     pub outside: u64,
+    /// Bytes in the write buffers of Envoy's connections. A request is no longer under way when its
+    /// response is there, up to 1 MiB by default, and a slow client still waits for it. The admin
+    /// interface sends its answers at once, so there is no canary: a gauge that is absent was never
+    /// used, which is zero.
+    pub unsent: u64,
 }
 
 #[derive(Deserialize)]
@@ -270,6 +276,7 @@ impl<'a> Stats<'a> {
                 },
                 "downstream_rq_active" if !only_excluded => &mut http.requests,
                 "downstream_cx_upgrades_active" if !only_excluded => &mut http.upgrades,
+                "downstream_cx_tx_bytes_buffered" if !only_excluded => &mut http.unsent,
                 _ => continue,
             };
             *sum = sum.saturating_add(value);
@@ -539,7 +546,33 @@ mod tests {
         let web_bears = ("listener.0.0.0.0_80.http.in.downstream_rq_completed", 1);
         let own_bears = ("listener.127.0.0.1_81.http.out.downstream_rq_completed", 1);
         let own_shares = ("listener.127.0.0.1_81.http.in.downstream_rq_completed", 1);
-        let table: [(&str, Shown<'_>, Http); 8] = [
+        let table: [(&str, Shown<'_>, Http); 10] = [
+            (
+                "a response that a client reads slowly",
+                &[
+                    web,
+                    ("http.in.downstream_cx_active", 5),
+                    ("http.in.downstream_cx_tx_bytes_buffered", 70_000),
+                ],
+                Http {
+                    unsent: 70_000,
+                    ..Http::default()
+                },
+            ),
+            (
+                "one to the pod itself, and one of the admin interface",
+                &[
+                    web,
+                    own,
+                    web_bears,
+                    own_bears,
+                    ("http.in.downstream_cx_active", 5),
+                    ("http.out.downstream_cx_active", 2),
+                    ("http.out.downstream_cx_tx_bytes_buffered", 70_000),
+                    ("http.admin.downstream_cx_tx_bytes_buffered", 70_000),
+                ],
+                Http::default(),
+            ),
             (
                 "all HTTP, one request, one upgrade",
                 &[
@@ -551,26 +584,21 @@ mod tests {
                 Http {
                     requests: 2,
                     upgrades: 1,
-                    outside: 0,
+                    ..Http::default()
                 },
             ),
             (
                 "two streams of TCP",
                 &[web, ("http.in.downstream_cx_active", 3)],
                 Http {
-                    requests: 0,
-                    upgrades: 0,
                     outside: 2,
+                    ..Http::default()
                 },
             ),
             (
                 "a connection came between the two numbers",
                 &[web, ("http.in.downstream_cx_active", 6)],
-                Http {
-                    requests: 0,
-                    upgrades: 0,
-                    outside: 0,
-                },
+                Http::default(),
             ),
             (
                 "the pod's own outbound is not waited for",
@@ -583,11 +611,7 @@ mod tests {
                     ("http.out.downstream_cx_active", 2),
                     ("http.out.downstream_rq_active", 2),
                 ],
-                Http {
-                    requests: 0,
-                    upgrades: 0,
-                    outside: 0,
-                },
+                Http::default(),
             ),
             (
                 "its connections do not stand for our TCP",
@@ -600,9 +624,8 @@ mod tests {
                     ("http.out.downstream_cx_active", 2),
                 ],
                 Http {
-                    requests: 0,
-                    upgrades: 0,
                     outside: 2,
+                    ..Http::default()
                 },
             ),
             (
@@ -615,18 +638,16 @@ mod tests {
                     ("http.in.downstream_cx_active", 5),
                 ],
                 Http {
-                    requests: 0,
-                    upgrades: 0,
                     outside: 2,
+                    ..Http::default()
                 },
             ),
             (
                 "nor those that have completed nothing yet",
                 &[web, own, ("http.in.downstream_cx_active", 5)],
                 Http {
-                    requests: 0,
-                    upgrades: 0,
                     outside: 2,
+                    ..Http::default()
                 },
             ),
             (
@@ -638,8 +659,7 @@ mod tests {
                 ],
                 Http {
                     requests: 3,
-                    upgrades: 0,
-                    outside: 0,
+                    ..Http::default()
                 },
             ),
         ];
@@ -728,6 +748,8 @@ mod tests {
                 ("http.b.downstream_rq_active", MAX),
                 ("http.a.downstream_cx_upgrades_active", MAX),
                 ("http.b.downstream_cx_upgrades_active", MAX),
+                ("http.a.downstream_cx_tx_bytes_buffered", MAX),
+                ("http.b.downstream_cx_tx_bytes_buffered", MAX),
             ],
             "",
         );
@@ -735,6 +757,7 @@ mod tests {
             requests: MAX,
             upgrades: MAX,
             outside: MAX,
+            unsent: MAX,
         };
         assert_eq!(
             (open.connections, open.counters.unwrap().accepted),

@@ -126,7 +126,8 @@ impl Record {
                 http: Some(Http {
                     requests: 0,
                     upgrades: 0,
-                    outside: 0
+                    outside: 0,
+                    unsent: 0
                 }),
                 counters: Some(Counters {
                     requests: Some(_),
@@ -377,6 +378,10 @@ mod tests {
             outside: 1,
             ..Http::default()
         };
+        let unsent = Http {
+            unsent: 1,
+            ..Http::default()
+        };
         let upgrade = Http {
             requests: 1,
             upgrades: 1,
@@ -417,6 +422,17 @@ mod tests {
                 None,
             ),
             ("a request never ends", Looks::new(|_| busy(1)), None),
+            (
+                "a response that its client has read at 15 s",
+                Looks::new(move |s| {
+                    if s < 15.0 {
+                        seen(1, unsent, 9)
+                    } else {
+                        idle(1)
+                    }
+                }),
+                Some((22.0, Idle)),
+            ),
             (
                 "a stream of TCP",
                 Looks::new(move |_| seen(1, tcp, 9)),

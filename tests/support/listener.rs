@@ -38,6 +38,7 @@ pub struct Listener {
     stat_prefix: Option<String>,
     http_stat_prefix: Option<String>,
     idle_timeout: Option<Duration>,
+    send_buffer: Option<usize>,
     /// Of HTTP/3 alone.
     identity: Option<Leaf>,
 }
@@ -92,6 +93,7 @@ impl Listener {
             stat_prefix: None,
             http_stat_prefix: None,
             idle_timeout: None,
+            send_buffer: None,
             identity: None,
         })
     }
@@ -142,6 +144,14 @@ impl Listener {
     #[must_use]
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = Some(timeout);
+        self
+    }
+
+    /// Asks the kernel for send buffers of so many bytes, so that what a slow client has not read
+    /// yet is in Envoy.
+    #[must_use]
+    pub fn send_buffer(mut self, bytes: usize) -> Self {
+        self.send_buffer = Some(bytes);
         self
     }
 
@@ -198,6 +208,10 @@ impl Listener {
         }
         if self.modify_only {
             listener["drain_type"] = json!("MODIFY_ONLY");
+        }
+        if let Some(bytes) = self.send_buffer {
+            // SOL_SOCKET, SO_SNDBUF
+            listener["socket_options"] = json!([{ "level": 1, "name": 7, "int_value": bytes }]);
         }
         if let Some(prefix) = &self.stat_prefix {
             listener["stat_prefix"] = json!(prefix);

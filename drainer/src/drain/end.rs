@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::complaints::Complaints;
 use super::{Drain, IDLE_PAUSE};
-use crate::ending::{Answer, End, Ending, LONE_DRAINER};
+use crate::ending::{Answer, Came, End, Ending, LONE_DRAINER};
 use crate::envoy::{CallFailed, Envoy, Seen};
 use crate::marker::Reason;
 use crate::progress::Phase;
@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two tries of a call to which Envoy gave no answer.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
+
+/// How often is decided again what ends, since no task is woken when the port fails a connection.
+const PORT_PAUSE: Duration = Duration::from_millis(250);
 
 /// How long Envoy goes on, with its health failed, after its hook turned out to be alone.
 pub(super) const ENVOY_ALONE: Duration = Duration::from_secs(10);
@@ -28,11 +31,9 @@ impl<E: Envoy> Drain<E> {
     pub(super) async fn next_end(&mut self) -> End {
         let mut came = self.came.subscribe();
         let mut answer = Answer::Awaited;
+        let waited = self.waited;
         loop {
-            let now = Instant::now();
-            let who = *came.borrow_and_update();
-            let waited = self.waited.is_some_and(|at| now < at + LONE_DRAINER);
-            let until = match who.ending(now, answer, waited) {
+            match ending(&mut came, answer, waited) {
                 Ending::Nothing => {
                     tokio::select! {
                         biased;
@@ -41,14 +42,13 @@ impl<E: Envoy> Drain<E> {
                     }
                     continue;
                 }
-                Ending::Unclear { until } => until,
+                Ending::Unclear { .. } => {}
                 Ending::Clear(end) => return end,
-            };
+            }
             self.set_phase(Phase::Waiting);
             tokio::select! {
                 biased;
-                _ = came.changed() => {}
-                () = sleep_until(until) => {}
+                () = is_decided(&mut came, answer, waited) => {}
                 answers = self.answers_or_attends(answer == Answer::Heard) => match answers {
                     true => answer = Answer::Heard,
                     // Asked again: it may be busy, or still starting.
@@ -67,10 +67,9 @@ impl<E: Envoy> Drain<E> {
         if !is_known {
             return self.answers().await;
         }
-        let mut complaints = Complaints::at_start();
         loop {
             if self.backoff.is_active(Instant::now()) {
-                self.restore_if_due(&mut complaints).await;
+                self.restore_if_due().await;
             }
             sleep(IDLE_PAUSE).await;
         }
@@ -150,11 +149,10 @@ impl<E: Envoy> Drain<E> {
 
     /// Waits until Envoy has not answered twice in a row: once may be chance.
     async fn falls_silent(&mut self) {
-        let mut complaints = Complaints::at_start();
         loop {
             sleep(IDLE_PAUSE).await;
             if self.backoff.is_active(Instant::now()) {
-                self.restore_if_due(&mut complaints).await;
+                self.restore_if_due().await;
             }
             if !self.answers().await {
                 sleep(RETRY_PAUSE).await;
@@ -162,6 +160,26 @@ impl<E: Envoy> Drain<E> {
                     return;
                 }
             }
+        }
+    }
+}
+
+/// What ends by now, where the drainer's own hook returned at `waited` without a drain.
+fn ending(came: &mut watch::Receiver<Came>, answer: Answer, waited: Option<Instant>) -> Ending {
+    let now = Instant::now();
+    let waited = waited.is_some_and(|at| now < at + LONE_DRAINER);
+    came.borrow_and_update().ending(now, answer, waited)
+}
+
+/// Returns when it is clear what ends, as far as that depends on time and signals. Waiting here rather
+/// than in [`Drain::next_end`] leaves calls to Envoy alone until then.
+async fn is_decided(came: &mut watch::Receiver<Came>, answer: Answer, waited: Option<Instant>) {
+    while let Ending::Unclear { until } = ending(came, answer, waited) {
+        let next = until.min(Instant::now() + PORT_PAUSE);
+        tokio::select! {
+            biased;
+            _ = came.changed() => {}
+            () = sleep_until(next) => {}
         }
     }
 }

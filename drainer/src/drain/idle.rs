@@ -5,7 +5,6 @@ use std::future::pending;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
-use super::complaints::Complaints;
 use super::{Drain, IDLE_PAUSE};
 use crate::ending::End;
 use crate::envoy::{CallFailed, Envoy, Seen};
@@ -22,8 +21,6 @@ impl<E: Envoy> Drain<E> {
     /// declines now may be another than the Envoy that answers later. Returns only where the drain of an
     /// earlier process is to be resumed.
     pub(super) async fn attend(&mut self) -> End {
-        let mut restoring = Complaints::at_start();
-        let mut learning = Complaints::at_start();
         loop {
             if self.marked == Some(Reason::PodEnds)
                 && self.restore_at.is_none()
@@ -31,13 +28,15 @@ impl<E: Envoy> Drain<E> {
             {
                 return End::Resumed;
             }
-            self.restore_if_due(&mut restoring).await;
+            self.restore_if_due().await;
             if self.marked.is_none() && self.setup.is_some() {
                 pending().await
             }
             if self.setup.is_none()
                 && let Err(error) = self.learn_setup().await
-                && learning.are_due(Instant::now(), matches!(error, CallFailed::Declined(_)))
+                && self
+                    .learning
+                    .are_due(Instant::now(), matches!(error, CallFailed::Declined(_)))
             {
                 error!(
                     admin = %self.admin,
@@ -77,25 +76,25 @@ impl<E: Envoy> Drain<E> {
     }
 
     /// Restores Envoy's health if an earlier drain had failed it, once the time for that has come.
-    pub(super) async fn restore_if_due(&mut self, complaints: &mut Complaints) {
+    pub(super) async fn restore_if_due(&mut self) {
         let is_due = match (self.marked, self.restore_at) {
             (None, _) | (Some(Reason::PodEnds), None) => false,
             (Some(Reason::Provisional), None) => true,
             (Some(_), Some(at)) => Instant::now() >= at,
         };
         if is_due {
-            self.restore_health(complaints).await;
+            self.restore_health().await;
         }
     }
 
-    async fn restore_health(&mut self, complaints: &mut Complaints) {
+    async fn restore_health(&mut self) {
         if is_live(&self.envoy.look().await) == Some(true) {
             // Nobody but the kubelet has started another one.
             self.backoff.restarted();
         }
         match self.envoy.restore_health().await {
             Ok(()) => {}
-            Err(CallFailed::Declined(error)) if complaints.are_due(Instant::now(), true) => {
+            Err(CallFailed::Declined(error)) if self.restoring.are_due(Instant::now(), true) => {
                 error!(
                     error,
                     "Envoy refuses to have its health restored: it stays DRAINING"

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use tempfile::TempDir;
 use tokio::task::LocalSet;
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use super::*;
 use crate::flush_interval::FlushInterval;
@@ -50,6 +50,8 @@ struct Fake {
     live: Cell<bool>,
     /// When it was last called, in seconds.
     called: Cell<f64>,
+    /// How long it takes to answer.
+    takes: Duration,
 }
 
 /// What happened, in seconds.
@@ -63,6 +65,8 @@ struct Scene {
     /// Whether Envoy is live at first.
     live: bool,
     lasts: Duration,
+    /// How long Envoy takes to answer.
+    takes: Duration,
     dir: TempDir,
 }
 
@@ -84,12 +88,40 @@ impl Fake {
             }
             since += 0.1;
         }
+        if !self.takes.is_zero() {
+            let cut = OnDrop::new(|| self.note("cut"));
+            sleep(self.takes).await;
+            cut.disarm();
+        }
         match (self.mood)(now) {
             Mood::Busy(requests) => Ok(requests),
             Mood::Hung => pending().await,
             Mood::Failing => Err(CallFailed::Unanswered("500".into())),
             Mood::Declining => Err(CallFailed::Declined("404".into())),
             Mood::Gone => Err(CallFailed::Refused),
+        }
+    }
+}
+
+/// Calls a function when it is dropped, unless it was disarmed.
+struct OnDrop<F: FnMut()>(F, bool);
+
+// === impl OnDrop ===
+
+impl<F: FnMut()> OnDrop<F> {
+    fn new(call: F) -> Self {
+        Self(call, true)
+    }
+
+    fn disarm(mut self) {
+        self.1 = false;
+    }
+}
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if self.1 {
+            (self.0)();
         }
     }
 }
@@ -162,6 +194,7 @@ impl Scene {
             marked: None,
             live: true,
             lasts: Duration::from_secs(300),
+            takes: Duration::ZERO,
             dir: tempfile::tempdir().unwrap(),
         }
     }
@@ -208,6 +241,7 @@ impl Scene {
             log: log.clone(),
             live: Cell::new(self.live),
             called: Cell::new(0.0),
+            takes: self.takes,
         };
         let drain = Drain::new(fake(&log), &config, came.clone(), progress.clone());
         let tasks = LocalSet::new();
@@ -821,4 +855,26 @@ async fn an_envoy_that_does_not_say_its_state_is_left_until_a_pod_would_be_gone(
     let scene = Scene::new(mood, &[]).pod_ended();
     assert_eq!(story(&scene.play().await), ["90 ok"]);
     assert!(!scene.is_marked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_cuts_no_call_to_envoy() {
+    let flood = (0..1000).map(|note| (0.1 + 0.25 * f64::from(note), Who::Flood));
+    let play = async |marked: Option<Reason>, came: &[(f64, Who)]| {
+        let came: Vec<_> = flood.clone().chain(came.iter().copied()).collect();
+        let mut scene = Scene::new(|_| Mood::Busy(0), &came);
+        (scene.marked, scene.takes) = (marked, Duration::from_millis(500));
+        scene.lasts = Duration::from_secs(60);
+        story(&scene.play().await)
+    };
+    let restored = play(Some(Reason::Provisional), &[]).await;
+    assert_eq!(restored, ["1 ok"]);
+
+    let drained = play(None, &[(5.0, Who::Drainer)]).await;
+    assert_eq!(drained[..1], ["6 fail"], "{drained:?}");
+    assert!(
+        drained.iter().all(|line| !line.ends_with(" cut")),
+        "{drained:?}"
+    );
+    assert!(drained[1].ends_with(" Drainer returns"), "{drained:?}");
 }
