@@ -300,7 +300,7 @@ const BAD: [(&str, &str, &str); 34] = [
     (
         "drain-delay",
         "\u{7}\n",
-        "invalid duration `\u{7}\n`: write it like 90s, 1m30s or 400ms",
+        "invalid duration `  `: write it like 90s, 1m30s or 400ms",
     ),
 ];
 
