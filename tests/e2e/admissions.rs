@@ -178,13 +178,17 @@ fn read(body: &str) -> Pod {
 
 /// A pod that asks for a drainer, and is not to be scheduled.
 pub(crate) fn asking() -> Value {
+    let mut pod = asking_template();
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    pod["metadata"]["generateName"] = json!("asking-");
+    pod
+}
+
+/// The template of such a pod.
+pub(crate) fn asking_template() -> Value {
     json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "generateName": "asking-",
-            "annotations": { "envoy-drainer.dev/inject": "true" },
-        },
+        "metadata": { "annotations": { "envoy-drainer.dev/inject": "true" } },
         "spec": {
             "schedulingGates": [{ "name": "envoy-drainer.dev/never" }],
             "securityContext": restricted::pod(),

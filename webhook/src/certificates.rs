@@ -26,7 +26,6 @@ mod backoff;
 pub mod bundle;
 pub mod ca;
 pub mod cluster;
-mod der;
 pub mod files;
 pub mod given;
 pub mod identity;

@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::admissions::Admissions;
+use crate::admissions::{Admissions, asking_template};
 use crate::release::Release;
-use crate::restricted;
 use crate::stage::Stage;
 
 /// Variables that repeat one of 64 KiB. A Deployment with so many has 228 KB.
@@ -17,9 +16,9 @@ const COPIES: usize = 7_000;
 /// Variables of one letter that fit into the 3 MiB that the API server accepts as one object.
 const VARIABLES: usize = 220_000;
 
-/// Empty containers. The API server refuses them after the webhook has seen them, and needs its time
-/// to say so of each.
-const CONTAINERS: usize = 5_000;
+/// Empty containers, more than the webhook reads of a list. The API server refuses them only after the
+/// webhook has answered, and the time that takes it grows with the square of their number.
+const CONTAINERS: usize = 2_100;
 
 /// Annotations under the prefix `envoy-drainer.dev/`, none of which is known.
 const KEYS: usize = 30_000;
@@ -118,21 +117,8 @@ fn doubled_variables() -> Value {
 /// A Deployment that asks for drainers, whose pods no node gets.
 fn deployment(change: impl FnOnce(&mut Value)) -> Value {
     let labels = json!({ "app": "dense" });
-    let mut template = json!({
-        "metadata": {
-            "labels": labels,
-            "annotations": { "envoy-drainer.dev/inject": "true" },
-        },
-        "spec": {
-            "schedulingGates": [{ "name": "envoy-drainer.dev/never" }],
-            "securityContext": restricted::pod(),
-            "containers": [{
-                "name": "envoy",
-                "image": "envoy",
-                "securityContext": restricted::container(),
-            }],
-        },
-    });
+    let mut template = asking_template();
+    template["metadata"]["labels"] = labels.clone();
     change(&mut template);
     json!({
         "apiVersion": "apps/v1",

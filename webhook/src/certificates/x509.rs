@@ -2,14 +2,27 @@
 
 use std::time::SystemTime;
 
+use der::asn1::{AnyRef, BitStringRef, GeneralizedTime, ObjectIdentifier, OctetStringRef, UtcTime};
+use der::{Decode, Reader, SliceReader, Tag, TagMode, TagNumber, Tagged};
 use rustls::pki_types::CertificateDer;
 
-use super::der::{
-    BIT_STRING, BOOLEAN, BadDer, CONTEXT_0, CONTEXT_3, Fields, INTEGER, OCTET_STRING, OID, SEQUENCE,
-};
+const SUBJECT_KEY_IDENTIFIER: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.14");
+const KEY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.15");
+const BASIC_CONSTRAINTS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.19");
+const NAME_CONSTRAINTS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.30");
+const AUTHORITY_KEY_IDENTIFIER: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.35");
 
 /// `keyCertSign`, in the first byte of a `keyUsage`.
 const KEY_CERT_SIGN: u8 = 0x04;
+
+/// The field `[3]` of a certificate.
+const EXTENSIONS: Tag = Tag::ContextSpecific {
+    constructed: true,
+    number: TagNumber(3),
+};
+
+/// Version 3 of X.509, which is written as one less.
+const V3: u8 = 2;
 
 /// The fields that decide here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,10 +40,21 @@ pub struct Facts {
     pub not_after: SystemTime,
 }
 
+/// An extension of a CA.
+enum Extension {
+    BasicConstraints {
+        ca: bool,
+    },
+    /// One that a CA for servers here may have.
+    Allowed,
+    /// One that clients may not know, or that forbids to sign.
+    Other,
+}
+
 /// Bytes that are no certificate.
 #[derive(Debug, thiserror::Error)]
 #[error("the certificate is no X.509 certificate")]
-pub struct NoCertificate(#[source] BadDer);
+pub struct NoCertificate(#[source] der::Error);
 
 // === impl Facts ===
 
@@ -40,43 +64,40 @@ impl Facts {
     /// # Errors
     /// When the DER is none.
     pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, NoCertificate> {
-        self::certificate(certificate).map_err(NoCertificate)
+        let mut der = SliceReader::new(certificate).map_err(NoCertificate)?;
+        self::certificate(&mut der)
+            .and_then(|facts| der.finish().map(|()| facts))
+            .map_err(NoCertificate)
     }
 }
 
-fn certificate(der: &[u8]) -> Result<Facts, BadDer> {
-    let mut all = Fields::new(der);
-    let mut fields = all.expect(SEQUENCE)?.fields();
-    all.end()?;
-    let facts = tbs_certificate(fields.expect(SEQUENCE)?.fields())?;
-    fields.next()?; // signatureAlgorithm
-    fields.next()?; // signature
-    fields.end()?;
-    Ok(facts)
+fn certificate<'a>(der: &mut impl Reader<'a>) -> der::Result<Facts> {
+    der.sequence(|der| {
+        let facts = der.sequence(tbs_certificate)?;
+        AnyRef::decode(der)?; // signatureAlgorithm
+        AnyRef::decode(der)?; // signature
+        Ok(facts)
+    })
 }
 
-fn tbs_certificate(mut fields: Fields<'_>) -> Result<Facts, BadDer> {
-    let has_extensions = match fields.optional(CONTEXT_0)? {
-        Some(version) => {
-            let mut version = version.fields();
-            let number = version.expect(INTEGER)?.content();
-            version.end()?;
-            // Written as one less.
-            matches!(number, [2..=0x7f])
-        }
-        None => false,
-    };
-    fields.next()?; // serialNumber
-    fields.next()?; // signature
-    fields.next()?; // issuer
-    let mut validity = fields.expect(SEQUENCE)?.fields();
-    let (not_before, not_after) = (validity.next()?.date()?, validity.next()?.date()?);
-    validity.end()?;
-    let subject = fields.expect(SEQUENCE)?.whole().to_vec();
-    fields.next()?; // subjectPublicKeyInfo
-    let may_sign = has_extensions && may_sign(fields.clone()).unwrap_or(false);
+fn tbs_certificate<'a, R: Reader<'a>>(der: &mut R) -> der::Result<Facts> {
+    let version: Option<u8> = der.context_specific(TagNumber(0), TagMode::Explicit)?;
+    let has_extensions = version.is_some_and(|version| version >= V3);
+    AnyRef::decode(der)?; // serialNumber
+    AnyRef::decode(der)?; // signature
+    AnyRef::decode(der)?; // issuer
+    let (not_before, not_after) = der.sequence(|der| der::Result::Ok((time(der)?, time(der)?)))?;
+    Tag::peek(der)?.assert_eq(Tag::Sequence)?;
+    let subject = der.tlv_bytes()?.to_vec();
+    AnyRef::decode(der)?; // subjectPublicKeyInfo
+    let mut may_sign = false;
     // The two unique identifiers and the extensions.
-    fields.skip_rest()?;
+    while !der.is_finished() {
+        let field = AnyRef::decode(der)?;
+        if has_extensions && field.tag() == EXTENSIONS {
+            may_sign = extensions_may_sign(field.value()).unwrap_or(false);
+        }
+    }
     Ok(Facts {
         has_extensions,
         may_sign,
@@ -86,38 +107,55 @@ fn tbs_certificate(mut fields: Fields<'_>) -> Result<Facts, BadDer> {
     })
 }
 
-/// Reads the extensions of a CA. <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1>
-fn may_sign(mut fields: Fields<'_>) -> Result<bool, BadDer> {
-    let mut outer = fields.expect(CONTEXT_3)?.fields();
-    fields.end()?;
-    let mut extensions = outer.expect(SEQUENCE)?.fields();
-    outer.end()?;
-    let mut is_ca = false;
-    while let Some(extension) = extensions.optional(SEQUENCE)? {
-        let mut extension = extension.fields();
-        let id = extension.expect(OID)?.content();
-        extension.optional(BOOLEAN)?; // critical
-        let mut value = extension.expect(OCTET_STRING)?.fields();
-        extension.end()?;
-        match id {
-            // subjectKeyIdentifier, nameConstraints, authorityKeyIdentifier
-            [0x55, 0x1d, 14 | 30 | 35] => {}
-            // keyUsage
-            [0x55, 0x1d, 15] => match value.expect(BIT_STRING)?.content() {
-                [_unused, first, ..] if first & KEY_CERT_SIGN != 0 => {}
-                _ => return Ok(false),
-            },
-            // basicConstraints
-            [0x55, 0x1d, 19] => {
-                let mut constraints = value.expect(SEQUENCE)?.fields();
-                let flag = constraints.optional(BOOLEAN)?;
-                is_ca = flag.is_some_and(|flag| flag.content() == [0xff]);
-            }
-            _ => return Ok(false),
-        }
+/// <https://www.rfc-editor.org/rfc/rfc5280#section-4.1.2.5>
+fn time<'a>(der: &mut impl Reader<'a>) -> der::Result<SystemTime> {
+    match Tag::peek(der)? {
+        Tag::UtcTime => Ok(UtcTime::decode(der)?.to_system_time()),
+        _ => Ok(GeneralizedTime::decode(der)?.to_system_time()),
     }
-    extensions.end()?;
-    Ok(is_ca)
+}
+
+/// Reads the extensions of a CA. <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1>
+fn extensions_may_sign(der: &[u8]) -> der::Result<bool> {
+    let mut der = SliceReader::new(der)?;
+    let may_sign = der.sequence(|der| {
+        let (mut is_ca, mut has_others) = (false, false);
+        while !der.is_finished() {
+            match der.sequence(extension)? {
+                Extension::BasicConstraints { ca } => is_ca = ca,
+                Extension::Allowed => {}
+                Extension::Other => has_others = true,
+            }
+        }
+        der::Result::Ok(is_ca && !has_others)
+    })?;
+    der.finish()?;
+    Ok(may_sign)
+}
+
+fn extension<'a, R: Reader<'a>>(der: &mut R) -> der::Result<Extension> {
+    let id = ObjectIdentifier::decode(der)?;
+    Option::<bool>::decode(der)?; // critical
+    let value = <&OctetStringRef>::decode(der)?.as_bytes();
+    Ok(match id {
+        BASIC_CONSTRAINTS => Extension::BasicConstraints { ca: is_ca(value)? },
+        KEY_USAGE => match BitStringRef::from_der(value)?.raw_bytes().first() {
+            Some(first) if first & KEY_CERT_SIGN != 0 => Extension::Allowed,
+            _ => Extension::Other,
+        },
+        AUTHORITY_KEY_IDENTIFIER | NAME_CONSTRAINTS | SUBJECT_KEY_IDENTIFIER => Extension::Allowed,
+        _ => Extension::Other,
+    })
+}
+
+/// Reads `basicConstraints`.
+fn is_ca(der: &[u8]) -> der::Result<bool> {
+    let mut der = SliceReader::new(der)?;
+    der.sequence(|der| {
+        let ca = Option::<bool>::decode(der)?.unwrap_or(false);
+        Option::<AnyRef<'_>>::decode(der)?; // pathLenConstraint
+        Ok(ca)
+    })
 }
 
 #[cfg(test)]
@@ -126,7 +164,6 @@ mod tests {
 
     use super::*;
     use crate::certificates::ca::Ca;
-    use crate::certificates::der::Field;
     use crate::clock::wall_clock;
 
     const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -183,17 +220,23 @@ mod tests {
     #[test]
     fn a_field_of_any_length_is_refused() {
         let der = made();
-        let mut fields = Fields::new(&der).next().unwrap().fields();
-        let mut tbs = fields.next().unwrap().fields();
-        let signed: Vec<_> = std::iter::from_fn(|| tbs.next().ok().map(Field::whole)).collect();
-        let rest: Vec<_> = std::iter::from_fn(|| fields.next().ok().map(Field::whole)).collect();
+        let fields = |der: &[u8]| {
+            let mut der = SliceReader::new(der).unwrap();
+            let all = der.sequence(|der| {
+                std::iter::from_fn(|| (!der.is_finished()).then(|| der.tlv_bytes()))
+                    .map(|field| field.map(<[u8]>::to_vec))
+                    .collect::<der::Result<Vec<_>>>()
+            });
+            all.unwrap()
+        };
+        let [tbs, algorithm, signature] = fields(&der).try_into().unwrap();
+        let signed = fields(&tbs);
         for length in u64::MAX - 1_000..=u64::MAX {
             for at in 0..signed.len() {
-                let long = [&signed[at][..1], &[0x88], &length.to_be_bytes()].concat();
                 let mut signed = signed.clone();
-                signed[at] = &long;
+                signed[at] = [&signed[at][..1], &[0x88], &length.to_be_bytes()].concat();
                 let tbs = sequence(&signed.concat());
-                let whole = sequence(&[&tbs[..], &rest.concat()].concat());
+                let whole = sequence(&[&tbs[..], &algorithm, &signature].concat());
                 assert!(read(&whole).is_err(), "{length} at {at}");
             }
         }
