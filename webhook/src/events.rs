@@ -5,7 +5,6 @@
 
 mod ledger;
 mod limit;
-mod token_bucket;
 
 use std::convert::Infallible;
 use std::future::pending;

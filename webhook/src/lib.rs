@@ -31,3 +31,4 @@ pub mod report;
 pub mod server;
 pub mod signals;
 pub mod token;
+mod token_bucket;

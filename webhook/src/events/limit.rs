@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::token_bucket::{Rate, TokenBucket};
+use crate::token_bucket::{Rate, TokenBucket};
 
 /// Of one namespace: as client-go's `EventSourceObjectSpamFilter` has it for one object.
 /// <https://github.com/kubernetes/client-go/blob/master/tools/record/events_cache.go>

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many lines are logged at once: more pods than a cluster creates in a second.
-const BURST: u32 = 200;
+use crate::token_bucket::{Rate, TokenBucket};
 
-/// One more line is logged each so often, which is 20 a second.
-const REFILL: Duration = Duration::from_millis(50);
+/// The lines of more pods than a cluster creates in a second, then 20 lines a second.
+const RATE: Rate = Rate {
+    burst: 200,
+    refill: Duration::from_millis(50),
+};
 
 /// How often the lines that were not logged are reported.
 const REPORT: Duration = Duration::from_secs(1);
@@ -17,8 +19,7 @@ const REPORT: Duration = Duration::from_secs(1);
 /// line for each would fill a node's disk.
 #[derive(Debug)]
 pub(super) struct LogLimit {
-    /// When the bucket is full again. Each line moves it by [`REFILL`].
-    full_at: Instant,
+    lines: TokenBucket,
     dropped: u64,
     reported: Instant,
 }
@@ -37,7 +38,7 @@ pub(super) struct Allowed {
 impl LogLimit {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            full_at: now,
+            lines: TokenBucket::full(now),
             dropped: 0,
             reported: now,
         }
@@ -46,10 +47,9 @@ impl LogLimit {
     /// Takes a token for one line, if there is one. Dropped lines are reported with the first line
     /// that comes a second or more after the last report.
     pub(super) fn take(&mut self, now: Instant) -> Allowed {
-        let full_at = self.full_at.max(now) + REFILL;
-        let line = full_at <= now + BURST * REFILL;
+        let line = self.lines.has_token(RATE, now);
         if line {
-            self.full_at = full_at;
+            self.lines.take(RATE, now);
         }
         let mut allowed = Allowed { line, dropped: 0 };
         if self.dropped > 0 && now >= self.reported + REPORT {
@@ -100,7 +100,7 @@ mod tests {
         let start = Instant::now();
         let mut limit = LogLimit::new(start);
         for n in 0..10_000 {
-            let allowed = limit.take(start + n * REFILL);
+            let allowed = limit.take(start + n * RATE.refill);
             assert_eq!(
                 allowed,
                 Allowed {

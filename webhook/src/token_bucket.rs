@@ -6,37 +6,37 @@ use tokio::time::Instant;
 
 /// How many tokens there are at most, and how long each takes to come back.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rate {
-    pub(super) burst: u32,
-    pub(super) refill: Duration,
+pub(crate) struct Rate {
+    pub(crate) burst: u32,
+    pub(crate) refill: Duration,
 }
 
 /// The tokens that are left, as the instant at which none is missing.
 /// <https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm>
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TokenBucket {
+pub(crate) struct TokenBucket {
     full_at: Instant,
 }
 
 // === impl TokenBucket ===
 
 impl TokenBucket {
-    pub(super) fn full(now: Instant) -> Self {
+    pub(crate) fn full(now: Instant) -> Self {
         Self { full_at: now }
     }
 
     /// Returns true if no token is missing.
-    pub(super) fn is_full(&self, now: Instant) -> bool {
+    pub(crate) fn is_full(&self, now: Instant) -> bool {
         self.full_at <= now
     }
 
     /// Returns true if there is a token.
-    pub(super) fn has_token(&self, rate: Rate, now: Instant) -> bool {
+    pub(crate) fn has_token(&self, rate: Rate, now: Instant) -> bool {
         self.after_one(rate, now) <= now + rate.refill * rate.burst
     }
 
     /// Takes a token, which must be there.
-    pub(super) fn take(&mut self, rate: Rate, now: Instant) {
+    pub(crate) fn take(&mut self, rate: Rate, now: Instant) {
         self.full_at = self.after_one(rate, now);
     }
 
