@@ -179,13 +179,14 @@ async fn its_log_has_a_line_for_each_pod_that_asked_and_nothing_that_is_in_one()
 #[tokio::test]
 async fn a_log_line_stays_short_whatever_a_review_holds() {
     const LONGEST: usize = 253;
-    // As long as admission reads a text.
+    // As long as admission reads a text, and a uid.
     const BYTES: usize = 200 << 10;
+    const UID: usize = 256;
     for format in ["--log-format=json", "--log-format=text"] {
         let program = Program::start(&[format, "--log-level=debug"]).await;
         let long = |start: &str| json!(format!("{start}{}", "\u{e9}".repeat(BYTES / 2)));
         let hostile = review("x")
-            .with("/request/uid", json!("u".repeat(BYTES)))
+            .with("/request/uid", json!("u".repeat(UID)))
             .with("/request/namespace", long("n\n\u{1b}]0;owned\u{7}"))
             .with("/request/name", long("\r{\"level\":\"ERROR\"}\n"));
         let response = program.https.send(inject(hostile.bytes())).await.unwrap();
