@@ -124,7 +124,7 @@ impl<E: Envoy> Drain<E> {
                         return self.drain(self.began(since), failed_at).await;
                     }
                     info!("Envoy is restarted alone, or does not answer: its hook returns");
-                    self.end_round(|came| came.envoy_hook = None);
+                    self.end_round();
                 }
                 End::Unproven { since } => {
                     warn!(
@@ -138,7 +138,7 @@ impl<E: Envoy> Drain<E> {
                         return;
                     }
                     info!("Envoy's hook did not come: Envoy goes on");
-                    self.end_round(|came| came.drainer_hook = None);
+                    self.end_round();
                 }
                 End::Resumed => self.resume().await,
                 End::Drainer => {
@@ -151,7 +151,7 @@ impl<E: Envoy> Drain<E> {
                         return;
                     }
                     self.waited = Some(Instant::now());
-                    self.end_round(|came| came.drainer_hook = None);
+                    self.end_round();
                 }
             }
         }
@@ -183,10 +183,7 @@ impl<E: Envoy> Drain<E> {
             biased;
             // The pod ends now: it has its whole drain.
             _ = came.wait_for(Came::proves_pod_end) => {}
-            () = self.drain(now, Some(now)) => self.end_round(|came| {
-                came.envoy_hook = None;
-                came.drainer_hook = None;
-            }),
+            () = self.drain(now, Some(now)) => self.end_round(),
         }
         self.is_resumed = false;
     }
@@ -196,12 +193,16 @@ impl<E: Envoy> Drain<E> {
         self.timing.deadline() + RESUMED_MARGIN
     }
 
-    /// Lets the hooks of this round return, and forgets who came, for the next round.
-    fn end_round(&mut self, forget: impl FnOnce(&mut Came)) {
-        self.came.send_modify(forget);
+    /// Lets the hooks of this round return, but those that were called only just now: they begin the
+    /// next round, and wait for the other signal as long as any.
+    fn end_round(&mut self) {
+        let mut kept_since = None;
+        self.came
+            .send_modify(|came| kept_since = came.forget_hooks(Instant::now()));
         self.progress.send_modify(|progress| {
             progress.phase = Phase::Idle;
             progress.round += 1;
+            progress.kept_since = kept_since;
         });
     }
 

@@ -16,6 +16,8 @@ use tokio::time::Instant;
 pub(crate) struct Came {
     /// Envoy's hook.
     pub envoy_hook: Option<Instant>,
+    /// The last call of it.
+    pub last_envoy_hook: Option<Instant>,
     /// The drainer's own hook.
     pub drainer_hook: Option<Instant>,
     /// SIGTERM to the drainer.
@@ -80,9 +82,11 @@ pub(crate) enum End {
 /// How much later than Envoy's hook the drainer's may come: an exec on a busy node takes a second.
 pub(crate) const LONE_ENVOY: Duration = Duration::from_secs(3);
 
-/// The same while Envoy does not answer. A little less, so that a hung Envoy's hook returns within
-/// three seconds, and the kubelet can restart it.
-pub(crate) const LONE_SILENT_ENVOY: Duration = Duration::from_millis(2500);
+/// How long every call of a hook waits for the other signal at least: where Envoy does not answer,
+/// and where the call comes shortly before the end of a round that an earlier call began. A little
+/// less than [`LONE_ENVOY`], so that a hung Envoy's hook returns within three seconds, and the kubelet
+/// can restart it.
+pub(crate) const LEAST_WAIT: Duration = Duration::from_millis(2500);
 
 /// How much later than the drainer's hook Envoy's may come. Longer, since waiting costs nothing.
 pub(crate) const LONE_DRAINER: Duration = Duration::from_secs(10);
@@ -110,6 +114,23 @@ impl Came {
             came.port_unavailable = Some(now);
             false
         });
+    }
+
+    /// Notes a call of Envoy's hook.
+    pub(crate) fn note_envoy_hook(&mut self, now: Instant) {
+        self.envoy_hook.get_or_insert(now);
+        self.last_envoy_hook = Some(now);
+    }
+
+    /// Forgets the hooks, but for calls of the last [`LEAST_WAIT`]. Returns since when calls are kept;
+    /// `None` if there are none.
+    pub(crate) fn forget_hooks(&mut self, now: Instant) -> Option<Instant> {
+        let kept_since = now.checked_sub(LEAST_WAIT);
+        let recent = |at: &Instant| kept_since.is_some_and(|since| *at > since);
+        self.envoy_hook = self.last_envoy_hook.filter(recent);
+        self.drainer_hook = self.drainer_hook.filter(recent);
+        let is_kept = self.envoy_hook.or(self.drainer_hook).is_some();
+        kept_since.filter(|_| is_kept)
     }
 
     fn port_was_unavailable_after(&self, since: Instant) -> bool {
@@ -143,11 +164,7 @@ impl Came {
             }),
             (Some(since), None, _) => {
                 let answers = answer == Answer::Heard;
-                let patience = if answers {
-                    LONE_ENVOY
-                } else {
-                    LONE_SILENT_ENVOY
-                };
+                let patience = if answers { LONE_ENVOY } else { LEAST_WAIT };
                 unless(since + patience, End::Envoy { since, answers })
             }
             (None, Some(_), Some(sigterm)) if waited || answer == Answer::None => {
@@ -225,6 +242,7 @@ mod tests {
         for (envoy_hook, drainer_hook, sigterm, now, answer, waited, want) in table {
             let came = Came {
                 envoy_hook: envoy_hook.map(at),
+                last_envoy_hook: envoy_hook.map(at),
                 drainer_hook: drainer_hook.map(at),
                 sigterm: sigterm.map(at),
                 port_unavailable: None,
@@ -260,6 +278,7 @@ mod tests {
         for (envoy_hook, drainer_hook, sigterm, unavailable, now, answer, waited, want) in table {
             let came = Came {
                 envoy_hook: envoy_hook.map(at),
+                last_envoy_hook: envoy_hook.map(at),
                 drainer_hook: drainer_hook.map(at),
                 sigterm: sigterm.map(at),
                 port_unavailable: Some(at(unavailable)),

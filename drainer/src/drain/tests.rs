@@ -262,7 +262,7 @@ impl Scene {
                 came.send_modify(|came| {
                     let now = Instant::now();
                     let when = match who {
-                        Who::Envoy => &mut came.envoy_hook,
+                        Who::Envoy => return came.note_envoy_hook(now),
                         Who::Drainer => &mut came.drainer_hook,
                         Who::Sigterm => &mut came.sigterm,
                         Who::Flood => return,
@@ -604,6 +604,39 @@ async fn a_thousand_hooks_share_one_drain() {
         (count("Envoy returns"), count("Drainer returns")),
         (1000, 1)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_at_the_end_of_a_lone_round_waits_for_the_other_signal() {
+    use Who::{Drainer, Envoy, Sigterm};
+    for call in [11.6, 13.8, 13.95] {
+        for late in [Drainer, Sigterm] {
+            let came = [(1.0, Envoy), (call, Envoy), (14.2, late)];
+            let told = story(&Scene::new(|_| Mood::Busy(0), &came).play().await);
+            let want = ["4 fail", "14 Envoy returns", "14.2 fail", "14.2 listeners"];
+            assert_eq!(told[..4], want, "{call}");
+            let hook_returns = told.contains(&"24.2 Envoy returns".to_owned());
+            let is_whole = told[4..].iter().all(|line| line.starts_with("24.2 "));
+            assert!(hook_returns && is_whole, "{told:?}");
+        }
+        // Without another signal it is a lone round of its own.
+        let came = [(1.0, Envoy), (call, Envoy)];
+        let told = story(&Scene::new(|_| Mood::Busy(0), &came).play().await);
+        let returned = format!("{} Envoy returns", call + 13.0);
+        assert_eq!(told[..2], ["4 fail", "14 Envoy returns"]);
+        assert!(told[2].ends_with(" ok") && *told[2] < *"25", "{told:?}");
+        assert_eq!(told[3..], [returned]);
+    }
+    // So it is at the end of a resumed drain.
+    for late in [Drainer, Sigterm] {
+        let came = [(9.0, Envoy), (10.2, late)];
+        let log = Scene::new(|_| Mood::Busy(0), &came)
+            .pod_ended()
+            .play()
+            .await;
+        let returned = log.iter().find(|(_, what)| what == "Envoy returns");
+        assert_eq!(returned.map(|(at, _)| *at), Some(20.2), "{log:?}");
+    }
 }
 
 /// Of a log of ten minutes, how long Envoy's health was failed.
