@@ -764,3 +764,44 @@ async fn an_envoy_that_ends_by_itself_is_not_waited_for() -> Result<()> {
     })
     .await
 }
+
+#[tokio::test]
+async fn partly_hidden_statistics_cut_no_request() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let hides = |prefix: &str| envoy().map(|envoy| envoy.hidden_stats(&[prefix]));
+        let others = ["cluster.", "server.", "listener.admin.", "http.admin."];
+        let envoys = [
+            (hides("listener.0.0.0.0_")?, "hides listener.0.0.0.0_"),
+            (hides("http.web.downstream_rq_")?, "hides http.*"),
+            (envoy()?.only_stats(&others), "hides listener.0.0.0.0_"),
+        ];
+        for (envoy, warning) in envoys {
+            let envoy = envoy
+                .on(&binary)
+                .upstream(&upstream)
+                .stats_flush_interval(SECOND)
+                .listener(http("web")?)
+                .start()
+                .await?;
+            let drainer = drainer(envoy.admin_address())?
+                .hasty()
+                .timing(|timing| timing.idle_exit = Some(SECOND / 2))
+                .start()
+                .await?;
+            assert_eq!(drainer.logs(warning, PATIENCE).await?["level"], "WARN");
+            let request = slow(envoy.client("web"), 4 * SECOND);
+            until("it is under way", PATIENCE, || async {
+                let active = "cluster.upstream.upstream_rq_active";
+                Ok(envoy.admin().stat(active).await? == Some(1))
+            })
+            .await?;
+            drainer.pod_ends()?.returned().await?;
+            assert_eq!(drainer.last_words()?["outcome"], "drained", "{warning}");
+            envoy.terminate().await?;
+            request.await?.1?;
+        }
+        Ok(())
+    })
+    .await
+}

@@ -7,11 +7,12 @@ use hyper::{Method, StatusCode};
 
 use crate::address::AdminAddress;
 use crate::flush_interval::FlushInterval;
+use crate::hidden::Hidden;
 use crate::http::{Bounds, CallError, Client};
 use crate::listeners::{self, Listener, Listeners};
 use crate::selector::ListenerSelector;
 use crate::server_info::ServerInfo;
-use crate::stats::{self, Count, Stats};
+use crate::stats::{self, Count, Open, Stats};
 
 /// A drain's view of Envoy. Its methods never overlap, since they need it exclusively.
 pub(crate) trait Envoy {
@@ -67,6 +68,8 @@ pub(crate) struct Setup {
     pub server: ServerInfo,
     /// Its listeners, and which of them count; or why they are not known.
     pub listeners: Result<Listeners, String>,
+    /// What statistics hide of these; or why that is not known.
+    pub hidden: Result<Hidden, String>,
     /// How old `server.total_connections` may be.
     pub flush_interval: FlushInterval,
 }
@@ -76,6 +79,8 @@ pub(crate) struct Admin {
     client: Client,
     ignored: Vec<ListenerSelector>,
     listeners: Listeners,
+    /// `None` until it is known.
+    hidden: Option<Hidden>,
 }
 
 /// Short enough that a hung Envoy is noticed, long enough for the main thread of one with 10,000
@@ -106,6 +111,24 @@ const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
 
 const FLUSH_INTERVAL: &str = "/config_dump?mask=bootstrap.stats_flush_interval";
 
+// === impl Seen ===
+
+impl Seen {
+    /// Whether Envoy says by its statistics that its health is not failed; `None` if it does not say.
+    #[must_use]
+    pub(crate) fn live(&self) -> Option<bool> {
+        match self {
+            Self::Counted(Count::Listeners(Open { live, .. }) | Count::Server { live, .. }) => {
+                *live
+            }
+            Self::Counted(Count::Hidden)
+            | Self::Unreadable(_)
+            | Self::Unknown(_)
+            | Self::Refused => None,
+        }
+    }
+}
+
 // === impl Admin ===
 
 impl Admin {
@@ -117,6 +140,7 @@ impl Admin {
             client: Client::new(address),
             ignored,
             listeners,
+            hidden: None,
         }
     }
 
@@ -174,6 +198,12 @@ impl Admin {
         Ok(all)
     }
 
+    async fn hidden(&mut self) -> Result<Hidden, CallFailed> {
+        let body = self.get(stats::ALL, MAX_BODY).await?;
+        let stats = Stats::read(&body).map_err(|error| CallFailed::Declined(error.to_string()))?;
+        Ok(Hidden::find(&stats, &self.listeners))
+    }
+
     async fn flush_interval(&mut self) -> Result<FlushInterval, CallFailed> {
         let body = self.get(FLUSH_INTERVAL, MAX_SMALL_BODY).await?;
         FlushInterval::read(&body).map_err(|error| CallFailed::Declined(error.to_string()))
@@ -194,14 +224,15 @@ impl Envoy for Admin {
     }
 
     async fn look(&mut self) -> Seen {
-        let body = match self.get(stats::QUERY, MAX_BODY).await {
+        let poll = format!("{}{}", stats::ALL, stats::USED_ONLY);
+        let body = match self.get(&poll, MAX_BODY).await {
             Ok(body) => body,
             Err(CallFailed::Refused) => return Seen::Refused,
             Err(CallFailed::Declined(why)) => return Seen::Unreadable(why),
             Err(CallFailed::Unanswered(why)) => return Seen::Unknown(why),
         };
         match Stats::read(&body) {
-            Ok(stats) => Seen::Counted(stats.count(&self.listeners)),
+            Ok(stats) => Seen::Counted(stats.count(&self.listeners, self.hidden.as_ref())),
             Err(error) => Seen::Unreadable(format!("not Envoy's statistics: {error}")),
         }
     }
@@ -223,6 +254,14 @@ impl Envoy for Admin {
             Err(CallFailed::Declined(why)) => Err(why),
             Err(error) => return Err(error),
         };
+        let hidden = match self.hidden().await {
+            // Its listeners have no statistics yet.
+            Ok(_) if server.is_starting() => Ok(Hidden::default()),
+            Ok(hidden) => Ok(hidden),
+            Err(CallFailed::Declined(why)) => Err(why),
+            Err(error) => return Err(error),
+        };
+        self.hidden = hidden.as_ref().ok().cloned();
         let flush_interval = match self.flush_interval().await {
             Ok(interval) => interval,
             Err(CallFailed::Declined(_)) => FlushInterval::default(),
@@ -231,6 +270,7 @@ impl Envoy for Admin {
         Ok(Setup {
             server,
             listeners,
+            hidden,
             flush_interval,
         })
     }

@@ -30,6 +30,7 @@ mod envoy;
 mod flags;
 mod flush_interval;
 mod given;
+mod hidden;
 pub mod hook;
 mod http;
 mod listeners;

@@ -109,8 +109,11 @@ impl Record {
     /// Adds what a look at `at` has shown.
     pub(crate) fn add(&mut self, at: Instant, seen: Seen, rules: &Rules) {
         let few = match &seen {
-            Seen::Counted(Count::Listeners(open)) => open.connections <= rules.exit_at_connections,
-            Seen::Counted(Count::Server { connections }) => {
+            Seen::Counted(Count::Listeners(open)) => {
+                let contradicts = open.http.is_some_and(|http| http.contradicts);
+                open.connections <= rules.exit_at_connections && !contradicts
+            }
+            Seen::Counted(Count::Server { connections, .. }) => {
                 *connections <= rules.exit_at_connections
             }
             Seen::Counted(Count::Hidden)
@@ -127,7 +130,8 @@ impl Record {
                     requests: 0,
                     upgrades: 0,
                     outside: 0,
-                    unsent: 0
+                    unsent: 0,
+                    contradicts: false,
                 }),
                 counters: Some(Counters {
                     requests: Some(_),
@@ -148,7 +152,9 @@ impl Record {
                 self.peak = self.peak.max(open.connections);
                 self.last_open = Some(open.clone());
             }
-            Seen::Counted(Count::Server { connections }) => self.peak = self.peak.max(*connections),
+            Seen::Counted(Count::Server { connections, .. }) => {
+                self.peak = self.peak.max(*connections)
+            }
             Seen::Counted(Count::Hidden)
             | Seen::Unreadable(_)
             | Seen::Unknown(_)
@@ -170,13 +176,7 @@ impl Record {
     /// Returns true if the last look has shown that Envoy's health is not failed.
     #[must_use]
     pub(crate) fn is_live(&self) -> bool {
-        matches!(
-            &self.last,
-            Some(Seen::Counted(Count::Listeners(Open {
-                live: Some(true),
-                ..
-            })))
-        )
+        self.last.as_ref().and_then(Seen::live) == Some(true)
     }
 
     /// How long after the start few enough connections were left for good; `None` if more are.
@@ -445,6 +445,17 @@ mod tests {
             ),
             ("nothing is known", Looks::new(|_| unknown()), None),
             (
+                "no connection, and yet one of HTTP or a request, until 15 s",
+                Looks::new(|s| {
+                    let http = Http {
+                        contradicts: s < 15.0,
+                        ..Http::default()
+                    };
+                    seen(0, http, 9)
+                }),
+                Some((15.05, Drained)),
+            ),
+            (
                 "zero, but unknown between two looks, until 30 s",
                 Looks::new(|s| match s {
                     30.0.. => idle(0),
@@ -618,6 +629,7 @@ mod tests {
             Looks::new(move |s| {
                 Seen::Counted(Count::Server {
                     connections: (s < until).into(),
+                    live: None,
                 })
             })
         };

@@ -305,10 +305,15 @@ impl State {
     fn statistics(&self) -> Value {
         let stats = [
             ("http.admin.downstream_cx_active", 1),
+            ("http.admin.downstream_cx_tx_bytes_buffered", 0),
+            ("http.admin.downstream_cx_upgrades_active", 0),
             ("http.admin.downstream_rq_active", 1),
             ("http.admin.downstream_cx_http1_total", 1),
+            ("http.admin.downstream_cx_http2_total", 0),
+            ("http.admin.downstream_cx_http3_total", 0),
             ("listener.0.0.0.0_80.downstream_cx_active", self.connections),
             ("listener.0.0.0.0_80.downstream_cx_total", 7),
+            ("listener.0.0.0.0_80.downstream_pre_cx_active", 0),
             ("listener.admin.downstream_cx_active", 1),
             ("listener.admin.downstream_cx_total", 1),
             ("listener.admin.http.admin.downstream_rq_completed", 1),

@@ -10,6 +10,7 @@ use tokio::time::{sleep, sleep_until};
 
 use super::*;
 use crate::flush_interval::FlushInterval;
+use crate::hidden::Hidden;
 use crate::listeners::Listeners;
 use crate::progress::released;
 use crate::server_info::{ServerInfo, State};
@@ -178,6 +179,7 @@ impl Envoy for Fake {
                 ..ServerInfo::default()
             },
             listeners: Ok(Listeners::default()),
+            hidden: Ok(Hidden::default()),
             flush_interval: FlushInterval::default(),
         })
     }
