@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use drainer::{QUIET_CAP, ReadinessProbe};
+use drainer::{Phase, QUIET_CAP, ReadinessProbe};
 use serde_json::json;
 use tests::at_once::on_each_envoy;
 use tests::bootstrap::HEALTH_PATH;
@@ -343,6 +343,32 @@ async fn where_requests_are_hidden_no_connection_passes_for_idle() -> Result<()>
         drop(idle);
         assert_due(end.returned().await?, 3 * SECOND);
         assert_eq!(drainer.last_words()?["outcome"], "drained");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_reset_of_counters_leaves_idle_connections_idle() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let envoy = envoy()?.on(&binary).listener(http("web")?).start().await?;
+        let idle_exit = 3 * SECOND;
+        let drainer = drainer(envoy.admin_address())?
+            .hasty()
+            .timing(|timing| timing.idle_exit = Some(idle_exit))
+            .start()
+            .await?;
+        drainer.logs("Envoy answers", PATIENCE).await?;
+        envoy.admin().command("/reset_counters").await?;
+        let _idle = Held::idle(envoy.address("web")).await?;
+        let end = drainer.pod_ends()?;
+        drainer.reaches(Phase::Draining).await?;
+        sleep(SECOND).await;
+        let reset = end.called().elapsed();
+        envoy.admin().command("/reset_counters").await?;
+        // What was counted before says nothing of the time since.
+        assert_due(end.returned().await?, reset + idle_exit);
+        assert_eq!(drainer.last_words()?["outcome"], "idle");
         Ok(())
     })
     .await

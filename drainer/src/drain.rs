@@ -326,12 +326,10 @@ impl<E: Envoy> Drain<E> {
             .and_then(|setup| setup.listeners.as_ref().ok());
         let probed = |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
         let probes = self.readiness_probes.iter().filter(probed).copied();
-        let flush_interval = self.setup.as_ref().map(|setup| setup.flush_interval);
         Rules {
             timing: self.timing,
             exit_at_connections: self.exit_at_connections,
             quiet: Quiet::new(self.timing.quiet_period, probes),
-            flush_interval: flush_interval.unwrap_or_default(),
             has_answered: self.has_answered,
         }
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 
 use crate::address::AdminAddress;
-use crate::flush_interval::FlushInterval;
 use crate::hidden::Hidden;
 use crate::http::{Bounds, CallError, Client};
 use crate::listeners::{self, Listener, Listeners};
@@ -70,8 +69,6 @@ pub(crate) struct Setup {
     pub listeners: Result<Listeners, String>,
     /// What statistics hide of these; or why that is not known.
     pub hidden: Result<Hidden, String>,
-    /// How old `server.total_connections` may be.
-    pub flush_interval: FlushInterval,
 }
 
 /// The admin interface of a real Envoy.
@@ -108,8 +105,6 @@ const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=list
 
 /// Without a mask, which Envoy does not take here.
 const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
-
-const FLUSH_INTERVAL: &str = "/config_dump?mask=bootstrap.stats_flush_interval";
 
 // === impl Seen ===
 
@@ -203,11 +198,6 @@ impl Admin {
         let stats = Stats::read(&body).map_err(|error| CallFailed::Declined(error.to_string()))?;
         Ok(Hidden::find(&stats, &self.listeners))
     }
-
-    async fn flush_interval(&mut self) -> Result<FlushInterval, CallFailed> {
-        let body = self.get(FLUSH_INTERVAL, MAX_SMALL_BODY).await?;
-        FlushInterval::read(&body).map_err(|error| CallFailed::Declined(error.to_string()))
-    }
 }
 
 impl Envoy for Admin {
@@ -262,16 +252,10 @@ impl Envoy for Admin {
             Err(error) => return Err(error),
         };
         self.hidden = hidden.as_ref().ok().cloned();
-        let flush_interval = match self.flush_interval().await {
-            Ok(interval) => interval,
-            Err(CallFailed::Declined(_)) => FlushInterval::default(),
-            Err(error) => return Err(error),
-        };
         Ok(Setup {
             server,
             listeners,
             hidden,
-            flush_interval,
         })
     }
 }

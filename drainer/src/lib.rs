@@ -28,7 +28,6 @@ pub mod duration;
 mod ending;
 mod envoy;
 mod flags;
-mod flush_interval;
 mod given;
 mod hidden;
 pub mod hook;

@@ -16,7 +16,7 @@ use crate::traffic::{Counters, Requests};
 /// Gauges and counters together, so that one walk over all statistics answers both. Envoy's filter is
 /// an RE2 *search*, hence the anchors.
 pub(crate) const ALL: &str = "/stats?format=json&filter=%5E(\
-    server%5C.(live%7Ctotal_connections)%7C\
+    server%5C.(live%7Ctotal_connections%7Cuptime)%7C\
     listener%5C..*%5C.downstream_(pre_cx_active%7Ccx_active%7Ccx_total)%7C\
     http%5C..*%5C.downstream_(cx_active%7Ccx_tx_bytes_buffered%7Crq_active%7Ccx_upgrades_active%7C\
     cx_http%5B123%5D_total)%7C\
@@ -49,6 +49,8 @@ pub(crate) enum Count {
     Server {
         /// `server.total_connections`.
         connections: u64,
+        /// `server.uptime` in seconds, which the same flush writes, so that a change of it proves one.
+        uptime: Option<u64>,
         /// As in [`Open`].
         live: Option<bool>,
     },
@@ -159,7 +161,9 @@ impl<'a> Stats<'a> {
     /// not known either, as if a listener were.
     #[must_use]
     pub(crate) fn count(&self, known: &Listeners, hidden: Option<&Hidden>) -> Count {
-        let shown = |canary| self.get(canary).is_some_and(|n| n > 0);
+        let shown = |gauge| self.get(gauge).is_some_and(|n| n > 0);
+        // Somebody may have reset counters.
+        let exists = |counter| self.get(counter).is_some();
         let live = self.get("server.live").map(|live| live > 0);
         let hidden = match hidden {
             Some(hidden)
@@ -169,7 +173,11 @@ impl<'a> Stats<'a> {
             }
             _ => {
                 return match self.get("server.total_connections") {
-                    Some(connections) => Count::Server { connections, live },
+                    Some(connections) => Count::Server {
+                        connections,
+                        uptime: self.get("server.uptime"),
+                        live,
+                    },
                     None => Count::Hidden,
                 };
             }
@@ -195,11 +203,11 @@ impl<'a> Stats<'a> {
             }
         }
         let bearers = self.bearers(&listeners, known);
-        if shown("listener.admin.downstream_cx_total") && !hidden.accepted {
+        if exists("listener.admin.downstream_cx_total") && !hidden.accepted {
             counters.health_checks = self.health_checks(&bearers);
             if !hidden.requests
-                && shown("listener.admin.http.admin.downstream_rq_completed")
-                && shown("http.admin.downstream_cx_http1_total")
+                && exists("listener.admin.http.admin.downstream_rq_completed")
+                && exists("http.admin.downstream_cx_http1_total")
             {
                 counters.requests = Some(self.requests(&bearers));
             }
@@ -460,6 +468,7 @@ mod tests {
         assert_eq!(count(&[("server.live", 1)], ""), Count::Hidden);
         let server = Count::Server {
             connections: 7,
+            uptime: None,
             live: None,
         };
         assert_eq!(count(&[total], ""), server);
@@ -493,6 +502,15 @@ mod tests {
             };
             assert_eq!(open.counters.unwrap().requests, None);
         }
+    }
+
+    #[test]
+    fn counters_that_were_reset_are_not_hidden() {
+        let reset = CANARIES.map(|(name, value)| match name.ends_with("active") {
+            true => (name, value),
+            false => (name, 0),
+        });
+        assert!(open(&reset, "").counters.unwrap().requests.is_some());
     }
 
     #[test]

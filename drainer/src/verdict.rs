@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::envoy::Seen;
-use crate::flush_interval::FlushInterval;
 use crate::quiet::{Newcomers, Quiet};
 use crate::stats::{Count, Http, Open};
 use crate::timing::Timing;
@@ -45,8 +44,6 @@ pub(crate) struct Rules {
     pub exit_at_connections: u64,
     /// What counts as quiet.
     pub quiet: Quiet,
-    /// For how long zero must be seen where only `server.total_connections` shows it.
-    pub flush_interval: FlushInterval,
     /// Envoy has answered in this process's life, so that a refusal means its end.
     pub has_answered: bool,
 }
@@ -59,6 +56,8 @@ pub(crate) struct Record {
     last: Option<Seen>,
     /// Since when every look has shown few enough connections.
     few_since: Option<Instant>,
+    /// `server.uptime` then, where only the server's total shows them.
+    few_uptime: Option<u64>,
     /// Since when every look has shown nothing but idle HTTP connections, of which none was used
     /// between two looks.
     idle_since: Option<Instant>,
@@ -81,9 +80,6 @@ pub const QUIET_CAP: Duration = Duration::from_secs(20);
 /// Refused so often, in looks so far apart, is gone: three times within a second.
 const REFUSALS: u32 = 3;
 const REFUSAL_PAUSE: Duration = Duration::from_millis(300);
-
-/// `server.total_connections` is written once in a flush interval: what is later by this is new.
-const FLUSH_MARGIN: Duration = Duration::from_secs(1);
 
 // === impl Outcome ===
 
@@ -122,6 +118,10 @@ impl Record {
             | Seen::Refused => false,
         };
         self.few_since = few.then(|| self.few_since.unwrap_or(at));
+        self.few_uptime = match seen {
+            Seen::Counted(Count::Server { uptime, .. }) if few => self.few_uptime.or(uptime),
+            _ => None,
+        };
         let interval = self.interval(at, &seen, rules);
         let idle = matches!(
             &seen,
@@ -208,11 +208,11 @@ impl Record {
             return Verdict::LookAt(next);
         }
         if let Some(since) = self.few_since {
-            let sure = since + self.certainty(rules);
-            if now >= sure {
-                return Verdict::Leave(Outcome::Drained);
-            }
-            return Verdict::LookAt(next.min(sure));
+            return match self.few_for_sure_at(since) {
+                Some(sure) if now >= sure => Verdict::Leave(Outcome::Drained),
+                Some(sure) => Verdict::LookAt(next.min(sure)),
+                None => Verdict::LookAt(next),
+            };
         }
         match (self.idle_since, rules.timing.idle_exit) {
             (Some(since), Some(span)) if now >= since + span => Verdict::Leave(Outcome::Idle),
@@ -220,11 +220,16 @@ impl Record {
         }
     }
 
-    /// For how long few enough connections must have been seen.
-    fn certainty(&self, rules: &Rules) -> Duration {
+    /// When few enough connections, seen `since` then, are no chance; `None` if that is not known. The
+    /// server's total may be as old as Envoy's flush interval, which may be hidden: another flush must
+    /// have shown the same.
+    fn few_for_sure_at(&self, since: Instant) -> Option<Instant> {
         match &self.last {
-            Some(Seen::Counted(Count::Server { .. })) => rules.flush_interval.0 + FLUSH_MARGIN,
-            _ => SECOND_LOOK,
+            Some(Seen::Counted(Count::Server { uptime, .. })) => {
+                let is_flushed = uptime.is_some() && *uptime != self.few_uptime;
+                is_flushed.then_some(since)
+            }
+            _ => Some(since + SECOND_LOOK),
         }
     }
 }
@@ -251,7 +256,6 @@ mod tests {
                 timing,
                 exit_at_connections: 0,
                 quiet: Quiet::new(timing.quiet_period, []),
-                flush_interval: FlushInterval::default(),
                 has_answered: true,
             };
             let seen = Box::new(seen);
@@ -624,18 +628,40 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_only_the_servers_total_is_shown_zero_outlasts_a_flush() {
-        let server = |until: f64| {
+    async fn the_servers_total_counts_when_another_flush_confirms_it() {
+        // Flushed each so many seconds, as of then.
+        let server = |until: f64, interval: f64| {
             Looks::new(move |s| {
+                let flushed = (s / interval).floor() * interval;
                 Seen::Counted(Count::Server {
-                    connections: (s < until).into(),
+                    connections: (flushed < until).into(),
+                    uptime: Some(100 + flushed as u64),
                     live: None,
                 })
             })
         };
+        let drained = |second| Some((second, Outcome::Drained));
         // Quiet cannot be seen, hence the cap.
-        assert_eq!(server(0.0).end(), Some((30.0, Outcome::Drained)));
-        assert_eq!(server(28.0).end(), Some((34.0, Outcome::Drained)));
-        assert_eq!(server(1000.0).end(), None);
+        assert_eq!(server(0.0, 5.0).end(), drained(30.0));
+        assert_eq!(server(28.0, 5.0).end(), drained(35.0));
+        assert_eq!(server(0.0, 50.0).end(), drained(50.0));
+        assert_eq!(server(0.0, 1000.0).end(), None);
+        assert_eq!(server(1000.0, 5.0).end(), None);
+        let hidden = Looks::new(|_| {
+            Seen::Counted(Count::Server {
+                connections: 0,
+                uptime: None,
+                live: None,
+            })
+        });
+        assert_eq!(hidden.end(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn counters_that_are_reset_begin_a_new_window() {
+        let reset = |at: f64| Looks::new(move |s| between(on_new(0, if s < at { 9 } else { 0 })));
+        for (at, end) in [(2.0, 10.0), (8.0, 15.0), (9.5, 16.5)] {
+            assert_eq!(reset(at).end(), Some((end, Outcome::Idle)), "{at}");
+        }
     }
 }

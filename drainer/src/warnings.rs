@@ -22,7 +22,7 @@ pub(crate) enum Warning {
     ConnectionsHidden {
         /// Which listener's; `None` for all.
         listener: Option<String>,
-        /// Whether `server.total_connections` can stand in.
+        /// Whether `server.total_connections` can stand in, with `server.uptime`.
         total_shown: bool,
     },
     /// Statistics are forbidden, or more than can be read.
@@ -70,10 +70,10 @@ pub(crate) fn warnings(setup: &Setup, seen: &Seen) -> Vec<Warning> {
                 warnings.push(Warning::RequestsHidden);
             }
         }
-        Seen::Counted(Count::Server { .. }) => {
+        Seen::Counted(Count::Server { uptime, .. }) => {
             warnings.push(Warning::ConnectionsHidden {
                 listener: hidden,
-                total_shown: true,
+                total_shown: uptime.is_some(),
             });
         }
         Seen::Counted(Count::Hidden) => {
@@ -119,8 +119,8 @@ impl fmt::Display for Warning {
                 total_shown: false,
             } => write!(
                 f,
-                "a stats_matcher hides listener.{}* and server.total_connections: each drain lasts \
-                 to its deadline; let listener.* and http.* through",
+                "a stats_matcher hides listener.{}* and server.total_connections or server.uptime: \
+                 each drain lasts to its deadline; let listener.* and http.* through",
                 part(listener.as_deref()),
             ),
             Self::StatisticsUnread(why) => write!(
@@ -153,7 +153,6 @@ fn part(listener: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flush_interval::FlushInterval;
     use crate::hidden::Hidden;
     use crate::listeners::{self, Listeners};
     use crate::server_info::ServerInfo;
@@ -176,7 +175,6 @@ mod tests {
                 Vec::new(),
             )),
             hidden: Ok(Hidden::default()),
-            flush_interval: FlushInterval::default(),
         }
     }
 
@@ -247,9 +245,19 @@ mod tests {
                 setup(Gradual, "DEFAULT"),
                 Seen::Counted(Count::Server {
                     connections: 0,
+                    uptime: Some(1),
                     live: None,
                 }),
                 vec![connections_hidden(None, true)],
+            ),
+            (
+                setup(Gradual, "DEFAULT"),
+                Seen::Counted(Count::Server {
+                    connections: 0,
+                    uptime: None,
+                    live: None,
+                }),
+                vec![connections_hidden(None, false)],
             ),
             (
                 Setup {

@@ -60,7 +60,7 @@ pub struct FakeAdmin {
 #[derive(Debug)]
 struct State {
     mood: Mood,
-    /// Answers by how their paths begin.
+    /// Answers by how their paths begin, the newest first.
     instead: Vec<(String, String)>,
     connections: u64,
     live: bool,
@@ -123,7 +123,7 @@ impl FakeAdmin {
     /// Answers with this body where the path begins so.
     pub fn answer_instead(&self, path: &str, body: String) {
         let mut state = lock(&self.state);
-        state.instead.push((path.to_owned(), body));
+        state.instead.insert(0, (path.to_owned(), body));
     }
 
     /// Where it is.
@@ -290,7 +290,6 @@ impl State {
                 json!({ "configs": [{ "listener": { "name": "tcp", "address": address } }] })
             }
             ("/config_dump", "resource=dynamic_listeners") => json!({}),
-            ("/config_dump", _) => json!({ "configs": [{ "bootstrap": {} }] }),
             ("/stats", _) => self.statistics(),
             _ => return (404, "invalid path\n".to_owned()),
         };

@@ -9,7 +9,6 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, sleep_until};
 
 use super::*;
-use crate::flush_interval::FlushInterval;
 use crate::hidden::Hidden;
 use crate::listeners::Listeners;
 use crate::progress::released;
@@ -180,7 +179,6 @@ impl Envoy for Fake {
             },
             listeners: Ok(Listeners::default()),
             hidden: Ok(Hidden::default()),
-            flush_interval: FlushInterval::default(),
         })
     }
 }
