@@ -99,6 +99,9 @@ pub(crate) const LONE_SIGTERM: Duration = Duration::from_secs(1);
 /// after a second.
 pub(crate) const LONE_UNPROVEN: Duration = Duration::from_millis(500);
 
+/// The kubelet calls both hooks of a pod that ends within this, unless the node is very busy.
+const TOGETHER: Duration = Duration::from_secs(1);
+
 /// A connection that the port failed so shortly before the drainer's hook came may have been that of
 /// Envoy's hook.
 const RECENT: Duration = Duration::from_millis(250);
@@ -144,6 +147,22 @@ impl Came {
         self.envoy_hook.is_some() && self.drainer_hook.or(self.sigterm).is_some()
     }
 
+    /// Returns true if both termination signals came at about the same time.
+    pub(crate) fn came_together(&self) -> bool {
+        let Some((envoy, drainer)) = self.envoy_hook.zip(self.drainer()) else {
+            return false;
+        };
+        envoy.max(drainer) - envoy.min(drainer) <= TOGETHER
+    }
+
+    /// When the drainer's hook or SIGTERM came.
+    fn drainer(&self) -> Option<Instant> {
+        [self.drainer_hook, self.sigterm]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
     /// Tells what ends, as far as it can be known at `now`, with Envoy's `answer`.
     ///
     /// `waited` says that the drainer's own hook has just returned, Envoy's not having come.
@@ -153,11 +172,7 @@ impl Came {
             true => Ending::Unclear { until },
             false => Ending::Clear(end),
         };
-        let drainer = [self.drainer_hook, self.sigterm]
-            .into_iter()
-            .flatten()
-            .min();
-        match (self.envoy_hook, drainer, self.sigterm) {
+        match (self.envoy_hook, self.drainer(), self.sigterm) {
             (None, None, _) => Ending::Nothing,
             (Some(envoy), Some(drainer), _) => Ending::Clear(End::Pod {
                 since: envoy.min(drainer),
@@ -251,6 +266,31 @@ mod tests {
             assert_eq!(got, want, "{came:?} at {now}, {answer:?}, {waited}");
         }
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn signals_within_a_second_came_together() {
+        let t0 = Instant::now();
+        let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
+        let table = [
+            (None, Some(1.0), None, false),
+            (Some(1.0), None, None, false),
+            (Some(1.0), Some(2.0), None, true),
+            (Some(2.0), Some(1.0), Some(1.5), true),
+            (Some(1.0), None, Some(0.5), true),
+            (Some(1.0), Some(2.1), None, false),
+            (Some(2.1), Some(1.0), Some(2.0), false),
+        ];
+        for (envoy_hook, drainer_hook, sigterm, want) in table {
+            let came = Came {
+                envoy_hook: envoy_hook.map(at),
+                drainer_hook: drainer_hook.map(at),
+                sigterm: sigterm.map(at),
+                ..Came::default()
+            };
+            assert_eq!(came.came_together(), want, "{came:?}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_unavailable_port_leaves_it_open_what_ends() {
         let t0 = Instant::now();

@@ -51,7 +51,8 @@ pub(crate) struct Rules {
 /// What the looks at Envoy have shown.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    /// When Envoy's health was failed, from which the minimum counts.
+    /// When Envoy's health was failed and, where that was later, the pod's end was proven: from then
+    /// the minimum counts.
     started: Option<Instant>,
     last: Option<Seen>,
     /// Since when every look has shown few enough connections.
@@ -100,6 +101,11 @@ impl Record {
     /// Notes that Envoy's health was failed at `at`: the drain has started.
     pub(crate) fn start(&mut self, at: Instant) {
         self.started.get_or_insert(at);
+    }
+
+    /// Notes that the pod's end was proven only now, at `at`.
+    pub(crate) fn restart(&mut self, at: Instant) {
+        self.started = self.started.map(|_| at);
     }
 
     /// Adds what a look at `at` has shown.
