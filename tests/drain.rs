@@ -673,34 +673,6 @@ async fn where_all_is_hidden_nothing_passes_for_zero() -> Result<()> {
 }
 
 #[tokio::test]
-async fn where_http_is_hidden_no_connection_passes_for_idle() -> Result<()> {
-    on_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .on(&binary)
-            .listener(http("web")?)
-            .hidden_stats(&["http."])
-            .start()
-            .await?;
-        let drainer = drainer(envoy.admin_address())?
-            .hasty()
-            .timing(|t| t.idle_exit = Some(SECOND / 2))
-            .start()
-            .await?;
-        let warning = drainer.logs("hides http.*", PATIENCE).await?;
-        assert_eq!(warning["level"], "WARN");
-        let idle = Held::idle(envoy.address("web")).await?;
-        let end = drainer.pod_ends()?;
-        sleep(3 * SECOND).await;
-        assert!(end.is_waiting());
-        drop(idle);
-        assert_due(end.returned().await?, 3 * SECOND);
-        assert_eq!(drainer.last_words()?["outcome"], "drained");
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
 async fn an_envoy_whose_xds_never_answers_ends_as_any_other() -> Result<()> {
     on_each_envoy(|binary| async move {
         let envoy = envoy()?.on(&binary).silent_xds().start().await?;
