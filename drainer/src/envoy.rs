@@ -244,12 +244,14 @@ impl Envoy for Admin {
             Err(CallFailed::Declined(why)) => Err(why),
             Err(error) => return Err(error),
         };
-        let hidden = match self.hidden().await {
+        let hidden = match server.is_starting() {
             // Its listeners have no statistics yet.
-            Ok(_) if server.is_starting() => Ok(Hidden::default()),
-            Ok(hidden) => Ok(hidden),
-            Err(CallFailed::Declined(why)) => Err(why),
-            Err(error) => return Err(error),
+            true => Ok(Hidden::default()),
+            false => match self.hidden().await {
+                Ok(hidden) => Ok(hidden),
+                Err(CallFailed::Declined(why)) => Err(why),
+                Err(error) => return Err(error),
+            },
         };
         self.hidden = hidden.as_ref().ok().cloned();
         Ok(Setup {

@@ -57,7 +57,8 @@ pub(crate) struct Record {
     last: Option<Seen>,
     /// Since when every look has shown few enough connections.
     few_since: Option<Instant>,
-    /// `server.uptime` then, where only the server's total shows them.
+    /// `server.uptime` then or, if that was later, at the end of the minimum, where only the server's
+    /// total shows them.
     few_uptime: Option<u64>,
     /// Since when every look has shown nothing but idle HTTP connections, of which none was used
     /// between two looks.
@@ -124,7 +125,11 @@ impl Record {
             | Seen::Refused => false,
         };
         self.few_since = few.then(|| self.few_since.unwrap_or(at));
+        let is_early = self
+            .started
+            .is_none_or(|started| at < started + rules.timing.min_drain_duration);
         self.few_uptime = match seen {
+            Seen::Counted(Count::Server { uptime, .. }) if few && is_early => uptime,
             Seen::Counted(Count::Server { uptime, .. }) if few => self.few_uptime.or(uptime),
             _ => None,
         };
@@ -228,7 +233,7 @@ impl Record {
 
     /// When few enough connections, seen `since` then, are no chance; `None` if that is not known. The
     /// server's total may be as old as Envoy's flush interval, which may be hidden: another flush must
-    /// have shown the same.
+    /// have shown the same, after the minimum, when clients have had time to learn of the end.
     fn few_for_sure_at(&self, since: Instant) -> Option<Instant> {
         match &self.last {
             Some(Seen::Counted(Count::Server { uptime, .. })) => {
@@ -651,6 +656,8 @@ mod tests {
         assert_eq!(server(0.0, 5.0).end(), drained(30.0));
         assert_eq!(server(28.0, 5.0).end(), drained(35.0));
         assert_eq!(server(0.0, 50.0).end(), drained(50.0));
+        let at_once = server(0.0, 8.0).with(|d| d.quiet_period = Duration::ZERO);
+        assert_eq!(at_once.end(), drained(16.0), "a flush after the minimum");
         assert_eq!(server(0.0, 1000.0).end(), None);
         assert_eq!(server(1000.0, 5.0).end(), None);
         let hidden = Looks::new(|_| {
