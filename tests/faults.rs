@@ -253,7 +253,6 @@ fn hostile_answers() -> Vec<(&'static str, &'static str, String)> {
     const STATS: &str = "/stats";
     const STATIC: &str = "/config_dump?resource=static";
     const DYNAMIC: &str = "/config_dump?resource=dynamic";
-    const FLUSH: &str = "/config_dump?mask=bootstrap.stats_flush";
     const SERVER: &str = "/server_info";
     let long = "\u{ad}".repeat((2 << 20) - 64);
     let short = "\u{ad}".repeat((1 << 19) - 64);
@@ -365,16 +364,6 @@ fn hostile_answers() -> Vec<(&'static str, &'static str, String)> {
             format!(r#"{{"configs":[{{"listener":{{"drain_type":"{long}"}}}}]}}"#),
         ),
         (
-            "many bootstraps",
-            FLUSH,
-            objects(1 << 20, r#"{"configs":["#),
-        ),
-        (
-            "a long interval",
-            FLUSH,
-            format!(r#"{{"configs":[{{"bootstrap":{{"stats_flush_interval":"{short}"}}}}]}}"#),
-        ),
-        (
             "a long version",
             SERVER,
             format!(r#"{{"version":"{short}"}}"#),
@@ -479,6 +468,29 @@ async fn where_only_statistics_are_allowed_the_drain_does_without_the_rest() -> 
         let told = |line: &serde_json::Value| line["level"] == "ERROR" && line["call"] == call;
         assert_eq!(drainer.log().into_iter().filter(told).count(), 1, "{call}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_total_that_is_never_flushed_is_not_zero() -> Result<()> {
+    // Nor does Envoy tell its flush interval: its admin interface allows statistics alone.
+    let fake = FakeAdmin::start(Mood::OnlyStats).await?;
+    let drainer = hasty(&fake).await?;
+    let flushed = |uptime| {
+        format!(
+            r#"{{"stats":[{{"name":"server.total_connections","value":0}},
+                {{"name":"server.uptime","value":{uptime}}}]}}"#
+        )
+    };
+    fake.answer_instead("/stats", flushed(60));
+    let end = drainer.pod_ends()?;
+    drainer.reaches(Phase::Draining).await?;
+    sleep(8 * SECOND).await;
+    assert!(end.is_waiting());
+    let flush = end.called().elapsed();
+    fake.answer_instead("/stats", flushed(120));
+    assert_due(end.returned().await?, flush);
+    assert_eq!(drainer.last_words()?["outcome"], "drained");
     Ok(())
 }
 

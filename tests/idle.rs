@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use drainer::{QUIET_CAP, ReadinessProbe};
-use serde_json::json;
+use drainer::{Phase, QUIET_CAP, ReadinessProbe};
+use serde_json::{Value, json};
 use tests::at_once::on_each_envoy;
 use tests::bootstrap::HEALTH_PATH;
 use tests::drainer::drainer;
@@ -17,8 +17,8 @@ use tests::held::Held;
 use tests::http::Client;
 use tests::installed::Installed;
 use tests::listener::{DIRECT_PATH, http, http3};
-use tests::load::load;
-use tests::service::{Endpoint, Probe, Service};
+use tests::load::{Load, load};
+use tests::service::{Endpoint, Service};
 use tests::until::until;
 use tests::upstream::Upstream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -109,48 +109,45 @@ async fn short_requests_hold_a_drain_that_hardly_closes_connections() -> Result<
     .await
 }
 
+/// Ends the first of a Service's two Envoys under a load, which must lose no request. Returns the last
+/// words.
+async fn ends_under_load([ends, stays]: [Envoy; 2], load: Load) -> Result<Value> {
+    let service = Arc::new(Service::new(SECOND));
+    for (name, envoy) in [("ends", &ends), ("stays", &stays)] {
+        service.add_ready(Endpoint {
+            name: name.to_owned(),
+            http: envoy.address("web"),
+            tcp: None,
+        });
+    }
+    let drainer = drainer(ends.admin_address())?.start().await?;
+    let load = load.start(&service);
+    sleep(2 * SECOND).await;
+
+    service.terminating("ends");
+    let took = drainer.pod_ends()?.returned().await?;
+    ends.terminate().await?;
+    sleep(2 * SECOND).await;
+    let report = load.stop().await;
+    assert_eq!(report.failed(), 0, "{report}");
+    assert!(report.reached() > 0.9, "{report}");
+    let words = drainer.last_words()?;
+    assert_eq!(words["outcome"], "drained", "{words}");
+    assert_due_between(took, 10 * SECOND, 14 * SECOND);
+    Ok(words)
+}
+
 #[tokio::test]
 async fn the_same_clients_are_drained_without_a_cut_by_the_immediate_strategy() -> Result<()> {
     on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
-        let service = Arc::new(Service::new(SECOND));
-        let start = async |name: &str| -> Result<Envoy> {
-            let envoy = envoy()?
-                .on(&binary)
-                .upstream(&upstream)
-                .flag("--drain-strategy immediate")
-                .listener(http("web")?.modify_only())
-                .start()
-                .await?;
-            let endpoint = Endpoint {
-                name: name.to_owned(),
-                http: envoy.address("web"),
-                tcp: None,
-            };
-            let probe = Probe {
-                path: HEALTH_PATH.to_owned(),
-                period: 60 * SECOND,
-                limit: SECOND,
-                failures: 3,
-            };
-            service.add(endpoint, probe);
-            Ok(envoy)
+        let start = async || {
+            let envoy = envoy()?.on(&binary).upstream(&upstream);
+            let envoy = envoy.flag("--drain-strategy immediate");
+            envoy.listener(http("web")?.modify_only()).start().await
         };
-        let (ends, _stays) = (start("ends").await?, start("stays").await?);
-        service.ready(2, PATIENCE).await?;
-        let drainer = drainer(ends.admin_address())?.start().await?;
-        let load = load().keep_alive(20.0).http2(8.0).start(&service);
-        sleep(2 * SECOND).await;
-
-        service.terminating("ends");
-        let took = drainer.pod_ends()?.returned().await?;
-        ends.terminate().await?;
-        sleep(2 * SECOND).await;
-        let report = load.stop().await;
-        assert_eq!(report.failed(), 0, "{report}");
-        assert!(report.reached() > 0.9, "{report}");
-        assert_eq!(drainer.last_words()?["outcome"], "drained");
-        assert_due_between(took, 10 * SECOND, 14 * SECOND);
+        let envoys = [start().await?, start().await?];
+        ends_under_load(envoys, load().keep_alive(20.0).http2(8.0)).await?;
         Ok(())
     })
     .await
@@ -160,34 +157,13 @@ async fn the_same_clients_are_drained_without_a_cut_by_the_immediate_strategy() 
 async fn http3_clients_are_told_to_go_and_lose_no_request() -> Result<()> {
     on_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
-        let service = Arc::new(Service::new(SECOND));
-        let start = async |name: &str| -> Result<Envoy> {
+        let start = async || {
             let envoy = envoy()?.on(&binary).upstream(&upstream);
-            let envoy = envoy.listener(http3("web")?).start().await?;
-            let endpoint = Endpoint {
-                name: name.to_owned(),
-                http: envoy.address("web"),
-                tcp: None,
-            };
-            service.add_ready(endpoint);
-            Ok(envoy)
+            envoy.listener(http3("web")?).start().await
         };
-        let (ends, _stays) = (start("ends").await?, start("stays").await?);
-        let drainer = drainer(ends.admin_address())?.start().await?;
-        let load = load().http3(20.0).start(&service);
-        sleep(2 * SECOND).await;
-
-        service.terminating("ends");
-        let took = drainer.pod_ends()?.returned().await?;
-        ends.terminate().await?;
-        sleep(2 * SECOND).await;
-        let report = load.stop().await;
-        assert_eq!(report.failed(), 0, "{report}");
-        assert!(report.reached() > 0.9, "{report}");
-        let words = drainer.last_words()?;
-        assert_eq!(words["outcome"], "drained", "{words}");
+        let envoys = [start().await?, start().await?];
+        let words = ends_under_load(envoys, load().http3(20.0)).await?;
         assert!(words["peak"].as_u64() >= Some(2), "{words}");
-        assert_due_between(took, 10 * SECOND, 14 * SECOND);
         Ok(())
     })
     .await
@@ -323,26 +299,57 @@ async fn a_slow_download_is_not_cut() -> Result<()> {
 #[tokio::test]
 async fn where_requests_are_hidden_no_connection_passes_for_idle() -> Result<()> {
     on_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .on(&binary)
-            .listener(http("web")?)
-            .hidden_stats(&["listener.admin.http."])
-            .start()
-            .await?;
+        let hidden = [
+            ("http.", "hides http.*"),
+            ("listener.admin.http.", "downstream_rq_completed"),
+        ];
+        for (prefix, warning) in hidden {
+            let envoy = envoy()?
+                .on(&binary)
+                .listener(http("web")?)
+                .hidden_stats(&[prefix])
+                .start()
+                .await?;
+            let drainer = drainer(envoy.admin_address())?
+                .hasty()
+                .timing(|timing| timing.idle_exit = Some(SECOND / 2))
+                .start()
+                .await?;
+            assert_eq!(drainer.logs(warning, PATIENCE).await?["level"], "WARN");
+            let idle = Held::idle(envoy.address("web")).await?;
+            let end = drainer.pod_ends()?;
+            sleep(3 * SECOND).await;
+            assert!(end.is_waiting());
+            drop(idle);
+            assert_due(end.returned().await?, 3 * SECOND);
+            assert_eq!(drainer.last_words()?["outcome"], "drained");
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_reset_of_counters_leaves_idle_connections_idle() -> Result<()> {
+    on_each_envoy(|binary| async move {
+        let envoy = envoy()?.on(&binary).listener(http("web")?).start().await?;
+        let idle_exit = 3 * SECOND;
         let drainer = drainer(envoy.admin_address())?
             .hasty()
-            .timing(|timing| timing.idle_exit = Some(SECOND / 2))
+            .timing(|timing| timing.idle_exit = Some(idle_exit))
             .start()
             .await?;
-        let warning = drainer.logs("downstream_rq_completed", PATIENCE).await?;
-        assert_eq!(warning["level"], "WARN");
-        let idle = Held::idle(envoy.address("web")).await?;
+        drainer.logs("Envoy answers", PATIENCE).await?;
+        envoy.admin().command("/reset_counters").await?;
+        let _idle = Held::idle(envoy.address("web")).await?;
         let end = drainer.pod_ends()?;
-        sleep(3 * SECOND).await;
-        assert!(end.is_waiting());
-        drop(idle);
-        assert_due(end.returned().await?, 3 * SECOND);
-        assert_eq!(drainer.last_words()?["outcome"], "drained");
+        drainer.reaches(Phase::Draining).await?;
+        sleep(SECOND).await;
+        let reset = end.called().elapsed();
+        envoy.admin().command("/reset_counters").await?;
+        // What was counted before says nothing of the time since.
+        assert_due(end.returned().await?, reset + idle_exit);
+        assert_eq!(drainer.last_words()?["outcome"], "idle");
         Ok(())
     })
     .await

@@ -55,6 +55,8 @@ pub(crate) struct Drain<E> {
     backoff: Backoff,
     /// Whether this goes on with a drain that an earlier process began.
     is_resumed: bool,
+    /// Whether Envoy's hook proves nothing in this drain.
+    is_doubted: bool,
     /// When the drainer's own hook returned without a drain.
     waited: Option<Instant>,
     /// When to log that Envoy's health is not restored, and that its setup is not known. Kept here, so
@@ -108,6 +110,7 @@ impl<E: Envoy> Drain<E> {
             restore_at: None,
             backoff: Backoff::default(),
             is_resumed: false,
+            is_doubted: false,
             waited: None,
             restoring: Complaints::at_start(),
             learning: Complaints::at_start(),
@@ -118,27 +121,27 @@ impl<E: Envoy> Drain<E> {
     pub(crate) async fn run(mut self) {
         loop {
             match self.next_end().await {
-                End::Pod { since } => return self.drain(self.began(since), None).await,
+                End::Pod { since } => return self.drain(self.began(since), Told::NotYet).await,
                 End::Envoy { since, answers } => {
-                    if answers && let Some(failed_at) = self.envoy_alone().await {
-                        return self.drain(self.began(since), failed_at).await;
+                    if answers && let Some(health) = self.envoy_alone().await {
+                        return self.drain(self.began(since), health).await;
                     }
                     info!("Envoy is restarted alone, or does not answer: its hook returns");
-                    self.end_round(|came| came.envoy_hook = None);
+                    self.end_round();
                 }
                 End::Unproven { since } => {
                     warn!(
                         "The drainer's hook came, and the port may have failed Envoy's: draining with \
                          what can be undone"
                     );
-                    self.drain(since, None).await;
+                    self.drain(since, Told::NotYet).await;
                     let mut came = self.came.subscribe();
                     let proof = came.wait_for(|came| came.envoy_hook.or(came.sigterm).is_some());
                     if timeout(ENVOY_ALONE, proof).await.is_ok() {
                         return;
                     }
                     info!("Envoy's hook did not come: Envoy goes on");
-                    self.end_round(|came| came.drainer_hook = None);
+                    self.end_round();
                 }
                 End::Resumed => self.resume().await,
                 End::Drainer => {
@@ -151,7 +154,7 @@ impl<E: Envoy> Drain<E> {
                         return;
                     }
                     self.waited = Some(Instant::now());
-                    self.end_round(|came| came.drainer_hook = None);
+                    self.end_round();
                 }
             }
         }
@@ -162,7 +165,7 @@ impl<E: Envoy> Drain<E> {
     fn began(&self, since: Instant) -> Instant {
         let came = *self.came.borrow();
         let drainers = [came.drainer_hook, came.sigterm].into_iter().flatten();
-        match self.backoff.is_active(Instant::now()) {
+        match self.backoff.has_failures(Instant::now()) {
             true => drainers.min().unwrap_or(since),
             false => since,
         }
@@ -183,10 +186,7 @@ impl<E: Envoy> Drain<E> {
             biased;
             // The pod ends now: it has its whole drain.
             _ = came.wait_for(Came::proves_pod_end) => {}
-            () = self.drain(now, Some(now)) => self.end_round(|came| {
-                came.envoy_hook = None;
-                came.drainer_hook = None;
-            }),
+            () = self.drain(now, Told::Heard) => self.end_round(),
         }
         self.is_resumed = false;
     }
@@ -196,24 +196,29 @@ impl<E: Envoy> Drain<E> {
         self.timing.deadline() + RESUMED_MARGIN
     }
 
-    /// Lets the hooks of this round return, and forgets who came, for the next round.
-    fn end_round(&mut self, forget: impl FnOnce(&mut Came)) {
-        self.came.send_modify(forget);
+    /// Lets the hooks of this round return, but those that were called only just now: they begin the
+    /// next round, and wait for the other signal as long as any.
+    fn end_round(&mut self) {
+        let mut kept_since = None;
+        self.came
+            .send_modify(|came| kept_since = came.forget_hooks(Instant::now()));
         self.progress.send_modify(|progress| {
             progress.phase = Phase::Idle;
             progress.round += 1;
+            progress.kept_since = kept_since;
         });
     }
 
-    /// The pod ends, since `since`, or may: drains until an exit rule holds. Health may have been
-    /// failed already, at `failed_at`.
-    async fn drain(&mut self, since: Instant, failed_at: Option<Instant>) {
+    /// The pod ends, since `since`, or may: drains until an exit rule holds. Envoy may have been told
+    /// already to fail its `health`.
+    async fn drain(&mut self, since: Instant, health: Told) {
+        self.is_doubted = self.is_envoys_hook_doubtful();
         if self.is_pod_end() {
             info!("The pod ends");
         }
         let mut record = Record::default();
         let deadline = since + self.timing.deadline();
-        let drain = self.drain_until_a_rule_holds(since, failed_at, &mut record);
+        let drain = self.drain_until_a_rule_holds(since, health, &mut record);
         let outcome = timeout_at(deadline, drain)
             .await
             .unwrap_or(Outcome::Deadline);
@@ -228,16 +233,13 @@ impl<E: Envoy> Drain<E> {
     async fn drain_until_a_rule_holds(
         &mut self,
         since: Instant,
-        failed_at: Option<Instant>,
+        mut health: Told,
         record: &mut Record,
     ) -> Outcome {
-        let mut health = Told::NotYet;
-        match failed_at {
-            Some(failed_at) => {
-                record.start(failed_at);
-                health = Told::Heard;
-            }
-            None => {
+        match health {
+            // The minimum counts from now: what came first may not have been the kubelet.
+            Told::Heard | Told::Declined => record.start(Instant::now()),
+            Told::NotYet => {
                 self.set_phase(Phase::Delaying);
                 let delay = drain_delay(self.timing, since);
                 tokio::select! {
@@ -252,6 +254,7 @@ impl<E: Envoy> Drain<E> {
         let mut listeners = Told::NotYet;
         let mut unheard = Complaints::new(Instant::now(), REMINDER);
         let mut inspected = false;
+        let mut is_proven = self.is_pod_end();
         let mut rules = self.rules();
         loop {
             if health == Told::NotYet {
@@ -260,6 +263,10 @@ impl<E: Envoy> Drain<E> {
                 if health != Told::NotYet {
                     record.start(Instant::now());
                 }
+            }
+            if !is_proven && self.is_pod_end() {
+                is_proven = true;
+                record.restart(Instant::now());
             }
             // Nothing undoes it.
             if health != Told::NotYet && listeners == Told::NotYet && self.is_pod_end() {
@@ -325,12 +332,10 @@ impl<E: Envoy> Drain<E> {
             .and_then(|setup| setup.listeners.as_ref().ok());
         let probed = |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
         let probes = self.readiness_probes.iter().filter(probed).copied();
-        let flush_interval = self.setup.as_ref().map(|setup| setup.flush_interval);
         Rules {
             timing: self.timing,
             exit_at_connections: self.exit_at_connections,
             quiet: Quiet::new(self.timing.quiet_period, probes),
-            flush_interval: flush_interval.unwrap_or_default(),
             has_answered: self.has_answered,
         }
     }
@@ -361,7 +366,17 @@ impl<E: Envoy> Drain<E> {
 
     /// Returns true if it is known that the pod ends.
     fn is_pod_end(&self) -> bool {
-        self.is_resumed || self.came.borrow().proves_pod_end()
+        self.is_resumed || !self.is_doubted && self.came.borrow().proves_pod_end()
+    }
+
+    /// Returns true if Envoy's hook proves nothing, since calls of it came lately that did not end
+    /// Envoy. The drainer may be restarted alone while such calls go on: then only what can be undone is
+    /// done, which the next process undoes, and which tells the clients of all listeners but those with
+    /// `drain_type: MODIFY_ONLY` to go. A pod that ends is drained by the same rules all the same.
+    fn is_envoys_hook_doubtful(&self) -> bool {
+        let now = Instant::now();
+        let is_believable = self.backoff.is_calm(now) && self.came.borrow().came_together();
+        self.backoff.has_failures(now) && !is_believable
     }
 
     fn reason(&self) -> Reason {

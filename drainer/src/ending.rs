@@ -16,6 +16,8 @@ use tokio::time::Instant;
 pub(crate) struct Came {
     /// Envoy's hook.
     pub envoy_hook: Option<Instant>,
+    /// The last call of it.
+    pub last_envoy_hook: Option<Instant>,
     /// The drainer's own hook.
     pub drainer_hook: Option<Instant>,
     /// SIGTERM to the drainer.
@@ -80,9 +82,11 @@ pub(crate) enum End {
 /// How much later than Envoy's hook the drainer's may come: an exec on a busy node takes a second.
 pub(crate) const LONE_ENVOY: Duration = Duration::from_secs(3);
 
-/// The same while Envoy does not answer. A little less, so that a hung Envoy's hook returns within
-/// three seconds, and the kubelet can restart it.
-pub(crate) const LONE_SILENT_ENVOY: Duration = Duration::from_millis(2500);
+/// How long every call of a hook waits for the other signal at least: where Envoy does not answer,
+/// and where the call comes shortly before the end of a round that an earlier call began. A little
+/// less than [`LONE_ENVOY`], so that a hung Envoy's hook returns within three seconds, and the kubelet
+/// can restart it.
+pub(crate) const LEAST_WAIT: Duration = Duration::from_millis(2500);
 
 /// How much later than the drainer's hook Envoy's may come. Longer, since waiting costs nothing.
 pub(crate) const LONE_DRAINER: Duration = Duration::from_secs(10);
@@ -94,6 +98,9 @@ pub(crate) const LONE_SIGTERM: Duration = Duration::from_secs(1);
 /// since clients of an Envoy that ends are being lost meanwhile; the kernel tries a connection again
 /// after a second.
 pub(crate) const LONE_UNPROVEN: Duration = Duration::from_millis(500);
+
+/// The kubelet calls both hooks of a pod that ends within this, unless the node is very busy.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// A connection that the port failed so shortly before the drainer's hook came may have been that of
 /// Envoy's hook.
@@ -112,6 +119,23 @@ impl Came {
         });
     }
 
+    /// Notes a call of Envoy's hook.
+    pub(crate) fn note_envoy_hook(&mut self, now: Instant) {
+        self.envoy_hook.get_or_insert(now);
+        self.last_envoy_hook = Some(now);
+    }
+
+    /// Forgets the hooks, but for calls of the last [`LEAST_WAIT`]. Returns since when calls are kept;
+    /// `None` if there are none.
+    pub(crate) fn forget_hooks(&mut self, now: Instant) -> Option<Instant> {
+        let kept_since = now.checked_sub(LEAST_WAIT);
+        let recent = |at: &Instant| kept_since.is_some_and(|since| *at > since);
+        self.envoy_hook = self.last_envoy_hook.filter(recent);
+        self.drainer_hook = self.drainer_hook.filter(recent);
+        let is_kept = self.envoy_hook.or(self.drainer_hook).is_some();
+        kept_since.filter(|_| is_kept)
+    }
+
     fn port_was_unavailable_after(&self, since: Instant) -> bool {
         self.port_unavailable
             .is_some_and(|noted| noted + RECENT > since)
@@ -123,6 +147,22 @@ impl Came {
         self.envoy_hook.is_some() && self.drainer_hook.or(self.sigterm).is_some()
     }
 
+    /// Returns true if both termination signals came at about the same time.
+    pub(crate) fn came_together(&self) -> bool {
+        let Some((envoy, drainer)) = self.envoy_hook.zip(self.drainer()) else {
+            return false;
+        };
+        envoy.max(drainer) - envoy.min(drainer) <= TOGETHER
+    }
+
+    /// When the drainer's hook or SIGTERM came.
+    fn drainer(&self) -> Option<Instant> {
+        [self.drainer_hook, self.sigterm]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
     /// Tells what ends, as far as it can be known at `now`, with Envoy's `answer`.
     ///
     /// `waited` says that the drainer's own hook has just returned, Envoy's not having come.
@@ -132,22 +172,14 @@ impl Came {
             true => Ending::Unclear { until },
             false => Ending::Clear(end),
         };
-        let drainer = [self.drainer_hook, self.sigterm]
-            .into_iter()
-            .flatten()
-            .min();
-        match (self.envoy_hook, drainer, self.sigterm) {
+        match (self.envoy_hook, self.drainer(), self.sigterm) {
             (None, None, _) => Ending::Nothing,
             (Some(envoy), Some(drainer), _) => Ending::Clear(End::Pod {
                 since: envoy.min(drainer),
             }),
             (Some(since), None, _) => {
                 let answers = answer == Answer::Heard;
-                let patience = if answers {
-                    LONE_ENVOY
-                } else {
-                    LONE_SILENT_ENVOY
-                };
+                let patience = if answers { LONE_ENVOY } else { LEAST_WAIT };
                 unless(since + patience, End::Envoy { since, answers })
             }
             (None, Some(_), Some(sigterm)) if waited || answer == Answer::None => {
@@ -225,6 +257,7 @@ mod tests {
         for (envoy_hook, drainer_hook, sigterm, now, answer, waited, want) in table {
             let came = Came {
                 envoy_hook: envoy_hook.map(at),
+                last_envoy_hook: envoy_hook.map(at),
                 drainer_hook: drainer_hook.map(at),
                 sigterm: sigterm.map(at),
                 port_unavailable: None,
@@ -233,6 +266,31 @@ mod tests {
             assert_eq!(got, want, "{came:?} at {now}, {answer:?}, {waited}");
         }
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn signals_within_a_second_came_together() {
+        let t0 = Instant::now();
+        let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
+        let table = [
+            (None, Some(1.0), None, false),
+            (Some(1.0), None, None, false),
+            (Some(1.0), Some(2.0), None, true),
+            (Some(2.0), Some(1.0), Some(1.5), true),
+            (Some(1.0), None, Some(0.5), true),
+            (Some(1.0), Some(2.1), None, false),
+            (Some(2.1), Some(1.0), Some(2.0), false),
+        ];
+        for (envoy_hook, drainer_hook, sigterm, want) in table {
+            let came = Came {
+                envoy_hook: envoy_hook.map(at),
+                drainer_hook: drainer_hook.map(at),
+                sigterm: sigterm.map(at),
+                ..Came::default()
+            };
+            assert_eq!(came.came_together(), want, "{came:?}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_unavailable_port_leaves_it_open_what_ends() {
         let t0 = Instant::now();
@@ -260,6 +318,7 @@ mod tests {
         for (envoy_hook, drainer_hook, sigterm, unavailable, now, answer, waited, want) in table {
             let came = Came {
                 envoy_hook: envoy_hook.map(at),
+                last_envoy_hook: envoy_hook.map(at),
                 drainer_hook: drainer_hook.map(at),
                 sigterm: sigterm.map(at),
                 port_unavailable: Some(at(unavailable)),

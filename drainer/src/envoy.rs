@@ -6,12 +6,12 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 
 use crate::address::AdminAddress;
-use crate::flush_interval::FlushInterval;
+use crate::hidden::Hidden;
 use crate::http::{Bounds, CallError, Client};
 use crate::listeners::{self, Listener, Listeners};
 use crate::selector::ListenerSelector;
 use crate::server_info::ServerInfo;
-use crate::stats::{self, Count, Stats};
+use crate::stats::{self, Count, Open, Stats};
 
 /// A drain's view of Envoy. Its methods never overlap, since they need it exclusively.
 pub(crate) trait Envoy {
@@ -67,8 +67,8 @@ pub(crate) struct Setup {
     pub server: ServerInfo,
     /// Its listeners, and which of them count; or why they are not known.
     pub listeners: Result<Listeners, String>,
-    /// How old `server.total_connections` may be.
-    pub flush_interval: FlushInterval,
+    /// What statistics hide of these; or why that is not known.
+    pub hidden: Result<Hidden, String>,
 }
 
 /// The admin interface of a real Envoy.
@@ -76,6 +76,8 @@ pub(crate) struct Admin {
     client: Client,
     ignored: Vec<ListenerSelector>,
     listeners: Listeners,
+    /// `None` until it is known.
+    hidden: Option<Hidden>,
 }
 
 /// Short enough that a hung Envoy is noticed, long enough for the main thread of one with 10,000
@@ -104,7 +106,23 @@ const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=list
 /// Without a mask, which Envoy does not take here.
 const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
 
-const FLUSH_INTERVAL: &str = "/config_dump?mask=bootstrap.stats_flush_interval";
+// === impl Seen ===
+
+impl Seen {
+    /// Whether Envoy says by its statistics that its health is not failed; `None` if it does not say.
+    #[must_use]
+    pub(crate) fn live(&self) -> Option<bool> {
+        match self {
+            Self::Counted(Count::Listeners(Open { live, .. }) | Count::Server { live, .. }) => {
+                *live
+            }
+            Self::Counted(Count::Hidden)
+            | Self::Unreadable(_)
+            | Self::Unknown(_)
+            | Self::Refused => None,
+        }
+    }
+}
 
 // === impl Admin ===
 
@@ -117,6 +135,7 @@ impl Admin {
             client: Client::new(address),
             ignored,
             listeners,
+            hidden: None,
         }
     }
 
@@ -174,9 +193,10 @@ impl Admin {
         Ok(all)
     }
 
-    async fn flush_interval(&mut self) -> Result<FlushInterval, CallFailed> {
-        let body = self.get(FLUSH_INTERVAL, MAX_SMALL_BODY).await?;
-        FlushInterval::read(&body).map_err(|error| CallFailed::Declined(error.to_string()))
+    async fn hidden(&mut self) -> Result<Hidden, CallFailed> {
+        let body = self.get(stats::ALL, MAX_BODY).await?;
+        let stats = Stats::read(&body).map_err(|error| CallFailed::Declined(error.to_string()))?;
+        Ok(Hidden::find(&stats, &self.listeners))
     }
 }
 
@@ -194,14 +214,15 @@ impl Envoy for Admin {
     }
 
     async fn look(&mut self) -> Seen {
-        let body = match self.get(stats::QUERY, MAX_BODY).await {
+        let poll = format!("{}{}", stats::ALL, stats::USED_ONLY);
+        let body = match self.get(&poll, MAX_BODY).await {
             Ok(body) => body,
             Err(CallFailed::Refused) => return Seen::Refused,
             Err(CallFailed::Declined(why)) => return Seen::Unreadable(why),
             Err(CallFailed::Unanswered(why)) => return Seen::Unknown(why),
         };
         match Stats::read(&body) {
-            Ok(stats) => Seen::Counted(stats.count(&self.listeners)),
+            Ok(stats) => Seen::Counted(stats.count(&self.listeners, self.hidden.as_ref())),
             Err(error) => Seen::Unreadable(format!("not Envoy's statistics: {error}")),
         }
     }
@@ -223,15 +244,20 @@ impl Envoy for Admin {
             Err(CallFailed::Declined(why)) => Err(why),
             Err(error) => return Err(error),
         };
-        let flush_interval = match self.flush_interval().await {
-            Ok(interval) => interval,
-            Err(CallFailed::Declined(_)) => FlushInterval::default(),
-            Err(error) => return Err(error),
+        let hidden = match server.is_starting() {
+            // Its listeners have no statistics yet.
+            true => Ok(Hidden::default()),
+            false => match self.hidden().await {
+                Ok(hidden) => Ok(hidden),
+                Err(CallFailed::Declined(why)) => Err(why),
+                Err(error) => return Err(error),
+            },
         };
+        self.hidden = hidden.as_ref().ok().cloned();
         Ok(Setup {
             server,
             listeners,
-            flush_interval,
+            hidden,
         })
     }
 }

@@ -7,7 +7,7 @@
 //! `drainer drain`     (kubelet, over a Unix socket) ─► Came.drainer_hook ├─► Came::ending: what ends?
 //! SIGTERM             (kubelet)                     ─► Came.sigterm      ┘
 //!
-//!   the pod        delay ─ t1: Marker, fail_health, drain_listeners
+//!   the pod        delay ─ t1: Marker, fail_health, drain_listeners (not while lone hooks go on)
 //!                  ─ each look: Stats::count ─► Seen ─► Record ─► verdict, until Leave(Outcome)
 //!   Envoy alone    fail_health, wait for the other hook ─► the hook returns
 //!   the drainer    nothing is touched ─► the hook returns; where the port may have failed Envoy's
@@ -28,8 +28,8 @@ pub mod duration;
 mod ending;
 mod envoy;
 mod flags;
-mod flush_interval;
 mod given;
+mod hidden;
 pub mod hook;
 mod http;
 mod listeners;

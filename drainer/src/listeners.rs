@@ -1,7 +1,7 @@
 //! Envoy's listeners: what they are called in statistics, and which are not waited for.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
@@ -165,6 +165,18 @@ impl Listeners {
         }
     }
 
+    /// The names in statistics of the listeners that count.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = &str> {
+        let names = self.by_stat.keys().map(String::as_str);
+        names.filter(|name| !self.excludes(name))
+    }
+
+    /// Returns true if a listener has this name in statistics.
+    #[must_use]
+    pub(crate) fn has(&self, stat_name: &str) -> bool {
+        self.by_stat.contains_key(stat_name)
+    }
+
     /// Returns true if a listener that counts is bound to `port`.
     #[must_use]
     pub(crate) fn counts_port(&self, port: NonZeroU16) -> bool {
@@ -202,17 +214,21 @@ const INTERNAL: &str = "envoy_internal_";
 
 impl Listener {
     /// What the listener is called between `listener.` and the statistic: its `stat_prefix`, else
-    /// its first address with `_` for `:`. Seen alike on Envoy 1.36 to 1.40.
+    /// its first address, in its shortest form, with `_` for `:`. Seen alike on Envoy 1.36 to 1.40.
     fn stat_name(&self) -> String {
         if !self.stat_prefix.is_empty() {
-            return self.stat_prefix.clone();
+            return without_colons(&self.stat_prefix);
         }
         match &self.address {
             Address {
                 socket_address: Some(at),
                 ..
             } if at.address.contains(':') => {
-                format!("[{}]_{}", at.address.replace(':', "_"), at.port_value)
+                let address = match at.address.parse::<Ipv6Addr>() {
+                    Ok(ip) => ip.to_string(),
+                    Err(_) => at.address.clone(),
+                };
+                format!("[{}]_{}", without_colons(&address), at.port_value)
             }
             Address {
                 socket_address: Some(at),
@@ -220,7 +236,7 @@ impl Listener {
             } => format!("{}_{}", at.address, at.port_value),
             Address {
                 pipe: Some(pipe), ..
-            } => pipe.path.replace(':', "_"),
+            } => without_colons(&pipe.path),
             Address { .. } => format!("{INTERNAL}{}", self.name),
         }
     }
@@ -249,6 +265,14 @@ impl Listener {
     }
 }
 
+/// What Envoy makes of a name in statistics.
+/// <https://github.com/envoyproxy/envoy/blob/main/source/common/stats/utility.cc>
+fn without_colons(name: &str) -> String {
+    name.replace("://", "_")
+        .replace(":/", "_")
+        .replace(':', "_")
+}
+
 /// Reads `127.0.0.1_8080` and `[__1]_8080` back.
 fn ip_and_port(stat_name: &str) -> Option<(IpAddr, u16)> {
     let (ip, port) = stat_name.rsplit_once('_')?;
@@ -270,6 +294,8 @@ mod tests {
         {"listener": {"name": "any6", "drain_type": "MODIFY_ONLY", "address": {"socket_address": {"address": "::", "port_value": 83}}}},
         {"listener": {"name": "two", "address": {"socket_address": {"address": "127.0.0.1", "port_value": 84}},
             "additional_addresses": [{"address": {"socket_address": {"address": "10.0.0.1", "port_value": 85}}}]}},
+        {"listener": {"name": "long", "address": {"socket_address": {"address": "0:0:0:0:0:0:0:0", "port_value": 88}}}},
+        {"listener": {"name": "colons", "stat_prefix": "a:b://c:/d", "address": {"socket_address": {"address": "127.0.0.1", "port_value": 89}}}},
         {"listener": {"name": "sock", "address": {"pipe": {"path": "@x:y"}}}},
         {"listener": {"name": "inner", "internal_listener": {}}},
         {"listener": {"name": "s1", "stat_prefix": "shared", "address": {"socket_address": {"address": "127.0.0.1", "port_value": 86}}}},
@@ -299,6 +325,8 @@ mod tests {
             ("", "@x_y", false),
             ("", "envoy_internal_inner", true),
             ("", "shared", false),
+            ("long", "[__]_88", true),
+            ("", "a_b_c_d", true),
             ("", "my.prefix", false),
             // Not in the dump:
             ("", "127.0.0.1_9", true),
@@ -332,6 +360,19 @@ mod tests {
         assert!(counts(8080) && counts(85) && counts(87));
         assert!(!counts(81) && !counts(90) && !counts(9999));
         assert_eq!(all.modify_only(), ["any6"]);
+        assert!(all.has("my.prefix") && !all.has("my"));
+        let counted: Vec<_> = all.counted().collect();
+        assert_eq!(
+            counted,
+            [
+                "0.0.0.0_8080",
+                "127.0.0.1_84",
+                "@x_y",
+                "[__]_83",
+                "[__]_88",
+                "shared"
+            ]
+        );
         assert!(listeners("83").modify_only().is_empty());
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::summary::Left;
 use crate::verdict::Outcome;
@@ -22,6 +23,10 @@ pub struct Progress {
     pub unknown: Option<String>,
     /// How many times a hook turned out to be of a container that was restarted alone.
     pub round: u64,
+    /// Hooks called since then outlast the end of the last round, since the other signal of the pod's
+    /// end may still follow; `None` if there are none.
+    #[serde(skip)]
+    pub(crate) kept_since: Option<Instant>,
 }
 
 /// What is being done.
@@ -59,12 +64,16 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Waits until the hooks that came in the current round may return.
+/// Waits until a hook that is called now, in the current round, may return.
 ///
 /// Every hook that comes shares this wait, and none owns it: whoever hangs up disturbs nothing.
 pub(crate) async fn released(progress: &mut watch::Receiver<Progress>) {
+    let called = Instant::now();
     let round = progress.borrow().round;
-    let over = |now: &Progress| matches!(now.phase, Phase::Done(_)) || now.round != round;
+    let over = |now: &Progress| match now.phase {
+        Phase::Done(_) => true,
+        _ => now.round != round && now.kept_since.is_none_or(|since| called <= since),
+    };
     // An error means that the drain's task is gone, and nobody would ever answer.
     drop(progress.wait_for(over).await);
 }

@@ -181,11 +181,13 @@ impl Server {
     async fn answer(&self, route: Route) -> Answer {
         match route {
             Route::EnvoyHook => {
-                let progress = self.come(|came, now| came.envoy_hook.get_or_insert(now));
+                let progress = self.come(Came::note_envoy_hook);
                 self.release(progress).await
             }
             Route::DrainerHook => {
-                let progress = self.come(|came, now| came.drainer_hook.get_or_insert(now));
+                let progress = self.come(|came, now| {
+                    came.drainer_hook.get_or_insert(now);
+                });
                 self.release(progress).await
             }
             Route::ContainerHook => {
@@ -206,14 +208,9 @@ impl Server {
     }
 
     /// Notes who came, and in which round, so that the wait cannot miss the round's end.
-    fn come(
-        &self,
-        note: impl FnOnce(&mut Came, Instant) -> &mut Instant,
-    ) -> watch::Receiver<Progress> {
+    fn come(&self, note: impl FnOnce(&mut Came, Instant)) -> watch::Receiver<Progress> {
         let progress = self.progress.clone();
-        self.came.send_modify(|came| {
-            note(came, Instant::now());
-        });
+        self.came.send_modify(|came| note(came, Instant::now()));
         progress
     }
 

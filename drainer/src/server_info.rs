@@ -87,6 +87,11 @@ impl ServerInfo {
             state,
         })
     }
+
+    /// Returns true if Envoy does not serve yet.
+    pub(crate) fn is_starting(&self) -> bool {
+        matches!(self.state, State::PreInitializing | State::Initializing)
+    }
 }
 
 #[cfg(test)]

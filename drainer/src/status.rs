@@ -85,6 +85,7 @@ mod tests {
             }),
             unknown: Some("connection refused".into()),
             round: 1,
+            kept_since: None,
         };
         let json = serde_json::to_vec(&status).unwrap();
         let read: Progress = serde_json::from_slice(&json).unwrap();

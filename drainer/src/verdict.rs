@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::envoy::Seen;
-use crate::flush_interval::FlushInterval;
 use crate::quiet::{Newcomers, Quiet};
 use crate::stats::{Count, Http, Open};
 use crate::timing::Timing;
@@ -45,8 +44,6 @@ pub(crate) struct Rules {
     pub exit_at_connections: u64,
     /// What counts as quiet.
     pub quiet: Quiet,
-    /// For how long zero must be seen where only `server.total_connections` shows it.
-    pub flush_interval: FlushInterval,
     /// Envoy has answered in this process's life, so that a refusal means its end.
     pub has_answered: bool,
 }
@@ -54,11 +51,15 @@ pub(crate) struct Rules {
 /// What the looks at Envoy have shown.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    /// When Envoy's health was failed, from which the minimum counts.
+    /// When Envoy's health was failed and, where that was later, the pod's end was proven: from then
+    /// the minimum counts.
     started: Option<Instant>,
     last: Option<Seen>,
     /// Since when every look has shown few enough connections.
     few_since: Option<Instant>,
+    /// `server.uptime` then or, if that was later, at the end of the minimum, where only the server's
+    /// total shows them.
+    few_uptime: Option<u64>,
     /// Since when every look has shown nothing but idle HTTP connections, of which none was used
     /// between two looks.
     idle_since: Option<Instant>,
@@ -82,9 +83,6 @@ pub const QUIET_CAP: Duration = Duration::from_secs(20);
 const REFUSALS: u32 = 3;
 const REFUSAL_PAUSE: Duration = Duration::from_millis(300);
 
-/// `server.total_connections` is written once in a flush interval: what is later by this is new.
-const FLUSH_MARGIN: Duration = Duration::from_secs(1);
-
 // === impl Outcome ===
 
 impl fmt::Display for Outcome {
@@ -106,11 +104,19 @@ impl Record {
         self.started.get_or_insert(at);
     }
 
+    /// Notes that the pod's end was proven only now, at `at`.
+    pub(crate) fn restart(&mut self, at: Instant) {
+        self.started = self.started.map(|_| at);
+    }
+
     /// Adds what a look at `at` has shown.
     pub(crate) fn add(&mut self, at: Instant, seen: Seen, rules: &Rules) {
         let few = match &seen {
-            Seen::Counted(Count::Listeners(open)) => open.connections <= rules.exit_at_connections,
-            Seen::Counted(Count::Server { connections }) => {
+            Seen::Counted(Count::Listeners(open)) => {
+                let contradicts = open.http.is_some_and(|http| http.contradicts);
+                open.connections <= rules.exit_at_connections && !contradicts
+            }
+            Seen::Counted(Count::Server { connections, .. }) => {
                 *connections <= rules.exit_at_connections
             }
             Seen::Counted(Count::Hidden)
@@ -119,6 +125,14 @@ impl Record {
             | Seen::Refused => false,
         };
         self.few_since = few.then(|| self.few_since.unwrap_or(at));
+        let is_early = self
+            .started
+            .is_none_or(|started| at < started + rules.timing.min_drain_duration);
+        self.few_uptime = match seen {
+            Seen::Counted(Count::Server { uptime, .. }) if few && is_early => uptime,
+            Seen::Counted(Count::Server { uptime, .. }) if few => self.few_uptime.or(uptime),
+            _ => None,
+        };
         let interval = self.interval(at, &seen, rules);
         let idle = matches!(
             &seen,
@@ -127,7 +141,8 @@ impl Record {
                     requests: 0,
                     upgrades: 0,
                     outside: 0,
-                    unsent: 0
+                    unsent: 0,
+                    contradicts: false,
                 }),
                 counters: Some(Counters {
                     requests: Some(_),
@@ -148,7 +163,9 @@ impl Record {
                 self.peak = self.peak.max(open.connections);
                 self.last_open = Some(open.clone());
             }
-            Seen::Counted(Count::Server { connections }) => self.peak = self.peak.max(*connections),
+            Seen::Counted(Count::Server { connections, .. }) => {
+                self.peak = self.peak.max(*connections)
+            }
             Seen::Counted(Count::Hidden)
             | Seen::Unreadable(_)
             | Seen::Unknown(_)
@@ -170,13 +187,7 @@ impl Record {
     /// Returns true if the last look has shown that Envoy's health is not failed.
     #[must_use]
     pub(crate) fn is_live(&self) -> bool {
-        matches!(
-            &self.last,
-            Some(Seen::Counted(Count::Listeners(Open {
-                live: Some(true),
-                ..
-            })))
-        )
+        self.last.as_ref().and_then(Seen::live) == Some(true)
     }
 
     /// How long after the start few enough connections were left for good; `None` if more are.
@@ -208,11 +219,11 @@ impl Record {
             return Verdict::LookAt(next);
         }
         if let Some(since) = self.few_since {
-            let sure = since + self.certainty(rules);
-            if now >= sure {
-                return Verdict::Leave(Outcome::Drained);
-            }
-            return Verdict::LookAt(next.min(sure));
+            return match self.few_for_sure_at(since) {
+                Some(sure) if now >= sure => Verdict::Leave(Outcome::Drained),
+                Some(sure) => Verdict::LookAt(next.min(sure)),
+                None => Verdict::LookAt(next),
+            };
         }
         match (self.idle_since, rules.timing.idle_exit) {
             (Some(since), Some(span)) if now >= since + span => Verdict::Leave(Outcome::Idle),
@@ -220,11 +231,16 @@ impl Record {
         }
     }
 
-    /// For how long few enough connections must have been seen.
-    fn certainty(&self, rules: &Rules) -> Duration {
+    /// When few enough connections, seen `since` then, are no chance; `None` if that is not known. The
+    /// server's total may be as old as Envoy's flush interval, which may be hidden: another flush must
+    /// have shown the same, after the minimum, when clients have had time to learn of the end.
+    fn few_for_sure_at(&self, since: Instant) -> Option<Instant> {
         match &self.last {
-            Some(Seen::Counted(Count::Server { .. })) => rules.flush_interval.0 + FLUSH_MARGIN,
-            _ => SECOND_LOOK,
+            Some(Seen::Counted(Count::Server { uptime, .. })) => {
+                let is_flushed = uptime.is_some() && *uptime != self.few_uptime;
+                is_flushed.then_some(since)
+            }
+            _ => Some(since + SECOND_LOOK),
         }
     }
 }
@@ -251,7 +267,6 @@ mod tests {
                 timing,
                 exit_at_connections: 0,
                 quiet: Quiet::new(timing.quiet_period, []),
-                flush_interval: FlushInterval::default(),
                 has_answered: true,
             };
             let seen = Box::new(seen);
@@ -445,6 +460,17 @@ mod tests {
             ),
             ("nothing is known", Looks::new(|_| unknown()), None),
             (
+                "no connection, and yet one of HTTP or a request, until 15 s",
+                Looks::new(|s| {
+                    let http = Http {
+                        contradicts: s < 15.0,
+                        ..Http::default()
+                    };
+                    seen(0, http, 9)
+                }),
+                Some((15.05, Drained)),
+            ),
+            (
                 "zero, but unknown between two looks, until 30 s",
                 Looks::new(|s| match s {
                     30.0.. => idle(0),
@@ -613,17 +639,42 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_only_the_servers_total_is_shown_zero_outlasts_a_flush() {
-        let server = |until: f64| {
+    async fn the_servers_total_counts_when_another_flush_confirms_it() {
+        // Flushed each so many seconds, as of then.
+        let server = |until: f64, interval: f64| {
             Looks::new(move |s| {
+                let flushed = (s / interval).floor() * interval;
                 Seen::Counted(Count::Server {
-                    connections: (s < until).into(),
+                    connections: (flushed < until).into(),
+                    uptime: Some(100 + flushed as u64),
+                    live: None,
                 })
             })
         };
+        let drained = |second| Some((second, Outcome::Drained));
         // Quiet cannot be seen, hence the cap.
-        assert_eq!(server(0.0).end(), Some((30.0, Outcome::Drained)));
-        assert_eq!(server(28.0).end(), Some((34.0, Outcome::Drained)));
-        assert_eq!(server(1000.0).end(), None);
+        assert_eq!(server(0.0, 5.0).end(), drained(30.0));
+        assert_eq!(server(28.0, 5.0).end(), drained(35.0));
+        assert_eq!(server(0.0, 50.0).end(), drained(50.0));
+        let at_once = server(0.0, 8.0).with(|d| d.quiet_period = Duration::ZERO);
+        assert_eq!(at_once.end(), drained(16.0), "a flush after the minimum");
+        assert_eq!(server(0.0, 1000.0).end(), None);
+        assert_eq!(server(1000.0, 5.0).end(), None);
+        let hidden = Looks::new(|_| {
+            Seen::Counted(Count::Server {
+                connections: 0,
+                uptime: None,
+                live: None,
+            })
+        });
+        assert_eq!(hidden.end(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn counters_that_are_reset_begin_a_new_window() {
+        let reset = |at: f64| Looks::new(move |s| between(on_new(0, if s < at { 9 } else { 0 })));
+        for (at, end) in [(2.0, 10.0), (8.0, 15.0), (9.5, 16.5)] {
+            assert_eq!(reset(at).end(), Some((end, Outcome::Idle)), "{at}");
+        }
     }
 }

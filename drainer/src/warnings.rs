@@ -18,9 +18,11 @@ pub(crate) enum Warning {
     },
     /// The listeners are forbidden, or more than can be read.
     ListenersUnread(String),
-    /// A `stats_matcher` hides the listeners' statistics, or all.
+    /// A `stats_matcher` hides the statistics of a listener, or of all.
     ConnectionsHidden {
-        /// Whether `server.total_connections` can stand in.
+        /// Which listener's; `None` for all.
+        listener: Option<String>,
+        /// Whether `server.total_connections` can stand in, with `server.uptime`.
         total_shown: bool,
     },
     /// Statistics are forbidden, or more than can be read.
@@ -50,6 +52,13 @@ pub(crate) fn warnings(setup: &Setup, seen: &Seen) -> Vec<Warning> {
         Ok(_) => {}
         Err(why) => warnings.push(Warning::ListenersUnread(why.clone())),
     }
+    let hidden = match &setup.hidden {
+        Ok(hidden) => hidden.listener.clone(),
+        Err(why) => {
+            warnings.push(Warning::StatisticsUnread(why.clone()));
+            return warnings;
+        }
+    };
     match seen {
         Seen::Counted(Count::Listeners(Open { counters, http, .. })) => {
             if counters.is_none() {
@@ -61,11 +70,17 @@ pub(crate) fn warnings(setup: &Setup, seen: &Seen) -> Vec<Warning> {
                 warnings.push(Warning::RequestsHidden);
             }
         }
-        Seen::Counted(Count::Server { .. }) => {
-            warnings.push(Warning::ConnectionsHidden { total_shown: true });
+        Seen::Counted(Count::Server { uptime, .. }) => {
+            warnings.push(Warning::ConnectionsHidden {
+                listener: hidden,
+                total_shown: uptime.is_some(),
+            });
         }
         Seen::Counted(Count::Hidden) => {
-            warnings.push(Warning::ConnectionsHidden { total_shown: false });
+            warnings.push(Warning::ConnectionsHidden {
+                listener: hidden,
+                total_shown: false,
+            });
         }
         Seen::Unreadable(why) => warnings.push(Warning::StatisticsUnread(why.clone())),
         Seen::Unknown(_) | Seen::Refused => {}
@@ -90,17 +105,28 @@ impl fmt::Display for Warning {
                 "Envoy's /config_dump cannot be read, so ignore-listeners, readiness probes and \
                  loopback listeners are known by their names in statistics only: {why}",
             ),
-            Self::ConnectionsHidden { total_shown: true } => f.write_str(
-                "a stats_matcher hides listener.*: drains rely on server.total_connections, which \
+            Self::ConnectionsHidden {
+                listener,
+                total_shown: true,
+            } => write!(
+                f,
+                "a stats_matcher hides listener.{}*: drains rely on server.total_connections, which \
                  is seconds old, and wait for idle connections; let listener.* and http.* through",
+                part(listener.as_deref()),
             ),
-            Self::ConnectionsHidden { total_shown: false } => f.write_str(
-                "a stats_matcher hides listener.* and server.total_connections: each drain lasts to \
-                 its deadline; let listener.* and http.* through",
+            Self::ConnectionsHidden {
+                listener,
+                total_shown: false,
+            } => write!(
+                f,
+                "a stats_matcher hides listener.{}* and server.total_connections or server.uptime: \
+                 each drain lasts to its deadline; let listener.* and http.* through",
+                part(listener.as_deref()),
             ),
             Self::StatisticsUnread(why) => write!(
                 f,
-                "Envoy's /stats cannot be read, so each drain lasts to its deadline: {why}",
+                "Envoy's /stats cannot be read, so drains rely on server.total_connections at best, \
+                 or last to their deadline: {why}",
             ),
             Self::AcceptedHidden => f.write_str(
                 "a stats_matcher hides listener.*.downstream_cx_total: quiet cannot be seen, so \
@@ -119,10 +145,15 @@ impl fmt::Display for Warning {
     }
 }
 
+/// The listener's part in the names of its statistics.
+fn part(listener: Option<&str>) -> String {
+    listener.map_or_else(String::new, |listener| format!("{listener}."))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flush_interval::FlushInterval;
+    use crate::hidden::Hidden;
     use crate::listeners::{self, Listeners};
     use crate::server_info::ServerInfo;
     use crate::stats::Http;
@@ -143,7 +174,7 @@ mod tests {
                 listeners::read(dump.as_bytes()).unwrap(),
                 Vec::new(),
             )),
-            flush_interval: FlushInterval::default(),
+            hidden: Ok(Hidden::default()),
         }
     }
 
@@ -160,6 +191,13 @@ mod tests {
             ..Open::default()
         };
         let listeners = |open: &Open| Seen::Counted(Count::Listeners(open.clone()));
+        let connections_hidden = |listener: Option<&str>, total_shown| {
+            let listener = listener.map(str::to_owned);
+            Warning::ConnectionsHidden {
+                listener,
+                total_shown,
+            }
+        };
         let gradual = Warning::GradualModifyOnly {
             listeners: vec!["web".into()],
             drain_time: "600s".into(),
@@ -205,13 +243,42 @@ mod tests {
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                Seen::Counted(Count::Server { connections: 0 }),
-                vec![Warning::ConnectionsHidden { total_shown: true }],
+                Seen::Counted(Count::Server {
+                    connections: 0,
+                    uptime: Some(1),
+                    live: None,
+                }),
+                vec![connections_hidden(None, true)],
             ),
             (
                 setup(Gradual, "DEFAULT"),
+                Seen::Counted(Count::Server {
+                    connections: 0,
+                    uptime: None,
+                    live: None,
+                }),
+                vec![connections_hidden(None, false)],
+            ),
+            (
+                Setup {
+                    hidden: Ok(Hidden {
+                        listener: Some("web".into()),
+                        ..Hidden::default()
+                    }),
+                    ..setup(Gradual, "DEFAULT")
+                },
                 Seen::Counted(Count::Hidden),
-                vec![Warning::ConnectionsHidden { total_shown: false }],
+                vec![connections_hidden(Some("web"), false)],
+            ),
+            (
+                Setup {
+                    hidden: Err("answer of more than 7 bytes".into()),
+                    ..setup(Gradual, "DEFAULT")
+                },
+                Seen::Counted(Count::Hidden),
+                vec![Warning::StatisticsUnread(
+                    "answer of more than 7 bytes".into(),
+                )],
             ),
             (
                 setup(Gradual, "DEFAULT"),

@@ -60,7 +60,7 @@ pub struct FakeAdmin {
 #[derive(Debug)]
 struct State {
     mood: Mood,
-    /// Answers by how their paths begin.
+    /// Answers by how their paths begin, the newest first.
     instead: Vec<(String, String)>,
     connections: u64,
     live: bool,
@@ -123,7 +123,7 @@ impl FakeAdmin {
     /// Answers with this body where the path begins so.
     pub fn answer_instead(&self, path: &str, body: String) {
         let mut state = lock(&self.state);
-        state.instead.push((path.to_owned(), body));
+        state.instead.insert(0, (path.to_owned(), body));
     }
 
     /// Where it is.
@@ -290,7 +290,6 @@ impl State {
                 json!({ "configs": [{ "listener": { "name": "tcp", "address": address } }] })
             }
             ("/config_dump", "resource=dynamic_listeners") => json!({}),
-            ("/config_dump", _) => json!({ "configs": [{ "bootstrap": {} }] }),
             ("/stats", _) => self.statistics(),
             _ => return (404, "invalid path\n".to_owned()),
         };
@@ -305,10 +304,15 @@ impl State {
     fn statistics(&self) -> Value {
         let stats = [
             ("http.admin.downstream_cx_active", 1),
+            ("http.admin.downstream_cx_tx_bytes_buffered", 0),
+            ("http.admin.downstream_cx_upgrades_active", 0),
             ("http.admin.downstream_rq_active", 1),
             ("http.admin.downstream_cx_http1_total", 1),
+            ("http.admin.downstream_cx_http2_total", 0),
+            ("http.admin.downstream_cx_http3_total", 0),
             ("listener.0.0.0.0_80.downstream_cx_active", self.connections),
             ("listener.0.0.0.0_80.downstream_cx_total", 7),
+            ("listener.0.0.0.0_80.downstream_pre_cx_active", 0),
             ("listener.admin.downstream_cx_active", 1),
             ("listener.admin.downstream_cx_total", 1),
             ("listener.admin.http.admin.downstream_rq_completed", 1),

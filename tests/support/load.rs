@@ -12,6 +12,7 @@ mod http3;
 mod open_loop;
 mod pace;
 mod report;
+mod shared;
 mod slots;
 mod stream;
 
@@ -25,9 +26,12 @@ use tokio::time::Instant;
 use crate::listener::Protocol;
 use crate::service::Service;
 pub use failure::{Failure, FailureKind};
+use http2::Http2;
+use http3::Http3;
 use open_loop::{OpenLoop, open_loop};
 use report::Tally;
 pub use report::{KindReport, Report, Seen};
+use shared::request;
 use slots::Slots;
 
 /// Connections of the keep-alive kind: each is used often, so that none is idle for long.
@@ -233,12 +237,12 @@ impl Kind {
             }
             Self::Http2 { .. } => {
                 let slots = Arc::new(Slots::new(HTTP2_CONNECTIONS));
-                let request = || http2::request(Arc::clone(&service), Arc::clone(&slots));
+                let request = || request::<Http2>(Arc::clone(&service), Arc::clone(&slots));
                 open_loop(clients, request).await;
             }
             Self::Http3 { .. } => {
                 let slots = Arc::new(Slots::new(HTTP3_CONNECTIONS));
-                let request = || http3::request(Arc::clone(&service), Arc::clone(&slots));
+                let request = || request::<Http3>(Arc::clone(&service), Arc::clone(&slots));
                 open_loop(clients, request).await;
             }
             Self::Stream { session, .. } => stream::talk(&service, clients, session).await,

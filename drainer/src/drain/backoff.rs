@@ -17,6 +17,9 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// waiting for it gains a caller nothing.
 const FORGOTTEN_AFTER: Duration = LONGEST;
 
+/// How long no hook may have come alone for one to be believed.
+const CALM: Duration = Duration::from_secs(30);
+
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     /// How often health was failed for a hook that did not end Envoy.
@@ -32,16 +35,27 @@ pub(super) struct Backoff {
 impl Backoff {
     /// Returns true if health may be failed for a hook that has come alone, at `now`.
     pub(super) fn allows(&mut self, now: Instant) -> bool {
-        if self.last.is_some_and(|last| now >= last + FORGOTTEN_AFTER) {
+        if !self.has_failures(now) {
             *self = Self::default();
         }
         self.last = Some(now);
         !self.is_active(now)
     }
 
+    /// Returns true if a hook that came alone did not end Envoy, and that is not forgotten yet.
+    pub(super) fn has_failures(&self, now: Instant) -> bool {
+        let is_recent = |last| now < last + FORGOTTEN_AFTER;
+        self.failures > 0 && self.last.is_some_and(is_recent)
+    }
+
     /// Returns true while health may not be failed again.
     pub(super) fn is_active(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
+    }
+
+    /// Returns true if no hook has come alone for a while.
+    pub(super) fn is_calm(&self, now: Instant) -> bool {
+        self.last.is_none_or(|last| now >= last + CALM)
     }
 
     /// Health was failed, and the hook returned at `now`. Returns how long that will not be done again,
@@ -75,7 +89,9 @@ mod tests {
             assert_eq!(backoff.failed(now), minutes * MINUTE);
             // Hooks go on coming.
             now += minutes * MINUTE - MINUTE / 2;
+            assert!(backoff.is_calm(now));
             assert!(!backoff.allows(now), "{minutes}");
+            assert!(!backoff.is_calm(now + CALM - Duration::from_nanos(1)));
             now += MINUTE / 2;
         }
     }

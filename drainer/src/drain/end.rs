@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::{Drain, IDLE_PAUSE};
+use super::{Drain, IDLE_PAUSE, Told};
 use crate::ending::{Answer, Came, End, Ending, LONE_DRAINER};
 use crate::envoy::{CallFailed, Envoy, Seen};
 use crate::marker::Reason;
@@ -87,18 +87,18 @@ impl<E: Envoy> Drain<E> {
 
     /// Envoy is restarted alone, as it seems. Fails its health, in case it is the pod that ends,
     /// and waits a while for the other sign. Whenever that comes, a call to Envoy under way or not,
-    /// the pod ends: then returns when health was failed, if it was. Returns `None` if Envoy's hook
-    /// may return.
-    pub(super) async fn envoy_alone(&mut self) -> Option<Option<Instant>> {
+    /// the pod ends: then returns whether Envoy was told to fail its health. Returns `None` if Envoy's
+    /// hook may return.
+    pub(super) async fn envoy_alone(&mut self) -> Option<Told> {
         self.set_phase(Phase::Restarting);
         let mut came = self.came.subscribe();
         let second = came.wait_for(|who| who.drainer_hook.or(who.sigterm).is_some());
         let may_fail = self.backoff.allows(Instant::now());
-        let mut failed_at = None;
+        let mut health = Told::NotYet;
         tokio::select! {
             biased;
-            _ = second => return Some(failed_at),
-            () = self.accompany(may_fail, &mut failed_at) => {}
+            _ = second => return Some(health),
+            () = self.accompany(may_fail, &mut health) => {}
         }
         if may_fail {
             let now = Instant::now();
@@ -110,8 +110,8 @@ impl<E: Envoy> Drain<E> {
     }
 
     /// Fails Envoy's health, if it may, and waits a while, but not for one that does not answer.
-    async fn accompany(&mut self, may_fail: bool, failed_at: &mut Option<Instant>) {
-        if may_fail && !self.fail_provisionally(failed_at).await {
+    async fn accompany(&mut self, may_fail: bool, health: &mut Told) {
+        if may_fail && !self.fail_provisionally(health).await {
             return;
         }
         if !may_fail {
@@ -128,11 +128,11 @@ impl<E: Envoy> Drain<E> {
     }
 
     /// Fails Envoy's health, in case the pod ends. Returns false if Envoy does not answer.
-    async fn fail_provisionally(&mut self, failed_at: &mut Option<Instant>) -> bool {
+    async fn fail_provisionally(&mut self, health: &mut Told) -> bool {
         self.mark(Reason::Provisional);
         match timeout(PATIENCE, self.envoy.fail_health()).await {
             Ok(Ok(())) => {
-                *failed_at = Some(Instant::now());
+                *health = Told::Heard;
                 info!("Envoy's hook came alone: failed its health, in case the pod ends");
                 true
             }

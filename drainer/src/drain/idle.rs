@@ -10,7 +10,6 @@ use crate::ending::End;
 use crate::envoy::{CallFailed, Envoy, Seen};
 use crate::marker::Reason;
 use crate::server_info::State;
-use crate::stats::{Count, Open};
 use crate::warnings::warnings;
 
 // === impl Drain ===
@@ -29,10 +28,11 @@ impl<E: Envoy> Drain<E> {
                 return End::Resumed;
             }
             self.restore_if_due().await;
-            if self.marked.is_none() && self.setup.is_some() {
+            let is_set_up = self.setup.as_ref().is_some_and(|s| !s.server.is_starting());
+            if self.marked.is_none() && is_set_up {
                 pending().await
             }
-            if self.setup.is_none()
+            if !is_set_up
                 && let Err(error) = self.learn_setup().await
                 && self
                     .learning
@@ -62,7 +62,7 @@ impl<E: Envoy> Drain<E> {
             State::Live => Some(true),
             State::Draining => Some(false),
             State::PreInitializing | State::Initializing => return false,
-            State::Unknown => is_live(&self.envoy.look().await),
+            State::Unknown => self.envoy.look().await.live(),
         };
         match is_live {
             Some(true) => {
@@ -88,7 +88,7 @@ impl<E: Envoy> Drain<E> {
     }
 
     async fn restore_health(&mut self) {
-        if is_live(&self.envoy.look().await) == Some(true) {
+        if self.envoy.look().await.live() == Some(true) {
             // Nobody but the kubelet has started another one.
             self.backoff.restarted();
         }
@@ -118,7 +118,8 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Learns how Envoy is set up, and warns of what will spoil a drain.
+    /// Learns how Envoy is set up, and warns of what will spoil a drain. To be asked again while Envoy
+    /// starts, since its listeners may be missing.
     async fn learn_setup(&mut self) -> Result<(), CallFailed> {
         let setup = self.envoy.inspect().await?;
         let seen = self.envoy.look().await;
@@ -127,19 +128,15 @@ impl<E: Envoy> Drain<E> {
             Seen::Unknown(why) => return Err(CallFailed::Unanswered(why.clone())),
             Seen::Refused => return Err(CallFailed::Refused),
         }
-        info!(version = setup.server.version, "Envoy answers");
-        for warning in warnings(&setup, &seen) {
-            warn!("{warning}");
+        if self.setup.is_none() {
+            info!(version = setup.server.version, "Envoy answers");
+        }
+        if !setup.server.is_starting() {
+            for warning in warnings(&setup, &seen) {
+                warn!("{warning}");
+            }
         }
         self.setup = Some(setup);
         Ok(())
-    }
-}
-
-/// Whether Envoy says by its statistics that its health is not failed; `None` if it does not say.
-fn is_live(seen: &Seen) -> Option<bool> {
-    match seen {
-        Seen::Counted(Count::Listeners(Open { live, .. })) => *live,
-        _ => None,
     }
 }

@@ -9,9 +9,10 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinSet;
 
+use super::BODY;
 use super::failure::{Failure, FailureKind, Unanswered};
 use super::http1::{chain, check};
-use super::{BODY, Slots};
+use super::shared::SharedConnection;
 use crate::listener::Protocol;
 use crate::service::Service;
 
@@ -23,31 +24,9 @@ pub(super) struct Http2 {
     _driver: Arc<JoinSet<()>>,
 }
 
-/// Sends a request on the connection whose turn it is, or on a new one where the server has said
-/// (GOAWAY) that it takes no more there. Requests under way stay where they are.
-pub(super) async fn request(
-    service: Arc<Service>,
-    slots: Arc<Slots<Http2>>,
-) -> Result<(), Failure> {
-    let turn = slots.turn();
-    let answered = match slots.share(turn) {
-        Some(connection) => connection.post().await,
-        None => Err(Unanswered::Unsent("no connection is kept".into())),
-    };
-    match answered {
-        Err(Unanswered::Unsent(_)) => {
-            let connection = Http2::open(&service).await?;
-            slots.put(turn, Some(connection.clone()));
-            Ok(connection.post().await?)
-        }
-        Err(Unanswered::Failed(failure)) => Err(failure),
-        Ok(()) => Ok(()),
-    }
-}
-
 // === impl Http2 ===
 
-impl Http2 {
+impl SharedConnection for Http2 {
     async fn open(service: &Service) -> Result<Self, Failure> {
         let refused = |error: String| Failure::new(FailureKind::Refused, error);
         let connection = service

@@ -19,9 +19,10 @@ use rustls::{DigitallySignedStruct, SignatureScheme};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::BODY;
 use super::failure::{Failure, FailureKind, Unanswered};
 use super::http1::judge;
-use super::{BODY, Slots};
+use super::shared::SharedConnection;
 use crate::listener::Protocol;
 use crate::service::{CONNECT, Service};
 
@@ -34,28 +35,6 @@ pub(super) struct Http3 {
     _driver: Arc<JoinSet<()>>,
 }
 
-/// Sends a request on the connection whose turn it is, or on a new one where the server has said
-/// (GOAWAY) that it takes no more there. Requests under way stay where they are.
-pub(super) async fn request(
-    service: Arc<Service>,
-    slots: Arc<Slots<Http3>>,
-) -> Result<(), Failure> {
-    let turn = slots.turn();
-    let answered = match slots.share(turn) {
-        Some(connection) => connection.post().await,
-        None => Err(Unanswered::Unsent("no connection is kept".into())),
-    };
-    match answered {
-        Err(Unanswered::Unsent(_)) => {
-            let connection = Http3::open(&service).await?;
-            slots.put(turn, Some(connection.clone()));
-            Ok(connection.post().await?)
-        }
-        Err(Unanswered::Failed(failure)) => Err(failure),
-        Ok(()) => Ok(()),
-    }
-}
-
 /// Whether a connection can be opened now.
 pub(super) async fn is_accepted(service: &Service) -> bool {
     Http3::open(service).await.is_ok()
@@ -63,7 +42,7 @@ pub(super) async fn is_accepted(service: &Service) -> bool {
 
 // === impl Http3 ===
 
-impl Http3 {
+impl SharedConnection for Http3 {
     async fn open(service: &Service) -> Result<Self, Failure> {
         let refused =
             |error: &dyn fmt::Display| Failure::new(FailureKind::Refused, format!("{error:#}"));
