@@ -73,6 +73,7 @@ struct Read {
     version: String,
     keyring: Keyring,
     spoilt: bool,
+    obstacle: Option<String>,
 }
 
 /// The last retirement that this process found in the Secret.
@@ -285,6 +286,7 @@ impl<C: Cluster> Authority<C> {
                     version: secret.version.clone(),
                     keyring,
                     spoilt: !unusable.is_empty(),
+                    obstacle: secret.obstacle.clone(),
                 }
             }
         };
@@ -308,6 +310,8 @@ impl<C: Cluster> Authority<C> {
         }
         let written = self.cluster.write_secret(&read.version, keyring.write());
         if !turn.tick.wrote(written.await) {
+            let obstacle = read.obstacle.clone().map(Failure::Obstacle);
+            turn.tick.failures.extend(obstacle);
             return;
         }
         match step {

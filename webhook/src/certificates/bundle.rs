@@ -20,7 +20,8 @@ pub struct Bundle(Vec<Anchor>);
 struct Anchor {
     der: CertificateDer<'static>,
     own: bool,
-    /// It cannot be read here, and has our CAs' name in it: clients that read it try it for our leaves.
+    /// It cannot be read here, or is longer than any that is made here, and has our CAs' name in it: clients
+    /// that read it try it for our leaves.
     resembles_own: bool,
     /// `None` if that cannot be read.
     not_after: Option<SystemTime>,
@@ -88,7 +89,8 @@ impl Bundle {
         self.filter(|anchor| anchor.own)
     }
 
-    /// Those that cannot be read, and have the name of our own line in them. None of them was made here.
+    /// Those that cannot be read or are too long, and have the name of our own line in them. None of them was
+    /// made here.
     #[must_use]
     pub fn resembling_own(&self) -> Self {
         self.filter(|anchor| anchor.resembles_own)
@@ -118,6 +120,13 @@ impl Bundle {
         Self(self.0.iter().take(most).cloned().collect())
     }
 
+    /// Its last certificates, so many at most.
+    #[must_use]
+    pub fn last(&self, most: usize) -> Self {
+        let passed = self.0.len().saturating_sub(most);
+        Self(self.0.iter().skip(passed).cloned().collect())
+    }
+
     fn filter(&self, mut keep: impl FnMut(&Anchor) -> bool) -> Self {
         Self(
             self.0
@@ -141,8 +150,8 @@ impl From<CertificateDer<'static>> for Anchor {
     fn from(der: CertificateDer<'static>) -> Self {
         let facts = Facts::read(&der).ok();
         Self {
-            own: facts.as_ref().is_some_and(ca::is_own),
-            resembles_own: facts.is_none() && ca::resembles_own(&der),
+            own: facts.as_ref().is_some_and(|facts| ca::is_own(&der, facts)),
+            resembles_own: (facts.is_none() || ca::is_too_long(&der)) && ca::resembles_own(&der),
             not_after: facts.map(|facts| facts.not_after),
             der,
         }

@@ -144,7 +144,7 @@ mod tests {
         let now = wall_clock();
         let ca = Ca::try_new(now, YEAR).unwrap();
         let facts = read(ca.der()).unwrap();
-        assert!(facts.has_extensions && crate::certificates::ca::is_own(&facts));
+        assert!(facts.has_extensions && crate::certificates::ca::is_own(ca.der(), &facts));
         for (found, made) in [
             (facts.not_before, now - YEAR),
             (facts.not_after, now + YEAR),
