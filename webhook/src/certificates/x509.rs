@@ -5,8 +5,16 @@ use std::time::SystemTime;
 use rustls::pki_types::CertificateDer;
 
 use super::der::{
-    BIT_STRING, BOOLEAN, BadDer, CONTEXT_0, CONTEXT_3, Fields, INTEGER, OCTET_STRING, OID, SEQUENCE,
+    BIT_STRING, BOOLEAN, BadDer, CONTEXT_0, CONTEXT_3, Field, Fields, INTEGER, OCTET_STRING, OID,
+    SEQUENCE,
 };
+
+/// `keyUsage`
+pub(super) const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
+/// `basicConstraints`
+pub(super) const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
+/// `extKeyUsage`
+pub(super) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
 
 /// `keyCertSign`, in the first byte of a `keyUsage`.
 const KEY_CERT_SIGN: u8 = 0x04;
@@ -86,38 +94,98 @@ fn tbs_certificate(mut fields: Fields<'_>) -> Result<Facts, BadDer> {
     })
 }
 
-/// Reads the extensions of a CA. <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1>
-fn may_sign(mut fields: Fields<'_>) -> Result<bool, BadDer> {
-    let mut outer = fields.expect(CONTEXT_3)?.fields();
+/// An extension. <https://www.rfc-editor.org/rfc/rfc5280#section-4.2>
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extension<'a> {
+    /// The object identifier, DER without tag and length.
+    pub(super) id: &'a [u8],
+    /// True if a client that does not know it is to refuse the certificate.
+    pub(super) is_critical: bool,
+    /// The `OCTET STRING` with the value.
+    pub(super) value: Field<'a>,
+}
+
+/// Reads the extensions of a certificate; none of one that has none.
+pub(super) fn extensions(der: &[u8]) -> Result<Vec<Extension<'_>>, BadDer> {
+    let mut fields = Fields::new(der).expect(SEQUENCE)?.fields();
+    let mut fields = fields.expect(SEQUENCE)?.fields();
+    fields.optional(CONTEXT_0)?; // version
+    for _ in 0..6 {
+        fields.next()?; // serialNumber to subjectPublicKeyInfo
+    }
+    read_extensions(fields)
+}
+
+/// Reads the extensions, which follow these fields of a certificate.
+fn read_extensions(mut fields: Fields<'_>) -> Result<Vec<Extension<'_>>, BadDer> {
+    let Some(outer) = fields.optional(CONTEXT_3)? else {
+        return Ok(Vec::new());
+    };
     fields.end()?;
-    let mut extensions = outer.expect(SEQUENCE)?.fields();
+    let mut outer = outer.fields();
+    let mut list = outer.expect(SEQUENCE)?.fields();
     outer.end()?;
-    let mut is_ca = false;
-    while let Some(extension) = extensions.optional(SEQUENCE)? {
+    let mut extensions = Vec::new();
+    while let Some(extension) = list.optional(SEQUENCE)? {
         let mut extension = extension.fields();
         let id = extension.expect(OID)?.content();
-        extension.optional(BOOLEAN)?; // critical
-        let mut value = extension.expect(OCTET_STRING)?.fields();
+        let critical = extension.optional(BOOLEAN)?;
+        let value = extension.expect(OCTET_STRING)?;
         extension.end()?;
+        extensions.push(Extension {
+            id,
+            is_critical: critical.is_some_and(|flag| flag.content() != [0]),
+            value,
+        });
+    }
+    list.end()?;
+    Ok(extensions)
+}
+
+/// Judges the extensions of a CA. <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1>
+fn may_sign(fields: Fields<'_>) -> Result<bool, BadDer> {
+    let mut is_ca = false;
+    for Extension { id, value, .. } in read_extensions(fields)? {
         match id {
             // subjectKeyIdentifier, nameConstraints, authorityKeyIdentifier
             [0x55, 0x1d, 14 | 30 | 35] => {}
-            // keyUsage
-            [0x55, 0x1d, 15] => match value.expect(BIT_STRING)?.content() {
-                [_unused, first, ..] if first & KEY_CERT_SIGN != 0 => {}
-                _ => return Ok(false),
-            },
-            // basicConstraints
-            [0x55, 0x1d, 19] => {
-                let mut constraints = value.expect(SEQUENCE)?.fields();
-                let flag = constraints.optional(BOOLEAN)?;
-                is_ca = flag.is_some_and(|flag| flag.content() == [0xff]);
-            }
+            KEY_USAGE if has_key_cert_sign(value)? => {}
+            BASIC_CONSTRAINTS => is_ca = basic_constraints(value)?.is_ca,
             _ => return Ok(false),
         }
     }
-    extensions.end()?;
     Ok(is_ca)
+}
+
+/// What `basicConstraints` say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BasicConstraints {
+    /// Whether it is a CA.
+    pub(super) is_ca: bool,
+    /// So many CAs may stand between it and a leaf; `None` for any number.
+    pub(super) path_length: Option<usize>,
+}
+
+/// Reads the value of [`BASIC_CONSTRAINTS`].
+pub(super) fn basic_constraints(value: Field<'_>) -> Result<BasicConstraints, BadDer> {
+    let mut constraints = value.fields().expect(SEQUENCE)?.fields();
+    let flag = constraints.optional(BOOLEAN)?;
+    let number = constraints.optional(INTEGER)?;
+    let length = |bytes: &[u8]| match bytes {
+        [length] => usize::from(*length),
+        // More than any chain has.
+        _ => usize::MAX,
+    };
+    Ok(BasicConstraints {
+        is_ca: flag.is_some_and(|flag| flag.content() == [0xff]),
+        path_length: number.map(|number| length(number.content())),
+    })
+}
+
+/// Returns true if the value of [`KEY_USAGE`] lets the key sign certificates.
+pub(super) fn has_key_cert_sign(value: Field<'_>) -> Result<bool, BadDer> {
+    let bits = value.fields().expect(BIT_STRING)?.content();
+    Ok(matches!(bits, [_unused, first, ..] if first & KEY_CERT_SIGN != 0))
 }
 
 #[cfg(test)]
@@ -126,7 +194,6 @@ mod tests {
 
     use super::*;
     use crate::certificates::ca::Ca;
-    use crate::certificates::der::Field;
     use crate::clock::wall_clock;
 
     const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);

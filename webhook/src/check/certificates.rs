@@ -11,8 +11,8 @@ use super::point::{About, Point, Section};
 use super::words::{left, span};
 use crate::certificates::bundle::Bundle;
 use crate::certificates::lifetimes::Lifetimes;
-use crate::certificates::trust;
 use crate::certificates::x509::Facts;
+use crate::certificates::{issuer, trust};
 use crate::kubernetes::{Shown, Unseen};
 
 /// Whoever keeps certificates for others replaces them when more than this is left, or an eighth of their
@@ -169,11 +169,16 @@ impl Caller<'_> {
             Ok(Shown::Chain(chain)) => chain,
         };
         let host = self.host;
-        if let Err(error) = trust::verify(chain, trusted, host, now) {
+        let verified =
+            trust::verify(chain, trusted, host, now).map_err(|error| why(&error, chain, now));
+        let verified = verified.and_then(|()| {
+            let checked = issuer::check(chain, trusted, now);
+            checked.map_err(|bad| format!("they refuse it or a CA that signed it, {bad}"))
+        });
+        if let Err(why) = verified {
             let message = format!(
-                "API servers do not trust `{}`, which they call {host}: {}",
-                pod.name,
-                why(&error, chain, now)
+                "API servers do not trust `{}`, which they call {host}: {why}",
+                pod.name
             );
             return Point::error(REPLICA, message)
                 .remedy(self.who_keeps_certificates())
