@@ -62,6 +62,11 @@ impl Etcd {
         next(&self.webhooks_version);
     }
 
+    /// How often the configuration was written.
+    pub(crate) fn bundle_writes(&self) -> u64 {
+        self.webhooks_version.get()
+    }
+
     /// Requests a rotation.
     pub(crate) fn annotate(&self, value: &str) {
         self.rotate.replace(Some(value.to_owned()));

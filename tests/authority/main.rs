@@ -304,6 +304,31 @@ async fn a_full_secret_is_written_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn foreign_certificates_in_the_bundles_are_counted() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    let counted = |replica: &Replica, many: usize| {
+        let text = replica.report.text();
+        let line = format!("envoy_drainer_ca_bundle_foreign {many}\n");
+        assert!(text.contains(&line), "{text}");
+    };
+    replica.settle().await;
+    counted(&replica, 0);
+    let mut params = CertificateParams::default();
+    params.not_after = rcgen::date_time_ymd(9999, 12, 31);
+    let key = KeyPair::generate().unwrap();
+    let stranger = params.self_signed(&key).unwrap().pem();
+    etcd.trust(&Bundle::read(stranger.as_bytes()));
+    replica.settle().await;
+    counted(&replica, 1);
+    // An empty caBundle is filled with what is the webhook's own.
+    etcd.bundles.replace(Some(vec![Bundle::default(); 2]));
+    replica.settle().await;
+    counted(&replica, 0);
+    assert_eq!(etcd.bundle(), replica.listed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn long_authorities_of_the_own_name_leave_every_bundle() {
     let etcd = Etcd::new();
     let mut replica = Replica::own(&etcd);
@@ -534,6 +559,34 @@ async fn a_change_is_heard_while_nothing_comes_of_anything() {
     };
     let (serving, ()) = join!(replica.run(MINUTE * 5 + FLOOR * 2), issued);
     assert!(serving.shown().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bundle_that_is_changed_back_again_and_again_is_written_every_few_seconds() {
+    let etcd = Etcd::new();
+    let replica = Replica::own(&etcd);
+    let (_, long) = forged_with(2027, |params| {
+        let extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![4; 8192]);
+        params.custom_extensions = vec![extension];
+    });
+    let other = async {
+        loop {
+            if !etcd.bundle().contains_all(&long) {
+                etcd.trust(&long);
+                etcd.bell.notify_one();
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let before = etcd.bundle_writes();
+    tokio::select! {
+        () = other => {}
+        _ = replica.run(MINUTE * 5) => {}
+    }
+    let writes = etcd.bundle_writes() - before;
+    // Two of each round.
+    assert!((40..300).contains(&writes), "{writes}");
+    assert!(!etcd.secret.borrow().clone().unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
