@@ -2,7 +2,8 @@
 
 use crate::printable::is_obeyed;
 
-/// The text in one line, without what a terminal obeys or nothing shows, of at most `longest` bytes, an ellipsis included.
+/// The text in one line, without what a terminal obeys or nothing shows, of at most `longest` bytes, an ellipsis
+/// included.
 pub(super) fn shortened(text: &str, longest: usize) -> String {
     let ellipsis = '…';
     match text.len() > longest {

@@ -48,7 +48,7 @@ pub enum BadSecret {
         "the Secret's `{CHAIN}` is for no name: issue one with a subjectAltName (X.509 version 3)"
     )]
     NoName,
-    /// Clients refuse it for months to come, or this clock is wrong.
+    /// Clients refuse it until then, or this clock is wrong.
     #[error("the Secret's `{CHAIN}` is not valid before {0}, or the clock of this node is wrong")]
     NotValidYet(Timestamp),
     /// No client would trust it any more.

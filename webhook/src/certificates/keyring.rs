@@ -124,7 +124,8 @@ impl Keyring {
             signer,
             next,
             retired: Bundle::default(),
-            distrusted: distrusted.unwrap_or_default().last(MOST_KNOWN),
+            // Those that signed last come first.
+            distrusted: distrusted.unwrap_or_default().first(MOST_KNOWN),
             retired_at: state.retired_at.and_then(time),
             requested: secret.rotate.clone(),
             rotated: rotated.map(|value| String::from_utf8_lossy(value).into_owned()),
@@ -483,6 +484,25 @@ mod tests {
             .retired
             .is_empty()
         );
+    }
+
+    #[test]
+    fn of_many_distrusted_those_that_signed_last_are_kept() {
+        let retired = || (0..100).map(|_| ca().der().clone()).collect();
+        let mut keyring = Keyring {
+            retired: retired(),
+            distrusted: retired(),
+            ..full()
+        };
+        let signed = keyring.current();
+        let publish = Step::Publish(Reason::Requested);
+        let lifetimes = Lifetimes::default();
+        keyring
+            .take(publish, wall_clock(), &lifetimes, &[])
+            .unwrap();
+        let (read, _) = read(&data(&keyring));
+        assert!(read.distrusted.contains_all(&signed));
+        assert_eq!(read.distrusted.iter().count(), MOST_KNOWN);
     }
 
     #[test]
