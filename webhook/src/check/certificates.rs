@@ -173,7 +173,9 @@ impl Caller<'_> {
             trust::verify(chain, trusted, host, now).map_err(|error| why(&error, chain, now));
         let verified = verified.and_then(|()| {
             let checked = issuer::check(chain, trusted, now);
-            checked.map_err(|bad| format!("they refuse it or a CA that signed it, {bad}"))
+            checked.map_err(|bad| {
+                format!("they refuse its certificate, or a CA that signed that: {bad}")
+            })
         });
         if let Err(why) = verified {
             let message = format!(
@@ -392,6 +394,27 @@ mod tests {
             let told = points(&entries, shown, now);
             assert_eq!(told[1], (mark, message.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_ca_that_may_not_sign_is_named_with_its_reason() {
+        let now = wall_clock();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::ExplicitNoCa;
+        let key = KeyPair::generate().unwrap();
+        let root = params.self_signed(&key).unwrap().pem();
+        let issuer = rcgen::Issuer::new(params, key);
+        let params = CertificateParams::new([HOST.to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &issuer).unwrap();
+        let shown = Ok(Shown::Chain(vec![leaf.der().clone()]));
+        let told = points(&[entry("pods", &root)], shown, now);
+        let (mark, message) = &told[1];
+        assert_eq!(*mark, Mark::Error, "{message}");
+        assert!(
+            message.ends_with("its basicConstraints do not say CA:TRUE"),
+            "{message}"
+        );
     }
 
     #[test]
