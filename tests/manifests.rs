@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tests::handwriting::hand;
 use tests::manifest::{asking, injected, read};
 use tests::review::defaults;
+use tokio::time::Instant;
 use webhook::commands::inject::{self, Injected};
 use webhook::offline::RemarkKind;
 
@@ -156,6 +157,105 @@ fn anchors_and_aliases_expand_to_no_more_than_memory_has() {
             ),
         }
     }
+}
+
+#[test]
+fn a_pod_of_many_annotations_is_read_in_time() {
+    use std::fmt::Write;
+
+    // Each twice as long as the one before may take no more than some twice the time.
+    let pod = |many: usize| {
+        let mut annotations = String::new();
+        for number in 0..many {
+            let _ = writeln!(annotations, "    envoy-drainer.dev/a{number}: x");
+        }
+        asking("v1", "Pod", "").replace(
+            "  annotations:\n",
+            &format!("  annotations:\n{annotations}"),
+        )
+    };
+    let took = |many: usize| {
+        let pod = pod(many);
+        let start = Instant::now();
+        let injected = inject(&pod);
+        assert_eq!(injected.asked, 1, "{pod}");
+        start.elapsed()
+    };
+    let (few, many) = (took(2_000), took(32_000));
+    assert!(many < few * 16 * 4, "{few:?}, {many:?}");
+}
+
+#[test]
+fn a_document_too_large_for_memory_passes_with_an_error() {
+    let wanted = |line: usize| {
+        let why = "too many nodes in one document, with those of its drainers, for 200 MiB of memory: \
+                   give its objects as documents of their own";
+        vec![(line, why.to_owned())]
+    };
+    let item = "- apiVersion: v1\n  kind: Pod\n  metadata: {name: a, annotations: {envoy-drainer.dev/inject: \"true\"}}\n  \
+        spec: {containers: [{name: envoy}]}\n";
+    let list = |many: usize| format!("apiVersion: v1\nkind: List\nitems:\n{}", item.repeat(many));
+    for (document, is_read) in [
+        (list(1_000), true),
+        (list(8_000), false),
+        (format!("a: [{}]\n", "{},".repeat(1_000_000)), false),
+    ] {
+        let injected = inject(&document);
+        let head: String = document.chars().take(40).collect();
+        if is_read {
+            assert_eq!(injected.injected, 1_000, "{head}");
+            continue;
+        }
+        let remarks = injected
+            .remarks
+            .iter()
+            .map(|remark| (remark.line, remark.text.clone()));
+        let remarks: Vec<_> = remarks.collect();
+        assert_eq!(remarks, wanted(remarks[0].0), "{head}");
+        assert!(injected.remarks[0].is_failure());
+        assert_eq!(injected.bytes, document.as_bytes(), "{head}");
+    }
+}
+
+#[test]
+fn what_ends_a_line_for_kubectl_alone_passes_with_an_error() {
+    for foreign in ['\u{85}', '\u{2028}', '\u{2029}'] {
+        let asking = asking("v1", "Pod", "");
+        let hidden = format!("a: 1 # é{foreign}  envoy-drainer.dev/inject: \"true\"\n");
+        for (document, line) in [
+            (format!("# a{foreign}b: c\n{asking}"), 1),
+            (
+                asking.replace("kind: Pod", &format!("kind: Pod # a{foreign}  b: c")),
+                2,
+            ),
+            (hidden, 1),
+        ] {
+            let injected = inject(&document);
+            assert_eq!(injected.bytes, document.as_bytes(), "{document:?}");
+            let [remark] = &injected.remarks[..] else {
+                panic!("{document:?}: {:?}", injected.remarks)
+            };
+            assert!(remark.is_failure() && remark.line == line, "{remark:?}");
+            let code = foreign.escape_unicode().to_string();
+            assert!(remark.text.contains(&code), "{remark:?}");
+        }
+        // Of what is not ours nothing is said, and JSON has its own rules.
+        let other = format!("a: b{foreign}c\n");
+        assert_eq!(inject(&other).remarks, []);
+        let json = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "annotations": { "envoy-drainer.dev/inject": "true", "a": foreign } },
+            "spec": { "containers": [{ "name": "envoy" }] },
+        });
+        assert_eq!(inject(json.to_string()).injected, 1);
+    }
+}
+
+#[test]
+fn a_diff_obeys_no_name() {
+    let diff = webhook::manifest::unified("a\u{1b}[2J\n.yaml", b"a\n", b"b\n", false);
+    assert!(diff.starts_with(r"--- a/a\u{1b}[2J\n.yaml"), "{diff}");
 }
 
 #[test]

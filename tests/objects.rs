@@ -100,6 +100,7 @@ async fn both_objects_are_read_or_are_missing() {
         version: "7".into(),
         data: BTreeMap::from([("a".to_owned(), vec![1, 2])]),
         rotate: Some("é".repeat(126)),
+        obstacle: None,
     };
     assert_eq!(objects.secret().await.unwrap(), Some(wanted));
     assert_eq!(api.asked()[0].line, format!("GET {SECRET}"));
@@ -122,6 +123,36 @@ async fn both_objects_are_read_or_are_missing() {
     api.reply(404, &status(404, "NotFound"));
     assert_eq!(objects.secret().await.unwrap(), None);
     assert_eq!(objects.webhooks().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_written_names_the_remedy() {
+    let (api, objects) = open().await;
+    for (path, value, wanted) in [
+        ("/immutable", json!(true), Some("is immutable")),
+        ("/immutable", json!(false), None),
+        (
+            "/type",
+            json!("kubernetes.io/tls"),
+            Some("`kubernetes.io/tls`"),
+        ),
+        ("/type", json!("Opaque"), None),
+    ] {
+        let mut secret = secret();
+        secret[&path[1..]] = value;
+        secret["metadata"]["finalizers"] = json!(["example.com/held"]);
+        api.reply(200, &secret);
+        let obstacle = objects.secret().await.unwrap().unwrap().obstacle;
+        let told = obstacle.as_deref().unwrap_or_default();
+        let remedies = ["kubectl delete secret --namespace=ns s", "finalizers"];
+        for part in wanted
+            .into_iter()
+            .chain(remedies.into_iter().filter(|_| wanted.is_some()))
+        {
+            assert!(told.contains(part), "{path}: {told}");
+        }
+        assert_eq!(obstacle.is_some(), wanted.is_some(), "{path}: {told}");
+    }
 }
 
 #[tokio::test]
@@ -170,7 +201,7 @@ async fn the_secret_is_applied_empty_and_written_in_the_version_that_was_read() 
     let wanted = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" } });
     assert_eq!(asked.body, wanted);
 
-    let keys = BTreeMap::from([("a", Some(vec![1, 2])), ("b", None)]);
+    let keys = BTreeMap::from([("a".to_owned(), Some(vec![1, 2])), ("b".to_owned(), None)]);
     objects.write_secret("7", keys).await.unwrap();
     let asked = api.asked().remove(0);
     assert_eq!(

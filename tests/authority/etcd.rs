@@ -8,6 +8,9 @@ use tokio::sync::Notify;
 use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::{Call, CallFailed, Cluster, Data, Secret, Webhooks};
 
+/// How much a Secret holds at most, in bytes of its values.
+pub(crate) const MOST_DATA: usize = 1 << 20;
+
 /// What there is; all copies are one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Etcd {
@@ -15,6 +18,8 @@ pub(crate) struct Etcd {
     pub(crate) bundles: Rc<RefCell<Option<Vec<Bundle>>>>,
     /// The Secret's annotation.
     pub(crate) rotate: Rc<RefCell<Option<String>>>,
+    /// Why the Secret cannot be written.
+    pub(crate) obstacle: Rc<RefCell<Option<String>>>,
     /// Which calls fail.
     pub(crate) failing: Rc<RefCell<Vec<Call>>>,
     /// Rings in every replica.
@@ -55,6 +60,11 @@ impl Etcd {
         let trusted = self.bundle().with(more);
         self.bundles.replace(Some(vec![trusted; 2]));
         next(&self.webhooks_version);
+    }
+
+    /// How often the configuration was written.
+    pub(crate) fn bundle_writes(&self) -> u64 {
+        self.webhooks_version.get()
     }
 
     /// Requests a rotation.
@@ -103,6 +113,7 @@ impl Cluster for Etcd {
             version: self.secret_version.get().to_string(),
             data,
             rotate: self.rotate.borrow().clone(),
+            obstacle: self.obstacle.borrow().clone(),
         }))
     }
 
@@ -116,17 +127,26 @@ impl Cluster for Etcd {
     async fn write_secret(
         &self,
         version: &str,
-        keys: BTreeMap<&'static str, Option<Vec<u8>>>,
+        keys: BTreeMap<String, Option<Vec<u8>>>,
     ) -> Result<(), CallFailed> {
         self.expect(Call::WriteSecret, version, &self.secret_version)?;
         let mut secret = self.secret.borrow_mut();
         let data = secret.as_mut().expect("it was read");
+        let mut written = data.clone();
         for (key, value) in keys {
             match value {
-                Some(value) => data.insert(key.to_owned(), value),
-                None => data.remove(key),
+                Some(value) => written.insert(key, value),
+                None => written.remove(&key),
             };
         }
+        // https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go
+        if written.values().map(Vec::len).sum::<usize>() > MOST_DATA {
+            return Err(CallFailed::Other {
+                call: Call::WriteSecret,
+                source: "data: Too long".into(),
+            });
+        }
+        *data = written;
         Ok(())
     }
 

@@ -8,8 +8,8 @@ mod replica;
 use std::time::Duration;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa,
-    KeyPair, NameConstraints,
+    BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose,
+    GeneralSubtree, IsCa, KeyPair, NameConstraints,
 };
 use rustls::pki_types::CertificateDer;
 use tests::authority::Authority;
@@ -17,10 +17,11 @@ use tokio::join;
 use tokio::time::sleep;
 use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::{Call, Data};
+use webhook::certificates::tick::Failure;
 use webhook::certificates::trust;
 use webhook::clock::wall_clock;
 
-use etcd::Etcd;
+use etcd::{Etcd, MOST_DATA};
 use replica::Replica;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -254,6 +255,114 @@ async fn of_1700_forged_authorities_in_the_secret_32_are_published_until_they_ex
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_full_secret_is_written_again() {
+    let long = |params: &mut CertificateParams| {
+        let content = vec![4; MOST_DATA / 3];
+        let extension = CustomExtension::from_oid_content(&[1, 3, 9], content);
+        params.custom_extensions = vec![extension];
+    };
+    let junk = || vec![b'x'; MOST_DATA];
+    let many = || {
+        let forged = (0..1500).map(|_| forged(2027).1.pem());
+        forged.collect::<String>().into_bytes()
+    };
+    let signer = || {
+        let (mut data, _) = forged(2027);
+        let certificate = data.get_mut("signer.crt").unwrap();
+        certificate.resize(MOST_DATA - 4096, b'\n');
+        data
+    };
+    let key = |key: &str, value| Data::from([(key.to_owned(), value)]);
+    for (which, data) in [
+        ("unknown keys", key("junk", junk())),
+        ("authorities", key("ca.crt", many())),
+        ("distrusted authorities", key("distrusted.crt", many())),
+        ("a long authority", forged_with(2027, long).0),
+        ("a signer and junk", signer()),
+        ("a rotation's value", key("rotated", junk())),
+    ] {
+        for is_fresh in [false, true] {
+            let etcd = Etcd::new();
+            let mut replica = Replica::own(&etcd);
+            if !is_fresh {
+                replica.settle().await;
+            }
+            etcd.give(data.clone());
+            for _ in 0..20 {
+                replica.wait(MINUTE).await;
+                let failures = replica.tick().await.failures;
+                // Until the many are out of use: they were in the bundles.
+                let is_crowd = |failure: &Failure| matches!(failure, Failure::Crowd(_));
+                assert!(failures.iter().all(is_crowd), "{which}: {failures:?}");
+            }
+            assert!(replica.serving.shown().is_some(), "{which}");
+            let secret = etcd.secret.borrow().clone().unwrap();
+            let size = secret.values().map(Vec::len).sum::<usize>();
+            assert!(size < MOST_DATA / 4, "{which}: {size}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn foreign_certificates_in_the_bundles_are_counted() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    let counted = |replica: &Replica, many: usize| {
+        let text = replica.report.text();
+        let line = format!("envoy_drainer_ca_bundle_foreign {many}\n");
+        assert!(text.contains(&line), "{text}");
+    };
+    replica.settle().await;
+    counted(&replica, 0);
+    let mut params = CertificateParams::default();
+    params.not_after = rcgen::date_time_ymd(9999, 12, 31);
+    let key = KeyPair::generate().unwrap();
+    let stranger = params.self_signed(&key).unwrap().pem();
+    etcd.trust(&Bundle::read(stranger.as_bytes()));
+    replica.settle().await;
+    counted(&replica, 1);
+    // An empty caBundle is filled with what is the webhook's own.
+    etcd.bundles.replace(Some(vec![Bundle::default(); 2]));
+    replica.settle().await;
+    counted(&replica, 0);
+    assert_eq!(etcd.bundle(), replica.listed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_authorities_of_the_own_name_leave_every_bundle() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    replica.settle().await;
+    let own = etcd.bundle();
+    let (_, long) = forged_with(2027, |params| {
+        let extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![4; MOST_DATA]);
+        params.custom_extensions = vec![extension];
+    });
+    etcd.trust(&long);
+    replica.settle().await;
+    assert_eq!((etcd.bundle(), replica.listed()), (own.clone(), own));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_cannot_be_written_is_told_with_its_remedy_and_retried() {
+    let etcd = Etcd::new();
+    let mut replica = Replica::own(&etcd);
+    etcd.obstacle.replace(Some("delete it".to_owned()));
+    etcd.failing.replace(vec![Call::WriteSecret]);
+    let failures = replica.tick().await.failures;
+    let told: Vec<_> = failures.iter().map(ToString::to_string).collect();
+    assert!(matches!(
+        failures[..],
+        [Failure::Call(_), Failure::Obstacle(_)]
+    ));
+    assert_eq!(told[1], "delete it");
+    etcd.obstacle.take();
+    etcd.failing.take();
+    replica.settle().await;
+    assert!(replica.serving.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leaked_ca_leaves_every_bundle_within_minutes_of_the_annotation() {
     let etcd = Etcd::new();
     let mut replica = Replica::own(&etcd);
@@ -450,6 +559,34 @@ async fn a_change_is_heard_while_nothing_comes_of_anything() {
     };
     let (serving, ()) = join!(replica.run(MINUTE * 5 + FLOOR * 2), issued);
     assert!(serving.shown().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bundle_that_is_changed_back_again_and_again_is_written_every_few_seconds() {
+    let etcd = Etcd::new();
+    let replica = Replica::own(&etcd);
+    let (_, long) = forged_with(2027, |params| {
+        let extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![4; 8192]);
+        params.custom_extensions = vec![extension];
+    });
+    let other = async {
+        loop {
+            if !etcd.bundle().contains_all(&long) {
+                etcd.trust(&long);
+                etcd.bell.notify_one();
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let before = etcd.bundle_writes();
+    tokio::select! {
+        () = other => {}
+        _ = replica.run(MINUTE * 5) => {}
+    }
+    let writes = etcd.bundle_writes() - before;
+    // Two of each round.
+    assert!((40..300).contains(&writes), "{writes}");
+    assert!(!etcd.secret.borrow().clone().unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

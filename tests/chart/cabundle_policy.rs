@@ -28,7 +28,7 @@ const ENTRY: [&str; 12] = [
 
 /// The fields of metadata that an update can change. The API server keeps all others to itself.
 /// <https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/objectmeta.go>
-const METADATA: [&str; 5] = [
+pub(crate) const METADATA: [&str; 5] = [
     "annotations",
     "finalizers",
     "generateName",
@@ -51,7 +51,7 @@ const KEPT: [&str; 10] = [
 ];
 
 /// The fields of a struct, as its deserializer names them.
-fn fields<'de, T: Deserialize<'de>>() -> BTreeSet<&'static str> {
+pub(crate) fn fields<'de, T: Deserialize<'de>>() -> BTreeSet<&'static str> {
     let Err(Fields(fields)) = T::deserialize(Named) else {
         panic!("nothing can be read from no fields");
     };

@@ -17,11 +17,12 @@ use crate::values::entries;
 const OUT_OF_A_CLUSTER: [&str; 3] = ["tls-cert", "tls-key", "tls-ca-out"];
 
 /// Flags that are always given, or by values of another name.
-const OTHERWISE: [&str; 12] = [
+const OTHERWISE: [&str; 13] = [
     "listen",
     "health-listen",
     "metrics-listen",
     "client-ca",
+    "excluded-namespaces",
     "image",
     "release-namespace",
     "pod-name",

@@ -8,5 +8,6 @@ mod flags;
 mod names;
 mod objects;
 mod schema;
+mod secret_policy;
 mod sets;
 mod values;

@@ -122,12 +122,12 @@ fn there_is_a_policy_where_the_cluster_has_policies() {
     const CLOUD: [&str; 1] = ["--kube-version=v1.30.4-eks-0123456"];
     const LATER: [&str; 1] = ["--kube-version=1.40.0-alpha.1"];
     for (cluster, flags, wanted) in [
-        (CLOUD, [].as_slice(), 4),
-        (LATER, &[], 4),
-        (FLOOR, &[ENABLED], 4),
+        (CLOUD, [].as_slice(), 6),
+        (LATER, &[], 6),
+        (FLOOR, &[ENABLED], 6),
         (FLOOR, &[ACCEPTED], 0),
         (CLOUD, &[DISABLED, ACCEPTED], 0),
-        (CLOUD, &[ACCEPTED], 4),
+        (CLOUD, &[ACCEPTED], 6),
     ] {
         let objects = objects(&helm.render_for(cluster, flags).unwrap());
         let policies = objects.iter().filter(|object| {

@@ -322,6 +322,7 @@ impl Cluster for Api {
             version: state.version.to_string(),
             data,
             rotate: self.etcd.borrow().rotate(),
+            obstacle: None,
         }))
     }
 
@@ -341,7 +342,7 @@ impl Cluster for Api {
     async fn write_secret(
         &self,
         version: &str,
-        keys: BTreeMap<&'static str, Option<Vec<u8>>>,
+        keys: BTreeMap<String, Option<Vec<u8>>>,
     ) -> Result<(), CallFailed> {
         let call = Call::WriteSecret;
         self.send(call).await?;
@@ -354,8 +355,8 @@ impl Cluster for Api {
             };
             for (key, value) in keys {
                 match value {
-                    Some(value) => data.insert(key.to_owned(), value),
-                    None => data.remove(key),
+                    Some(value) => data.insert(key, value),
+                    None => data.remove(&key),
                 };
             }
             etcd.wrote(last.version.to_string() == version);

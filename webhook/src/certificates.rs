@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  Secret ──────────┬─ keyring   our authorities (mode self)
-//!                   └─ given     somebody else's certificate (mode secret)
+//!                   └─ given     a certificate of another issuer (mode secret)
 //!  caBundles ───────── live      what API servers trust, and since when
 //!  the server ──────── showing   what is shown, and what it takes to trust it
 //!
@@ -18,7 +18,7 @@
 //!
 //! What is decided is pure functions there, each with its table; [`cluster`] is what the calls must be,
 //! and [`crate::kubernetes`] makes them. All rests on [`bundle`] (a set of certificates), [`ca`],
-//! [`identity`] (a chain with its key), [`trust`] (whether a client trusts a chain) and [`x509`].
+//! [`identity`] (a chain with its key), [`trust`] and [`issuer`] (whether a client trusts a chain) and [`x509`].
 
 pub mod anchors;
 pub mod authority;
@@ -29,6 +29,7 @@ pub mod cluster;
 pub mod files;
 pub mod given;
 pub mod identity;
+pub mod issuer;
 pub mod keyring;
 pub mod leaf;
 pub mod lifetimes;

@@ -33,10 +33,12 @@ pub enum NotWritten {
     Failed(anyhow::Error),
 }
 
-/// Has Events written for what comes through the queue, for as long as it is polled. `write` creates the
-/// Event of a series or brings it up to date, in a bounded time.
+/// Has Events written for what comes through the queue, for as long as it is polled, but none in `excluded`
+/// namespaces, of whose pods no API server asks. `write` creates the Event of a series or brings it up to date,
+/// in a bounded time.
 pub async fn tell(
     mut queue: mpsc::Receiver<Undrained>,
+    excluded: &[String],
     report: &Report,
     write: impl AsyncFn(&Series) -> Result<(), NotWritten>,
 ) -> Infallible {
@@ -51,6 +53,9 @@ pub async fn tell(
         };
         tokio::select! {
             Some(undrained) = queue.recv() => {
+                if excluded.contains(&undrained.owner.namespace) {
+                    continue;
+                }
                 if !ledger.note(undrained, Instant::now(), wall_clock()) {
                     report.event_dropped();
                 }
@@ -114,7 +119,7 @@ mod tests {
             answer(counts.borrow().len())
         };
         let minutes = Duration::from_secs(5 * 60);
-        let _ = timeout(minutes, tell(queue, &report, write)).await;
+        let _ = timeout(minutes, tell(queue, &[], &report, write)).await;
         (counts.into_inner(), report.text())
     }
 

@@ -27,8 +27,10 @@ mod write;
 
 pub use diff::unified;
 pub use edit::CannotEdit;
-pub use reader::Unreadable;
+pub use reader::{MOST_NODES, Unreadable, count};
 pub use stream::{Document, documents, is_json, starts_with_separator};
+
+use std::collections::HashMap;
 
 use json_patch::jsonptr::Pointer;
 use json_patch::{CopyOperation, MoveOperation, Patch, PatchOperation};
@@ -40,10 +42,17 @@ use tree::{Entry, Key, Tree};
 /// What every object begins with, and with it the next document of a stream.
 const OBJECT_KEYS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
 
+/// What `kubectl` takes for the end of a line and YAML 1.2 does not: NEL, and Unicode's separators of lines and
+/// paragraphs. A comment ends there, and so may more.
+/// <https://github.com/yaml/go-yaml/blob/v3/yamlprivateh.go>
+const FOREIGN_BREAKS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
+
 /// A document that was read.
 #[derive(Debug, Clone)]
 pub struct Manifest<'a> {
     text: &'a str,
+    /// The line of the stream on which it starts.
+    line: usize,
     tree: Tree,
     value: Value,
 }
@@ -69,7 +78,12 @@ impl<'a> Manifest<'a> {
         })?;
         let tree = Tree::read(without_mark(text), line)?;
         let value = tree.value();
-        Ok(Self { text, tree, value })
+        Ok(Self {
+            text,
+            line,
+            tree,
+            value,
+        })
     }
 
     /// The document as it is written.
@@ -96,6 +110,33 @@ impl<'a> Manifest<'a> {
         })
     }
 
+    /// How many nodes the document has.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.tree.nodes
+    }
+
+    /// Tells of the first character that ends a line for `kubectl` and not here, so that the two may read different
+    /// documents. JSON has no such character.
+    #[must_use]
+    pub fn foreign_break(&self) -> Option<Unreadable> {
+        let text = without_mark(self.text);
+        let (at, found) = text.match_indices(FOREIGN_BREAKS).next()?;
+        if stream::is_json(text.as_bytes()) {
+            return None;
+        }
+        let before = &text[..at];
+        let escape = found.escape_unicode();
+        Some(Unreadable {
+            line: self.line + before.matches('\n').count(),
+            column: Source(text).column(at) + 1,
+            why: format!(
+                "the character {escape} ends a line for kubectl, though YAML 1.2 says otherwise: remove it, or \
+                 write its escape in double quotes"
+            ),
+        })
+    }
+
     /// The document as the API server gets it from `kubectl`.
     #[must_use]
     pub fn value(&self) -> &Value {
@@ -106,6 +147,13 @@ impl<'a> Manifest<'a> {
     #[must_use]
     pub fn line(&self, path: &Pointer) -> usize {
         self.tree.line(path)
+    }
+
+    /// The lines of the stream where the entries of the mapping at `path` stand, by their keys, as far as they
+    /// are written there.
+    #[must_use]
+    pub fn lines(&self, path: &Pointer) -> HashMap<&str, usize> {
+        self.tree.lines(path)
     }
 
     /// The document's text with the operations written into it.

@@ -12,7 +12,14 @@ use std::fmt;
 
 use crate::admission::annotations::PREFIX;
 use crate::admission::{Defaults, Verdict, objects};
-use crate::manifest::{self, CannotEdit, Document, Manifest, Unreadable};
+use crate::manifest::{self, CannotEdit, Document, MOST_NODES, Manifest, Unreadable};
+
+/// What is kept of a document that changes is in memory so many times: as it was, as it becomes, and as it is read
+/// again.
+const KEPT_COPIES: usize = 3;
+
+/// And what is added, keys not counted.
+const ADDED_COPIES: usize = 4;
 
 /// A stream of documents.
 #[derive(Debug)]
@@ -48,18 +55,31 @@ impl<'a> Review<'a> {
     /// Reads a document and decides what becomes of each of its pods.
     ///
     /// # Errors
-    /// If it cannot be read; where something of ours is in it, also if a key is repeated.
+    /// If it cannot be read, or is too large; where something of ours is in it, also if a key is repeated, or if
+    /// `kubectl` may read something else.
     pub fn of(document: &Document<'a>, defaults: &Defaults) -> Result<Self, Unreadable> {
         let manifest = Manifest::read(document)?;
         let is_ours = manifest.text().contains(PREFIX);
         if let Some(repeated) = manifest.repeated().filter(|_| is_ours) {
             return Err(repeated);
         }
-        let cases = objects(manifest.value())
-            .into_iter()
-            .filter_map(|object| Case::decide(&object, &manifest, defaults))
-            .collect();
-        Ok(Self { cases, manifest })
+        let mut cases = Vec::new();
+        let (nodes, mut added) = (manifest.nodes(), 0);
+        for object in objects(manifest.value()) {
+            let Some(case) = Case::decide(&object, &manifest, defaults) else {
+                continue;
+            };
+            added += case.nodes();
+            if added > 0 && nodes * KEPT_COPIES + added * ADDED_COPIES > MOST_NODES {
+                return Err(Unreadable::too_large(case.line));
+            }
+            cases.push(case);
+        }
+        let is_ours = is_ours || cases.iter().any(Case::asks);
+        match manifest.foreign_break().filter(|_| is_ours) {
+            Some(foreign) => Err(foreign),
+            None => Ok(Self { cases, manifest }),
+        }
     }
 
     /// True if one of its pods is refused, so that it stays as it is.

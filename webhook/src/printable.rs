@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 /// The text with its control characters written out, as in `\u{1b}`: names come from others, and a terminal
-/// or a CI log would obey them. So are characters that reorder the others.
+/// or a CI log would obey them. So are characters that
+/// reorder or hide the others.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_obeyed) {
@@ -19,11 +20,33 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(printable)
 }
 
-/// Returns true for control characters, and for those that control bidirectional text.
-/// <https://www.unicode.org/reports/tr9/#Directional_Formatting_Characters>
-fn is_obeyed(char: char) -> bool {
+/// Returns true for control characters, separators of lines, and what Unicode calls format characters (Cf): they are
+/// not seen, and reorder, join or hide others. <https://www.unicode.org/reports/tr44/#General_Category_Values>
+#[must_use]
+pub fn is_obeyed(char: char) -> bool {
     char.is_control()
-        || matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(
+            char,
+            '\u{ad}'
+                | '\u{600}'..='\u{605}'
+                | '\u{61c}'
+                | '\u{6dd}'
+                | '\u{70f}'
+                | '\u{890}'..='\u{891}'
+                | '\u{8e2}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{110bd}'
+                | '\u{110cd}'
+                | '\u{13430}'..='\u{1343f}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0001}'..='\u{e007f}'
+        )
 }
 
 #[cfg(test)]
@@ -38,6 +61,10 @@ mod tests {
             ("a\r\nerror: b\t", r"a\r\nerror: b\t"),
             ("\u{7f}\u{9b}31m", r"\u{7f}\u{9b}31m"),
             ("a\u{202e}b\u{2066}", r"a\u{202e}b\u{2066}"),
+            (
+                "a\u{200b}b\u{2028}\u{e0041}",
+                r"a\u{200b}b\u{2028}\u{e0041}",
+            ),
         ] {
             assert_eq!(printable(text), wanted);
             assert_eq!(printable(wanted), wanted, "once is enough");

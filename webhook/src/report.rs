@@ -48,6 +48,7 @@ pub struct Report {
     webhooks_found: Gauge,
     bundle_in_sync: Gauge,
     authorities: Gauge,
+    foreign: Gauge,
     ca_rotations: Family<Rotation, Counter>,
     calls_failed: Family<FailedCall, Counter>,
     event_writes: Family<Tried, Counter>,
@@ -123,6 +124,7 @@ impl Report {
             webhooks_found: Gauge::default(),
             bundle_in_sync: Gauge::default(),
             authorities: Gauge::default(),
+            foreign: Gauge::default(),
             ca_rotations: Family::default(),
             calls_failed: Family::default(),
             event_writes: Family::default(),
@@ -180,6 +182,11 @@ impl Report {
             "ca_bundle_authorities",
             "Authorities of this webhook's own that a caBundle has; more than a few tell of a Secret that is lost again and again",
             this.authorities.clone(),
+        );
+        registry.register(
+            "ca_bundle_foreign",
+            "Certificates that a caBundle has beside those of this webhook: a holder of their keys can answer for it",
+            this.foreign.clone(),
         );
         registry.register(
             "ca_rotations",
@@ -296,6 +303,11 @@ impl Report {
     pub fn authorities(&self, many: usize) {
         self.authorities
             .set(i64::try_from(many).unwrap_or(i64::MAX));
+    }
+
+    /// Tells how many certificates of other issuers API servers are told to trust.
+    pub fn foreign(&self, many: usize) {
+        self.foreign.set(i64::try_from(many).unwrap_or(i64::MAX));
     }
 
     /// Counts an authority that was made.

@@ -30,6 +30,9 @@
 - --tls-name={{ include "envoy-drainer.host" . }}
 {{- end }}
 {{- include "envoy-drainer.flags" (pick .Values.certificates "caActivationDelay") }}
+{{- with .Values.admission.excludedNamespaces }}
+- --excluded-namespaces={{ join "," . }}
+{{- end }}
 {{- if .Values.openshift }}
 - --openshift
 {{- end }}

@@ -66,7 +66,7 @@ pub(crate) async fn are_the_least(stage: &Stage<'_>) -> Result<()> {
     let entry = entry.map(|(field, value)| ("add", format!("/webhooks/0/{field}"), value));
     let others = [
         ("remove", "/webhooks/1", json!(null)),
-        ("add", "/metadata/ownerReferences", json!([owner])),
+        ("add", "/metadata/ownerReferences", json!([&owner])),
         ("add", "/metadata/finalizers", json!(["example.com/held"])),
         ("add", "/metadata/generateName", json!("another-")),
         ("add", "/metadata/labels/team", json!("edge")),
@@ -93,6 +93,34 @@ pub(crate) async fn are_the_least(stage: &Stage<'_>) -> Result<()> {
                 .as_ref()
                 .is_some_and(|why| why.contains("no field of its configuration but caBundle")),
             "it may {op} {path}: {refused:?}"
+        );
+    }
+
+    // Of its Secret, the data.
+    let secret_changes = [
+        json!({ "immutable": true }),
+        json!({ "metadata": { "ownerReferences": [owner] } }),
+        json!({ "metadata": { "finalizers": ["example.com/held"] } }),
+        json!({ "metadata": { "labels": { "team": "edge" } } }),
+        json!({ "metadata": { "annotations": { "team": "edge" } } }),
+    ];
+    for patch in secret_changes {
+        let patch = format!("--patch={patch}");
+        let patch = [
+            "patch",
+            "secret",
+            &*secret,
+            "--type=merge",
+            &patch,
+            &account,
+        ];
+        let refused = release.namespace.kubectl(&patch).await;
+        let refused = refused.err().map(|error| error.to_string());
+        ensure!(
+            refused
+                .as_ref()
+                .is_some_and(|why| why.contains("nothing of its Secret but data")),
+            "it may {patch:?}: {refused:?}"
         );
     }
 

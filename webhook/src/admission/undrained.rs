@@ -89,14 +89,28 @@ impl Owner {
         let valid = |text: Option<&str>, is_valid: fn(&str) -> bool| {
             text.filter(|text| is_valid(text)).map(str::to_owned)
         };
+        let api_version = valid(owner.api_version.as_deref(), is_api_version)?;
+        let kind = valid(owner.kind.as_deref(), is_kind)?;
+        can_own_pods(&api_version, &kind).then_some(())?;
         Some(Self {
-            api_version: valid(owner.api_version.as_deref(), is_api_version)?,
-            kind: valid(owner.kind.as_deref(), is_kind)?,
+            api_version,
+            kind,
             namespace: valid(review.namespace.as_deref(), is_label)?,
             name: valid(owner.name.as_deref(), is_subdomain)?,
             // It begins the name of the Event.
             uid: valid(owner.uid.as_deref(), is_label)?,
         })
+    }
+}
+
+/// Returns true for a kind whose controllers make pods: of Kubernetes' own these, and any of others.
+fn can_own_pods(api_version: &str, kind: &str) -> bool {
+    let (group, _) = api_version.split_once('/').unwrap_or_default();
+    match group {
+        "" => kind == "ReplicationController",
+        "apps" => ["DaemonSet", "ReplicaSet", "StatefulSet"].contains(&kind),
+        "batch" => kind == "Job",
+        group => group.contains('.') && !group.ends_with(".k8s.io"),
     }
 }
 
@@ -237,13 +251,27 @@ mod tests {
             ),
             (
                 format!("{owner}/kind"),
-                vec!["Job".to_owned(), "V2Shop".to_owned()],
-                &["a/b", "Re plica", "Job\u{1b}[0m"],
+                vec!["StatefulSet".to_owned(), "DaemonSet".to_owned()],
+                &[
+                    "a/b",
+                    "Re plica",
+                    "ReplicaSet\u{1b}[0m",
+                    "Deployment",
+                    "V2Shop",
+                ],
             ),
             (
                 format!("{owner}/apiVersion"),
-                vec!["v1".to_owned(), "argoproj.io/v1alpha1".to_owned()],
-                &["apps/", "/v1", "apps/v1/x", "apps/V1", "apps/v1?x=1"],
+                vec!["apps/v2".to_owned(), "argoproj.io/v1alpha1".to_owned()],
+                &[
+                    "v1",
+                    "batch/v1",
+                    "apps/",
+                    "/v1",
+                    "apps/v1/x",
+                    "apps/V1",
+                    "apps/v1?x=1",
+                ],
             ),
         ] {
             for value in valid {
@@ -257,6 +285,28 @@ mod tests {
             {
                 assert_eq!(told(&field, json!(value)), None, "{field}: {value}");
             }
+        }
+    }
+
+    #[test]
+    fn events_are_of_kinds_that_can_own_pods() {
+        for (api_version, kind, wanted) in [
+            ("v1", "ReplicationController", true),
+            ("v1", "Namespace", false),
+            ("v1", "Secret", false),
+            ("apps/v1", "ReplicaSet", true),
+            ("batch/v1", "Job", true),
+            ("batch/v1", "CronJob", false),
+            ("argoproj.io/v1alpha1", "Rollout", true),
+            ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", true),
+            ("rbac.authorization.k8s.io/v1", "Role", false),
+            ("policy/v1", "PodDisruptionBudget", false),
+        ] {
+            let owner = json!({
+                "apiVersion": api_version, "kind": kind, "name": "n", "uid": "1", "controller": true,
+            });
+            let told = told("/request/object/metadata/ownerReferences", json!([owner]));
+            assert_eq!(told.is_some(), wanted, "{api_version} {kind}");
         }
     }
 

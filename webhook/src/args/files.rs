@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 use crate::offline::Input;
+use crate::printable::printable;
 
 /// Where the documents are.
 #[derive(Debug, clap::Args)]
@@ -49,6 +50,6 @@ fn stdin() -> anyhow::Result<Input> {
 
 fn file(path: &Path) -> anyhow::Result<Input> {
     let name = path.display().to_string();
-    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", printable(&name)))?;
     Ok(Input { name, bytes })
 }

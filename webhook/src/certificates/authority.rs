@@ -36,6 +36,13 @@ const LONGEST_TICK: Duration = Duration::from_secs(60);
 /// The shortest pause after a failure that a change of an object may end.
 const FLOOR: Duration = Duration::from_secs(1);
 
+/// So many writes may follow each other without a pause: more than a change of authorities takes.
+const MOST_WRITES: u32 = 16;
+
+/// The longest pause between writes that others undo again and again, such as a replica of an earlier release that
+/// adopts a CA that has leaked.
+const LONGEST_CALM: Duration = Duration::from_secs(5);
+
 /// How certificates come to be.
 #[derive(Debug)]
 pub enum Mode {
@@ -64,6 +71,8 @@ pub struct Authority<C> {
     read: Option<Read>,
     retirement: Option<Retirement>,
     shown: Option<Shown>,
+    /// What a caBundle had beside what this webhook knows.
+    foreign: Bundle,
     readiness: Readiness,
 }
 
@@ -73,6 +82,7 @@ struct Read {
     version: String,
     keyring: Keyring,
     spoilt: bool,
+    obstacle: Option<String>,
 }
 
 /// The last retirement that this process found in the Secret.
@@ -103,6 +113,7 @@ impl<C: Cluster> Authority<C> {
             read: None,
             retirement: None,
             shown: None,
+            foreign: Bundle::default(),
             readiness: Readiness::default(),
         }
     }
@@ -117,14 +128,20 @@ impl<C: Cluster> Authority<C> {
     pub async fn run(mut self, serving: &Serving, report: &Report) -> Infallible {
         let longest = LONGEST_TICK.min(self.activation_delay() / 2);
         let mut restless = 0;
+        // Since nothing changed for a whole tick.
+        let mut writes: u32 = 0;
         loop {
             let tick = self.tick(wall_clock(), serving, report).await;
             let (changed, is_settled) = (tick.changed, tick.is_settled());
             tick.tell(report);
+            writes = writes.saturating_add(changed.into());
             if is_settled {
                 restless = 0;
+                if let Some(over) = writes.checked_sub(MOST_WRITES) {
+                    sleep(pause(over).min(LONGEST_CALM).min(longest)).await;
+                }
                 tokio::select! {
-                    () = sleep(longest) => {}
+                    () = sleep(longest) => writes = 0,
                     () = self.cluster.changed() => {}
                 }
             } else {
@@ -179,6 +196,7 @@ impl<C: Cluster> Authority<C> {
                 self.given(given, &mut turn)
             }
         };
+        self.count_foreign(&anchors, report);
         match webhooks {
             Some(webhooks) => self.trust(webhooks, &anchors, &mut turn).await,
             None => report.bundle_in_sync(false),
@@ -198,6 +216,28 @@ impl<C: Cluster> Authority<C> {
         let written = webhooks.and_then(|webhooks| webhooks.written);
         self.live.look(bundles, written, Instant::now());
         report.authorities(self.live.anywhere().own().iter().count());
+    }
+
+    /// Counts what API servers trust that is neither asked for nor removed: it may be of a replica of another mode,
+    /// and may be a way to answer for this webhook.
+    fn count_foreign(&mut self, anchors: &Anchors, report: &Report) {
+        const LOGGED: usize = 4;
+        let trusted = self.live.anywhere();
+        let foreign =
+            trusted.only(|der| !anchors.wanted.contains(der) && !anchors.gone.contains(der));
+        let own = foreign.own();
+        let foreign = foreign.only(|der| !own.contains(der));
+        let many = foreign.iter().count();
+        report.foreign(many);
+        if foreign != self.foreign && many > 0 {
+            let certificates = foreign.first(LOGGED);
+            warn!(
+                many,
+                ?certificates,
+                "caBundle trusts certificates of other issuers"
+            );
+        }
+        self.foreign = foreign;
     }
 
     /// Takes a step of mode `self`, and shows a leaf of the authority that signs.
@@ -285,6 +325,7 @@ impl<C: Cluster> Authority<C> {
                     version: secret.version.clone(),
                     keyring,
                     spoilt: !unusable.is_empty(),
+                    obstacle: secret.obstacle.clone(),
                 }
             }
         };
@@ -308,6 +349,8 @@ impl<C: Cluster> Authority<C> {
         }
         let written = self.cluster.write_secret(&read.version, keyring.write());
         if !turn.tick.wrote(written.await) {
+            let obstacle = read.obstacle.clone().map(Failure::Obstacle);
+            turn.tick.failures.extend(obstacle);
             return;
         }
         match step {

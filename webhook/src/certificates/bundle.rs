@@ -1,5 +1,6 @@
 //! The certificates that clients trust, as a `caBundle` or a `ca.crt` lists them.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -11,16 +12,22 @@ use rustls::pki_types::pem::PemObject;
 use super::ca;
 use super::x509::Facts;
 
-/// A set of certificates, in the order in which they were found.
+/// A set of certificates, in the order in which they were found. Others write what it is read from, so that no
+/// operation may take time with the square of their number.
 #[derive(Clone, Default)]
-pub struct Bundle(Vec<Anchor>);
+pub struct Bundle {
+    anchors: Vec<Anchor>,
+    /// The DER of all of them.
+    known: HashSet<Vec<u8>>,
+}
 
 /// A certificate, and what decides over it.
 #[derive(Clone)]
 struct Anchor {
     der: CertificateDer<'static>,
     own: bool,
-    /// It cannot be read here, and has our CAs' name in it: clients that read it try it for our leaves.
+    /// It cannot be read here, or is longer than any that is made here, and has our CAs' name in it: clients
+    /// that read it try it for our leaves.
     resembles_own: bool,
     /// `None` if that cannot be read.
     not_after: Option<SystemTime>,
@@ -47,13 +54,13 @@ impl Bundle {
     /// Returns true if it has no certificate.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.anchors.is_empty()
     }
 
     /// Returns true if it has this certificate.
     #[must_use]
     pub fn contains(&self, certificate: &CertificateDer<'_>) -> bool {
-        self.iter().any(|other| other == certificate)
+        self.known.contains(&certificate[..])
     }
 
     /// Returns true if it has all that `other` has.
@@ -64,13 +71,13 @@ impl Bundle {
 
     /// Its certificates.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &CertificateDer<'static>> {
-        self.0.iter().map(|anchor| &anchor.der)
+        self.anchors.iter().map(|anchor| &anchor.der)
     }
 
     /// Adds what it lacks of `other`, at its end.
     #[must_use]
     pub fn with(mut self, other: &Self) -> Self {
-        for anchor in &other.0 {
+        for anchor in &other.anchors {
             self.add(anchor.clone());
         }
         self
@@ -88,7 +95,8 @@ impl Bundle {
         self.filter(|anchor| anchor.own)
     }
 
-    /// Those that cannot be read, and have the name of our own line in them. None of them was made here.
+    /// Those that cannot be read or are too long, and have the name of our own line in them. None of them was
+    /// made here.
     #[must_use]
     pub fn resembling_own(&self) -> Self {
         self.filter(|anchor| anchor.resembles_own)
@@ -115,22 +123,24 @@ impl Bundle {
     /// Its first certificates, so many at most.
     #[must_use]
     pub fn first(&self, most: usize) -> Self {
-        Self(self.0.iter().take(most).cloned().collect())
+        self.anchors.iter().take(most).cloned().collect()
+    }
+
+    /// Its last certificates, so many at most.
+    #[must_use]
+    pub fn last(&self, most: usize) -> Self {
+        let passed = self.anchors.len().saturating_sub(most);
+        self.anchors.iter().skip(passed).cloned().collect()
     }
 
     fn filter(&self, mut keep: impl FnMut(&Anchor) -> bool) -> Self {
-        Self(
-            self.0
-                .iter()
-                .filter(|anchor| keep(anchor))
-                .cloned()
-                .collect(),
-        )
+        let kept = self.anchors.iter().filter(|anchor| keep(anchor));
+        kept.cloned().collect()
     }
 
     fn add(&mut self, anchor: Anchor) {
-        if !self.contains(&anchor.der) {
-            self.0.push(anchor);
+        if self.known.insert(anchor.der.to_vec()) {
+            self.anchors.push(anchor);
         }
     }
 }
@@ -141,8 +151,8 @@ impl From<CertificateDer<'static>> for Anchor {
     fn from(der: CertificateDer<'static>) -> Self {
         let facts = Facts::read(&der).ok();
         Self {
-            own: facts.as_ref().is_some_and(ca::is_own),
-            resembles_own: facts.is_none() && ca::resembles_own(&der),
+            own: facts.as_ref().is_some_and(|facts| ca::is_own(&der, facts)),
+            resembles_own: (facts.is_none() || ca::is_too_long(&der)) && ca::resembles_own(&der),
             not_after: facts.map(|facts| facts.not_after),
             der,
         }
@@ -152,7 +162,7 @@ impl From<CertificateDer<'static>> for Anchor {
 /// Equal are two that trust the same, in whatever order.
 impl PartialEq for Bundle {
     fn eq(&self, other: &Self) -> bool {
-        self.0.len() == other.0.len() && self.contains_all(other)
+        self.known == other.known
     }
 }
 
@@ -160,7 +170,7 @@ impl Eq for Bundle {}
 
 impl From<CertificateDer<'static>> for Bundle {
     fn from(certificate: CertificateDer<'static>) -> Self {
-        Self(vec![certificate.into()])
+        [certificate].into_iter().collect()
     }
 }
 
@@ -168,8 +178,21 @@ impl Extend<CertificateDer<'static>> for Bundle {
     /// Adds each that it lacks.
     fn extend<T: IntoIterator<Item = CertificateDer<'static>>>(&mut self, more: T) {
         for certificate in more {
-            self.add(certificate.into());
+            // Most are there already, and to read one takes longest.
+            if !self.contains(&certificate) {
+                self.add(certificate.into());
+            }
         }
+    }
+}
+
+impl FromIterator<Anchor> for Bundle {
+    fn from_iter<T: IntoIterator<Item = Anchor>>(anchors: T) -> Self {
+        let mut this = Self::default();
+        for anchor in anchors {
+            this.add(anchor);
+        }
+        this
     }
 }
 
@@ -214,6 +237,8 @@ impl fmt::Debug for Bundle {
 mod tests {
     use std::time::Duration;
 
+    use tokio::time::Instant;
+
     use super::*;
     use crate::certificates::ca::Ca;
     use crate::clock::wall_clock;
@@ -254,6 +279,29 @@ mod tests {
         for nothing in ["", "\n", "word", open] {
             assert!(Bundle::read(nothing.as_bytes()).is_empty(), "{nothing}");
         }
+    }
+
+    #[test]
+    fn no_operation_takes_time_with_the_square_of_the_certificates() {
+        let pem = |many: u32| {
+            let block = |number: u32| {
+                let der = [&[0x30, 4][..], &number.to_be_bytes()].concat();
+                let text = STANDARD.encode(der);
+                format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+            };
+            (0..many).map(block).collect::<String>()
+        };
+        let took = |many: u32| {
+            let pem = pem(many);
+            let start = Instant::now();
+            let bundle = Bundle::read(pem.as_bytes());
+            let other = bundle.only(|der| bundle.contains(der));
+            assert_eq!(bundle.clone().with(&other), other);
+            assert_eq!(bundle.iter().count(), usize::try_from(many).unwrap());
+            start.elapsed()
+        };
+        let (few, many) = (took(2_000), took(32_000));
+        assert!(many < few * 16 * 4, "{few:?}, {many:?}");
     }
 
     #[test]

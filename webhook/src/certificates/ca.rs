@@ -9,6 +9,7 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
+use super::bundle::Bundle;
 use super::identity::{BadIdentity, Identity};
 use super::x509::Facts;
 
@@ -42,10 +43,19 @@ pub enum BadCa {
     Stranger,
 }
 
+/// The longest certificate that counts as made here, in bytes of DER: several times what one has, and so
+/// little that a Secret has room for all that it may hold.
+const LONGEST: usize = 4096;
+
 /// Whether a certificate is of an authority that was made here, by this process or another.
 #[must_use]
-pub fn is_own(facts: &Facts) -> bool {
-    facts.subject == SUBJECT
+pub fn is_own(der: &[u8], facts: &Facts) -> bool {
+    facts.subject == SUBJECT && !is_too_long(der)
+}
+
+/// Whether a certificate is longer than any that is made here.
+pub(super) fn is_too_long(der: &[u8]) -> bool {
+    der.len() > LONGEST
 }
 
 /// Whether bytes have the name of our CAs anywhere in them, as a certificate of that owner or issuer has.
@@ -117,7 +127,7 @@ impl Ca {
         Identity::from_pem(certificate, key)?;
         let der = CertificateDer::from_pem_slice(certificate).map_err(BadIdentity::ChainPem)?;
         let facts = Facts::read(&der).map_err(BadIdentity::Certificate)?;
-        if !is_own(&facts) {
+        if !is_own(&der, &facts) {
             return Err(BadCa::Stranger);
         }
         let key = str::from_utf8(key).unwrap_or_default();
@@ -125,7 +135,8 @@ impl Ca {
             KeyPair::from_pem_and_sign_algo(key, &PKCS_ECDSA_P256_SHA256).map_err(BadCa::Key)?;
         Ok(Self {
             issuer: Issuer::new(params(), key),
-            pem: String::from_utf8_lossy(certificate).into_owned(),
+            // Without what may stand beside it.
+            pem: Bundle::from(der.clone()).pem(),
             der,
             facts,
         })

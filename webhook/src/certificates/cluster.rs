@@ -11,6 +11,9 @@ use super::bundle::Bundle;
 /// The annotation of the Secret by which an operator has its CAs replaced: by any value that is new.
 pub const ROTATE: &str = "envoy-drainer.dev/rotate";
 
+/// How much of that annotation's value counts, in bytes: it is kept in the Secret.
+pub const LONGEST_ROTATE: usize = 253;
+
 /// A Secret's data, by key.
 pub type Data = BTreeMap<String, Vec<u8>>;
 
@@ -23,6 +26,8 @@ pub struct Secret {
     pub data: Data,
     /// The value of its annotation [`ROTATE`].
     pub rotate: Option<String>,
+    /// Why every write of it may be refused, with the remedy; `None` if nothing is known against one.
+    pub obstacle: Option<String>,
 }
 
 /// The webhook configuration as it was read.
@@ -88,7 +93,7 @@ pub trait Cluster {
     fn write_secret(
         &self,
         version: &str,
-        keys: BTreeMap<&'static str, Option<Vec<u8>>>,
+        keys: BTreeMap<String, Option<Vec<u8>>>,
     ) -> impl Future<Output = Result<(), CallFailed>>;
 
     /// Reads the webhook configuration; `None` where there is none. No older state than that at the
@@ -163,6 +168,7 @@ mod tests {
             version: "7".into(),
             data: Data::from([("tls.key".to_owned(), b"deep".to_vec())]),
             rotate: None,
+            obstacle: None,
         };
         let told = format!("{secret:?}");
         assert_eq!(told, r#"Secret { version: "7", keys: ["tls.key"], .. }"#);

@@ -3,12 +3,15 @@
 
 use std::time::SystemTime;
 
+use k8s_openapi::jiff::Timestamp;
 use rustls::Error;
 use rustls::pki_types::CertificateDer;
 
 use super::bundle::Bundle;
 use super::cluster::Data;
 use super::identity::{BadIdentity, Identity};
+use super::issuer::{self, BadIssuer};
+use super::lifetimes::LEAST_SLACK;
 use super::trust;
 use super::x509::Facts;
 
@@ -45,19 +48,25 @@ pub enum BadSecret {
         "the Secret's `{CHAIN}` is for no name: issue one with a subjectAltName (X.509 version 3)"
     )]
     NoName,
-    /// Nobody would trust it any more.
+    /// Clients refuse it until then, or this clock is wrong.
+    #[error("the Secret's `{CHAIN}` is not valid before {0}, or the clock of this node is wrong")]
+    NotValidYet(Timestamp),
+    /// No client would trust it any more.
     #[error("the Secret's `{CHAIN}` has expired")]
     Expired,
     /// Who trusts `ca.crt` would not trust it. While it is being changed that is so for a moment.
     #[error("the Secret's `{CHAIN}` is not trusted by who trusts its `{ANCHORS}`")]
     Untrusted(#[source] Error),
+    /// A CA that signed it may not sign it.
+    #[error("clients refuse the Secret's `{CHAIN}` or a CA that signed it")]
+    Issuer(#[from] BadIssuer),
 }
 
 // === impl Given ===
 
 impl Given {
     /// Reads the Secret: a certificate for all of `names` that clients which trust `ca.crt` trust at
-    /// `now`, or will when it is valid.
+    /// `now`.
     ///
     /// # Errors
     /// When something is missing in it, or cannot be used.
@@ -79,8 +88,8 @@ impl Given {
     }
 }
 
-/// Verifies a chain, leaf first, as a client that trusts `anchors` does at `now`, or when the leaf
-/// begins to be valid.
+/// Verifies a chain, leaf first, as a client that trusts `anchors` does at `now`, or when the leaf begins to be
+/// valid within the next hour: clocks may be so far apart.
 fn verify(
     chain: &[CertificateDer<'static>],
     anchors: &Bundle,
@@ -92,9 +101,15 @@ fn verify(
     if !facts.has_extensions {
         return Err(BadSecret::NoName);
     }
-    let signed = trust::signature(chain, anchors, now.max(facts.not_before));
+    if facts.not_before > now + LEAST_SLACK {
+        let begins = Timestamp::try_from(facts.not_before).unwrap_or_default();
+        return Err(BadSecret::NotValidYet(begins));
+    }
+    let at = now.max(facts.not_before);
+    let signed = trust::signature(chain, anchors, at);
     let named = names.iter().try_for_each(|name| trust::name(chain, name));
-    signed.and(named).map_err(BadSecret::Untrusted)
+    signed.and(named).map_err(BadSecret::Untrusted)?;
+    Ok(issuer::check(chain, anchors, at)?)
 }
 
 #[cfg(test)]
@@ -103,9 +118,13 @@ mod tests {
 
     use super::*;
     use crate::clock::wall_clock;
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    use rcgen::{
+        BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose,
+        GeneralSubtree, IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints,
+    };
     use rustls::pki_types::pem::PemObject;
 
+    const HOUR: Duration = Duration::from_secs(60 * 60);
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Somebody else's authority, with so many others between it and the leaf.
@@ -259,7 +278,7 @@ mod tests {
             (
                 data(&one.chain, &one.key, &one.root),
                 "a",
-                now - DAY * 9,
+                now - DAY - HOUR / 2,
                 None,
             ),
             (
@@ -272,6 +291,136 @@ mod tests {
             let found = read(&data, names, at).err();
             assert_eq!(found.as_deref(), wanted, "{names:?} at {at:?}: {data:?}");
         }
+    }
+
+    /// A leaf for `a`, one CA between it and a root, each changed.
+    fn changed(changes: [fn(&mut CertificateParams); 3], now: SystemTime) -> Issued {
+        let [change_leaf, change_between, change_root] = changes;
+        let ca = |name: &str, change: fn(&mut CertificateParams)| {
+            let mut params = CertificateParams::default();
+            params
+                .distinguished_name
+                .push(rcgen::DnType::CommonName, name);
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            change(&mut params);
+            (params, KeyPair::generate().unwrap())
+        };
+        let (params, key) = ca("root", change_root);
+        let root = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        let (params, key) = ca("between", change_between);
+        let between = params.signed_by(&key, &issuer).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        let mut params = CertificateParams::new(["a".to_owned()]).unwrap();
+        params.not_before = (now - DAY).into();
+        change_leaf(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &issuer).unwrap().pem();
+        Issued {
+            root,
+            chain: leaf + &between,
+            key: key.serialize_pem(),
+        }
+    }
+
+    #[test]
+    fn a_chain_that_go_refuses_is_refused_with_its_reason() {
+        type Change = fn(&mut CertificateParams);
+        let now = wall_clock();
+        let (leaf, between, root) = (0, 1, 2);
+        let clients: Change = |params| {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        };
+        let servers: Change = |params| {
+            params.extended_key_usages = vec![
+                ExtendedKeyUsagePurpose::ClientAuth,
+                ExtendedKeyUsagePurpose::ServerAuth,
+            ];
+        };
+        let no_ca: Change = |params| params.is_ca = IsCa::ExplicitNoCa;
+        let silent: Change = |params| params.is_ca = IsCa::NoCa;
+        let crl: Change = |params| params.key_usages = vec![KeyUsagePurpose::CrlSign];
+        let sign: Change = |params| params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let alone: Change = |params| params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        let one: Change = |params| params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
+        let later: Change = |params| params.not_before = (wall_clock() + DAY * 60).into();
+        let past: Change = |params| params.not_after = (wall_clock() - DAY).into();
+        let unknown: Change = |params| {
+            let mut extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![5, 0]);
+            extension.set_criticality(true);
+            params.custom_extensions = vec![extension];
+        };
+        let others: Change = |params| {
+            params.name_constraints = Some(NameConstraints {
+                permitted_subtrees: vec![GeneralSubtree::DnsName("example.com".to_owned())],
+                excluded_subtrees: Vec::new(),
+            });
+        };
+        let untrusted = "is not trusted by who trusts its `ca.crt`: ";
+        for (which, at, change, wanted) in [
+            ("as it is", leaf, (|_| {}) as Change, ""),
+            ("for clients", leaf, clients, untrusted),
+            ("for both", leaf, servers, ""),
+            ("later", leaf, later, "not valid before 20"),
+            ("past", leaf, past, "has expired"),
+            ("unknown", leaf, unknown, "UnsupportedCriticalExtension"),
+            ("for clients", between, clients, untrusted),
+            ("for both", between, servers, ""),
+            ("no CA", between, no_ca, untrusted),
+            ("crl", between, crl, "keyUsage lacks keyCertSign"),
+            ("sign", between, sign, ""),
+            ("alone", between, alone, ""),
+            ("later", between, later, untrusted),
+            ("past", between, past, untrusted),
+            ("others", between, others, untrusted),
+            (
+                "for clients",
+                root,
+                clients,
+                "extendedKeyUsage lacks serverAuth",
+            ),
+            ("for both", root, servers, ""),
+            ("no CA", root, no_ca, "do not say CA:TRUE"),
+            ("silent", root, silent, "do not say CA:TRUE"),
+            ("crl", root, crl, "keyUsage lacks keyCertSign"),
+            ("sign", root, sign, ""),
+            ("alone", root, alone, "at most 0 CAs"),
+            ("one", root, one, ""),
+            ("later", root, later, "not valid yet"),
+            ("unknown", root, unknown, "critical extension"),
+            ("others", root, others, untrusted),
+        ] {
+            let mut changes: [Change; 3] = [|_| {}; 3];
+            changes[at] = change;
+            let Issued { root, chain, key } = changed(changes, now);
+            let found = Given::read(&data(&chain, &key, &root), &["a".to_owned()], now);
+            let row = format!("{which} of {at}: {found:?}");
+            match (found, wanted) {
+                (Ok(_), wanted) => assert_eq!(wanted, "", "{row}"),
+                (Err(error), wanted) => {
+                    let told = format!("{:#}", anyhow::Error::from(error));
+                    assert!(!wanted.is_empty() && told.contains(wanted), "{row}: {told}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_ca_that_may_sign_makes_up_for_one_that_may_not() {
+        let now = wall_clock();
+        let mut params = CertificateParams::default();
+        let good = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        params.is_ca = IsCa::ExplicitNoCa;
+        let bad_root = params.self_signed(&key).unwrap().pem();
+        params.is_ca = good;
+        let good_root = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        let params = CertificateParams::new(["a".to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &issuer).unwrap().pem();
+        let both = data(&leaf, &key.serialize_pem(), &(bad_root + &good_root));
+        read(&both, "a", now).unwrap();
     }
 
     #[test]

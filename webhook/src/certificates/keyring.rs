@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::bundle::Bundle;
 use super::ca::Ca;
-use super::cluster::{Data, Secret};
+use super::cluster::{Data, LONGEST_ROTATE, Secret};
 use super::lifetimes::Lifetimes;
-use super::rotation::{Reason, Step};
+use super::rotation::{MOST_KNOWN, Reason, Step};
 
 /// Every authority that may have signed a leaf which is still shown, PEM.
 const CA_CRT: &str = "ca.crt";
@@ -29,6 +29,17 @@ const DISTRUSTED: &str = "distrusted.crt";
 /// The last rotation that was requested and begun. Not part of the state, which earlier releases write
 /// without it.
 const ROTATED: &str = "rotated";
+/// Every key of the Secret.
+const KEYS: [&str; 8] = [
+    CA_CRT,
+    SIGNER.certificate,
+    SIGNER.key,
+    NEXT.certificate,
+    NEXT.key,
+    STATE,
+    DISTRUSTED,
+    ROTATED,
+];
 
 /// Our authorities: the one that signs, the one that will, and those that did.
 #[derive(Debug, Clone, Default)]
@@ -48,6 +59,9 @@ pub struct Keyring {
     pub requested: Option<String>,
     /// The last requested rotation that was begun.
     pub rotated: Option<String>,
+    /// Keys of the Secret that are not ours. The next write removes them: they could fill the Secret, so that
+    /// no write would ever succeed.
+    pub foreign: Vec<String>,
 }
 
 /// The keys of the Secret under which an authority is stored.
@@ -97,31 +111,38 @@ impl Keyring {
         };
         let listed = data.get(CA_CRT).map(|pem| Bundle::read(pem));
         let own = listed.as_ref().map(Bundle::own);
-        // Somebody else's is none that we could retire.
+        // No CA of another issuer is one that we could retire.
         if own != listed || own.as_ref().is_some_and(Bundle::is_empty) {
             unusable.push(CA_CRT);
         }
-        let text = |key| Some(String::from_utf8_lossy(data.get(key)?).into_owned());
+        let rotated = data
+            .get(ROTATED)
+            .filter(|value| value.len() <= LONGEST_ROTATE);
         let distrusted = data.get(DISTRUSTED).map(|pem| Bundle::read(pem).own());
+        let foreign = data.keys().filter(|key| !KEYS.contains(&key.as_str()));
         let mut this = Self {
             signer,
             next,
             retired: Bundle::default(),
-            distrusted: distrusted.unwrap_or_default(),
+            // Those that signed last come first.
+            distrusted: distrusted.unwrap_or_default().first(MOST_KNOWN),
             retired_at: state.retired_at.and_then(time),
             requested: secret.rotate.clone(),
-            rotated: text(ROTATED),
+            rotated: rotated.map(|value| String::from_utf8_lossy(value).into_owned()),
+            foreign: foreign.cloned().collect(),
         };
         let others = this.current().with(&this.distrusted);
         this.retired = own
             .unwrap_or_default()
-            .only(|certificate| !others.contains(certificate));
+            .only(|certificate| !others.contains(certificate))
+            // More would leave no room for a new one.
+            .last(MOST_KNOWN);
         (this, unusable)
     }
 
     /// Writes it: every key of the Secret, with `None` for those that it shall not have.
     #[must_use]
-    pub fn write(&self) -> BTreeMap<&'static str, Option<Vec<u8>>> {
+    pub fn write(&self) -> BTreeMap<String, Option<Vec<u8>>> {
         let state = State {
             retired_at: self.retired_at.map(seconds),
         };
@@ -140,7 +161,9 @@ impl Keyring {
             keys.insert(certificate, ca.map(|ca| ca.pem().as_bytes().to_vec()));
             keys.insert(key, ca.map(|ca| ca.key_pem().into_bytes()));
         }
-        keys
+        let ours = keys.into_iter().map(|(key, value)| (key.to_owned(), value));
+        let foreign = self.foreign.iter().map(|key| (key.clone(), None));
+        ours.chain(foreign).collect()
     }
 
     /// Those that sign or will.
@@ -282,7 +305,7 @@ mod tests {
 
     fn data(keyring: &Keyring) -> Data {
         let keys = keyring.write().into_iter();
-        keys.filter_map(|(key, value)| Some((key.to_owned(), value?)))
+        keys.filter_map(|(key, value)| Some((key, value?)))
             .collect()
     }
 
@@ -292,6 +315,7 @@ mod tests {
                 version: String::new(),
                 data: data.clone(),
                 rotate: Some("today".to_owned()),
+                obstacle: None,
             },
             |_| true,
         )
@@ -306,6 +330,7 @@ mod tests {
             retired_at: time(1_700_000_000),
             requested: None,
             rotated: Some("yesterday".to_owned()),
+            foreign: Vec::new(),
         }
     }
 
@@ -450,7 +475,8 @@ mod tests {
                 &Secret {
                     data: adopted,
                     version: String::new(),
-                    rotate: None
+                    rotate: None,
+                    obstacle: None,
                 },
                 |_| true
             )
@@ -458,6 +484,25 @@ mod tests {
             .retired
             .is_empty()
         );
+    }
+
+    #[test]
+    fn of_many_distrusted_those_that_signed_last_are_kept() {
+        let retired = || (0..100).map(|_| ca().der().clone()).collect();
+        let mut keyring = Keyring {
+            retired: retired(),
+            distrusted: retired(),
+            ..full()
+        };
+        let signed = keyring.current();
+        let publish = Step::Publish(Reason::Requested);
+        let lifetimes = Lifetimes::default();
+        keyring
+            .take(publish, wall_clock(), &lifetimes, &[])
+            .unwrap();
+        let (read, _) = read(&data(&keyring));
+        assert!(read.distrusted.contains_all(&signed));
+        assert_eq!(read.distrusted.iter().count(), MOST_KNOWN);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) const MOST: usize = 32;
 
 /// So many are adopted into the Secret, which may hold 1 MiB. More are not of our making, which ends at
 /// [`MOST`] and a few.
-const MOST_KNOWN: usize = 2 * MOST;
+pub(super) const MOST_KNOWN: usize = 2 * MOST;
 
 /// A clock is thought to be set back by no more than this.
 const MOST_BEHIND: Duration = Duration::from_secs(31 * 24 * 60 * 60);

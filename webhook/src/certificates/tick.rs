@@ -32,6 +32,9 @@ pub enum Failure {
     /// The authority's key.
     #[error("cannot make an authority")]
     Ca(#[from] rcgen::Error),
+    /// The Secret, in a state in which it can never be written.
+    #[error("{0}")]
+    Obstacle(String),
     /// The authority, as there would be too many.
     #[error(
         "no authority is made beside {0} that signed before: find who empties the Secret again and \

@@ -2,15 +2,16 @@
 
 use std::time::SystemTime;
 
-use der::asn1::{AnyRef, BitStringRef, GeneralizedTime, ObjectIdentifier, OctetStringRef, UtcTime};
+use der::asn1::{AnyRef, BitStringRef, GeneralizedTime, UtcTime};
 use der::{Decode, Reader, SliceReader, Tag, TagMode, TagNumber, Tagged};
 use rustls::pki_types::CertificateDer;
 
-const SUBJECT_KEY_IDENTIFIER: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.14");
-const KEY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.15");
-const BASIC_CONSTRAINTS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.19");
-const NAME_CONSTRAINTS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.30");
-const AUTHORITY_KEY_IDENTIFIER: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.35");
+/// `keyUsage`
+pub(super) const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
+/// `basicConstraints`
+pub(super) const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
+/// `extKeyUsage`
+pub(super) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
 
 /// `keyCertSign`, in the first byte of a `keyUsage`.
 const KEY_CERT_SIGN: u8 = 0x04;
@@ -40,15 +41,24 @@ pub struct Facts {
     pub not_after: SystemTime,
 }
 
-/// An extension of a CA.
-enum Extension {
-    BasicConstraints {
-        ca: bool,
-    },
-    /// One that a CA for servers here may have.
-    Allowed,
-    /// One that clients may not know, or that forbids to sign.
-    Other,
+/// An extension. <https://www.rfc-editor.org/rfc/rfc5280#section-4.2>
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extension<'a> {
+    /// The object identifier, DER without tag and length.
+    pub(super) id: &'a [u8],
+    /// True if a client that does not know it is to refuse the certificate.
+    pub(super) is_critical: bool,
+    /// DER.
+    value: &'a [u8],
+}
+
+/// What `basicConstraints` say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BasicConstraints {
+    /// Whether it is a CA.
+    pub(super) is_ca: bool,
+    /// So many CAs may stand between it and a leaf; `None` for any number.
+    pub(super) path_length: Option<usize>,
 }
 
 /// Bytes that are no certificate.
@@ -64,25 +74,32 @@ impl Facts {
     /// # Errors
     /// When the DER is none.
     pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, NoCertificate> {
-        let mut der = SliceReader::new(certificate).map_err(NoCertificate)?;
-        self::certificate(&mut der)
-            .and_then(|facts| der.finish().map(|()| facts))
-            .map_err(NoCertificate)
+        let (mut facts, extensions) = self::certificate(certificate).map_err(NoCertificate)?;
+        facts.may_sign = facts.has_extensions && may_sign(extensions).unwrap_or(false);
+        Ok(facts)
     }
 }
 
-fn certificate<'a>(der: &mut impl Reader<'a>) -> der::Result<Facts> {
-    der.sequence(|der| {
-        let facts = der.sequence(tbs_certificate)?;
-        AnyRef::decode(der)?; // signatureAlgorithm
-        AnyRef::decode(der)?; // signature
-        Ok(facts)
+/// Reads the extensions of a certificate; none of one that has none.
+pub(super) fn extensions(der: &[u8]) -> der::Result<Vec<Extension<'_>>> {
+    let (_, extensions) = certificate(der)?;
+    read_extensions(extensions)
+}
+
+/// Returns the fields but for `may_sign`, and the extensions' DER, which is empty where there are none.
+fn certificate(der: &[u8]) -> der::Result<(Facts, &[u8])> {
+    read_all(der, |der| {
+        der.sequence(|der| {
+            let read = der.sequence(tbs_certificate)?;
+            AnyRef::decode(der)?; // signatureAlgorithm
+            AnyRef::decode(der)?; // signature
+            Ok(read)
+        })
     })
 }
 
-fn tbs_certificate<'a, R: Reader<'a>>(der: &mut R) -> der::Result<Facts> {
+fn tbs_certificate<'a>(der: &mut SliceReader<'a>) -> der::Result<(Facts, &'a [u8])> {
     let version: Option<u8> = der.context_specific(TagNumber(0), TagMode::Explicit)?;
-    let has_extensions = version.is_some_and(|version| version >= V3);
     AnyRef::decode(der)?; // serialNumber
     AnyRef::decode(der)?; // signature
     AnyRef::decode(der)?; // issuer
@@ -90,72 +107,134 @@ fn tbs_certificate<'a, R: Reader<'a>>(der: &mut R) -> der::Result<Facts> {
     Tag::peek(der)?.assert_eq(Tag::Sequence)?;
     let subject = der.tlv_bytes()?.to_vec();
     AnyRef::decode(der)?; // subjectPublicKeyInfo
-    let mut may_sign = false;
+    let mut extensions: &[u8] = &[];
     // The two unique identifiers and the extensions.
     while !der.is_finished() {
         let field = AnyRef::decode(der)?;
-        if has_extensions && field.tag() == EXTENSIONS {
-            may_sign = extensions_may_sign(field.value()).unwrap_or(false);
+        if field.tag() == EXTENSIONS {
+            extensions = field.value();
         }
     }
-    Ok(Facts {
-        has_extensions,
-        may_sign,
+    let facts = Facts {
+        has_extensions: version.is_some_and(|version| version >= V3),
+        may_sign: false,
         subject,
         not_before,
         not_after,
-    })
+    };
+    Ok((facts, extensions))
 }
 
 /// <https://www.rfc-editor.org/rfc/rfc5280#section-4.1.2.5>
-fn time<'a>(der: &mut impl Reader<'a>) -> der::Result<SystemTime> {
+fn time(der: &mut SliceReader<'_>) -> der::Result<SystemTime> {
     match Tag::peek(der)? {
         Tag::UtcTime => Ok(UtcTime::decode(der)?.to_system_time()),
         _ => Ok(GeneralizedTime::decode(der)?.to_system_time()),
     }
 }
 
-/// Reads the extensions of a CA. <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1>
-fn extensions_may_sign(der: &[u8]) -> der::Result<bool> {
-    let mut der = SliceReader::new(der)?;
-    let may_sign = der.sequence(|der| {
-        let (mut is_ca, mut has_others) = (false, false);
-        while !der.is_finished() {
-            match der.sequence(extension)? {
-                Extension::BasicConstraints { ca } => is_ca = ca,
-                Extension::Allowed => {}
-                Extension::Other => has_others = true,
+fn read_extensions(der: &[u8]) -> der::Result<Vec<Extension<'_>>> {
+    if der.is_empty() {
+        return Ok(Vec::new());
+    }
+    read_all(der, |der| {
+        der.sequence(|der| {
+            let mut extensions = Vec::new();
+            while !der.is_finished() {
+                extensions.push(der.sequence(extension)?);
             }
-        }
-        der::Result::Ok(is_ca && !has_others)
-    })?;
-    der.finish()?;
-    Ok(may_sign)
-}
-
-fn extension<'a, R: Reader<'a>>(der: &mut R) -> der::Result<Extension> {
-    let id = ObjectIdentifier::decode(der)?;
-    Option::<bool>::decode(der)?; // critical
-    let value = <&OctetStringRef>::decode(der)?.as_bytes();
-    Ok(match id {
-        BASIC_CONSTRAINTS => Extension::BasicConstraints { ca: is_ca(value)? },
-        KEY_USAGE => match BitStringRef::from_der(value)?.raw_bytes().first() {
-            Some(first) if first & KEY_CERT_SIGN != 0 => Extension::Allowed,
-            _ => Extension::Other,
-        },
-        AUTHORITY_KEY_IDENTIFIER | NAME_CONSTRAINTS | SUBJECT_KEY_IDENTIFIER => Extension::Allowed,
-        _ => Extension::Other,
+            Ok(extensions)
+        })
     })
 }
 
-/// Reads `basicConstraints`.
-fn is_ca(der: &[u8]) -> der::Result<bool> {
+fn extension<'a>(der: &mut SliceReader<'a>) -> der::Result<Extension<'a>> {
+    let id = content(der, Tag::ObjectIdentifier)?;
+    let is_critical = Option::<bool>::decode(der)?.unwrap_or(false);
+    let value = content(der, Tag::OctetString)?;
+    Ok(Extension {
+        id,
+        is_critical,
+        value,
+    })
+}
+
+/// Reads a field of this tag.
+fn content<'a>(der: &mut SliceReader<'a>, tag: Tag) -> der::Result<&'a [u8]> {
+    let field = AnyRef::decode(der)?;
+    field.tag().assert_eq(tag)?;
+    Ok(field.value())
+}
+
+/// Reads what is there, and nothing may follow.
+fn read_all<'a, T>(
+    der: &'a [u8],
+    read: impl FnOnce(&mut SliceReader<'a>) -> der::Result<T>,
+) -> der::Result<T> {
     let mut der = SliceReader::new(der)?;
-    der.sequence(|der| {
-        let ca = Option::<bool>::decode(der)?.unwrap_or(false);
-        Option::<AnyRef<'_>>::decode(der)?; // pathLenConstraint
-        Ok(ca)
-    })
+    let read = read(&mut der)?;
+    der.finish()?;
+    Ok(read)
+}
+
+/// Judges the extensions of a CA. <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1>
+fn may_sign(extensions: &[u8]) -> der::Result<bool> {
+    let mut is_ca = false;
+    for extension in read_extensions(extensions)? {
+        match extension.id {
+            // subjectKeyIdentifier, nameConstraints, authorityKeyIdentifier
+            [0x55, 0x1d, 14 | 30 | 35] => {}
+            KEY_USAGE if extension.has_key_cert_sign()? => {}
+            BASIC_CONSTRAINTS => is_ca = extension.basic_constraints()?.is_ca,
+            _ => return Ok(false),
+        }
+    }
+    Ok(is_ca)
+}
+
+// === impl Extension ===
+
+impl<'a> Extension<'a> {
+    /// Reads the value of [`BASIC_CONSTRAINTS`].
+    pub(super) fn basic_constraints(&self) -> der::Result<BasicConstraints> {
+        read_all(self.value, |der| {
+            der.sequence(|der| {
+                let is_ca = Option::<bool>::decode(der)?.unwrap_or(false);
+                let length = match der.is_finished() {
+                    true => None,
+                    false => Some(content(der, Tag::Integer)?),
+                };
+                let path_length = length.map(|bytes| match bytes {
+                    [length] => usize::from(*length),
+                    // More than any chain has.
+                    _ => usize::MAX,
+                });
+                Ok(BasicConstraints { is_ca, path_length })
+            })
+        })
+    }
+
+    /// Returns true if the value of [`KEY_USAGE`] lets the key sign certificates.
+    pub(super) fn has_key_cert_sign(&self) -> der::Result<bool> {
+        let bits = BitStringRef::from_der(self.value)?;
+        Ok(bits
+            .raw_bytes()
+            .first()
+            .is_some_and(|first| first & KEY_CERT_SIGN != 0))
+    }
+
+    /// Reads the value of [`EXTENDED_KEY_USAGE`]: object identifiers, DER without tag and length.
+    pub(super) fn purposes(&self) -> der::Result<Vec<&'a [u8]>> {
+        read_all(self.value, |der| {
+            der.sequence(|der| {
+                let mut purposes = Vec::new();
+                while !der.is_finished() {
+                    purposes.push(content(der, Tag::ObjectIdentifier)?);
+                }
+                Ok(purposes)
+            })
+        })
+    }
 }
 
 #[cfg(test)]
@@ -181,7 +260,7 @@ mod tests {
         let now = wall_clock();
         let ca = Ca::try_new(now, YEAR).unwrap();
         let facts = read(ca.der()).unwrap();
-        assert!(facts.has_extensions && crate::certificates::ca::is_own(&facts));
+        assert!(facts.has_extensions && crate::certificates::ca::is_own(ca.der(), &facts));
         for (found, made) in [
             (facts.not_before, now - YEAR),
             (facts.not_after, now + YEAR),

@@ -11,8 +11,8 @@ use super::point::{About, Point, Section};
 use super::words::{left, span};
 use crate::certificates::bundle::Bundle;
 use crate::certificates::lifetimes::Lifetimes;
-use crate::certificates::trust;
 use crate::certificates::x509::Facts;
+use crate::certificates::{issuer, trust};
 use crate::kubernetes::{Shown, Unseen};
 
 /// Whoever keeps certificates for others replaces them when more than this is left, or an eighth of their
@@ -169,11 +169,18 @@ impl Caller<'_> {
             Ok(Shown::Chain(chain)) => chain,
         };
         let host = self.host;
-        if let Err(error) = trust::verify(chain, trusted, host, now) {
+        let verified =
+            trust::verify(chain, trusted, host, now).map_err(|error| why(&error, chain, now));
+        let verified = verified.and_then(|()| {
+            let checked = issuer::check(chain, trusted, now);
+            checked.map_err(|bad| {
+                format!("they refuse its certificate, or a CA that signed that: {bad}")
+            })
+        });
+        if let Err(why) = verified {
             let message = format!(
-                "API servers do not trust `{}`, which they call {host}: {}",
-                pod.name,
-                why(&error, chain, now)
+                "API servers do not trust `{}`, which they call {host}: {why}",
+                pod.name
             );
             return Point::error(REPLICA, message)
                 .remedy(self.who_keeps_certificates())
@@ -387,6 +394,27 @@ mod tests {
             let told = points(&entries, shown, now);
             assert_eq!(told[1], (mark, message.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_ca_that_may_not_sign_is_named_with_its_reason() {
+        let now = wall_clock();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::ExplicitNoCa;
+        let key = KeyPair::generate().unwrap();
+        let root = params.self_signed(&key).unwrap().pem();
+        let issuer = rcgen::Issuer::new(params, key);
+        let params = CertificateParams::new([HOST.to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &issuer).unwrap();
+        let shown = Ok(Shown::Chain(vec![leaf.der().clone()]));
+        let told = points(&[entry("pods", &root)], shown, now);
+        let (mark, message) = &told[1];
+        assert_eq!(*mark, Mark::Error, "{message}");
+        assert!(
+            message.ends_with("its basicConstraints do not say CA:TRUE"),
+            "{message}"
+        );
     }
 
     #[test]

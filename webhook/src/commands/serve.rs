@@ -67,6 +67,14 @@ pub struct Args {
         default_value_t = true
     )]
     events: bool,
+    /// Namespaces without Events, comma-separated: those of which API servers do not ask.
+    #[arg(
+        long,
+        value_name = "NAMESPACES",
+        env = "ENVOY_DRAINER_EXCLUDED_NAMESPACES",
+        value_delimiter = ','
+    )]
+    excluded_namespaces: Vec<String>,
     /// This replica's name in its Events.
     #[arg(
         long,
@@ -104,6 +112,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         metrics_listen,
         shutdown_delay: Span(shutdown_delay),
         events: tells,
+        excluded_namespaces,
         pod_name,
         tls,
         logs,
@@ -126,7 +135,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let tell = async {
         match told {
             Some((queue, events)) => {
-                events::tell(queue, &report, async |series| events.write(series).await).await
+                let write = async |series: &events::Series| events.write(series).await;
+                events::tell(queue, &excluded_namespaces, &report, write).await
             }
             None => pending().await,
         }

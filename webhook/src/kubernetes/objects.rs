@@ -21,7 +21,9 @@ use super::bell::Bell;
 use super::client::{Access, NoCluster};
 use super::events::Events;
 use crate::certificates::bundle::Bundle;
-use crate::certificates::cluster::{Call, CallFailed, Cluster, ROTATE, Secret, Webhooks};
+use crate::certificates::cluster::{
+    Call, CallFailed, Cluster, LONGEST_ROTATE, ROTATE, Secret, Webhooks,
+};
 
 /// Longer than a healthy API server takes, and shorter than a tick.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -31,15 +33,13 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>
 const BUNDLE_MANAGER: &str = "envoy-drainer-cabundle";
 
-/// How much of the annotation for a rotation counts, in bytes.
-const LONGEST_ROTATE: usize = 253;
-
 /// Who writes the Secret.
 const SECRET_MANAGER: &str = "envoy-drainer";
 
 /// The Secret and the webhook configuration, in the cluster that this process runs in or that
 /// KUBECONFIG names.
 pub struct Objects {
+    namespace: String,
     secret: Named<v1::Secret>,
     webhooks: Named<MutatingWebhookConfiguration>,
     /// By which API servers call; of entries for other servers nothing is read or written. Where there are
@@ -96,6 +96,7 @@ impl Objects {
         bell.watch(secret.api.clone(), &secret.name);
         bell.watch(webhooks.api.clone(), &webhooks.name);
         Ok(Self {
+            namespace: namespace.to_owned(),
             secret,
             webhooks,
             hosts,
@@ -115,6 +116,7 @@ impl Cluster for Objects {
         let Named { api, name } = &self.secret;
         let found = within(Call::ReadSecret, api.get_opt(name)).await?;
         Ok(found.map(|secret| Secret {
+            obstacle: obstacle(&secret, &self.namespace, name),
             version: secret.metadata.resource_version.unwrap_or_default(),
             rotate: rotate(secret.metadata.annotations.as_ref()),
             data: secret
@@ -143,7 +145,7 @@ impl Cluster for Objects {
     async fn write_secret(
         &self,
         version: &str,
-        keys: BTreeMap<&'static str, Option<Vec<u8>>>,
+        keys: BTreeMap<String, Option<Vec<u8>>>,
     ) -> Result<(), CallFailed> {
         let Named { api, name } = &self.secret;
         let data: BTreeMap<_, _> = keys
@@ -225,9 +227,28 @@ fn calls(client: &WebhookClientConfig, hosts: &[String]) -> bool {
 /// The rotation that an operator requests.
 fn rotate(annotations: Option<&BTreeMap<String, String>>) -> Option<String> {
     let mut value = annotations?.get(ROTATE)?.clone();
-    // It is kept in the Secret.
     value.truncate(value.floor_char_boundary(LONGEST_ROTATE));
     Some(value)
+}
+
+/// Why the API server may refuse every write of a Secret, and what its operator can do. An account that may write
+/// the Secret can set both, unless a policy restricts it.
+/// <https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable>
+fn obstacle(secret: &v1::Secret, namespace: &str, name: &str) -> Option<String> {
+    const TYPE: &str = "Opaque";
+    let type_ = secret.type_.as_deref().unwrap_or(TYPE);
+    let is = match secret.immutable {
+        Some(true) => "is immutable".to_owned(),
+        // Some types demand keys that are not ours.
+        _ if type_ != TYPE => format!("has the type `{type_}` instead of `{TYPE}`"),
+        _ => return None,
+    };
+    let delete = format!("`kubectl delete secret --namespace={namespace} {name}`");
+    let finalizers = secret.metadata.finalizers.iter().flatten().next();
+    let finalizers = finalizers.map_or("", |_| ", and remove its finalizers");
+    Some(format!(
+        "the Secret {is}: delete it, and it is made anew: {delete}{finalizers}"
+    ))
 }
 
 /// When the owner of the `caBundle`s last changed one. Applying what there is changes nothing.

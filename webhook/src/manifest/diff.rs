@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 use similar::TextDiff;
 
+use crate::printable::printable;
+
 /// The lines before and after a change that are shown with it.
 const CONTEXT: usize = 3;
 
@@ -15,7 +17,8 @@ pub fn unified(name: &str, before: &[u8], after: &[u8], styled: bool) -> String 
         String::from_utf8_lossy(before),
         String::from_utf8_lossy(after),
     );
-    let path = name.trim_start_matches('/');
+    let path = printable(name);
+    let path = path.trim_start_matches('/');
     let diff = TextDiff::from_lines(&*before, &*after);
     let diff = diff
         .unified_diff()

@@ -17,6 +17,9 @@ use super::tree::{Anchored, Anchors, Content, Entry, Key, Node, Style, Tree};
 /// all copies counted. So many take some 32 MiB.
 const MAX_EXPANDED: usize = 250_000;
 
+/// How many nodes a document has at most, keys included. So many take some 180 MiB, each as a tree and as a value.
+pub const MOST_NODES: usize = 350_000;
+
 /// So many bytes of a text count as a node.
 const NODE: usize = 64;
 
@@ -39,6 +42,7 @@ struct Reader<'a> {
     events: Parser<'a, StrInput<'a>>,
     anchors: Anchors,
     expanded: usize,
+    nodes: usize,
 }
 
 impl Tree {
@@ -54,11 +58,13 @@ impl Tree {
             events: Parser::new_from_str_with_options(text, options),
             anchors: Anchors::default(),
             expanded: 0,
+            nodes: 0,
         };
         let root = reader.document()?;
         Ok(Self {
             root,
             anchors: reader.anchors,
+            nodes: reader.nodes,
         })
     }
 }
@@ -96,6 +102,10 @@ impl<'a> Reader<'a> {
     }
 
     fn node(&mut self, event: Event<'a>, span: &Span) -> Result<Node, Unreadable> {
+        self.nodes += 1;
+        if self.nodes > MOST_NODES {
+            return Err(Unreadable::too_large(self.line(span)));
+        }
         let mut at = bytes(span);
         let anchor = event.anchor_id().unwrap_or(0);
         let content = match event {
@@ -254,7 +264,8 @@ fn is_mergeable(value: &Value) -> bool {
 }
 
 /// The nodes of a value, texts by their length.
-fn count(value: &Value) -> usize {
+#[must_use]
+pub fn count(value: &Value) -> usize {
     let entry = |(key, value): (&String, &Value)| key.len() / NODE + count(value);
     1 + match value {
         Value::Array(items) => items.iter().map(count).sum(),
@@ -267,6 +278,22 @@ fn count(value: &Value) -> usize {
 fn bytes(span: &Span) -> Range<usize> {
     span.byte_range()
         .expect("a parser over a str gives every span its bytes")
+}
+
+// === impl Unreadable ===
+
+impl Unreadable {
+    /// A document that is, or becomes, larger than [`MOST_NODES`] allow, at this line of the stream.
+    #[must_use]
+    pub fn too_large(line: usize) -> Self {
+        Self {
+            line,
+            column: 1,
+            why: "too many nodes in one document, with those of its drainers, for 200 MiB of memory: \
+                  give its objects as documents of their own"
+                .to_owned(),
+        }
+    }
 }
 
 // === impl Style ===

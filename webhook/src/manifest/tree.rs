@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 pub(super) struct Tree {
     pub(super) root: Node,
     pub(super) anchors: Anchors,
+    /// How many nodes there are in the text.
+    pub(super) nodes: usize,
 }
 
 /// A node and where it stands.
@@ -95,8 +97,29 @@ impl Tree {
         self.root.repeated()
     }
 
+    /// The lines of the entries of the mapping at `path`, by their keys; none where no mapping is in the text.
+    pub(super) fn lines(&self, path: &Pointer) -> HashMap<&str, usize> {
+        let (node, is_found) = self.nearest(path);
+        match &node.content {
+            Content::Mapping(_, entries) if is_found => {
+                let written = entries.iter().filter(|entry| !entry.value.is_inserted());
+                let named = written.filter_map(|entry| match &entry.key {
+                    Key::Name(name) => Some((name.as_str(), entry.value.line)),
+                    Key::Merge => None,
+                });
+                named.collect()
+            }
+            _ => HashMap::new(),
+        }
+    }
+
     /// The line of the node at `path`, or of the nearest above it that is in the text.
     pub(super) fn line(&self, path: &Pointer) -> usize {
+        self.nearest(path).0.line
+    }
+
+    /// The node at `path`, or the nearest above it that is in the text; and whether it is the former.
+    fn nearest(&self, path: &Pointer) -> (&Node, bool) {
         let mut node = &self.root;
         for token in path.tokens() {
             let token = token.decoded();
@@ -113,10 +136,10 @@ impl Tree {
             };
             match child {
                 Some(child) if !child.is_inserted() => node = child,
-                _ => break,
+                _ => return (node, false),
             }
         }
-        node.line
+        (node, true)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use json_patch::PatchOperation;
 use json_patch::jsonptr::{Pointer, PointerBuf};
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use crate::admission::annotations::{INJECT, PREFIX};
 use crate::admission::{
     self, Code, Defaults, Facts, Notice, Patch, PodView, Stray, Template, Verdict, astray, mutate,
 };
-use crate::manifest::Manifest;
+use crate::manifest::{self, Manifest};
 
 /// A pod, a pod template, or another object that seems to ask for a drainer, and what becomes of it.
 #[derive(Debug)]
@@ -45,12 +46,12 @@ fn lines(pod: &Value, path: &Pointer, manifest: &Manifest<'_>) -> HashMap<String
         return HashMap::new();
     };
     let path = path.concat(annotations);
+    // Those that an alias or `<<` brings stand elsewhere.
+    let (written, otherwise) = (manifest.lines(&path), manifest.line(&path));
     let line = |key: &String| {
         let name = key.strip_prefix(PREFIX)?;
-        Some((
-            name.to_owned(),
-            manifest.line(&path.with_trailing_token(key)),
-        ))
+        let line = written.get(key.as_str()).copied().unwrap_or(otherwise);
+        Some((name.to_owned(), line))
     };
     entries.keys().filter_map(line).collect()
 }
@@ -173,6 +174,25 @@ impl Case {
     pub fn line_of(&self, notice: &Notice) -> usize {
         let mut lines = notice.keys.iter().filter_map(|key| self.lines.get(key));
         lines.next().copied().unwrap_or(self.line)
+    }
+
+    /// True if it asks for a drainer, whatever becomes of that.
+    pub(super) fn asks(&self) -> bool {
+        !matches!(self.verdict, Verdict::NotAsked)
+    }
+
+    /// How many nodes its drainer adds to the document.
+    pub(super) fn nodes(&self) -> usize {
+        let Verdict::Inject { patch, .. } = &self.verdict else {
+            return 0;
+        };
+        let operations = patch.operations();
+        let values = operations.0.iter().map(|operation| match operation {
+            PatchOperation::Add(add) => manifest::count(&add.value),
+            PatchOperation::Replace(replace) => manifest::count(&replace.value),
+            _ => 1,
+        });
+        values.sum()
     }
 
     /// True if the pod gets a drainer.
