@@ -584,8 +584,8 @@ async fn a_bundle_that_is_changed_back_again_and_again_is_written_every_few_seco
         _ = replica.run(MINUTE * 5) => {}
     }
     let writes = etcd.bundle_writes() - before;
-    // Two of each round.
-    assert!((40..300).contains(&writes), "{writes}");
+    // One or two a round. Without pauses there would be some 3,000.
+    assert!((20..300).contains(&writes), "{writes}");
     assert!(!etcd.secret.borrow().clone().unwrap().is_empty());
 }
 
