@@ -253,7 +253,7 @@ impl<E: Envoy> Drain<E> {
         self.set_phase(Phase::Draining);
         let mut listeners = Told::NotYet;
         let mut unheard = Complaints::new(Instant::now(), REMINDER);
-        let mut inspected = false;
+        let mut inspected_at: Option<(Instant, Duration)> = None;
         let mut is_proven = self.is_pod_end();
         let mut rules = self.rules();
         loop {
@@ -274,13 +274,23 @@ impl<E: Envoy> Drain<E> {
                 let answer = self.envoy.drain_listeners().await;
                 listeners = self.told("/drain_listeners", answer, &mut unheard);
             }
-            if health != Told::NotYet && !inspected {
-                // Once: listeners may have come and gone since the start.
-                inspected = true;
+            // Once, since listeners may have come and gone since the start; again where it is not known
+            // yet what they hide, and statistics are shown.
+            let is_due = inspected_at.is_none_or(|(at, took)| {
+                let is_known = self
+                    .setup
+                    .as_ref()
+                    .is_some_and(|setup| setup.hidden.is_ok());
+                !is_known && record.is_hidden() && Instant::now() >= at + took * LOOK_SHARE
+            });
+            if health != Told::NotYet && is_due {
+                let asked = Instant::now();
                 if let Ok(Ok(setup)) = timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await {
                     self.setup = Some(setup);
                     rules = self.rules();
                 }
+                let now = Instant::now();
+                inspected_at = Some((now, now - asked));
             }
             let verdict = self.look(record, &mut rules).await;
             if record.is_live() && self.is_resumed {

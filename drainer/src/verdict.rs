@@ -190,6 +190,15 @@ impl Record {
         self.last.as_ref().and_then(Seen::live) == Some(true)
     }
 
+    /// Returns true if the last look has shown statistics, but not those of listeners.
+    #[must_use]
+    pub(crate) fn is_hidden(&self) -> bool {
+        matches!(
+            &self.last,
+            Some(Seen::Counted(Count::Server { .. } | Count::Hidden))
+        )
+    }
+
     /// How long after the start few enough connections were left for good; `None` if more are.
     #[must_use]
     pub(crate) fn time_to_zero(&self) -> Option<Duration> {
