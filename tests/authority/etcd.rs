@@ -17,6 +17,8 @@ pub(crate) struct Etcd {
     pub(crate) rotate: Rc<RefCell<Option<String>>>,
     /// Which calls fail.
     pub(crate) failing: Rc<RefCell<Vec<Call>>>,
+    /// Which call panics.
+    pub(crate) panicking: Rc<Cell<Option<Call>>>,
     /// Rings in every replica.
     pub(crate) bell: Rc<Notify>,
     secret_version: Rc<Cell<u64>>,
@@ -75,6 +77,7 @@ impl Etcd {
     }
 
     fn answer(&self, call: Call) -> Result<(), CallFailed> {
+        assert_ne!(self.panicking.get(), Some(call), "a bug, on purpose");
         if self.failing.borrow().contains(&call) {
             return Err(CallFailed::Late { call });
         }

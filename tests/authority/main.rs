@@ -17,6 +17,7 @@ use tokio::join;
 use tokio::time::sleep;
 use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::{Call, Data};
+use webhook::certificates::tick::Failure;
 use webhook::certificates::trust;
 use webhook::clock::wall_clock;
 
@@ -35,6 +36,24 @@ async fn a_first_replica_is_ready_at_once() {
     replica.settle().await;
     assert!(replica.serving.is_ready());
     assert_eq!(etcd.bundle(), replica.listed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_fails_one_tick() {
+    for call in [Call::ReadSecret, Call::WriteSecret, Call::ReadWebhooks] {
+        let etcd = Etcd::new();
+        let mut replica = Replica::own(&etcd);
+        etcd.panicking.set(Some(call));
+        let tick = replica.tick().await;
+        assert!(
+            matches!(tick.failures[..], [Failure::Panic]),
+            "{:?}",
+            tick.failures
+        );
+        etcd.panicking.set(None);
+        replica.settle().await;
+        assert!(replica.serving.is_ready());
+    }
 }
 
 #[tokio::test(start_paused = true)]
