@@ -6,7 +6,7 @@ use serde_saphyr::{Options, budget, options};
 
 use super::excerpt::shortened;
 
-/// In bytes. A longer one is not parsed, and with at most 16,000 events one takes no more than 8 ms.
+/// In bytes. A longer one is not parsed, and with at most 16,000 events one takes some 10 ms.
 const LONGEST_YAML: usize = 64 << 10;
 
 /// In bytes. A parser's message may repeat what it could not read.
