@@ -206,6 +206,32 @@ async fn a_log_line_stays_short_whatever_a_review_holds() {
     }
 }
 
+#[tokio::test]
+async fn a_flood_of_reviews_does_not_flood_the_log() {
+    const REVIEWS: usize = 1_000;
+    let program = Program::start(&[]).await;
+    let mut connection = program.https.connect().await.unwrap();
+    let started = Instant::now();
+    for _ in 0..REVIEWS {
+        let response = connection.send(inject(review("x").bytes())).await.unwrap();
+        assert_injected(&response, "x");
+    }
+    // Those that were dropped are reported later with another.
+    sleep(Duration::from_secs(1)).await;
+    program.assert_admits().await;
+    let log = program.process.log();
+    let lines = log
+        .lines()
+        .filter(|line| line.contains("\"outcome\":"))
+        .count();
+    let most = 200 + 20 * (1 + started.elapsed().as_secs() as usize);
+    assert!((200..=most).contains(&lines), "{lines} of {most}");
+    assert!(log.contains(" admissions not logged"), "{log}");
+    let counted = format!("code=\"\"}} {}", REVIEWS + 1);
+    let metrics = program.metrics.get("/metrics").await.unwrap().body;
+    assert!(metrics.contains(&counted), "{metrics}");
+}
+
 /// Whether a client that shows this certificate, or none, has a review answered.
 async fn is_answered(https: Https, leaf: Option<&Leaf>) -> bool {
     let https = match leaf {

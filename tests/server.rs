@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
 
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::Duration;
@@ -350,6 +351,69 @@ async fn a_client_that_reads_no_answer_is_disconnected() {
 }
 
 #[tokio::test]
+async fn a_client_that_reads_slowly_is_disconnected() {
+    let (usual, authority) = server(Limits {
+        write: SHORT,
+        ..Limits::default()
+    });
+    let server = Server {
+        // More than the kernel takes on both sides.
+        admit: Box::new(|body| {
+            let mut answer = admit(body)?;
+            answer.body.resize(8 * MIB, b' ');
+            Ok(answer)
+        }),
+        ..usual
+    };
+    let server = Webhook::run(server, authority).await;
+    let review = review("slow").bytes();
+    let head = head(&format!("content-length: {}", review.len()));
+    let mut stream = server.https.open().await.unwrap();
+    stream
+        .write_all(&[head.as_bytes(), &review].concat())
+        .await
+        .unwrap();
+    // Never nothing for as long as `SHORT`, but all of it would take a minute.
+    let mut some = vec![0; 16 << 10];
+    let reading = async {
+        while stream.read_exact(&mut some).await.is_ok() {
+            sleep(SHORT / 10).await;
+        }
+    };
+    let disconnected = timeout(PATIENCE, reading).await;
+    disconnected.expect("the server resets the connection");
+    server.assert_admits().await;
+}
+
+#[tokio::test]
+async fn records_of_one_byte_end_the_connection() {
+    let server = Webhook::start(Limits {
+        // It is not ended for being slow.
+        body: 10 * PATIENCE,
+        ..Limits::default()
+    })
+    .await;
+    let mut stream = server.https.open().await.unwrap();
+    let head = head(&format!("content-length: {MIB}"));
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut sent = 0;
+    let refused = async {
+        for _ in 0..MIB / 256 {
+            for _ in 0..256 {
+                stream.get_mut().1.writer().write_all(b" ").unwrap();
+            }
+            if stream.flush().await.is_err() {
+                return;
+            }
+            sent += 256;
+        }
+    };
+    timeout(PATIENCE, refused).await.expect("the server reads");
+    assert!(sent < MIB, "the server read {sent} bytes");
+    server.assert_admits().await;
+}
+
+#[tokio::test]
 async fn a_spare_connection_may_wait_for_its_first_request() {
     let server = Webhook::start(Limits {
         handshake: SHORT,
@@ -396,6 +460,8 @@ async fn answered_connections_are_the_last_to_be_closed() {
         }
     };
     timeout(PATIENCE, full).await.expect("all places are taken");
+    // After a second without a request, none of them counts as in use.
+    sleep(SHORT + SHORT / 10).await;
     // As many callers, one after the other, and each stays.
     let mut callers = Vec::new();
     for n in 10..17 {

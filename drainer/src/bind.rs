@@ -18,34 +18,37 @@ const EAFNOSUPPORT: i32 = 97;
 /// # Errors
 /// As [`TcpListener::bind`].
 pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    listen(address, None)
+    listen(address, |_| Ok(()))
 }
 
-/// Does what [`bind`] does. Connections have receive buffers of so many bytes, twice that in the
-/// kernel's own count; of the kernel's choice if `None`.
+/// Does what [`bind`] does, with options that `set` sets and connections inherit.
 ///
 /// # Errors
-/// As [`TcpListener::bind`].
-pub(crate) fn listen(address: SocketAddr, buffer: Option<u32>) -> io::Result<TcpListener> {
-    match listen_on(address, buffer) {
+/// As [`TcpListener::bind`], and of `set`.
+pub fn listen(
+    address: SocketAddr,
+    set: impl Fn(&TcpSocket) -> io::Result<()>,
+) -> io::Result<TcpListener> {
+    match listen_on(address, &set) {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && has_no_ipv6(&error) => {
             let everywhere = (IpAddr::from(Ipv4Addr::UNSPECIFIED), address.port());
-            listen_on(everywhere.into(), buffer)
+            listen_on(everywhere.into(), &set)
         }
         bound => bound,
     }
 }
 
-fn listen_on(address: SocketAddr, buffer: Option<u32>) -> io::Result<TcpListener> {
+fn listen_on(
+    address: SocketAddr,
+    set: impl Fn(&TcpSocket) -> io::Result<()>,
+) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
     // Connections of an earlier process may linger.
     socket.set_reuseaddr(true)?;
-    if let Some(bytes) = buffer {
-        socket.set_recv_buffer_size(bytes)?;
-    }
+    set(&socket)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }

@@ -53,7 +53,7 @@ mod verdict;
 mod warnings;
 
 pub use address::{AdminAddress, InvalidAddress};
-pub use bind::bind;
+pub use bind::{bind, listen};
 pub use config::{Config, DEFAULT_PORT, RUN_DIR};
 pub use flags::flags_help;
 pub use given::InvalidArgs;

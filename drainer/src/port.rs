@@ -80,7 +80,9 @@ impl Port {
 
     fn bind(&mut self) {
         let now = Instant::now();
-        match listen(self.address, Some(RECEIVE_BUFFER)) {
+        match listen(self.address, |socket| {
+            socket.set_recv_buffer_size(RECEIVE_BUFFER)
+        }) {
             Ok(listener) => {
                 if self.complain_at > now {
                     info!(port = self.address.port(), "Listening for Envoy's hook");

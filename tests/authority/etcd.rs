@@ -22,6 +22,8 @@ pub(crate) struct Etcd {
     pub(crate) obstacle: Rc<RefCell<Option<String>>>,
     /// Which calls fail.
     pub(crate) failing: Rc<RefCell<Vec<Call>>>,
+    /// Which call panics.
+    pub(crate) panicking: Rc<Cell<Option<Call>>>,
     /// Rings in every replica.
     pub(crate) bell: Rc<Notify>,
     secret_version: Rc<Cell<u64>>,
@@ -85,6 +87,7 @@ impl Etcd {
     }
 
     fn answer(&self, call: Call) -> Result<(), CallFailed> {
+        assert_ne!(self.panicking.get(), Some(call), "a bug, on purpose");
         if self.failing.borrow().contains(&call) {
             return Err(CallFailed::Late { call });
         }

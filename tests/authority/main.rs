@@ -39,6 +39,24 @@ async fn a_first_replica_is_ready_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_panic_fails_one_tick() {
+    for call in [Call::ReadSecret, Call::WriteSecret, Call::ReadWebhooks] {
+        let etcd = Etcd::new();
+        let mut replica = Replica::own(&etcd);
+        etcd.panicking.set(Some(call));
+        let tick = replica.tick().await;
+        assert!(
+            matches!(tick.failures[..], [Failure::Panic]),
+            "{:?}",
+            tick.failures
+        );
+        etcd.panicking.set(None);
+        replica.settle().await;
+        assert!(replica.serving.is_ready());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_shown_is_trusted_again_when_secret_and_bundles_are_emptied_at_once() {
     let etcd = Etcd::new();
     let mut replica = Replica::own(&etcd);

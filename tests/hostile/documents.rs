@@ -1,7 +1,7 @@
 //! The densest documents: as much as a body holds of every list, map and text that admission reads.
 
 /// In bytes: the largest body that the webhook reads.
-const BODY: usize = 7 << 20;
+pub(crate) const BODY: usize = 7 << 20;
 
 /// In bytes: the limit of Kubernetes on all annotations of an object.
 /// <https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go>
@@ -69,6 +69,12 @@ pub(crate) fn all() -> Vec<Document> {
         .chain(workloads())
         .chain(reviews())
         .collect()
+}
+
+/// The review with the largest answer.
+pub(crate) fn long_answer() -> Vec<u8> {
+    let review = bad_values().in_review("/inject", "%", "", "v1", "Pod");
+    review.body()
 }
 
 /// Pods, each with one place that is filled.

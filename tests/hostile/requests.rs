@@ -2,6 +2,7 @@
 //!
 //! `cargo test --package tests --test hostile -- --nocapture requests` prints the figures.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,10 +13,11 @@ use tests::built::shipped_envoy_drainer;
 use tests::due::PATIENCE;
 use tests::https::post;
 use tests::shipped::Shipped;
+use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use crate::MACHINE;
-use crate::documents::{Document, all};
+use crate::documents::{BODY, Document, all};
 
 /// In KiB: what is resident at most, of a memory limit of 128 MiB.
 const PEAK: u64 = 96 << 10;
@@ -73,6 +75,36 @@ async fn no_document_takes_more_than_its_share() -> Result<()> {
         "above the bar:\n{}",
         failures.join("\n")
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_body_in_records_of_one_byte_takes_no_more_than_its_share() -> Result<()> {
+    let _alone = MACHINE.lock().await;
+    let webhook = Shipped::start(&shipped_envoy_drainer().await?).await?;
+    let mut stream = webhook.https.open().await?;
+    let before = webhook.cpu_time()?;
+    let head = format!(
+        "POST /inject HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+         content-length: {BODY}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await?;
+    let mut sent = 0;
+    let sending = async {
+        while sent < BODY {
+            for _ in 0..512 {
+                stream.get_mut().1.writer().write_all(b" ")?;
+            }
+            stream.flush().await?;
+            sent += 512;
+        }
+        anyhow::Ok(())
+    };
+    // It ends with the connection, whose body has 4 s.
+    let _ = timeout(PATIENCE, sending).await.context("it is read")?;
+    let cpu = webhook.cpu_time()? - before;
+    println!("{} ms for {sent} records of one byte", cpu.as_millis());
+    ensure!(cpu <= CPU, "{cpu:?} for {sent} records");
     Ok(())
 }
 

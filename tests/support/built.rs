@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 static DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static WEBHOOK: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+static SHIPPED: OnceCell<PathBuf> = OnceCell::const_new();
 
 /// The sidecar: the binary that `DRAINER` names, else one built now, so that no test runs
 /// yesterday's.
@@ -37,10 +39,14 @@ pub fn envoy_drainer() -> Result<PathBuf> {
 /// # Errors
 /// When it does not build, or not within half an hour.
 pub async fn shipped_envoy_drainer() -> Result<PathBuf> {
-    const BUILD: Duration = Duration::from_secs(30 * 60);
     if let Some(path) = named("ENVOY_DRAINER") {
         return Ok(path);
     }
+    SHIPPED.get_or_try_init(build_shipped).await.cloned()
+}
+
+async fn build_shipped() -> Result<PathBuf> {
+    const BUILD: Duration = Duration::from_secs(30 * 60);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
     let mut build = tokio::process::Command::from(outside_cargo("./.ci/static"));

@@ -99,6 +99,28 @@ impl Shipped {
         Memory::Peak.of(&self.process)
     }
 
+    /// The bytes that the kernel holds of its TLS connections, received and not read, or sent and not
+    /// acknowledged, in KiB. What it takes to hold them is up to twice as much.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn queued(&self) -> Result<u64> {
+        let table = fs::read_to_string("/proc/net/tcp")?;
+        let port = format!(":{:04X}", self.tls.port());
+        // Its number, the local and the remote address, the state, and `sent:received` in hexadecimal.
+        // <https://docs.kernel.org/networking/proc_net_tcp.html>
+        let queues = table.lines().filter_map(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            let local = fields.next()?;
+            let (sent, received) = fields.nth(2)?.split_once(':')?;
+            let bytes = |hex| u64::from_str_radix(hex, 16).ok();
+            local
+                .ends_with(&port)
+                .then_some(bytes(sent)? + bytes(received)?)
+        });
+        Ok(queues.sum::<u64>() >> 10)
+    }
+
     /// The CPU time that all its threads have used, in user and in kernel mode.
     ///
     /// # Errors

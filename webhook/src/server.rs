@@ -13,8 +13,11 @@ mod phase;
 mod places;
 mod plain;
 mod port;
+mod records;
 mod review;
+mod scheduler;
 mod tls;
+mod turns;
 mod write_deadline;
 
 use std::sync::Arc;
@@ -106,6 +109,7 @@ pub async fn run(
         phase: phase.clone(),
         serving: Arc::clone(&serving),
         accepting: port.accepting(),
+        running: port.running(),
     };
     let plain = [
         Plain {

@@ -1,21 +1,25 @@
 //! The crowds: what each of their connections does, how many there are and how fast they come.
 
 use std::future::pending;
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use serde_json::json;
 use tests::https::Https;
 use tests::webhook::review;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, split};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use tests::shipped::Shipped;
+
+use crate::documents::long_answer;
 
 /// A crowd: so many connections, each opened again when it was closed, so many a second at most.
 pub(crate) struct Crowd {
@@ -54,6 +58,28 @@ enum Does {
     },
     /// Shakes hands, and goes.
     Handshake,
+    /// Sends one review after the other without a pause, whatever becomes of the answers.
+    Flood(Asks, Reads),
+    /// Sends the largest body, each byte in a TLS record of its own.
+    TinyRecords,
+}
+
+/// What a connection asks for.
+#[derive(Debug, Clone, Copy)]
+enum Asks {
+    /// A bootstrap that takes as long to read as any.
+    Costly,
+    /// The largest answer.
+    LongAnswer,
+}
+
+/// How much of its answers a connection reads.
+#[derive(Debug, Clone, Copy)]
+enum Reads {
+    All,
+    /// A little, now and then.
+    Some,
+    Nothing,
 }
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -98,6 +124,15 @@ pub(crate) const CROWDS: &[Crowd] = &[
         .does(500, &[FREE, FREE, FREE, FREE, FREE, FREE, FREE, LARGE]),
     Crowd::new("1,000 handshakes a second", "webhook", 200, 4).does(1_000, &[Does::Handshake]),
     Crowd::new("handshakes without a pause", "webhook", 400, 4).does(100_000, &[Does::Handshake]),
+    Crowd::new("40 reviews without a pause", "webhook", 40, 1)
+        .does(500, &[Does::Flood(Asks::Costly, Reads::All)]),
+    Crowd::new("380 reviews without a pause", "webhook", 380, 8)
+        .does(500, &[Does::Flood(Asks::Costly, Reads::All)]),
+    Crowd::new("380 that read no answer", "webhook", 380, 8)
+        .does(500, &[Does::Flood(Asks::LongAnswer, Reads::Nothing)]),
+    Crowd::new("380 that read a little", "webhook", 380, 8)
+        .does(500, &[Does::Flood(Asks::LongAnswer, Reads::Some)]),
+    Crowd::new("40 with records of one byte", "webhook", 40, 1).does(500, &[Does::TinyRecords]),
 ];
 
 /// A crowd at work, on a thread of its own.
@@ -206,6 +241,42 @@ impl Pace {
     }
 }
 
+// === impl Asks ===
+
+impl Asks {
+    fn request(self) -> Vec<u8> {
+        let body = match self {
+            Self::Costly => {
+                let keys: String = (0..5_800).map(|n| format!("k{n}: 1\n")).collect();
+                let args = json!(["--config-yaml", format!("admin: {{}}\n{keys}")]);
+                let review = review("crowd").with("/request/object/spec/containers/0/args", args);
+                review.bytes()
+            }
+            Self::LongAnswer => long_answer(),
+        };
+        [head(body.len(), "").as_bytes(), &body].concat()
+    }
+}
+
+// === impl Reads ===
+
+impl Reads {
+    /// Reads until the connection is closed.
+    async fn read(self, mut stream: impl AsyncRead + Unpin) -> Result<()> {
+        match self {
+            Self::All => stay(stream).await,
+            Self::Some => {
+                let mut bytes = vec![0; 16 * KIB];
+                while stream.read(&mut bytes).await? > 0 {
+                    sleep(Duration::from_millis(250)).await;
+                }
+                Ok(())
+            }
+            Self::Nothing => pending().await,
+        }
+    }
+}
+
 // === impl Member ===
 
 impl Member {
@@ -257,6 +328,30 @@ impl Member {
                 stream.write_all(head.as_bytes()).await?;
                 let sent = vec![b' '; promised - kept_back];
                 stream.write_all(&sent).await?;
+                stay(stream).await
+            }
+            Does::Flood(asks, reads) => {
+                let request = asks.request();
+                let (reader, mut writer) = split(self.https.open().await?);
+                let writing = async {
+                    loop {
+                        writer.write_all(&request).await?;
+                    }
+                };
+                tokio::select! {
+                    ended = reads.read(reader) => ended,
+                    ended = writing => ended,
+                }
+            }
+            Does::TinyRecords => {
+                let mut stream = self.https.open().await?;
+                stream.write_all(head(7 * MIB, "").as_bytes()).await?;
+                for _ in 0..7 * MIB / 500 {
+                    for _ in 0..500 {
+                        stream.get_mut().1.writer().write_all(b" ")?;
+                    }
+                    stream.flush().await?;
+                }
                 stay(stream).await
             }
         }

@@ -323,11 +323,11 @@ mod tests {
                  {{socket_address: {{address: shop, port_value: 80}}}}}}\n"
             )
         };
-        let clusters: String = (0..50).map(cluster).collect();
+        let clusters: String = (0..200).map(cluster).collect();
         let yaml = format!(
             "static_resources:\n  clusters:\n{clusters}admin: {{address: {{pipe: {{path: '@a'}}}}}}\n"
         );
-        assert!(yaml.len() > 11 << 10, "{}", yaml.len());
+        assert!(yaml.len() > 44 << 10, "{}", yaml.len());
         let (address, by, warnings) = found(&json!({"args": ["--config-yaml", yaml]}), None);
         assert_eq!(
             (&*address, by),
@@ -338,14 +338,14 @@ mod tests {
 
     #[test]
     fn an_admin_that_cannot_be_read_is_a_warning() {
-        let long = format!("admin: {{}}\n#{}", "x".repeat(16 << 10));
+        let long = format!("admin: {{}}\n#{}", "x".repeat(64 << 10));
         let anchors = format!("admin: {{}}\nx: &a [{}]", "1,".repeat(2_000));
         let merged = format!(
             "admin: {{}}\na: &a {{b: 1}}\nc: [{}]",
             "{<<: *a},".repeat(17)
         );
-        let numbers = format!("admin: {{}}\nx: [{}]", "1,".repeat(4_000));
-        let nested = format!("admin: {{}}\nx: {}{}", "[".repeat(60), "1,".repeat(4_000));
+        let numbers = format!("admin: {{}}\nx: [{}]", "1,".repeat(16_000));
+        let nested = format!("admin: {{}}\nx: {}{}", "[".repeat(60), "1,".repeat(16_000));
         for yaml in [
             "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
             "admin: {address: {socket_address: {address: localhost, port_value: 1}}}",

@@ -6,8 +6,8 @@ use serde_saphyr::{Options, budget, options};
 
 use super::excerpt::shortened;
 
-/// In bytes. A longer one is not parsed, and with at most 4,000 events one takes no more than 2 ms.
-const LONGEST_YAML: usize = 16 << 10;
+/// In bytes. A longer one is not parsed, and with at most 16,000 events one takes some 10 ms.
+const LONGEST_YAML: usize = 64 << 10;
 
 /// In bytes. A parser's message may repeat what it could not read.
 const LONGEST_REASON: usize = 256;
@@ -83,7 +83,7 @@ pub(super) fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> 
 fn within_budget() -> Options {
     options! {
         budget: budget! {
-            max_events: 4_000,
+            max_events: 16_000,
             max_recorded_anchor_events: 1_000,
             max_recorded_anchor_bytes: 64 << 10,
             max_merge_keys: 16,

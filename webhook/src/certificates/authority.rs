@@ -6,9 +6,11 @@
 //! at once. So nothing is lost with an event, and no state of a cache is acted upon.
 
 use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -161,8 +163,16 @@ impl<C: Cluster> Authority<C> {
     }
 
     /// Looks at both objects, and does what is due at `now`, each part as far as the others' failures
-    /// allow.
+    /// allow. A panic is a failure like others: what comes next starts from what it reads.
     pub async fn tick(&mut self, now: SystemTime, serving: &Serving, report: &Report) -> Tick {
+        let tick = AssertUnwindSafe(self.reconcile(now, serving, report));
+        tick.catch_unwind().await.unwrap_or_else(|_| Tick {
+            changed: false,
+            failures: vec![Failure::Panic],
+        })
+    }
+
+    async fn reconcile(&mut self, now: SystemTime, serving: &Serving, report: &Report) -> Tick {
         let mut turn = Turn {
             now: Now {
                 wall: now,

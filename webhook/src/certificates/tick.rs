@@ -41,6 +41,9 @@ pub enum Failure {
          again, or writes CAs into caBundle; to replace them all, annotate the Secret with {ROTATE}"
     )]
     Crowd(usize),
+    /// A bug, whose message is in the log before this.
+    #[error("a bug in this program: it panicked")]
+    Panic,
 }
 
 // === impl Tick ===

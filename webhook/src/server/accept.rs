@@ -44,11 +44,7 @@ pub(super) async fn accept<F>(
         tokio::select! {
             () = ending(&mut phase) => break,
             Some(ended) = connections.join_next() => log_panic(ended),
-            now = ticks.tick() => {
-                if now > failed_until {
-                    port.tick();
-                }
-            }
+            now = ticks.tick() => port.tick(now > failed_until),
             accepted = next(&listener) => match accepted {
                 Ok((stream, peer)) => {
                     let (place, evicted) = port.take(peer);
@@ -142,7 +138,7 @@ mod tests {
         // All of them wait in the kernel before the first is accepted.
         let clients: Vec<_> = (0..100).map(|_| Client::connect(address)).collect();
         let metrics = Report::new().connections(PortName::Health);
-        let port = Port::new(16, Standing::Answered, metrics);
+        let port = Port::new(16, Standing::Unanswered, metrics);
         let (_phase, phase) = watch::channel(Phase::Serving);
         let (serve, mut served) = mpsc::unbounded_channel();
         let accepted = accept(listener, &port, Duration::ZERO, phase, |stream, place| {

@@ -30,6 +30,8 @@ pub(super) struct Bodies {
 #[derive(Debug)]
 pub(super) struct Received<'a> {
     pub(super) bytes: Vec<u8>,
+    /// Until when it may be kept, which is until when it might have come.
+    pub(super) deadline: Instant,
     _share: Option<SemaphorePermit<'a>>,
 }
 
@@ -110,6 +112,7 @@ impl Bodies {
         match received {
             Ok(()) => Ok(Received {
                 bytes,
+                deadline,
                 _share: share,
             }),
             Err(why) => {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::ConnectInfo;
 use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, Request};
 use hyper::body::Incoming;
@@ -97,10 +98,14 @@ impl Http {
         };
         let router = TowerToHyperService::new(router);
         let (announced, place) = (&phase.clone(), &place);
-        let service = service_fn(|request: Request<Incoming>| {
+        let service = service_fn(|mut request: Request<Incoming>| {
             place.advance(Standing::Unanswered);
+            request.extensions_mut().insert(ConnectInfo(place.source()));
+            let in_flight = place.in_flight();
             let response = router.call(request);
             async move {
+                // The answer is written in the same poll in which this ends.
+                let _in_flight = in_flight;
                 let mut response = response.await?;
                 if response.extensions().get::<AnswersReview>().is_some() {
                     place.advance(Standing::Answered);
@@ -135,7 +140,7 @@ impl Http {
                 }
             }
         };
-        // The last resort, against a client that reads its answers too slowly for `limits.write` to end it.
+        // The last resort. Nothing is known that outlasts all the other deadlines.
         let cut_at = retire_at + head + limits.body + limits.finish;
         match timeout_at(cut_at, served).await {
             Ok(Ok(())) => {}

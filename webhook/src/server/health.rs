@@ -19,7 +19,11 @@ use crate::certificates::serving::Serving;
 /// no reason: any client can see to that, and each newcomer gets one.
 const STALLED: Duration = Duration::from_secs(5);
 
-/// What decides whether the replica is ready.
+/// A replica whose admission thread has not run its tasks for so long is to be restarted: a bug holds it.
+/// No request takes a hundredth of it, and however many come, the tasks take turns.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// What decides whether the replica is ready, and whether it is alive.
 #[derive(Clone)]
 pub(super) struct Readiness {
     /// How far the server is.
@@ -28,25 +32,34 @@ pub(super) struct Readiness {
     pub(super) serving: Arc<Serving>,
     /// When the TLS port last was able to accept a connection.
     pub(super) accepting: watch::Receiver<Instant>,
+    /// When the admission thread last ran its tasks.
+    pub(super) running: watch::Receiver<Instant>,
 }
 
 /// The router of the port for probes.
 pub(super) fn router(readiness: Readiness) -> Router {
+    let alive = readiness.clone();
     Router::new()
-        .route("/healthz", get("ok\n"))
-        .route("/readyz", get(move || future::ready(readiness.answer())))
+        .route(
+            "/healthz",
+            get(move || future::ready(answer(alive.why_dead()))),
+        )
+        .route(
+            "/readyz",
+            get(move || future::ready(answer(readiness.why_not()))),
+        )
+}
+
+fn answer(why_not: Option<&'static str>) -> impl IntoResponse {
+    match why_not {
+        None => (StatusCode::OK, "ok\n"),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+    }
 }
 
 // === impl Readiness ===
 
 impl Readiness {
-    fn answer(&self) -> impl IntoResponse + use<> {
-        match self.why_not() {
-            None => (StatusCode::OK, "ok\n"),
-            Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
-        }
-    }
-
     fn why_not(&self) -> Option<&'static str> {
         if *self.phase.borrow() > Phase::Serving {
             Some("shutting down\n")
@@ -58,6 +71,11 @@ impl Readiness {
             None
         }
     }
+
+    fn why_dead(&self) -> Option<&'static str> {
+        let is_stuck = self.running.borrow().elapsed() > STUCK;
+        is_stuck.then_some("the admission thread is stuck\n")
+    }
 }
 
 #[cfg(test)]
@@ -67,20 +85,27 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_stalled_tls_port_is_not_ready() {
+    async fn a_stalled_tls_port_is_not_ready_and_a_stuck_thread_not_alive() {
         let (accepts, accepting) = watch::channel(Instant::now());
+        let (runs, running) = watch::channel(Instant::now());
         let serving = Serving::waiting();
         serving.announce();
-        let readiness = Readiness {
+        let health = Readiness {
             phase: watch::Sender::new(Phase::Serving).subscribe(),
             serving: Arc::new(serving),
             accepting,
+            running,
         };
+        let is_well = || (health.why_not().is_none(), health.why_dead().is_none());
         advance(STALLED).await;
-        assert_eq!(readiness.why_not(), None);
+        assert_eq!(is_well(), (true, true));
         advance(Duration::from_secs(1)).await;
-        assert!(readiness.why_not().is_some());
+        assert_eq!(is_well(), (false, true));
+        advance(STUCK).await;
+        assert_eq!(is_well(), (false, false));
+        runs.send_replace(Instant::now());
+        assert_eq!(is_well(), (false, true));
         accepts.send_replace(Instant::now());
-        assert_eq!(readiness.why_not(), None);
+        assert_eq!(is_well(), (true, true));
     }
 }

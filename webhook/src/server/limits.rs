@@ -21,8 +21,8 @@ pub struct Limits {
     pub head: Duration,
     /// The same on the ports for probes and metrics, whose connections are for one request each.
     pub plain_head: Duration,
-    /// For the body of a request and the memory it is read to. It ends before the API server's 5 s,
-    /// so that an answer is still read.
+    /// For the body of a request, the memory it is read to and its turn to be decided. It ends before
+    /// the API server's 5 s, so that an answer is still read.
     pub body: Duration,
     /// The largest body. A pod may have 3 MiB, the limit of a request to the API server, and its
     /// review holds more than the pod: controller-runtime takes 7 MiB as well.
@@ -33,8 +33,8 @@ pub struct Limits {
     /// How long a body that has come so far waits for the memory to grow further. Short, because
     /// it holds what others wait for.
     pub body_growth: Duration,
-    /// How long a write may wait while the client reads nothing. The API server waits 5 s for a whole
-    /// answer.
+    /// How long a client may take to read an answer, from when the kernel can take no more of it. The
+    /// API server waits 5 s for a whole answer.
     pub write: Duration,
     /// How many connections the TLS port has. When all are taken, one makes room for the next.
     pub connections: usize,

@@ -3,10 +3,19 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::report::connections::Eviction;
+
+/// For so long after its last step, a connection without an answered review counts as in use: its
+/// handshake, or its first request, is under way.
+const FIRST_STEPS: Duration = Duration::from_secs(1);
+
+/// Of connections in use, an address loses first where it holds so many times what another holds. Less
+/// says nothing: an API server with forty calls in flight holds more than each address of a large crowd.
+const FAR_MORE: usize = 8;
 
 /// How far a connection has come. It never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +47,8 @@ struct Taken<T> {
     standing: Standing,
     /// When it last came further, or a request of it came.
     active: Instant,
+    /// A request is in flight.
+    in_flight: bool,
     /// Dropped with the place, it ends the connection.
     _keep: T,
 }
@@ -67,7 +78,7 @@ impl<T> Places<T> {
         keep: T,
     ) -> (Id, Option<Eviction>) {
         let source = source.to_canonical();
-        let evicted = self.is_full().then(|| self.evict(source)).flatten();
+        let evicted = self.is_full().then(|| self.evict(source, now)).flatten();
         let id = self.next;
         self.next += 1;
         *self.held.entry(source).or_default() += 1;
@@ -75,6 +86,7 @@ impl<T> Places<T> {
             source,
             standing,
             active: now,
+            in_flight: false,
             _keep: keep,
         };
         self.taken.insert(id, taken);
@@ -87,6 +99,13 @@ impl<T> Places<T> {
         if let Some(taken) = self.taken.get_mut(&id) {
             taken.standing = taken.standing.max(standing);
             taken.active = now;
+        }
+    }
+
+    /// Notes that a request is in flight, or that it no longer is.
+    pub(super) fn set_in_flight(&mut self, id: Id, in_flight: bool) {
+        if let Some(taken) = self.taken.get_mut(&id) {
+            taken.in_flight = in_flight;
         }
     }
 
@@ -118,10 +137,12 @@ impl<T> Places<T> {
     /// Makes room for a newcomer from `source`.
     ///
     /// An address that holds a quarter of the places makes room itself, so that no crowd from one pod
-    /// costs another client anything. Up to then, and wherever nobody else wants the places, it may
+    /// costs another client anything. Up to then, and wherever no other client wants the places, it may
     /// hold as many as it needs: an API server opens a connection for each call in flight, some
     /// hundred in a burst.
-    fn evict(&mut self, source: IpAddr) -> Option<Eviction> {
+    ///
+    /// Of equals, idle connections go before those in use: only the latter cost a client a call.
+    fn evict(&mut self, source: IpAddr, now: Instant) -> Option<Eviction> {
         let quarter = self.limit / 4;
         let held = self.held(source);
         let own = held > 0 && held >= quarter;
@@ -132,25 +153,31 @@ impl<T> Places<T> {
         };
         let few = [Standing::Handshaking, Standing::Unanswered]
             .map(|standing| count(standing) <= quarter);
-        // Those that were not answered yet go first. But a few are spared where the newcomer's address has
-        // as many places as theirs: else a call would have no longer than it takes the next of a crowd to
-        // arrive, which has its reviews answered and so is no worse than other clients.
-        let rank = |taken: &Taken<T>| {
-            let spares = self.held(taken.source) <= held;
+        // Those that were not answered yet go first. But a few are spared while they are in use, or where
+        // the newcomer's address has as many places as theirs: else a call would have no longer than it
+        // takes the next of a crowd to arrive, which has its reviews answered and so is no worse than other
+        // clients.
+        let rank = |taken: &Taken<T>, in_use| {
+            let spares = in_use || self.held(taken.source) <= held;
             match taken.standing {
                 Standing::Handshaking if !(few[0] && spares) => 0,
                 Standing::Unanswered if !(few[1] && spares) => 1,
-                Standing::Answered => 2,
-                Standing::Handshaking | Standing::Unanswered => 3,
+                Standing::Answered if !in_use => 2,
+                _ => 3,
             }
+        };
+        let weight = |taken: &Taken<T>, in_use| match (self.held(taken.source), in_use) {
+            (held, true) => held.checked_ilog(FAR_MORE).map_or(0, |log| log as usize),
+            (held, false) => held,
         };
         let (&id, taken) = self
             .taken
             .iter()
             .filter(|(_, taken)| candidates(taken))
             .min_by_key(|(id, taken)| {
-                let held = Reverse(self.held(taken.source));
-                (rank(taken), held, taken.active, **id)
+                let in_use = taken.is_in_use(now);
+                let weight = Reverse(weight(taken, in_use));
+                (rank(taken, in_use), in_use, weight, taken.active, **id)
             })?;
         let eviction = match taken.standing {
             _ if own => Eviction::Address,
@@ -163,10 +190,18 @@ impl<T> Places<T> {
     }
 }
 
+// === impl Taken ===
+
+impl<T> Taken<T> {
+    fn is_in_use(&self, now: Instant) -> bool {
+        let first_steps = self.standing < Standing::Answered && now - self.active < FIRST_STEPS;
+        self.in_flight || first_steps
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::time::Duration;
 
     use super::Standing::{Answered, Handshaking, Unanswered};
     use super::*;
@@ -194,6 +229,11 @@ mod tests {
             (0..many).map(|host| self.take(host, standing).0).collect()
         }
 
+        /// Passes time, after which none of the connections is in use.
+        fn idle(&mut self) {
+            self.now += FIRST_STEPS;
+        }
+
         fn has(&self, id: Id) -> bool {
             self.places.taken.contains_key(&id)
         }
@@ -205,6 +245,7 @@ mod tests {
         let answered = port.take_many(2, Answered);
         let unanswered = port.take_many(3, Unanswered);
         let handshaking = port.take_many(3, Handshaking);
+        port.idle();
         let evicted: Vec<_> = (100..106).map(|host| port.take(host, Answered).1).collect();
         let wanted = [
             Eviction::Handshaking,
@@ -249,6 +290,7 @@ mod tests {
         }
         assert!(port.has(api_server));
         // It also is the first to make room for others.
+        port.idle();
         assert_eq!(port.take(3, Handshaking).1, Some(Eviction::Handshaking));
         assert!(port.has(api_server));
     }
@@ -265,7 +307,8 @@ mod tests {
                 assert_eq!(port.take(host, Answered).1, Some(Eviction::Idle));
                 assert!(port.has(api_server));
             }
-            // But for one that has fewer places, it goes first.
+            // But for one that has fewer places, it goes first once it is idle.
+            port.idle();
             assert!(port.take(8, Handshaking).1.is_some());
             assert!(!port.has(api_server));
         }
@@ -276,8 +319,58 @@ mod tests {
         let mut port = Port::new(8);
         let api_server = port.take(1, Answered).0;
         let crowd: Vec<_> = (0..7).map(|_| port.take(2, Answered).0).collect();
+        port.idle();
         assert_eq!(port.take(3, Handshaking).1, Some(Eviction::Idle));
         assert!(port.has(api_server) && !port.has(crowd[0]));
+    }
+
+    #[test]
+    fn calls_in_flight_outlive_idle_connections() {
+        // Forty calls from one address, and a crowd of thirty addresses with eleven places each.
+        for standing in [Handshaking, Unanswered, Answered] {
+            let mut port = Port::new(384);
+            let calls: Vec<_> = (0..40).map(|_| port.take(1, standing).0).collect();
+            for host in (2..32).cycle().take(344) {
+                port.take(host, Answered);
+            }
+            port.idle();
+            for &id in &calls {
+                port.places.advance(id, standing, port.now);
+                port.places.set_in_flight(id, standing == Answered);
+            }
+            for host in (2..32).cycle().take(300) {
+                port.take(host, Answered);
+            }
+            assert!(calls.iter().all(|&id| port.has(id)), "{standing:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_ended_protects_no_longer() {
+        let mut port = Port::new(8);
+        let ids = port.take_many(8, Answered);
+        port.idle();
+        for &id in &ids {
+            port.places.set_in_flight(id, true);
+        }
+        port.places.set_in_flight(ids[5], false);
+        port.take(100, Handshaking);
+        assert!(!port.has(ids[5]));
+        assert_eq!(port.places.len(), 8);
+    }
+
+    #[test]
+    fn of_connections_in_use_the_oldest_goes() {
+        // A crowd of more addresses than there are places, and a probe whose address has two.
+        let mut port = Port::new(128);
+        port.take_many(128, Unanswered);
+        let probes = [0, 1].map(|_| port.take(200, Unanswered).0);
+        port.take_many(126, Unanswered);
+        assert!(probes.iter().all(|&id| port.has(id)));
+        // But an address that has far more goes first.
+        let many: Vec<_> = (0..16).map(|_| port.take(201, Unanswered).0).collect();
+        port.take(202, Unanswered);
+        assert!(!port.has(many[0]));
     }
 
     #[test]

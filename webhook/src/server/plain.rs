@@ -86,8 +86,8 @@ async fn serve(
     limits: &Arc<Limits>,
     phase: &watch::Receiver<Phase>,
 ) {
-    // All are alike: the one that has been idle longest goes.
-    let port = Port::new(limits.plain_connections, Standing::Answered, metrics);
+    // All are alike: each is for one request, which is to come at once.
+    let port = Port::new(limits.plain_connections, Standing::Unanswered, metrics);
     let http = Http::new(router, limits.plain_head, Use::Once, limits, phase);
     accept(
         listener,

@@ -1,7 +1,7 @@
 //! A port of the server: its places, and what metrics show of them.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ pub(super) struct Port {
     standing: Standing,
     metrics: PortMetrics,
     accepting: watch::Sender<Instant>,
+    running: watch::Sender<Instant>,
 }
 
 /// The place of one connection, which is free again when this is dropped.
@@ -30,7 +31,12 @@ pub(super) struct Port {
 pub(super) struct Place {
     port: Arc<Port>,
     id: Id,
+    source: IpAddr,
 }
+
+/// A request of a connection that is in flight until this is dropped.
+#[derive(Debug)]
+pub(super) struct InFlight<'a>(&'a Place);
 
 /// Resolves when a connection has lost its place to another.
 #[derive(Debug)]
@@ -47,6 +53,7 @@ impl Port {
             standing,
             metrics,
             accepting: watch::Sender::new(Instant::now()),
+            running: watch::Sender::new(Instant::now()),
         })
     }
 
@@ -63,16 +70,26 @@ impl Port {
             self.metrics.evicted(eviction);
         }
         let port = Arc::clone(self);
-        (Place { port, id }, Evicted(evicted))
+        let source = peer.ip();
+        (Place { port, id, source }, Evicted(evicted))
     }
 
-    /// Notes, each [`TICK`], that the port accepts connections, and counts the time for which it is
-    /// full.
-    pub(super) fn tick(&self) {
-        if self.places().is_full() {
-            self.metrics.was_full(TICK);
+    /// Notes, each [`TICK`], that its thread runs and whether the port accepts connections, and counts
+    /// the time for which it is full.
+    pub(super) fn tick(&self, accepts: bool) {
+        let now = Instant::now();
+        self.running.send_replace(now);
+        if accepts {
+            self.accepting.send_replace(now);
+            if self.places().is_full() {
+                self.metrics.was_full(TICK);
+            }
         }
-        self.accepting.send_replace(Instant::now());
+    }
+
+    /// When the thread that serves the port last ran its tasks, to the [`TICK`].
+    pub(super) fn running(&self) -> watch::Receiver<Instant> {
+        self.running.subscribe()
     }
 
     /// When the port last was able to accept a connection, to the [`TICK`].
@@ -94,6 +111,24 @@ impl Place {
         self.port
             .places()
             .advance(self.id, standing, Instant::now());
+    }
+
+    /// The address that the connection comes from.
+    pub(super) fn source(&self) -> IpAddr {
+        self.source
+    }
+
+    /// Keeps the connection among those in use until the result is dropped.
+    pub(super) fn in_flight(&self) -> InFlight<'_> {
+        self.port.places().set_in_flight(self.id, true);
+        InFlight(self)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        let Place { port, id, .. } = self.0;
+        port.places().set_in_flight(*id, false);
     }
 }
 

@@ -1,20 +1,22 @@
 //! `POST /inject` and `POST /workloads`: an AdmissionReview in, its answer out.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use hyper::body::Body as _;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::body::{Bodies, NoBody};
 use super::connection::AnswersReview;
 use super::limits::Limits;
+use super::scheduler::Scheduler;
 use crate::admission::{Answer, NotAReview, Undrained};
 use crate::report::Report;
 
@@ -26,6 +28,7 @@ pub type Admit = dyn Fn(&[u8]) -> Result<Answer, NotAReview> + Send + Sync;
 struct Reviewer {
     admit: Arc<Admit>,
     bodies: Arc<Bodies>,
+    scheduler: Arc<Scheduler>,
     report: Arc<Report>,
     undrained: Option<mpsc::Sender<Undrained>>,
 }
@@ -53,9 +56,11 @@ pub(super) fn router(
     undrained: Option<&mpsc::Sender<Undrained>>,
 ) -> Router {
     let bodies = Arc::new(Bodies::new(limits));
+    let scheduler = Arc::<Scheduler>::default();
     let reviewer = |admit: Box<Admit>| Reviewer {
         admit: admit.into(),
         bodies: Arc::clone(&bodies),
+        scheduler: Arc::clone(&scheduler),
         report: Arc::clone(report),
         undrained: undrained.cloned(),
     };
@@ -64,8 +69,12 @@ pub(super) fn router(
         .route("/workloads", post(review).with_state(reviewer(advise)))
 }
 
-async fn review(State(reviewer): State<Reviewer>, request: Request) -> Response {
-    match reviewer.answer(request).await {
+async fn review(
+    State(reviewer): State<Reviewer>,
+    ConnectInfo(source): ConnectInfo<IpAddr>,
+    request: Request,
+) -> Response {
+    match reviewer.answer(request, source).await {
         Ok(review) => {
             let mut response = ([(CONTENT_TYPE, "application/json")], review).into_response();
             response.extensions_mut().insert(AnswersReview);
@@ -81,7 +90,7 @@ async fn review(State(reviewer): State<Reviewer>, request: Request) -> Response 
 // === impl Reviewer ===
 
 impl Reviewer {
-    async fn answer(&self, request: Request) -> Result<Vec<u8>, Refused> {
+    async fn answer(&self, request: Request, source: IpAddr) -> Result<Vec<u8>, Refused> {
         if !is_json(request.headers()) {
             return Err(Refused::ContentType);
         }
@@ -93,9 +102,15 @@ impl Reviewer {
         let length = body.size_hint().exact().ok_or(Refused::NoLength)?;
         let _in_flight = self.report.in_flight();
         let body = self.bodies.receive(body, length).await?;
+        let turn = timeout_at(body.deadline, self.scheduler.turn(source));
+        let turn = turn.await.map_err(|_| NoBody::Busy)?;
         let started = Instant::now();
-        let answer = (self.admit)(&body.bytes)?;
-        self.report.admitted(&answer, started.elapsed());
+        let answer = (self.admit)(&body.bytes);
+        let took = started.elapsed();
+        drop(body);
+        turn.end(took).await;
+        let answer = answer?;
+        self.report.admitted(&answer, took);
         if let Some(undrained) = answer.undrained {
             self.tell(undrained);
         }

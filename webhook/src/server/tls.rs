@@ -17,10 +17,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tracing::{error, info};
 
 use super::client_ca::ClientCa;
+use super::records::Records;
 use super::write_deadline::WriteDeadline;
 use crate::certificates::serving::Serving;
 
@@ -39,6 +39,9 @@ pub enum MinVersion {
 /// What Go's servers say too, so that it is found by who looks for it.
 const PLAIN_HTTP: &str = "HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n\
     Client sent an HTTP request to an HTTPS server.\n";
+
+/// In bytes: what TLS keeps of an answer that the kernel does not take. It is one record; rustls has four.
+const UNSENT: usize = 16 << 10;
 
 /// What new connections are accepted with, which changes with the client CA.
 pub(super) struct Acceptor {
@@ -140,7 +143,7 @@ pub(super) async fn handshake(
     mut stream: TcpStream,
     limit: Duration,
     write: Duration,
-) -> io::Result<TlsStream<WriteDeadline>> {
+) -> io::Result<Records> {
     timeout(limit, async {
         // TLS starts with a handshake record, which is a 22, and HTTP with the name of a method.
         let mut first = [0];
@@ -148,7 +151,9 @@ pub(super) async fn handshake(
             refuse_plain_http(&mut stream).await?;
             return Err(io::Error::other("plain HTTP on the TLS port"));
         }
-        acceptor.accept(WriteDeadline::new(stream, write)).await
+        let mut stream = acceptor.accept(WriteDeadline::new(stream, write)).await?;
+        stream.get_mut().1.set_buffer_limit(Some(UNSENT));
+        Ok(Records::new(stream))
     })
     .await?
 }

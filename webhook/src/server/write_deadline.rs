@@ -9,17 +9,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// A TCP stream whose writes fail with [`ErrorKind::TimedOut`] once a write has waited so long and the
-/// kernel took no byte.
+/// A TCP stream whose writes fail with [`ErrorKind::TimedOut`] when the kernel has not taken all that was
+/// to be written so long after a write first waited. A client that reads a little now and then gets no
+/// longer than one that reads nothing.
 ///
-/// Dropped while a write waits, the connection is reset: the kernel would otherwise keep the unread
-/// bytes for minutes after the close.
+/// Dropped before that, the connection is reset: the kernel would otherwise keep the unread bytes for
+/// minutes after the close.
 #[derive(Debug)]
 pub(super) struct WriteDeadline {
     stream: TcpStream,
     limit: Duration,
-    /// There while a write waits.
+    /// There from a write that waits until all is written.
     deadline: Option<Pin<Box<Sleep>>>,
+    received: u64,
 }
 
 // === impl WriteDeadline ===
@@ -30,7 +32,13 @@ impl WriteDeadline {
             stream,
             limit,
             deadline: None,
+            received: 0,
         }
+    }
+
+    /// How many bytes were read in all.
+    pub(super) fn received(&self) -> u64 {
+        self.received
     }
 
     /// Polls one write of the stream, and the deadline while that waits.
@@ -40,7 +48,6 @@ impl WriteDeadline {
         write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if let Poll::Ready(written) = write(Pin::new(&mut self.stream), context) {
-            self.deadline = None;
             return Poll::Ready(written);
         }
         let limit = self.limit;
@@ -56,7 +63,10 @@ impl AsyncRead for WriteDeadline {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.received += (buffer.filled().len() - before) as u64;
+        read
     }
 }
 
@@ -83,8 +93,9 @@ impl AsyncWrite for WriteDeadline {
         self.stream.is_write_vectored()
     }
 
-    // TCP's own flush and shutdown never wait, so neither ends a wait.
+    // TCP's own flush and shutdown never wait. Both TLS and HTTP flush once they have written all they had.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.deadline = None;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
