@@ -24,7 +24,7 @@ use metrics::Metrics;
 use crate::MACHINE;
 
 /// How long each crowd stays; `HOSTILE_SECONDS` has another number.
-const STAY: Duration = Duration::from_secs(8);
+const STAY: Duration = Duration::from_secs(4);
 
 /// An honest call, on a connection of its own, and a probe are answered within this.
 const BAR: Duration = Duration::from_secs(1);

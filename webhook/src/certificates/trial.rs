@@ -43,7 +43,8 @@ pub fn check(ca: &Ca, names: &[String], now: SystemTime) -> Result<(), Unfit> {
         return Err(Unfit::NotValidYet);
     }
     let within = facts.not_after.checked_sub(LIFETIME).unwrap_or(now);
-    let at = now.max(facts.not_before).min(within);
+    // It may live for less than the leaf: then its beginning is the one time that is surely within.
+    let at = now.min(within).max(facts.not_before);
     // Names that no leaf can have say nothing of the CA: issuing fails, and says so.
     let Ok(leaf) = leaf::issue(ca, names, at, LIFETIME) else {
         return Ok(());
@@ -174,6 +175,15 @@ mod tests {
         for (which, change, wanted) in table {
             let found = check(&stored(change), &names(), now);
             assert_eq!(found.is_ok(), wanted, "{which}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_ca_that_lives_for_less_than_a_leaf_can_sign() {
+        let now = wall_clock();
+        for seconds in [1, 27, 59, 60, 61] {
+            let ca = Ca::try_new_for(&names(), now, Duration::from_secs(seconds)).unwrap();
+            check(&ca, &names(), now).unwrap();
         }
     }
 
