@@ -26,8 +26,12 @@ use crate::MACHINE;
 /// How long each crowd stays; `HOSTILE_SECONDS` has another number.
 const STAY: Duration = Duration::from_secs(4);
 
-/// An honest call, on a connection of its own, and a probe are answered within this.
+/// An honest call, on a connection of its own, and a probe are answered within this where it is measured,
+/// with `HOSTILE_SECONDS`.
 const BAR: Duration = Duration::from_secs(1);
+
+/// The same on a machine that may be busy: less than the 5 s for which the API server waits.
+const BUSY_BAR: Duration = Duration::from_secs(3);
 
 /// The most memory that may ever be resident or in the kernel's queues, in KiB: three quarters of the
 /// chart's limit.
@@ -46,8 +50,9 @@ struct Row {
 #[tokio::test]
 async fn honest_clients_are_served_in_every_crowd() {
     let _alone = MACHINE.lock().await;
-    let stay = env::var("HOSTILE_SECONDS").map_or(STAY, |seconds| {
-        Duration::from_secs(seconds.parse().expect("HOSTILE_SECONDS is a number"))
+    let (stay, bar) = env::var("HOSTILE_SECONDS").map_or((STAY, BUSY_BAR), |seconds| {
+        let seconds = seconds.parse().expect("HOSTILE_SECONDS is a number");
+        (Duration::from_secs(seconds), BAR)
     });
     let only = env::var("HOSTILE_CROWD").unwrap_or_default();
     println!(
@@ -58,7 +63,7 @@ async fn honest_clients_are_served_in_every_crowd() {
     for crowd in CROWDS.iter().filter(|crowd| crowd.name.contains(&only)) {
         let row = play(crowd, stay).await.expect(crowd.name);
         row.print();
-        missed.extend(row.missed());
+        missed.extend(row.missed(bar));
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
@@ -158,14 +163,14 @@ impl Row {
         );
     }
 
-    /// Which bars were missed.
-    fn missed(&self) -> Vec<String> {
+    /// What was missed: the time for an honest answer, or the bound on memory.
+    fn missed(&self, bar: Duration) -> Vec<String> {
         let mut missed = Vec::new();
         for (what, times) in [("call", &self.calls), ("probe", &self.probes)] {
             if let Some(error) = &times.failed {
                 missed.push(format!("{}: a {what} failed: {error}", self.crowd));
             }
-            if times.worst > BAR || times.answered == 0 {
+            if times.worst > bar || times.answered == 0 {
                 missed.push(format!("{}: a {what} took {:?}", self.crowd, times.worst));
             }
         }

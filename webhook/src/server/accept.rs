@@ -48,7 +48,9 @@ pub(super) async fn accept<F>(
             accepted = next(&listener) => match accepted {
                 Ok((stream, peer)) => {
                     let (place, evicted) = port.take(peer);
-                    let served = serve(stream, place);
+                    // Boxed, because the task below would otherwise have room for it twice.
+                    // <https://github.com/rust-lang/rust/issues/62958>
+                    let served = Box::pin(serve(stream, place));
                     connections.spawn(async move {
                         tokio::select! {
                             biased;

@@ -182,14 +182,19 @@ impl<'a> Growing<'a> {
         }
     }
 
-    /// Makes room for so many bytes in all: at first for what is free, then for twice as much each time,
-    /// and never for more than is to come.
+    /// Makes room for so many bytes in all: at first for what is free, then for four times that, then for
+    /// twice as much each time, and never for more than is to come.
     async fn grow(&mut self, size: usize) -> Result<(), NoBody> {
         let had = self.bytes.capacity();
         if size <= had {
             return Ok(());
         }
-        let grown = size.max(2 * had).max(Limits::FREE_BODY);
+        let step = match had {
+            0 => Limits::FREE_BODY,
+            ..=Limits::FREE_BODY => 4 * Limits::FREE_BODY,
+            _ => 2 * had,
+        };
+        let grown = size.max(step);
         let grown = grown.min(self.length);
         if grown > Limits::FREE_BODY {
             // The first bytes are free only while there are no more.
