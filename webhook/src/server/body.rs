@@ -1,13 +1,13 @@
 //! Reads a request's body within its bounds.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
-use hyper::body::Frame;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::limits::Limits;
 
@@ -56,13 +56,7 @@ struct Growing<'a> {
     share: Option<SemaphorePermit<'a>>,
     /// How large it becomes.
     length: usize,
-    window: Window,
-}
-
-/// The time in which a body has to bring some bytes, if others wait for its memory.
-struct Window {
-    ends: Instant,
-    /// How many bytes there were when it began.
+    /// How many bytes there were when the present [`WINDOW`] began.
     had: usize,
 }
 
@@ -150,7 +144,7 @@ impl<'a> Growing<'a> {
             bytes: Vec::new(),
             share: None,
             length: usize::try_from(length).unwrap_or(usize::MAX),
-            window: Window::from(0),
+            had: 0,
         }
     }
 
@@ -158,43 +152,50 @@ impl<'a> Growing<'a> {
         if self.length > self.bodies.limit {
             return Err(NoBody::TooLarge(self.bodies.limit));
         }
-        while let Some(frame) = self.frame().await? {
-            let Ok(data) = frame.into_data() else {
-                continue;
-            };
-            self.grow(self.bytes.len() + data.len()).await?;
-            self.bytes.extend_from_slice(&data);
+        // One timer for all parts. Each new one that ends first would wake the runtime.
+        let mut window = pin!(sleep(WINDOW));
+        loop {
+            tokio::select! {
+                biased;
+                frame = self.body.frame() => {
+                    let Some(frame) = frame else {
+                        return Ok(());
+                    };
+                    let Ok(data) = frame.map_err(|_| NoBody::Broken)?.into_data() else {
+                        continue;
+                    };
+                    self.grow(self.bytes.len() + data.len()).await?;
+                    self.bytes.extend_from_slice(&data);
+                }
+                () = &mut window => {
+                    self.end_window()?;
+                    window.as_mut().reset(Instant::now() + WINDOW);
+                }
+            }
         }
+    }
+
+    /// Ends a window.
+    ///
+    /// # Errors
+    /// If the body brought too little in it, and others wait for its memory.
+    fn end_window(&mut self) -> Result<(), NoBody> {
+        let brought = self.bytes.len() - self.had;
+        if self.share.is_some() && brought < PACE && self.bodies.is_short() {
+            return Err(NoBody::Busy);
+        }
+        self.had = self.bytes.len();
         Ok(())
     }
 
-    /// Waits for the next part: as long as it takes, unless others wait for what this body holds.
-    async fn frame(&mut self) -> Result<Option<Frame<Bytes>>, NoBody> {
-        loop {
-            if let Ok(frame) = timeout_at(self.window.ends, self.body.frame()).await {
-                return frame.transpose().map_err(|_| NoBody::Broken);
-            }
-            let brought = self.bytes.len() - self.window.had;
-            if self.share.is_some() && brought < PACE && self.bodies.is_short() {
-                return Err(NoBody::Busy);
-            }
-            self.window = Window::from(self.bytes.len());
-        }
-    }
-
-    /// Makes room for so many bytes in all: at first for what is free, then for four times that, then for
-    /// twice as much each time, and never for more than is to come.
+    /// Makes room for so many bytes in all: at first for what is free, then for twice as much each time,
+    /// and never for more than is to come.
     async fn grow(&mut self, size: usize) -> Result<(), NoBody> {
         let had = self.bytes.capacity();
         if size <= had {
             return Ok(());
         }
-        let step = match had {
-            0 => Limits::FREE_BODY,
-            ..=Limits::FREE_BODY => 4 * Limits::FREE_BODY,
-            _ => 2 * had,
-        };
-        let grown = size.max(step);
+        let grown = size.max(2 * had).max(Limits::FREE_BODY);
         let grown = grown.min(self.length);
         if grown > Limits::FREE_BODY {
             // The first bytes are free only while there are no more.
@@ -207,15 +208,6 @@ impl<'a> Growing<'a> {
         }
         self.bytes.reserve_exact(grown - self.bytes.len());
         Ok(())
-    }
-}
-
-// === impl Window ===
-
-impl Window {
-    fn from(had: usize) -> Self {
-        let ends = Instant::now() + WINDOW;
-        Self { ends, had }
     }
 }
 
@@ -242,6 +234,8 @@ mod tests {
     use futures_util::stream;
     use http_body_util::StreamBody;
     use tokio::time::sleep;
+
+    use hyper::body::Frame;
 
     use super::*;
 
