@@ -19,6 +19,7 @@ ARCH_aarch64 := arm64
 MUSL_amd64 := x86_64-unknown-linux-musl
 MUSL_arm64 := aarch64-unknown-linux-musl
 MUSL := $(MUSL_$(ARCH))
+GNU := $(MUSL:%musl=%gnu)
 images_of = target/images$(if $(filter-out $(ARCH_$(MACHINE)),$(1)),/$(1))
 IMAGES := $(call images_of,$(ARCH))
 
@@ -44,7 +45,7 @@ chart: ## Lint the chart, and check what Helm makes of it; HELM=path uses that H
 	else echo "chart: skipped, since there is no $(HELM); HELM=path names one"; fi
 
 .PHONY: bench
-bench: envoy drainer target/$(MUSL)/release/envoy-drainer ## Measure, and compare with a baseline in the same run
+bench: envoy drainer target/$(GNU)/release/envoy-drainer ## Measure, and compare with a baseline in the same run
 	cargo bench --locked --package tests --bench drainer
 	cargo bench --locked --package tests --bench admission
 
@@ -57,7 +58,7 @@ drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Bui
 
 .PHONY: images
 images: $(IMAGES)/envoy-drainer.tar $(IMAGES)/drainer.tar ## Pack both images, for docker, containerd and kind; ARCH=arm64 for arm64
-	@.ci/smoke $(ARCH) target/$(MUSL)/release/envoy-drainer target/$(MUSL)/small/drainer
+	@.ci/smoke $(ARCH) target/$(GNU)/release/envoy-drainer target/$(MUSL)/small/drainer
 
 # Every node pulls what it can run.
 PLATFORMS ?= amd64 arm64
@@ -73,7 +74,7 @@ push: ## Push both images, for every architecture, by skopeo: make push REGISTRY
 # Only for the machine that runs it: the cluster's nodes are like this one.
 .PHONY: e2e
 e2e: e2e-needs images $(IMAGES)/next-drainer.tar $(IMAGES)/envoy-drainer-load.tar ## Prove it in a cluster: KUBECONFIG, E2E_LOAD, E2E_ENVOY_IMAGE, E2E_BACKEND_IMAGE; ONLY=word for a part
-	@HELM=$(HELM) ENVOY_DRAINER=target/$(MUSL)/release/envoy-drainer cargo run --locked --quiet --package tests --bin e2e -- $(ONLY)
+	@HELM=$(HELM) ENVOY_DRAINER=target/$(GNU)/release/envoy-drainer cargo run --locked --quiet --package tests --bin e2e -- $(ONLY)
 
 # Before minutes are spent on images; the program itself looks closer.
 .PHONY: e2e-needs
@@ -135,7 +136,7 @@ target/%/release/load: FORCE
 	.ci/static tests release $* --bin load
 
 # The archive's name is the image's.
-$(IMAGES)/envoy-drainer.tar: target/$(MUSL)/release/envoy-drainer
+$(IMAGES)/envoy-drainer.tar: target/$(GNU)/release/envoy-drainer
 	@.ci/image webhook $< $(ARCH) $@
 
 $(IMAGES)/envoy-drainer-load.tar: target/$(MUSL)/release/load

@@ -34,7 +34,7 @@ pub fn envoy_drainer() -> Result<PathBuf> {
 }
 
 /// The webhook as its image holds it: the binary that `ENVOY_DRAINER` names, else one built now, with
-/// the profile, the C library and the allocator of the image.
+/// the profile and the C library of the image.
 ///
 /// # Errors
 /// When it does not build, or not within half an hour.
@@ -48,7 +48,7 @@ pub async fn shipped_envoy_drainer() -> Result<PathBuf> {
 async fn build_shipped() -> Result<PathBuf> {
     const BUILD: Duration = Duration::from_secs(30 * 60);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
+    let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
     let mut build = tokio::process::Command::from(outside_cargo("./.ci/static"));
     build
         .current_dir(&root)

@@ -7,10 +7,6 @@ use webhook::args::defaults::InvalidDefaults;
 use webhook::args::{Args, Command};
 use webhook::commands::{check, explain, inject, serve};
 
-#[cfg(target_env = "musl")]
-#[global_allocator]
-static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
-
 /// As clap ends where flags are wrong each by itself.
 const WRONG_USAGE: u8 = 2;
 

@@ -68,7 +68,7 @@ async fn bench() -> Result<()> {
 /// `make bench` builds for this machine.
 fn program() -> Result<PathBuf> {
     let shipped = || {
-        let target = format!("../target/{}-unknown-linux-musl", env::consts::ARCH);
+        let target = format!("../target/{}-unknown-linux-gnu", env::consts::ARCH);
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join(target);
         target.join("release/envoy-drainer")
     };
