@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tests::golden;
 use tests::review::{Review, Told, defaults};
-use webhook::admission::{Code, Defaults, Outcome, answer};
-use webhook::token::Tokens;
+use webhook::admission::{AdmissionOutcome, Code, Defaults, admit_pod};
+use webhook::token::TokenGenerator;
 
 fn pod(name: &str) -> Value {
     serde_saphyr::from_str(&golden::read(&format!("{name}.yaml"))).expect("the golden pod is YAML")
@@ -46,11 +46,11 @@ fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> Told {
 }
 
 fn injects(name: &str) {
-    assert_eq!(admit(name, |_| {}).outcome, Outcome::Injected);
+    assert_eq!(admit(name, |_| {}).outcome, AdmissionOutcome::Injected);
 }
 
 fn skips(name: &str, code: Code) {
-    assert_eq!(admit(name, |_| {}).outcome, Outcome::Skipped(code));
+    assert_eq!(admit(name, |_| {}).outcome, AdmissionOutcome::Skipped(code));
 }
 
 #[test]
@@ -110,13 +110,16 @@ fn many_containers() {
 
 #[test]
 fn two_candidates() {
-    assert_eq!(admit("two-candidates", |_| {}).outcome, Outcome::Denied);
+    assert_eq!(
+        admit("two-candidates", |_| {}).outcome,
+        AdmissionOutcome::Denied
+    );
 }
 
 #[test]
 fn on_openshift_no_user_is_set() {
     let told = admit("openshift", |defaults| defaults.open_shift = true);
-    assert_eq!(told.outcome, Outcome::Injected);
+    assert_eq!(told.outcome, AdmissionOutcome::Injected);
 }
 
 #[test]
@@ -173,7 +176,7 @@ fn on_openshift_a_pod_of_roots_gets_our_user() {
             },
         });
         let told = Review::of(&pod).told(&open_shift);
-        assert_eq!(told.outcome, Outcome::Injected);
+        assert_eq!(told.outcome, AdmissionOutcome::Injected);
         let context = &told.pod["spec"]["initContainers"][0]["securityContext"];
         assert_eq!(context["runAsUser"], want, "{pods} {own}");
     }
@@ -199,15 +202,18 @@ fn token(pod: &Value) -> String {
 fn two_admissions_of_a_review_have_two_tokens() {
     let pod = pod("bare");
     let review = Review::of(&pod).bytes();
-    let tokens = Tokens::default();
+    let tokens = TokenGenerator::default();
     let admit = |review: &[u8], pod: &Value| {
-        let answer = answer(review, &defaults(), || tokens.token()).expect("a review");
+        let answer = admit_pod(review, &defaults(), || tokens.generate()).expect("a review");
         Told::read(&answer, pod.clone())
     };
     let [one, other] = [(); 2].map(|()| admit(&review, &pod));
     assert_ne!(token(&one.pod), token(&other.pod));
     // The API server may ask again of the pod with its drainer.
     let again = admit(&Review::of(&one.pod).bytes(), &one.pod);
-    assert_eq!(again.outcome, Outcome::Skipped(Code::AlreadyInjected));
+    assert_eq!(
+        again.outcome,
+        AdmissionOutcome::Skipped(Code::AlreadyInjected)
+    );
     assert_eq!(again.pod, one.pod);
 }

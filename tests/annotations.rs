@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tests::review::{Review, Told, defaults};
 use webhook::admission::annotations::PREFIX;
-use webhook::admission::{Code, Defaults, OnInvalid, Outcome};
+use webhook::admission::{AdmissionOutcome, Code, Defaults, OnInvalid};
 
 /// A pod that asks for a drainer and has these annotations beside.
 fn pod(annotations: &[(&str, &str)]) -> Value {
@@ -84,7 +84,7 @@ fn a_good_value_reaches_the_drainer() {
         assert_eq!(
             (told.outcome, &told.warnings.len()),
             (
-                Outcome::Injected,
+                AdmissionOutcome::Injected,
                 &usize::from(key == "admin-address" && value.contains("unix:/"))
             ),
             "{key}: {value}"
@@ -310,7 +310,7 @@ fn a_bad_value_is_refused_with_what_would_be_right() {
         let told = admit(&[(key, value)]);
         assert_eq!(
             (told.allowed, told.outcome),
-            (false, Outcome::Denied),
+            (false, AdmissionOutcome::Denied),
             "{key}: {value}"
         );
         assert!(told.message.starts_with("DRN020: "), "{}", told.message);
@@ -331,7 +331,7 @@ fn with_on_invalid_warn_a_bad_value_is_as_good_as_none() {
         let mut told = Review::of(&pod(&[(key, value)])).told(&warning_defaults());
         assert_eq!(
             (told.allowed, told.outcome),
-            (true, Outcome::Injected),
+            (true, AdmissionOutcome::Injected),
             "{key}: {value}"
         );
         let [warning] = &told.warnings[..] else {
@@ -360,7 +360,7 @@ fn a_replaced_hook_is_remembered_unless_it_is_too_long() {
         let hook = json!({"exec": {"command": ["sh", "-c", script]}});
         pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": hook});
         let told = Review::of(&pod).told(&defaults());
-        assert_eq!(told.outcome, Outcome::Injected);
+        assert_eq!(told.outcome, AdmissionOutcome::Injected);
         let status = &told.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
         let status: Value = serde_json::from_str(status.as_str().unwrap()).unwrap();
         (status["replacedHook"].clone(), hook)
@@ -404,7 +404,7 @@ fn the_default_port_makes_way_for_the_pods_own() {
     for host_network in [false, true] {
         pod["spec"]["hostNetwork"] = json!(host_network);
         let told = Review::of(&pod).told(&defaults());
-        assert_eq!(told.outcome, Outcome::Injected);
+        assert_eq!(told.outcome, AdmissionOutcome::Injected);
         assert_eq!(
             told.warnings,
             [
@@ -428,7 +428,7 @@ fn without_an_envoy_no_port_is_in_the_way() {
         pod["spec"]["containers"][0]["image"] = json!("nginx");
         pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9902}]);
         let told = Review::of(&pod).told(&defaults());
-        assert_eq!(told.outcome, Outcome::Skipped(Code::NoEnvoy));
+        assert_eq!(told.outcome, AdmissionOutcome::Skipped(Code::NoEnvoy));
     }
 }
 
@@ -498,7 +498,7 @@ fn a_declared_port_is_told_where_no_envoy_is_settled() {
         pod["spec"]["containers"][1]["image"] = json!(other);
         pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9911}]);
         let told = Review::of(&pod).told(&defaults());
-        assert_eq!(told.outcome, Outcome::Denied);
+        assert_eq!(told.outcome, AdmissionOutcome::Denied);
         let lines: Vec<_> = told.message.lines().map(ToOwned::to_owned).collect();
         lines
     };
@@ -532,14 +532,18 @@ fn what_cannot_be_had_and_has_no_default_is_skipped_with_on_invalid_warn() {
     ];
     for (key, value, code) in table {
         let denied = admit(&[(key, value)]);
-        assert_eq!(denied.outcome, Outcome::Denied, "{key}: {value}");
+        assert_eq!(denied.outcome, AdmissionOutcome::Denied, "{key}: {value}");
         assert!(
             denied.message.starts_with(&code.to_string()),
             "{}",
             denied.message
         );
         let skipped = Review::of(&pod(&[(key, value)])).told(&warning_defaults());
-        assert_eq!(skipped.outcome, Outcome::Skipped(code), "{key}: {value}");
+        assert_eq!(
+            skipped.outcome,
+            AdmissionOutcome::Skipped(code),
+            "{key}: {value}"
+        );
         let status = &skipped.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
         assert_eq!(*status, json!(format!(r#"{{"skipped":"{code}"}}"#)));
     }
@@ -578,7 +582,7 @@ fn an_unknown_key_warns_with_the_nearest_and_never_refuses() {
     ];
     for (key, ending) in table {
         let told = admit(&[(key, "whatever")]);
-        assert_eq!(told.outcome, Outcome::Injected, "{key}");
+        assert_eq!(told.outcome, AdmissionOutcome::Injected, "{key}");
         let [warning] = &told.warnings[..] else {
             panic!("{key}: {:?}", told.warnings)
         };
@@ -597,7 +601,7 @@ fn a_key_of_a_later_version_is_told_as_such() {
         "envoy-native-sidecar",
     ] {
         let told = admit(&[(key, "true")]);
-        assert_eq!(told.outcome, Outcome::Injected, "{key}");
+        assert_eq!(told.outcome, AdmissionOutcome::Injected, "{key}");
         let want = format!("DRN051: this version does not support `envoy-drainer.dev/{key}`");
         assert!(told.warnings[0].starts_with(&want), "{:?}", told.warnings);
     }
@@ -611,13 +615,13 @@ fn only_true_asks() {
         Review::of(&pod).told(&defaults())
     };
     let table = [
-        ("true", Outcome::Injected),
-        ("enabled", Outcome::Injected),
-        ("false", Outcome::NotAsked),
-        ("disabled", Outcome::NotAsked),
-        ("yes", Outcome::Denied),
-        ("True", Outcome::Denied),
-        ("", Outcome::Denied),
+        ("true", AdmissionOutcome::Injected),
+        ("enabled", AdmissionOutcome::Injected),
+        ("false", AdmissionOutcome::NotRequested),
+        ("disabled", AdmissionOutcome::NotRequested),
+        ("yes", AdmissionOutcome::Denied),
+        ("True", AdmissionOutcome::Denied),
+        ("", AdmissionOutcome::Denied),
     ];
     for (value, outcome) in table {
         assert_eq!(told(value).outcome, outcome, "{value}");
@@ -654,7 +658,7 @@ fn an_envoy_that_a_later_webhook_adds_is_waited_for() {
     let first = Review::of(&pod).told(&defaults());
     assert_eq!(
         (first.allowed, first.outcome),
-        (true, Outcome::Skipped(Code::NoSuchContainer))
+        (true, AdmissionOutcome::Skipped(Code::NoSuchContainer))
     );
     assert!(
         first.warnings[0].starts_with("DRN012: "),
@@ -668,7 +672,7 @@ fn an_envoy_that_a_later_webhook_adds_is_waited_for() {
     let second = Review::of(&pod).told(&defaults());
     assert_eq!(
         (second.outcome, &second.warnings[..]),
-        (Outcome::Injected, &[][..])
+        (AdmissionOutcome::Injected, &[][..])
     );
     assert_eq!(
         second.pod["spec"]["initContainers"][0],
@@ -706,7 +710,7 @@ fn status_is_left_out_where_it_has_no_room() {
         let room = LIMIT - added - size(&full) - "filler".len() + missing;
         full["metadata"]["annotations"]["filler"] = json!(filler.repeat(room));
         let told = Review::of(&full).told(&defaults());
-        assert_eq!(told.outcome, Outcome::Injected);
+        assert_eq!(told.outcome, AdmissionOutcome::Injected);
         assert!(size(&told.pod) <= LIMIT, "{} bytes", size(&told.pod));
         assert_eq!(
             status(&told.pod).is_some(),
@@ -719,7 +723,10 @@ fn status_is_left_out_where_it_has_no_room() {
             .any(|warning| warning.starts_with("DRN061: "));
         assert_eq!(is_told, !has_status, "{:?}", told.warnings);
         let again = Review::of(&told.pod).told(&defaults());
-        assert_eq!(again.outcome, Outcome::Skipped(Code::AlreadyInjected));
+        assert_eq!(
+            again.outcome,
+            AdmissionOutcome::Skipped(Code::AlreadyInjected)
+        );
         assert_eq!(again.patch.0, []);
     }
 }
@@ -730,7 +737,10 @@ fn a_skip_at_the_limit_changes_nothing() {
     let room = (256 << 10) - size(&full) - "filler".len();
     full["metadata"]["annotations"]["filler"] = json!("x".repeat(room));
     let told = Review::of(&full).told(&defaults());
-    assert_eq!(told.outcome, Outcome::Skipped(Code::NoSuchContainer));
+    assert_eq!(
+        told.outcome,
+        AdmissionOutcome::Skipped(Code::NoSuchContainer)
+    );
     assert_eq!(told.patch.0, []);
     let last = told.warnings.last().unwrap();
     assert!(last.starts_with("DRN061: "), "{last}");

@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use webhook::certificates::files::Files;
-use webhook::certificates::serving::Serving;
-use webhook::certificates::source::{self, Source};
-use webhook::kubernetes::Objects;
+use webhook::certificates::serving::CertResolver;
+use webhook::certificates::source::{self, CertificateSource};
+use webhook::kubernetes::CertificateStore;
 use webhook::server::{Limits, MinVersion, Server};
 
 #[tokio::test]
@@ -75,16 +75,21 @@ async fn a_certificate_swapped_under_load_fails_no_handshake() {
     let leaves: Vec<_> = (0..3).map(|_| authority.leaf().unwrap()).collect();
     let mut mount = Mount::new(&leaves[0]).unwrap();
     let (files, first) = Files::open(mount.certificate(), mount.key()).unwrap();
-    let serving = Arc::new(Serving::new(first));
+    let serving = Arc::new(CertResolver::new(first));
     let (server, _) = server(Limits::default());
-    let report = Arc::clone(&server.report);
+    let report = Arc::clone(&server.metrics);
     let server = Server {
-        serving: Arc::clone(&serving),
+        resolver: Arc::clone(&serving),
         ..server
     };
     let server = Webhook::run(server, authority.pem().to_owned()).await;
     let follower = tokio::spawn(async move {
-        source::follow(Source::<Objects>::Files(files), &serving, &report).await
+        source::run(
+            CertificateSource::<CertificateStore>::Files(files),
+            &serving,
+            &report,
+        )
+        .await
     });
 
     // Each client makes one connection after the other, and tells the certificate it was shown.

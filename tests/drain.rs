@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use drainer::{ListenerSelector, Phase, ReadinessProbe};
+use drainer::{DrainPhase, ListenerSelector, ReadinessProbe};
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -395,7 +395,7 @@ async fn during_the_drain_delay_envoy_is_a_healthy_endpoint() -> Result<()> {
         // The deadline counts from the delay's end.
         let _stream = Held::stream(envoy.address("stream")).await?;
         let end = drainer.pod_ends()?;
-        drainer.reaches(Phase::Delaying).await?;
+        drainer.reaches(DrainPhase::Delaying).await?;
         let mut client = Held::idle(envoy.address("web")).await?;
         while end.called().elapsed() < 2 * SECOND {
             let head = client.get(HEALTH_PATH).await?;
@@ -406,7 +406,7 @@ async fn during_the_drain_delay_envoy_is_a_healthy_endpoint() -> Result<()> {
             assert!(!drainer.has_marked());
             sleep(Duration::from_millis(100)).await;
         }
-        drainer.reaches(Phase::Draining).await?;
+        drainer.reaches(DrainPhase::Draining).await?;
         until("readiness has failed", PATIENCE, || async {
             Ok(envoy.admin().state().await? == "DRAINING")
         })
@@ -722,7 +722,7 @@ async fn an_envoy_that_ends_by_itself_is_not_waited_for() -> Result<()> {
                 .await?;
             let drainer = drainer(envoy.admin_address())?.start().await?;
             let end = drainer.pod_ends()?;
-            drainer.reaches(Phase::Draining).await?;
+            drainer.reaches(DrainPhase::Draining).await?;
             sleep(SECOND).await;
             assert!(end.is_waiting());
             envoy.signal(Signal::KILL);

@@ -14,9 +14,9 @@ use tests::scripted_api::{Asked, ScriptedApi};
 use tests::webhook::{Webhook, review, server};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
-use webhook::events::{QUEUE, tell};
-use webhook::kubernetes::Objects;
-use webhook::report::Report;
+use webhook::events::{QUEUE_CAPACITY, publish};
+use webhook::kubernetes::CertificateStore;
+use webhook::report::Metrics;
 use webhook::server::{Limits, Server};
 
 /// A namespace that the chart excludes.
@@ -37,14 +37,15 @@ async fn asked(reviews: impl IntoIterator<Item = Review>) -> Vec<Asked> {
     let api = ScriptedApi::start().await.unwrap();
     api.reply(201, &json!({"metadata": {}}));
     let config = Config::new(api.url().parse().unwrap());
-    let objects = Objects::of(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
-    let events = objects.events("webhook-1".to_owned());
-    let (sender, queue) = mpsc::channel(QUEUE);
-    let report = Arc::new(Report::new());
+    let objects =
+        CertificateStore::from_config(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
+    let events = objects.event_writer("webhook-1".to_owned());
+    let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
+    let report = Arc::new(Metrics::new());
     let (usual, authority) = server(Limits::default());
     let server = Server {
-        undrained: Some(sender),
-        report: Arc::clone(&report),
+        skipped_pods: Some(sender),
+        metrics: Arc::clone(&report),
         ..usual
     };
     let server = Webhook::run(server, authority).await;
@@ -64,7 +65,7 @@ async fn asked(reviews: impl IntoIterator<Item = Review>) -> Vec<Asked> {
     };
     let excluded = [EXCLUDED.to_owned()];
     tokio::select! {
-        never = tell(queue, &excluded, &report, async |series| events.write(series).await) => match never {},
+        never = publish(queue, &excluded, &report, async |series| events.write(series).await) => match never {},
         asked = timeout(PATIENCE, driven) => asked.expect("the last Event is written"),
     }
 }

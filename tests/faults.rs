@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use drainer::Phase;
+use drainer::DrainPhase;
 use tests::at_once::at_once;
 use tests::drainer::{Drainer, drainer};
 use tests::due::{PATIENCE, SECOND, assert_due, assert_due_between};
@@ -29,7 +29,7 @@ async fn hasty(fake: &FakeAdmin) -> Result<Drainer> {
 
 /// Waits until the drainer drains and has counted what is open.
 async fn has_counted(drainer: &Drainer, connections: u64) -> Result<()> {
-    drainer.reaches(Phase::Draining).await?;
+    drainer.reaches(DrainPhase::Draining).await?;
     until("the first count", PATIENCE, || async {
         let open = drainer.status().await?.open;
         Ok(open.is_some_and(|open| open.connections == connections))
@@ -223,7 +223,7 @@ async fn statistics_as_big_as_they_may_be_are_counted_within_the_memory_limit() 
 
 /// Waits until the drainer has read each kind of answer at least once since the drain's begin.
 async fn has_read_all(drainer: &Drainer, fake: &FakeAdmin) -> Result<()> {
-    drainer.reaches(Phase::Draining).await?;
+    drainer.reaches(DrainPhase::Draining).await?;
     let before = fake.calls("/stats").len();
     // Who asks again has done with the answer before; the first may have been asked before the drain.
     until("it polls", 6 * PATIENCE, || async {
@@ -484,7 +484,7 @@ async fn a_total_that_is_never_flushed_is_not_zero() -> Result<()> {
     };
     fake.answer_instead("/stats", flushed(60));
     let end = drainer.pod_ends()?;
-    drainer.reaches(Phase::Draining).await?;
+    drainer.reaches(DrainPhase::Draining).await?;
     sleep(8 * SECOND).await;
     assert!(end.is_waiting());
     let flush = end.called().elapsed();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use drainer::Phase;
+use drainer::DrainPhase;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tests::drainer::{Drainer, drainer};
 use tests::due::{PATIENCE, SECOND, assert_due_by};
@@ -118,7 +118,7 @@ async fn ends_in_a_flood(envoy_first: bool, plain_container: bool) -> Result<()>
     };
     scene.is_draining().await?;
     assert_due_by(began.elapsed(), SECOND);
-    drainer.reaches(Phase::Draining).await?;
+    drainer.reaches(DrainPhase::Draining).await?;
     sleep(2 * SECOND).await;
     assert!(envoys.is_waiting() && own.is_waiting(), "undrained");
     assert!(drainer.logged("Told Envoy").is_some());

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use drainer::{AdminAddress, Phase};
+use drainer::{AdminAddress, DrainPhase};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use tests::at_once::at_once;
 use tests::drainer::{Drainer, Hook, Sidecar, drainer};
@@ -132,7 +132,7 @@ async fn a_wrong_token_gets_403_and_changes_nothing() -> Result<()> {
     assert_eq!(client.post(&right).await?.status, 405);
     // Envoy's hook alone would have failed its health by then.
     sleep(4 * SECOND).await;
-    assert_eq!(drainer.status().await?.phase, Phase::Idle);
+    assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
     assert_eq!(envoy.admin().state().await?, "LIVE");
     assert!(!drainer.has_marked());
     Ok(())
@@ -167,7 +167,7 @@ async fn a_drain_goes_on_when_all_who_asked_for_it_have_hung_up() -> Result<()> 
         .start()
         .await?;
     let end = drainer.pod_ends()?;
-    drainer.reaches(Phase::Draining).await?;
+    drainer.reaches(DrainPhase::Draining).await?;
     drop(end);
     // A kubelet that was restarted asks once more.
     let took = drainer.pod_ends()?.returned().await?;
@@ -254,7 +254,7 @@ async fn another_containers_hook_waits_for_the_drain_and_starts_none() -> Result
             match name {
                 "alone" => {
                     while hook.is_waiting() {
-                        assert_eq!(drainer.status().await?.phase, Phase::Idle);
+                        assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
                         sleep(SECOND / 4).await;
                     }
                     assert_due(hook.returned().await?, 10 * SECOND);
@@ -323,7 +323,7 @@ async fn a_port_that_is_taken_is_bound_when_it_is_free() -> Result<()> {
                 (&"ERROR".into(), &port.into())
             );
             sleep(2 * SECOND).await;
-            assert_eq!(drainer.status().await?.phase, Phase::Idle);
+            assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
             drop(stranger);
             let bound = Instant::now();
             drainer.logs("Listening for Envoy's hook", PATIENCE).await?;
@@ -422,7 +422,7 @@ async fn the_drainers_hook_waits_a_moment_for_a_drainer_that_is_restarted() -> R
 async fn the_status_is_shown_to_a_person_and_to_a_program() -> Result<()> {
     let drainer = waiting_room(60 * SECOND)?.start().await?;
     let _end = drainer.pod_ends()?;
-    drainer.reaches(Phase::Draining).await?;
+    drainer.reaches(DrainPhase::Draining).await?;
     until("a look was refused", PATIENCE, || async {
         Ok(drainer.status().await?.unknown.is_some())
     })

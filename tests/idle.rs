@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use drainer::{Phase, QUIET_CAP, ReadinessProbe};
+use drainer::{DrainPhase, MAX_QUIET_WAIT, ReadinessProbe};
 use serde_json::{Value, json};
 use tests::at_once::on_each_envoy;
 use tests::bootstrap::HEALTH_PATH;
@@ -194,7 +194,7 @@ async fn health_checks_do_not_hold_a_drain() -> Result<()> {
             (&json!("idle"), &json!(1))
         );
         // However slow the machine is, it did not wait for quiet up to the cap.
-        assert!(took < 10 * SECOND + QUIET_CAP, "{took:?}");
+        assert!(took < 10 * SECOND + MAX_QUIET_WAIT, "{took:?}");
         assert_due_between(took, 10 * SECOND, 14 * SECOND);
         Ok(())
     })
@@ -343,7 +343,7 @@ async fn a_reset_of_counters_leaves_idle_connections_idle() -> Result<()> {
         envoy.admin().command("/reset_counters").await?;
         let _idle = Held::idle(envoy.address("web")).await?;
         let end = drainer.pod_ends()?;
-        drainer.reaches(Phase::Draining).await?;
+        drainer.reaches(DrainPhase::Draining).await?;
         sleep(SECOND).await;
         let reset = end.called().elapsed();
         envoy.admin().command("/reset_counters").await?;

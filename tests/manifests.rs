@@ -11,10 +11,10 @@ use tests::handwriting::hand;
 use tests::manifest::{asking, injected, read};
 use tests::review::defaults;
 use tokio::time::Instant;
-use webhook::commands::inject::{self, Injected};
-use webhook::offline::RemarkKind;
+use webhook::commands::inject::{self, InjectReport};
+use webhook::offline::MessageKind;
 
-fn inject(stream: impl AsRef<[u8]>) -> Injected {
+fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
     inject::inject(stream.as_ref(), &defaults())
 }
 
@@ -44,13 +44,13 @@ fn what_is_not_concerned_passes_byte_for_byte() {
             String::from_utf8_lossy(stream)
         );
         assert_eq!(
-            injected.remarks,
+            injected.messages,
             [],
             "{:?}",
             String::from_utf8_lossy(stream)
         );
     }
-    let all = inject::joined(streams.iter().copied());
+    let all = inject::join_streams(streams.iter().copied());
     assert_eq!(inject(&all).bytes, all);
 }
 
@@ -96,13 +96,13 @@ fn what_cannot_be_read_is_told_and_passes_too() {
     for (stream, place, why) in table {
         let injected = inject(stream);
         assert_eq!(injected.bytes, *stream);
-        let [remark] = &injected.remarks[..] else {
-            panic!("{:?}", injected.remarks);
+        let [remark] = &injected.messages[..] else {
+            panic!("{:?}", injected.messages);
         };
-        assert_eq!(remark.kind, RemarkKind::Error);
+        assert_eq!(remark.kind, MessageKind::Error);
         assert_eq!((remark.line, remark.column), (place.0, Some(place.1)));
         assert_eq!(remark.text, *why);
-        let shown = remark.shown("a.yaml", false).to_string();
+        let shown = remark.display("a.yaml", false).to_string();
         let (line, column) = place;
         assert_eq!(shown, format!("a.yaml:{line}:{column}: error: {why}"));
     }
@@ -111,9 +111,9 @@ fn what_cannot_be_read_is_told_and_passes_too() {
         .collect();
     let injected = inject(format!("a0: &a0 ha\n{laughs}"));
     assert!(
-        injected.remarks[0].text.contains("aliases expand"),
+        injected.messages[0].text.contains("aliases expand"),
         "{:?}",
-        injected.remarks
+        injected.messages
     );
 }
 
@@ -144,7 +144,7 @@ fn anchors_and_aliases_expand_to_no_more_than_memory_has() {
         let injected = inject(&hostile);
         assert_eq!(injected.bytes, hostile.as_bytes(), "{head}");
         let remarks: Vec<_> = injected
-            .remarks
+            .messages
             .iter()
             .map(|remark| &*remark.text)
             .collect();
@@ -178,7 +178,7 @@ fn a_pod_of_many_annotations_is_read_in_time() {
         let pod = pod(many);
         let start = Instant::now();
         let injected = inject(&pod);
-        assert_eq!(injected.asked, 1, "{pod}");
+        assert_eq!(injected.requested, 1, "{pod}");
         start.elapsed()
     };
     let (few, many) = (took(2_000), took(32_000));
@@ -207,12 +207,12 @@ fn a_document_too_large_for_memory_passes_with_an_error() {
             continue;
         }
         let remarks = injected
-            .remarks
+            .messages
             .iter()
             .map(|remark| (remark.line, remark.text.clone()));
         let remarks: Vec<_> = remarks.collect();
         assert_eq!(remarks, wanted(remarks[0].0), "{head}");
-        assert!(injected.remarks[0].is_failure());
+        assert!(injected.messages[0].is_failure());
         assert_eq!(injected.bytes, document.as_bytes(), "{head}");
     }
 }
@@ -232,8 +232,8 @@ fn what_ends_a_line_for_kubectl_alone_passes_with_an_error() {
         ] {
             let injected = inject(&document);
             assert_eq!(injected.bytes, document.as_bytes(), "{document:?}");
-            let [remark] = &injected.remarks[..] else {
-                panic!("{document:?}: {:?}", injected.remarks)
+            let [remark] = &injected.messages[..] else {
+                panic!("{document:?}: {:?}", injected.messages)
             };
             assert!(remark.is_failure() && remark.line == line, "{remark:?}");
             let code = foreign.escape_unicode().to_string();
@@ -241,7 +241,7 @@ fn what_ends_a_line_for_kubectl_alone_passes_with_an_error() {
         }
         // Of what is not ours nothing is said, and JSON has its own rules.
         let other = format!("a: b{foreign}c\n");
-        assert_eq!(inject(&other).remarks, []);
+        assert_eq!(inject(&other).messages, []);
         let json = json!({
             "apiVersion": "v1",
             "kind": "Pod",
@@ -254,7 +254,7 @@ fn what_ends_a_line_for_kubectl_alone_passes_with_an_error() {
 
 #[test]
 fn a_diff_obeys_no_name() {
-    let diff = webhook::manifest::unified("a\u{1b}[2J\n.yaml", b"a\n", b"b\n", false);
+    let diff = webhook::manifest::unified_diff("a\u{1b}[2J\n.yaml", b"a\n", b"b\n", false);
     assert!(diff.starts_with(r"--- a/a\u{1b}[2J\n.yaml"), "{diff}");
 }
 
@@ -263,10 +263,10 @@ fn a_remark_obeys_no_name() {
     let hostile = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: \"a\\e]0;owned\\a\\r\"\n  \
         annotations: {envoy-drainer.dev/inject: maybe}\nspec: {containers: [{name: envoy}]}\n";
     let injected = inject(hostile);
-    let [remark] = &injected.remarks[..] else {
-        panic!("{:?}", injected.remarks);
+    let [remark] = &injected.messages[..] else {
+        panic!("{:?}", injected.messages);
     };
-    let shown = remark.shown("a\u{1b}[2J.yaml", false).to_string();
+    let shown = remark.display("a\u{1b}[2J.yaml", false).to_string();
     assert!(!shown.contains(char::is_control), "{shown:?}");
     assert!(
         shown.contains(r"Pod a\u{1b}]0;owned\u{7}\r: DRN"),
@@ -337,7 +337,7 @@ fn no_scalar_changes_its_meaning_or_its_look() {
     // A list as a key has no form in JSON.
     let refused = inject(&manifest);
     assert_eq!(refused.bytes, manifest.as_bytes());
-    assert_eq!(refused.remarks[0].kind, RemarkKind::Error);
+    assert_eq!(refused.messages[0].kind, MessageKind::Error);
 
     let manifest = manifest.replace("        ? [a]\n", "");
     let injected = injected(&manifest);
@@ -404,13 +404,13 @@ fn a_document_that_cannot_take_the_change_stays_as_it_is() {
             injected.bytes,
             format!("a: 1\n---\n{manifest}").into_bytes()
         );
-        let [remark] = &injected.remarks[..] else {
-            panic!("{:?}", injected.remarks);
+        let [remark] = &injected.messages[..] else {
+            panic!("{:?}", injected.messages);
         };
         assert_eq!(remark.text, text);
         assert_eq!(
             (remark.kind, remark.line),
-            (RemarkKind::Error, line),
+            (MessageKind::Error, line),
             "{manifest}"
         );
     }

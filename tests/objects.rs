@@ -12,16 +12,17 @@ use tests::authority::Authority;
 use tests::scripted_api::{Reply, ScriptedApi};
 use tokio::time::{Instant, timeout};
 use webhook::certificates::bundle::Bundle;
-use webhook::certificates::cluster::{CallFailed, Cluster, Secret, Webhooks};
-use webhook::kubernetes::Objects;
+use webhook::certificates::cluster::{Cluster, Secret, StoreError, Webhooks};
+use webhook::kubernetes::CertificateStore;
 
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/s";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/w";
 
-async fn open() -> (ScriptedApi, Objects) {
+async fn open() -> (ScriptedApi, CertificateStore) {
     let api = ScriptedApi::start().await.unwrap();
     let config = Config::new(api.url().parse().unwrap());
-    let objects = Objects::of(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
+    let objects =
+        CertificateStore::from_config(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
     (api, objects)
 }
 
@@ -97,28 +98,28 @@ async fn both_objects_are_read_or_are_missing() {
     let (api, objects) = open().await;
     api.reply(200, &secret());
     let wanted = Secret {
-        version: "7".into(),
+        resource_version: "7".into(),
         data: BTreeMap::from([("a".to_owned(), vec![1, 2])]),
         rotate: Some("é".repeat(126)),
-        obstacle: None,
+        unwritable_reason: None,
     };
     assert_eq!(objects.secret().await.unwrap(), Some(wanted));
     assert_eq!(api.asked()[0].line, format!("GET {SECRET}"));
     let bundle = trusted();
     api.reply(200, &configuration(&bundle));
     let found = objects.webhooks().await.unwrap().unwrap();
-    assert_eq!(found.version, "8");
+    assert_eq!(found.resource_version, "8");
     let wanted = [
         ("one".to_owned(), bundle),
         ("two".into(), Bundle::default()),
     ];
     assert_eq!(found.bundles, wanted);
     let written = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
-    assert_eq!(found.written, Some(written));
+    assert_eq!(found.written_at, Some(written));
     let mut nobodys = configuration(&trusted());
     nobodys["metadata"]["managedFields"] = Value::Null;
     api.reply(200, &nobodys);
-    assert_eq!(objects.webhooks().await.unwrap().unwrap().written, None);
+    assert_eq!(objects.webhooks().await.unwrap().unwrap().written_at, None);
     assert_eq!(api.asked().remove(0).line, format!("GET {WEBHOOKS}"));
     api.reply(404, &status(404, "NotFound"));
     assert_eq!(objects.secret().await.unwrap(), None);
@@ -142,7 +143,7 @@ async fn a_secret_that_cannot_be_written_names_the_remedy() {
         secret[&path[1..]] = value;
         secret["metadata"]["finalizers"] = json!(["example.com/held"]);
         api.reply(200, &secret);
-        let obstacle = objects.secret().await.unwrap().unwrap().obstacle;
+        let obstacle = objects.secret().await.unwrap().unwrap().unwritable_reason;
         let told = obstacle.as_deref().unwrap_or_default();
         let remedies = ["kubectl delete secret --namespace=ns s", "finalizers"];
         for part in wanted
@@ -160,7 +161,8 @@ async fn entries_that_call_another_server_are_left_alone() {
     let api = ScriptedApi::start().await.unwrap();
     let config = Config::new(api.url().parse().unwrap());
     let hosts = vec!["w.ns.svc".to_owned(), "10.0.0.1".to_owned()];
-    let objects = Objects::of(config, "ns", "s".into(), "w".into(), hosts).unwrap();
+    let objects =
+        CertificateStore::from_config(config, "ns", "s".into(), "w".into(), hosts).unwrap();
     let service =
         |name: &str, namespace: &str| json!({"service": {"name": name, "namespace": namespace}});
     let entries = [
@@ -222,12 +224,12 @@ async fn bundles_alone_are_applied_by_force_in_the_version_that_was_read() {
     let bundle = trusted();
     api.reply(200, &configuration(&bundle));
     let webhooks = Webhooks {
-        version: "8".into(),
+        resource_version: "8".into(),
         bundles: vec![
             ("one".into(), bundle.clone()),
             ("two".into(), bundle.clone()),
         ],
-        written: None,
+        written_at: None,
     };
     objects.write_bundles(&webhooks).await.unwrap();
     let asked = api.asked().remove(0);
@@ -260,9 +262,9 @@ async fn a_refusal_is_told_at_once_and_a_conflict_as_one() {
         let (api, objects) = open().await;
         api.reply(code, &status(code, reason));
         let webhooks = Webhooks {
-            version: "8".into(),
+            resource_version: "8".into(),
             bundles: Vec::new(),
-            written: None,
+            written_at: None,
         };
         for failed in [
             objects.write_bundles(&webhooks).await.unwrap_err(),
@@ -271,9 +273,9 @@ async fn a_refusal_is_told_at_once_and_a_conflict_as_one() {
                 .await
                 .unwrap_err(),
         ] {
-            let is_conflict = matches!(failed, CallFailed::Conflict { .. });
+            let is_conflict = matches!(failed, StoreError::Conflict { .. });
             assert_eq!(is_conflict, conflict, "{reason}: {failed:?}");
-            let is_other = matches!(failed, CallFailed::Other { .. });
+            let is_other = matches!(failed, StoreError::Other { .. });
             assert_eq!(is_other, !conflict, "{reason}: {failed:?}");
         }
         // The next tick is soon enough.
@@ -286,7 +288,7 @@ async fn silence_is_told_as_such() {
     let (api, objects) = open().await;
     api.reply_as(Reply::Silence);
     let failed = objects.secret().await.unwrap_err();
-    assert!(matches!(failed, CallFailed::Late { .. }), "{failed:?}");
+    assert!(matches!(failed, StoreError::Timeout { .. }), "{failed:?}");
 }
 
 #[tokio::test]

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use tests::manifest::{asking, injected, read};
 use tests::review::{IMAGE, defaults};
 use tests::{built, golden};
-use webhook::commands::explain::{Explanations, Outcome, Reason};
-use webhook::commands::inject::{self, Injected};
+use webhook::commands::explain::{ExplainReport, InjectionOutcome, ReasonModel};
+use webhook::commands::inject::{self, InjectReport};
 use webhook::manifest;
-use webhook::offline::{Input, RemarkKind};
+use webhook::offline::{Input, MessageKind};
 
-fn inject(stream: impl AsRef<[u8]>) -> Injected {
+fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
     inject::inject(stream.as_ref(), &defaults())
 }
 
@@ -31,10 +31,10 @@ fn shop() -> Input {
 
 /// The remarks as stderr shows them.
 fn remarks(input: &Input) -> String {
-    let remarks = inject(&input.bytes).remarks;
+    let remarks = inject(&input.bytes).messages;
     let lines = remarks
         .iter()
-        .map(|remark| format!("{}\n", remark.shown(&input.name, false)));
+        .map(|remark| format!("{}\n", remark.display(&input.name, false)));
     lines.collect()
 }
 
@@ -43,9 +43,9 @@ fn a_diff_shows_the_changes_alone() {
     golden::check("offline/shop.remarks", &remarks(&shop()));
     let Input { name, bytes } = shop();
     let injected = inject(&bytes);
-    let diff = manifest::unified(&name, &bytes, &injected.bytes, false);
+    let diff = manifest::unified_diff(&name, &bytes, &injected.bytes, false);
     golden::check("offline/shop.diff", &diff);
-    let styled = manifest::unified(&name, &bytes, &injected.bytes, true);
+    let styled = manifest::unified_diff(&name, &bytes, &injected.bytes, true);
     assert_eq!(without_styles(&styled), diff);
     assert!(styled.contains("\u{1b}[32m+"), "{styled}");
 }
@@ -56,9 +56,9 @@ fn what_looks_like_ours_and_counts_for_no_pod_is_told() {
     golden::check("offline/astray.remarks", &remarks(&astray));
     let injected = inject(&astray.bytes);
     assert_eq!(injected.bytes, astray.bytes);
-    assert_eq!((injected.asked, injected.injected), (1, 0));
-    let explained = Explanations::of(&[astray], &defaults());
-    assert!(explained.are_fine());
+    assert_eq!((injected.requested, injected.injected), (1, 0));
+    let explained = ExplainReport::new(&[astray], &defaults());
+    assert!(explained.is_success());
     golden::check("offline/astray.explained.txt", &explained.to_text(false));
 }
 
@@ -70,7 +70,7 @@ fn everything_wrong_is_told_at_once_unquoted_values_too() {
         spec:\n  containers:\n  - name: envoy\n";
     let injected = inject(pod);
     let told: Vec<_> = injected
-        .remarks
+        .messages
         .iter()
         .map(|remark| &*remark.text)
         .collect();
@@ -87,11 +87,11 @@ fn everything_wrong_is_told_at_once_unquoted_values_too() {
     assert_eq!(injected.bytes, pod.as_bytes());
     let field = inject(pod.replace("name: envoy", "name: [envoy]"));
     let wanted = "Pod a: DRN026: spec.containers[0].name: invalid type: sequence";
-    let mut told = field.remarks.iter();
+    let mut told = field.messages.iter();
     assert!(
         told.any(|remark| remark.text.starts_with(wanted)),
         "{:?}",
-        field.remarks
+        field.messages
     );
 }
 
@@ -104,18 +104,19 @@ fn what_is_told_of_an_annotation_has_its_line() {
     );
     let at = |name: &str| 1 + pod.lines().position(|line| line.contains(name)).unwrap();
     let [port, prot, minimum] = ["/port", "/prot", "/min-drain-duration"].map(at);
-    let remarks = inject(&pod).remarks;
+    let remarks = inject(&pod).messages;
     let lines: Vec<_> = remarks.iter().map(|remark| remark.line).collect();
     assert_eq!(lines, [port, prot, minimum], "{remarks:?}");
     let input = Input {
         name: String::new(),
         bytes: pod.clone().into_bytes(),
     };
-    let explained = Explanations::of(&[input], &defaults());
+    let explained = ExplainReport::new(&[input], &defaults());
     let [told] = &explained.pods[..] else {
         panic!("{explained:?}");
     };
-    let lines = |reasons: &[Reason]| reasons.iter().map(|reason| reason.line).collect::<Vec<_>>();
+    let lines =
+        |reasons: &[ReasonModel]| reasons.iter().map(|reason| reason.line).collect::<Vec<_>>();
     assert_eq!(lines(&told.reasons), [port, minimum]);
     assert_eq!(lines(&told.warnings), [prot]);
     let text = explained.to_text(false);
@@ -127,8 +128,8 @@ fn what_is_told_of_an_annotation_has_its_line() {
 
 #[test]
 fn explanations_are_for_people_and_programs() {
-    let explained = Explanations::of(&[shop()], &defaults());
-    assert!(!explained.are_fine());
+    let explained = ExplainReport::new(&[shop()], &defaults());
+    assert!(!explained.is_success());
     let text = explained.to_text(false);
     golden::check("offline/shop.explained.txt", &text);
     golden::check("offline/shop.explained.json", &explained.to_json());
@@ -147,7 +148,7 @@ fn a_mere_guess_is_told_as_such_and_the_admins_port_by_its_name() {
         name: String::new(),
         bytes: pod.into_bytes(),
     };
-    let text = Explanations::of(&[input], &defaults()).to_text(false);
+    let text = ExplainReport::new(&[input], &defaults()).to_text(false);
     for told in [
         "container `web` (a mere guess: it is the only container)",
         "127.0.0.1:9902 (the container port called `envoy-admin`)",
@@ -169,7 +170,7 @@ fn a_long_value_widens_its_column() {
     );
     let bytes = pod.into_bytes();
     let name = String::new();
-    let text = Explanations::of(&[Input { name, bytes }], &defaults()).to_text(false);
+    let text = ExplainReport::new(&[Input { name, bytes }], &defaults()).to_text(false);
     for told in [
         "\n    drain-timeout               60s  default\n",
         "\n    ignore-listeners    9100,health  annotation\n",
@@ -185,7 +186,7 @@ fn only_who_has_not_decided_is_told_how_to_ask() {
         let pod = asking("v1", "Pod", "").replace(asks, instead);
         let bytes = pod.into_bytes();
         let name = String::new();
-        let explained = Explanations::of(&[Input { name, bytes }], &defaults());
+        let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
         let text = explained.to_text(false);
         assert_eq!(text.contains("To ask for a drainer"), is_told, "{text}");
     }
@@ -278,10 +279,10 @@ fn the_end_of_a_pod_follows_its_timings() {
             name: String::new(),
             bytes: pod.into_bytes(),
         };
-        let explained = Explanations::of(&[input], &defaults());
+        let explained = ExplainReport::new(&[input], &defaults());
         let plan = explained.pods[0].plan.as_ref().unwrap();
         let end: Vec<_> = plan
-            .end
+            .timeline
             .iter()
             .map(|moment| (moment.event, moment.seconds))
             .collect();
@@ -413,9 +414,9 @@ fn one_refused_pod_keeps_its_list_as_it_is() {
     let injected = inject(format!("{list}\n{good}"));
     let output = String::from_utf8(injected.bytes).unwrap();
     assert!(output.starts_with(&format!("{list}\n")), "{output}");
-    assert_eq!((injected.asked, injected.injected), (3, 1));
-    let kinds: Vec<_> = injected.remarks.iter().map(|remark| remark.kind).collect();
-    assert_eq!(kinds, [RemarkKind::Skipped, RemarkKind::Refused]);
+    assert_eq!((injected.requested, injected.injected), (3, 1));
+    let kinds: Vec<_> = injected.messages.iter().map(|remark| remark.kind).collect();
+    assert_eq!(kinds, [MessageKind::Skipped, MessageKind::Refused]);
 }
 
 #[test]
@@ -449,22 +450,22 @@ fn what_cannot_be_changed_is_told_by_both_commands_alike() {
         let injected = inject(&text);
         assert_eq!(injected.bytes, text.as_bytes());
         let told: Vec<_> = injected
-            .remarks
+            .messages
             .iter()
             .map(|remark| (remark.kind, remark.line, &*remark.text))
             .collect();
-        assert_eq!(told, [(RemarkKind::Error, line, &*why)], "{text}");
+        assert_eq!(told, [(MessageKind::Error, line, &*why)], "{text}");
         let name = "a.yaml".to_owned();
         let bytes = text.into_bytes();
-        let explained = Explanations::of(&[Input { name, bytes }], &defaults());
-        assert!(!explained.are_fine());
+        let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
+        assert!(!explained.is_success());
         let [error] = &explained.errors[..] else {
             panic!("{explained:?}");
         };
         assert_eq!((error.line, &error.message), (line, &why));
         let outcomes = explained.pods.iter().map(|pod| pod.outcome);
         assert!(
-            outcomes.eq(explained.pods.iter().map(|_| Outcome::Unchanged)),
+            outcomes.eq(explained.pods.iter().map(|_| InjectionOutcome::Unchanged)),
             "{explained:?}"
         );
     }
@@ -482,7 +483,7 @@ fn streams_are_joined_with_the_separators_they_need() {
         (&["a: 1\n", "---\n{}\n"], "a: 1\n---\n{}\n"),
     ];
     for (streams, want) in table {
-        let joined = inject::joined(streams.iter().map(|stream| stream.as_bytes()));
+        let joined = inject::join_streams(streams.iter().map(|stream| stream.as_bytes()));
         assert_eq!(str::from_utf8(&joined), Ok(*want));
     }
 }

@@ -23,7 +23,7 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::client::TlsStream;
-use webhook::admission::{Answer, NotAReview};
+use webhook::admission::{InvalidReview, ReviewResponse};
 use webhook::server::{Limits, Server};
 
 /// A time-out that is waited for.
@@ -308,8 +308,8 @@ async fn a_body_may_have_seven_mebibytes_and_no_byte_more() {
 #[tokio::test]
 async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
     let server = Webhook::start(Limits {
-        head: SHORT,
-        body: SHORT,
+        head_timeout: SHORT,
+        body_timeout: SHORT,
         ..Limits::default()
     })
     .await;
@@ -334,7 +334,7 @@ async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
 #[tokio::test]
 async fn a_client_that_reads_no_answer_is_disconnected() {
     let server = Webhook::start(Limits {
-        write: SHORT,
+        write_timeout: SHORT,
         ..Limits::default()
     })
     .await;
@@ -353,7 +353,7 @@ async fn a_client_that_reads_no_answer_is_disconnected() {
 #[tokio::test]
 async fn a_client_that_reads_slowly_is_disconnected() {
     let (usual, authority) = server(Limits {
-        write: SHORT,
+        write_timeout: SHORT,
         ..Limits::default()
     });
     let server = Server {
@@ -389,7 +389,7 @@ async fn a_client_that_reads_slowly_is_disconnected() {
 async fn records_of_one_byte_end_the_connection() {
     let server = Webhook::start(Limits {
         // It is not ended for being slow.
-        body: 10 * PATIENCE,
+        body_timeout: 10 * PATIENCE,
         ..Limits::default()
     })
     .await;
@@ -416,9 +416,9 @@ async fn records_of_one_byte_end_the_connection() {
 #[tokio::test]
 async fn a_spare_connection_may_wait_for_its_first_request() {
     let server = Webhook::start(Limits {
-        handshake: SHORT,
-        plain_head: SHORT,
-        connections: 2,
+        handshake_timeout: SHORT,
+        plain_head_timeout: SHORT,
+        max_connections: 2,
         ..Limits::default()
     })
     .await;
@@ -436,7 +436,7 @@ fn address(n: u8) -> IpAddr {
 #[tokio::test]
 async fn answered_connections_are_the_last_to_be_closed() {
     let server = Webhook::start(Limits {
-        connections: 8,
+        max_connections: 8,
         ..Limits::default()
     })
     .await;
@@ -487,7 +487,7 @@ async fn answered_connections_are_the_last_to_be_closed() {
 #[tokio::test]
 async fn one_address_cannot_keep_others_out() {
     let server = Webhook::start(Limits {
-        connections: 8,
+        max_connections: 8,
         ..Limits::default()
     })
     .await;
@@ -535,7 +535,7 @@ async fn a_head_that_does_not_end_is_refused() {
 #[tokio::test]
 async fn who_speaks_no_tls_is_told_or_dropped() {
     let server = Webhook::start(Limits {
-        handshake: SHORT,
+        handshake_timeout: SHORT,
         ..Limits::default()
     })
     .await;
@@ -579,7 +579,7 @@ async fn who_speaks_no_tls_is_told_or_dropped() {
 #[tokio::test]
 async fn an_old_connection_is_closed_by_its_next_answer_and_never_while_it_is_idle() {
     let server = Webhook::start(Limits {
-        age: 3 * SHORT,
+        max_connection_age: 3 * SHORT,
         ..Limits::default()
     })
     .await;
@@ -596,7 +596,7 @@ async fn an_old_connection_is_closed_by_its_next_answer_and_never_while_it_is_id
 #[tokio::test]
 async fn an_idle_connection_is_closed_in_the_end() {
     let server = Webhook::start(Limits {
-        head: SHORT,
+        head_timeout: SHORT,
         ..Limits::default()
     })
     .await;
@@ -646,7 +646,7 @@ async fn a_plain_connection_is_for_one_request_soon() {
             slow.write_all(said).await.unwrap();
             let heard = timeout(PATIENCE, heard(&mut slow)).await;
             heard.expect("the server closes");
-            assert_due(started.elapsed(), Limits::default().plain_head);
+            assert_due(started.elapsed(), Limits::default().plain_head_timeout);
         }
     }
 }
@@ -655,8 +655,8 @@ async fn a_plain_connection_is_for_one_request_soon() {
 async fn probes_are_answered_beside_a_crowd() {
     let server = Webhook::start(Limits {
         // None goes by itself.
-        plain_head: 10 * PATIENCE,
-        plain_connections: 8,
+        plain_head_timeout: 10 * PATIENCE,
+        max_plain_connections: 8,
         ..Limits::default()
     })
     .await;
@@ -737,8 +737,8 @@ async fn half_sent(server: &Webhook) -> (TlsStream<TcpStream>, Vec<u8>) {
 async fn the_end_is_told_first_and_then_waits_for_what_is_in_flight() {
     let mut server = Webhook::start(Limits {
         shutdown_delay: SHORT * 3,
-        body: PATIENCE,
-        finish: PATIENCE,
+        body_timeout: PATIENCE,
+        shutdown_grace: PATIENCE,
         ..Limits::default()
     })
     .await;
@@ -782,9 +782,9 @@ async fn the_end_is_told_first_and_then_waits_for_what_is_in_flight() {
 async fn the_end_does_not_wait_for_ever() {
     let mut server = Webhook::start(Limits {
         shutdown_delay: Duration::ZERO,
-        head: SHORT,
-        body: PATIENCE * 2,
-        finish: SHORT,
+        head_timeout: SHORT,
+        body_timeout: PATIENCE * 2,
+        shutdown_grace: SHORT,
         ..Limits::default()
     })
     .await;
@@ -803,7 +803,7 @@ async fn who_is_to_tell_owners_and_does_not_delays_nobody() {
     let (usual, authority) = server(Limits::default());
     let server = Webhook::run(
         Server {
-            undrained: Some(sender),
+            skipped_pods: Some(sender),
             ..usual
         },
         authority,
@@ -832,7 +832,7 @@ async fn who_is_to_tell_owners_and_does_not_delays_nobody() {
 
 #[tokio::test]
 async fn a_panic_costs_its_connection_and_nothing_else() {
-    fn panics(body: &[u8]) -> Result<Answer, NotAReview> {
+    fn panics(body: &[u8]) -> Result<ReviewResponse, InvalidReview> {
         assert!(!body.starts_with(b"panic"));
         admit(body)
     }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use drainer::{AdminAddress, Marker, Phase, RUN_DIR, Reason};
+use drainer::{AdminAddress, DrainPhase, Marker, MarkerReason, RUN_DIR};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tests::at_once::at_once;
@@ -198,7 +198,7 @@ async fn envoys_hook_alone_fails_its_health_without_delay_and_returns_and_undoes
     // Nothing that cannot be undone.
     let head = client.get(DIRECT_PATH).await?;
     assert!(!head.contains("connection: close"), "{head}");
-    assert_eq!(drainer.status().await?.phase, Phase::Idle);
+    assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
     assert!(drainer.last_words().is_err());
     // The kubelet would restart it now. It lives on, so its health comes back.
     assert!(
@@ -362,7 +362,7 @@ async fn dies_and_is_restarted(moment: Moment, death: Death) -> Result<()> {
         Moment::MidLife => {}
         Moment::MidRestart => {
             hooks.push(drainer.envoy_hook());
-            drainer.reaches(Phase::Restarting).await?;
+            drainer.reaches(DrainPhase::Restarting).await?;
             scene.is("DRAINING", PATIENCE).await?;
         }
         Moment::MidDrain | Moment::AfterDrain => {
@@ -426,16 +426,16 @@ async fn resumes_the_drain(scene: Scene, mut drainer: Drainer) -> Result<()> {
     let stream = scene.hold().await?;
     drainer.start_again().await?;
     drainer.logs("resuming the drain", PATIENCE).await?;
-    drainer.reaches(Phase::Draining).await?;
+    drainer.reaches(DrainPhase::Draining).await?;
     let until = Instant::now() + 3 * SECOND;
     while Instant::now() < until {
         assert!(!scene.is_live().await?, "a pod that ends is healthy");
         sleep(SECOND / 10).await;
     }
-    assert_eq!(drainer.status().await?.phase, Phase::Draining);
+    assert_eq!(drainer.status().await?.phase, DrainPhase::Draining);
     assert_whole_drain(&drainer);
     drop(stream);
-    drainer.reaches(Phase::Idle).await?;
+    drainer.reaches(DrainPhase::Idle).await?;
     assert_eq!(drainer.last_words()?["outcome"], "drained");
     assert!(!scene.is_live().await? && drainer.has_marked());
     // Hooks that come after all have their drain.
@@ -446,7 +446,7 @@ async fn resumes_the_drain(scene: Scene, mut drainer: Drainer) -> Result<()> {
 
 #[tokio::test]
 async fn a_restart_of_all_containers_leaves_the_new_envoy_live() -> Result<()> {
-    let cases = [Reason::Provisional, Reason::PodEnds].map(|reason| {
+    let cases = [MarkerReason::Provisional, MarkerReason::PodTerminating].map(|reason| {
         let case = async move {
             // Its emptyDir is what is left of the pod's containers (KEP-5532).
             let scene = Scene::start().await?;
@@ -459,7 +459,7 @@ async fn a_restart_of_all_containers_leaves_the_new_envoy_live() -> Result<()> {
             })
             .await?;
             scene.stays_live_until(began + 3 * SECOND).await?;
-            assert_eq!(drainer.status().await?.phase, Phase::Idle);
+            assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
             drainer.pod_ends()?.returned().await?;
             assert_eq!(drainer.last_words()?["outcome"], "drained");
             Ok(())
@@ -475,7 +475,7 @@ async fn a_resumed_drain_of_a_pod_that_goes_on_is_undone() -> Result<()> {
     scene.envoy.admin().command("/healthcheck/fail").await?;
     let sidecar = drainer(scene.envoy.admin_address())?.hasty();
     let sidecar = sidecar.timing(|t| t.drain_timeout = 3 * SECOND);
-    Marker::new(&sidecar.settings().run_dir).write(Reason::PodEnds)?;
+    Marker::new(&sidecar.settings().run_dir).write(MarkerReason::PodTerminating)?;
     let drainer = sidecar.start().await?;
     let began = Instant::now();
     // The longest drain, and 30 s.

@@ -12,11 +12,11 @@ use serde::de::{
 };
 
 /// Longer than any name, address or path that Envoy is usefully given, in bytes.
-const LONGEST_TEXT: usize = 512;
+const MAX_TEXT_LEN: usize = 512;
 
 /// Reads a text of at most [`LONGEST_TEXT`] bytes.
 pub(crate) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    from.deserialize_str(Text)
+    from.deserialize_str(TextVisitor)
 }
 
 /// Reads one of an enum's names.
@@ -34,7 +34,7 @@ where
     D: Deserializer<'de>,
     N: TryFrom<u64>,
 {
-    let number = from.deserialize_any(Number)?;
+    let number = from.deserialize_any(NumberVisitor)?;
     N::try_from(number).map_err(|_| Error::custom(format!("{number} is too large")))
 }
 
@@ -44,7 +44,7 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    Object::deserialize(from).map(|Object(object)| object)
+    JsonObject::deserialize(from).map(|JsonObject(object)| object)
 }
 
 /// Reads an object that may be absent, but is there.
@@ -57,37 +57,37 @@ where
 }
 
 /// Reads a list of at most `MOST` objects.
-pub(crate) fn list<'de, D, T, const MOST: usize>(from: D) -> Result<Vec<T>, D::Error>
+pub(crate) fn list<'de, D, T, const MAX_LEN: usize>(from: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    from.deserialize_any(List::<T, MOST>(PhantomData))
+    from.deserialize_any(ListVisitor::<T, MAX_LEN>(PhantomData))
 }
 
 /// Reads an answer, which is an object.
 pub(crate) fn read<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, serde_json::Error> {
-    serde_json::from_slice(body).map(|Object(answer)| answer)
+    serde_json::from_slice(body).map(|JsonObject(answer)| answer)
 }
 
-struct Text;
+struct TextVisitor;
 
-struct Number;
+struct NumberVisitor;
 
-struct Object<T>(T);
+struct JsonObject<T>(T);
 
 struct ObjectVisitor<T>(PhantomData<T>);
 
-struct List<T, const MOST: usize>(PhantomData<T>);
+struct ListVisitor<T, const MAX_LEN: usize>(PhantomData<T>);
 
 /// Says what was wrong without the text that was, which may be long.
-fn no_text<T, E: Error>(expected: &dyn serde::de::Expected) -> Result<T, E> {
+fn unexpected_text<T, E: Error>(expected: &dyn serde::de::Expected) -> Result<T, E> {
     Err(E::custom(format_args!("a text in the place of {expected}")))
 }
 
 // === impl Text ===
 
-impl Visitor<'_> for Text {
+impl Visitor<'_> for TextVisitor {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,9 +95,9 @@ impl Visitor<'_> for Text {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
-        if text.len() > LONGEST_TEXT {
+        if text.len() > MAX_TEXT_LEN {
             return Err(E::custom(format_args!(
-                "a text of more than {LONGEST_TEXT} bytes"
+                "a text of more than {MAX_TEXT_LEN} bytes"
             )));
         }
         Ok(text.to_owned())
@@ -106,7 +106,7 @@ impl Visitor<'_> for Text {
 
 // === impl Number ===
 
-impl Visitor<'_> for Number {
+impl Visitor<'_> for NumberVisitor {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,13 +118,13 @@ impl Visitor<'_> for Number {
     }
 
     fn visit_str<E: Error>(self, _: &str) -> Result<u64, E> {
-        no_text(&self)
+        unexpected_text(&self)
     }
 }
 
 // === impl Object ===
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(ObjectVisitor(PhantomData)).map(Self)
     }
@@ -142,13 +142,13 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 
     fn visit_str<E: Error>(self, _: &str) -> Result<T, E> {
-        no_text(&self)
+        unexpected_text(&self)
     }
 }
 
 // === impl List ===
 
-impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for List<T, MOST> {
+impl<'de, T: Deserialize<'de>, const MAX_LEN: usize> Visitor<'de> for ListVisitor<T, MAX_LEN> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -157,9 +157,9 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for List<T, MOST>
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Vec<T>, A::Error> {
         let mut list = Vec::new();
-        while let Some(Object(element)) = elements.next_element()? {
-            if list.len() == MOST {
-                return Err(Error::custom(format_args!("a list of more than {MOST}")));
+        while let Some(JsonObject(element)) = elements.next_element()? {
+            if list.len() == MAX_LEN {
+                return Err(Error::custom(format_args!("a list of more than {MAX_LEN}")));
             }
             list.push(element);
         }
@@ -167,7 +167,7 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for List<T, MOST>
     }
 
     fn visit_str<E: Error>(self, _: &str) -> Result<Vec<T>, E> {
-        no_text(&self)
+        unexpected_text(&self)
     }
 }
 

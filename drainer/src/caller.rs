@@ -11,23 +11,23 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// A caller whose request was read.
-pub(crate) struct Caller<S> {
+pub(crate) struct HookConnection<S> {
     stream: S,
-    pub(crate) request: Request,
+    pub(crate) request: HookRequest,
 }
 
 /// What a caller asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct HookRequest {
     pub(crate) method: String,
     /// Without the query.
     pub(crate) path: String,
 }
 
 /// An answer: status, media type, body.
-pub(crate) struct Answer {
+pub(crate) struct HookResponse {
     pub(crate) status: &'static str,
-    pub(crate) kind: &'static str,
+    pub(crate) content_type: &'static str,
     pub(crate) body: Vec<u8>,
 }
 
@@ -40,16 +40,16 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 // === impl Caller ===
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Caller<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
     /// Reads the request of whoever is at the other end of `stream`. Returns `None` if it went
     /// away, was `given_up` or does not speak HTTP, for which it gets a 400.
-    pub(crate) async fn read(mut stream: S, given_up: impl Future) -> Option<Self> {
+    pub(crate) async fn read(mut stream: S, cancelled: impl Future) -> Option<Self> {
         let read = {
             let mut reading = pin!(read_head(&mut stream));
             let in_time = tokio::select! {
                 biased;
                 read = &mut reading => Some(read),
-                _ = given_up => None,
+                _ = cancelled => None,
             };
             match in_time {
                 Some(read) => read,
@@ -64,8 +64,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Caller<S> {
             Ok(request) => Some(Self { stream, request }),
             Err(HeadError::Closed) => None,
             Err(HeadError::Invalid) => {
-                let told = Answer::text("400 Bad Request", "not an HTTP/1.1 request\n");
-                write(stream, told).await;
+                let told = HookResponse::text("400 Bad Request", "not an HTTP/1.1 request\n");
+                respond(stream, told).await;
                 None
             }
         }
@@ -73,13 +73,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Caller<S> {
 
     /// Answers, and closes the connection. There is no time-out before the answer; whoever hangs
     /// up meanwhile is let go, and `answer` with it.
-    pub(crate) async fn answer(mut self, answer: impl Future<Output = Answer>) {
+    pub(crate) async fn respond_when_ready(mut self, answer: impl Future<Output = HookResponse>) {
         let answer = tokio::select! {
             biased;
             answer = answer => answer,
-            () = hangup(&mut self.stream) => return,
+            () = closed(&mut self.stream) => return,
         };
-        write(self.stream, answer).await;
+        respond(self.stream, answer).await;
     }
 }
 
@@ -89,7 +89,7 @@ enum HeadError {
     Invalid,
 }
 
-async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Request, HeadError> {
+async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> Result<HookRequest, HeadError> {
     let mut head = Vec::with_capacity(512);
     loop {
         let read = stream.read_buf(&mut head).await;
@@ -103,7 +103,7 @@ async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Request, Head
                 let (method, target) = (request.method, request.path);
                 let path = target.map(|target| target.split('?').next().unwrap_or(target));
                 return match (method, path) {
-                    (Some(method), Some(path)) => Ok(Request {
+                    (Some(method), Some(path)) => Ok(HookRequest {
                         method: method.to_owned(),
                         path: path.to_owned(),
                     }),
@@ -117,13 +117,17 @@ async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Request, Head
 }
 
 /// Waits until the other end has closed. What it sends meanwhile was not asked for.
-async fn hangup<S: AsyncRead + Unpin>(stream: &mut S) {
+async fn closed<S: AsyncRead + Unpin>(stream: &mut S) {
     let mut ignored = [0; 64];
     while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
 }
 
-async fn write<S: AsyncWrite + Unpin>(mut stream: S, answer: Answer) {
-    let Answer { status, kind, body } = answer;
+async fn respond<S: AsyncWrite + Unpin>(mut stream: S, answer: HookResponse) {
+    let HookResponse {
+        status,
+        content_type: kind,
+        body,
+    } = answer;
     let length = body.len();
     let mut bytes = format!(
         "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\
@@ -141,11 +145,11 @@ async fn write<S: AsyncWrite + Unpin>(mut stream: S, answer: Answer) {
 
 // === impl Answer ===
 
-impl Answer {
+impl HookResponse {
     pub(crate) fn text(status: &'static str, body: &str) -> Self {
         Self {
             status,
-            kind: "text/plain",
+            content_type: "text/plain",
             body: body.as_bytes().to_vec(),
         }
     }
@@ -159,11 +163,11 @@ mod tests {
     use tokio::io::duplex;
     use tokio::time::sleep;
 
-    async fn read(sent: &[&str]) -> (Option<Request>, String) {
+    async fn read(sent: &[&str]) -> (Option<HookRequest>, String) {
         let (near, mut far) = duplex(64);
         let given_up = sleep(Duration::from_secs(2));
         let reader = tokio::spawn(async {
-            let caller = Caller::read(near, given_up).await;
+            let caller = HookConnection::read(near, given_up).await;
             caller.map(|caller| caller.request)
         });
         for part in sent {
@@ -182,7 +186,7 @@ mod tests {
     async fn a_request_is_read_however_it_is_cut() {
         let request = |method: &str, path: &str| {
             let (method, path) = (method.to_owned(), path.to_owned());
-            Some(Request { method, path })
+            Some(HookRequest { method, path })
         };
         let long = format!("x: {}\r\n", "y".repeat(MAX_HEAD));
         let table: [(&[&str], _, &str); 8] = [
@@ -217,18 +221,18 @@ mod tests {
         let (near, mut far) = tokio::net::UnixStream::pair().unwrap();
         far.write_all(b"GET /a HTTP/1.1\r\n\r\n").await.unwrap();
         // Given up at the first moment, before the runtime has seen that there is something to read.
-        let caller = Caller::read(near, async {}).await.unwrap();
+        let caller = HookConnection::read(near, async {}).await.unwrap();
         assert_eq!(caller.request.path, "/a");
         let (near, _silent) = tokio::net::UnixStream::pair().unwrap();
-        assert!(Caller::read(near, async {}).await.is_none());
+        assert!(HookConnection::read(near, async {}).await.is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_hangs_up_is_let_go() {
         let (near, mut far) = duplex(64);
         far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        let caller = Caller::read(near, pending::<()>()).await.unwrap();
-        let waiting = tokio::spawn(caller.answer(pending()));
+        let caller = HookConnection::read(near, pending::<()>()).await.unwrap();
+        let waiting = tokio::spawn(caller.respond_when_ready(pending()));
         far.write_all(b"more").await.unwrap();
         drop(far);
         waiting.await.unwrap();
@@ -238,9 +242,9 @@ mod tests {
     async fn an_answer_says_its_length_and_closes() {
         let (near, mut far) = duplex(1024);
         far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        let caller = Caller::read(near, pending::<()>()).await.unwrap();
-        let answer = async { Answer::text("200 OK", "drained\n") };
-        caller.answer(answer).await;
+        let caller = HookConnection::read(near, pending::<()>()).await.unwrap();
+        let answer = async { HookResponse::text("200 OK", "drained\n") };
+        caller.respond_when_ready(answer).await;
         let mut got = String::new();
         far.read_to_string(&mut got).await.unwrap();
         assert_eq!(

@@ -9,7 +9,7 @@ use tracing::Level;
 use crate::address::AdminAddress;
 use crate::duration;
 use crate::flags;
-use crate::given::{Given, InvalidArgs};
+use crate::given::{ArgParser, InvalidArgs};
 use crate::quiet::ReadinessProbe;
 use crate::selector::{ListenerSelector, parse_listeners};
 use crate::timing::{Durations, Timing, parse_idle_exit};
@@ -89,7 +89,7 @@ impl Config {
         args: impl IntoIterator<Item = OsString>,
         env: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, InvalidArgs> {
-        let mut given = Given::read(args, env);
+        let mut given = ArgParser::read(args, env);
         let admin_address = given.required("admin-address", str::parse::<AdminAddress>);
         let token = given.required("token", str::parse::<Token>);
         let (admin_address, token) = match (admin_address, token) {

@@ -46,14 +46,14 @@ fn nanoseconds(text: &str) -> Option<u64> {
         let end = after.find(|c: char| c.is_ascii_digit() || c == '.');
         let (unit, after) = after.split_at(end.unwrap_or(after.len()));
         let (_, scale) = UNITS.iter().find(|(name, _)| *name == unit)?;
-        total = total.checked_add(scaled(value, *scale)?)?;
+        total = total.checked_add(multiply(value, *scale)?)?;
         rest = after;
     }
     Some(total)
 }
 
 /// `value` × `scale`, where `value` is digits with at most one point and at least one digit.
-fn scaled(value: &str, scale: u64) -> Option<u64> {
+fn multiply(value: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = value.split_once('.').unwrap_or((value, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;
@@ -74,23 +74,23 @@ fn scaled(value: &str, scale: u64) -> Option<u64> {
 
 /// Shows a duration as Go's `Duration.String` does; [`parse`] reads it back unchanged.
 #[must_use]
-pub fn display(duration: Duration) -> impl fmt::Display {
-    Shown(duration)
+pub fn format_go(duration: Duration) -> impl fmt::Display {
+    GoFormat(duration)
 }
 
 /// Shows a duration as people write it, in one unit: `90s`, `400ms`; [`parse`] reads it back unchanged.
 #[must_use]
-pub fn plain(duration: Duration) -> impl fmt::Display {
-    Plain(duration)
+pub fn format(duration: Duration) -> impl fmt::Display {
+    SingleUnitFormat(duration)
 }
 
-struct Shown(Duration);
+struct GoFormat(Duration);
 
-struct Plain(Duration);
+struct SingleUnitFormat(Duration);
 
 // === impl Shown ===
 
-impl fmt::Display for Shown {
+impl fmt::Display for GoFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, nanos) = (self.0.as_secs(), self.0.subsec_nanos());
         if seconds == 0 && nanos > 0 {
@@ -119,10 +119,10 @@ impl fmt::Display for Shown {
 
 // === impl Plain ===
 
-impl fmt::Display for Plain {
+impl fmt::Display for SingleUnitFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_secs() {
-            0 => Shown(self.0).fmt(f),
+            0 => GoFormat(self.0).fmt(f),
             seconds => write!(
                 f,
                 "{seconds}{}s",
@@ -215,7 +215,7 @@ mod tests {
         ];
         for (nanos, text) in table {
             let duration = Duration::from_nanos(nanos);
-            assert_eq!(display(duration).to_string(), text);
+            assert_eq!(format_go(duration).to_string(), text);
             assert_eq!(parse(text), Ok(duration));
         }
     }
@@ -232,7 +232,7 @@ mod tests {
         ];
         for (millis, text) in table {
             let duration = Duration::from_millis(millis);
-            assert_eq!(plain(duration).to_string(), text);
+            assert_eq!(format(duration).to_string(), text);
             assert_eq!(parse(text), Ok(duration));
         }
     }

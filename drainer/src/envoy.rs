@@ -6,58 +6,58 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 
 use crate::address::AdminAddress;
-use crate::hidden::Hidden;
-use crate::http::{Bounds, CallError, Client};
-use crate::listeners::{self, Listener, Listeners};
+use crate::hidden::HiddenStats;
+use crate::http::{CallError, CallLimits, Client};
+use crate::listeners::{self, EnvoyListeners, Listener};
 use crate::selector::ListenerSelector;
 use crate::server_info::ServerInfo;
-use crate::stats::{self, Count, Open, Stats};
+use crate::stats::{self, Count, OpenConnections, Stats};
 
 /// A drain's view of Envoy. Its methods never overlap, since they need it exclusively.
 pub(crate) trait Envoy {
     /// Makes Envoy fail its health checks: readiness answers 503, and each response closes its
     /// connection or sends GOAWAY, whatever the drain strategy. [`Envoy::restore_health`] undoes it.
-    fn fail_health(&mut self) -> impl Future<Output = Result<(), CallFailed>>;
+    fn fail_health(&mut self) -> impl Future<Output = Result<(), AdminError>>;
 
     /// Undoes [`Envoy::fail_health`].
-    fn restore_health(&mut self) -> impl Future<Output = Result<(), CallFailed>>;
+    fn restore_health(&mut self) -> impl Future<Output = Result<(), AdminError>>;
 
     /// Starts the drain that listeners heed which ignore failed health; they go on accepting.
     /// Nothing undoes it.
-    fn drain_listeners(&mut self) -> impl Future<Output = Result<(), CallFailed>>;
+    fn drain_listeners(&mut self) -> impl Future<Output = Result<(), AdminError>>;
 
     /// Looks once at what is open.
-    fn look(&mut self) -> impl Future<Output = Seen>;
+    fn poll(&mut self) -> impl Future<Output = Snapshot>;
 
     /// Learns how Envoy is set up, which decides what is counted from then on.
-    fn inspect(&mut self) -> impl Future<Output = Result<Setup, CallFailed>>;
+    fn inspect(&mut self) -> impl Future<Output = Result<Setup, AdminError>>;
 }
 
 /// What one look at Envoy shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum Snapshot {
     /// What is open, as far as it is shown.
     Counted(Count),
     /// Something answered, but not with statistics: nothing is known, which is not zero.
-    Unreadable(String),
+    InvalidResponse(String),
     /// There was no answer: nothing is known.
-    Unknown(String),
+    NoResponse(String),
     /// Nothing listens at the admin address.
-    Refused,
+    ConnectionRefused,
 }
 
 /// Why a call to Envoy did not do what it should.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum CallFailed {
+pub(crate) enum AdminError {
     /// Nothing listens at the admin address.
     #[error("connection refused")]
-    Refused,
+    ConnectionRefused,
     /// No usable answer: worth asking again.
     #[error("{0}")]
-    Unanswered(String),
+    NoResponse(String),
     /// Something answered, and asking again will not change its mind.
     #[error("{0}")]
-    Declined(String),
+    Rejected(String),
 }
 
 /// How Envoy is set up.
@@ -66,18 +66,18 @@ pub(crate) struct Setup {
     /// Its version and drain strategy.
     pub server: ServerInfo,
     /// Its listeners, and which of them count; or why they are not known.
-    pub listeners: Result<Listeners, String>,
+    pub listeners: Result<EnvoyListeners, String>,
     /// What statistics hide of these; or why that is not known.
-    pub hidden: Result<Hidden, String>,
+    pub hidden_stats: Result<HiddenStats, String>,
 }
 
 /// The admin interface of a real Envoy.
-pub(crate) struct Admin {
+pub(crate) struct AdminClient {
     client: Client,
     ignored: Vec<ListenerSelector>,
-    listeners: Listeners,
+    listeners: EnvoyListeners,
     /// `None` until it is known.
-    hidden: Option<Hidden>,
+    hidden_stats: Option<HiddenStats>,
 }
 
 /// Short enough that a hung Envoy is noticed, long enough for the main thread of one with 10,000
@@ -108,42 +108,42 @@ const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
 
 // === impl Seen ===
 
-impl Seen {
+impl Snapshot {
     /// Whether Envoy says by its statistics that its health is not failed; `None` if it does not say.
     #[must_use]
     pub(crate) fn live(&self) -> Option<bool> {
         match self {
-            Self::Counted(Count::Listeners(Open { live, .. }) | Count::Server { live, .. }) => {
-                *live
-            }
+            Self::Counted(
+                Count::Listeners(OpenConnections { live, .. }) | Count::Server { live, .. },
+            ) => *live,
             Self::Counted(Count::Hidden)
-            | Self::Unreadable(_)
-            | Self::Unknown(_)
-            | Self::Refused => None,
+            | Self::InvalidResponse(_)
+            | Self::NoResponse(_)
+            | Self::ConnectionRefused => None,
         }
     }
 }
 
 // === impl Admin ===
 
-impl Admin {
+impl AdminClient {
     /// The admin interface at `address`; of its listeners, the `ignored` are not counted.
     #[must_use]
     pub(crate) fn new(address: AdminAddress, ignored: Vec<ListenerSelector>) -> Self {
-        let listeners = Listeners::new(Vec::new(), ignored.clone());
+        let listeners = EnvoyListeners::new(Vec::new(), ignored.clone());
         Self {
             client: Client::new(address),
             ignored,
             listeners,
-            hidden: None,
+            hidden_stats: None,
         }
     }
 
-    async fn get(&mut self, path: &str, max_body: usize) -> Result<bytes::Bytes, CallFailed> {
+    async fn get(&mut self, path: &str, max_body: usize) -> Result<bytes::Bytes, AdminError> {
         self.call(Method::GET, path, max_body).await
     }
 
-    async fn post(&mut self, path: &str) -> Result<(), CallFailed> {
+    async fn post(&mut self, path: &str) -> Result<(), AdminError> {
         self.call(Method::POST, path, MAX_SMALL_BODY)
             .await
             .map(drop)
@@ -154,10 +154,10 @@ impl Admin {
         method: Method,
         path: &str,
         max_body: usize,
-    ) -> Result<bytes::Bytes, CallFailed> {
-        let bounds = Bounds {
-            time: Some(CALL_TIMEOUT),
-            body: max_body,
+    ) -> Result<bytes::Bytes, AdminError> {
+        let bounds = CallLimits {
+            timeout: Some(CALL_TIMEOUT),
+            max_body,
         };
         let answer = self.client.call(method, path, bounds).await?;
         match answer.status {
@@ -168,69 +168,71 @@ impl Admin {
                 let told = format!("{status}: {}", text.lines().next().unwrap_or_default());
                 Err(match status {
                     StatusCode::FORBIDDEN => {
-                        CallFailed::Declined(format!("{told}; is it in admin.allow_paths?"))
+                        AdminError::Rejected(format!("{told}; is it in admin.allow_paths?"))
                     }
-                    status if status.is_server_error() => CallFailed::Unanswered(told),
-                    _ => CallFailed::Declined(told),
+                    status if status.is_server_error() => AdminError::NoResponse(told),
+                    _ => AdminError::Rejected(told),
                 })
             }
         }
     }
 
-    async fn server_info(&mut self) -> Result<ServerInfo, CallFailed> {
+    async fn server_info(&mut self) -> Result<ServerInfo, AdminError> {
         let body = self.get("/server_info", MAX_SMALL_BODY).await?;
         ServerInfo::read(&body)
-            .map_err(|error| CallFailed::Declined(format!("not an Envoy: {error}")))
+            .map_err(|error| AdminError::Rejected(format!("not an Envoy: {error}")))
     }
 
-    async fn listeners(&mut self) -> Result<Vec<Listener>, CallFailed> {
+    async fn listeners(&mut self) -> Result<Vec<Listener>, AdminError> {
         let mut all = Vec::new();
         for path in [STATIC_LISTENERS, DYNAMIC_LISTENERS] {
             let body = self.get(path, MAX_BODY).await?;
             let read = listeners::read(&body);
-            all.extend(read.map_err(|error| CallFailed::Declined(error.to_string()))?);
+            all.extend(read.map_err(|error| AdminError::Rejected(error.to_string()))?);
         }
         Ok(all)
     }
 
-    async fn hidden(&mut self) -> Result<Hidden, CallFailed> {
-        let body = self.get(stats::ALL, MAX_BODY).await?;
-        let stats = Stats::read(&body).map_err(|error| CallFailed::Declined(error.to_string()))?;
-        Ok(Hidden::find(&stats, &self.listeners))
+    async fn hidden_stats(&mut self) -> Result<HiddenStats, AdminError> {
+        let body = self.get(stats::STATS_PATH, MAX_BODY).await?;
+        let stats = Stats::read(&body).map_err(|error| AdminError::Rejected(error.to_string()))?;
+        Ok(HiddenStats::find(&stats, &self.listeners))
     }
 }
 
-impl Envoy for Admin {
-    async fn fail_health(&mut self) -> Result<(), CallFailed> {
+impl Envoy for AdminClient {
+    async fn fail_health(&mut self) -> Result<(), AdminError> {
         self.post(FAIL_HEALTH).await
     }
 
-    async fn restore_health(&mut self) -> Result<(), CallFailed> {
+    async fn restore_health(&mut self) -> Result<(), AdminError> {
         self.post(RESTORE_HEALTH).await
     }
 
-    async fn drain_listeners(&mut self) -> Result<(), CallFailed> {
+    async fn drain_listeners(&mut self) -> Result<(), AdminError> {
         self.post(DRAIN_LISTENERS).await
     }
 
-    async fn look(&mut self) -> Seen {
-        let poll = format!("{}{}", stats::ALL, stats::USED_ONLY);
+    async fn poll(&mut self) -> Snapshot {
+        let poll = format!("{}{}", stats::STATS_PATH, stats::USED_ONLY);
         let body = match self.get(&poll, MAX_BODY).await {
             Ok(body) => body,
-            Err(CallFailed::Refused) => return Seen::Refused,
-            Err(CallFailed::Declined(why)) => return Seen::Unreadable(why),
-            Err(CallFailed::Unanswered(why)) => return Seen::Unknown(why),
+            Err(AdminError::ConnectionRefused) => return Snapshot::ConnectionRefused,
+            Err(AdminError::Rejected(why)) => return Snapshot::InvalidResponse(why),
+            Err(AdminError::NoResponse(why)) => return Snapshot::NoResponse(why),
         };
         match Stats::read(&body) {
-            Ok(stats) => Seen::Counted(stats.count(&self.listeners, self.hidden.as_ref())),
-            Err(error) => Seen::Unreadable(format!("not Envoy's statistics: {error}")),
+            Ok(stats) => {
+                Snapshot::Counted(stats.count(&self.listeners, self.hidden_stats.as_ref()))
+            }
+            Err(error) => Snapshot::InvalidResponse(format!("not Envoy's statistics: {error}")),
         }
     }
 
-    async fn inspect(&mut self) -> Result<Setup, CallFailed> {
+    async fn inspect(&mut self) -> Result<Setup, AdminError> {
         let server = match self.server_info().await {
             // Forbidden by `admin.allow_paths`, perhaps: statistics prove an Envoy as well.
-            Err(CallFailed::Declined(_)) if matches!(self.look().await, Seen::Counted(_)) => {
+            Err(AdminError::Rejected(_)) if matches!(self.poll().await, Snapshot::Counted(_)) => {
                 ServerInfo::default()
             }
             other => other?,
@@ -238,39 +240,39 @@ impl Envoy for Admin {
         // Forbidden too, perhaps, or too many: then names in statistics have to do.
         let listeners = match self.listeners().await {
             Ok(listeners) => {
-                self.listeners = Listeners::new(listeners, self.ignored.clone());
+                self.listeners = EnvoyListeners::new(listeners, self.ignored.clone());
                 Ok(self.listeners.clone())
             }
-            Err(CallFailed::Declined(why)) => Err(why),
+            Err(AdminError::Rejected(why)) => Err(why),
             Err(error) => return Err(error),
         };
         let hidden = match server.is_starting() {
             // Its listeners have no statistics yet.
-            true => Ok(Hidden::default()),
-            false => match self.hidden().await {
+            true => Ok(HiddenStats::default()),
+            false => match self.hidden_stats().await {
                 Ok(hidden) => Ok(hidden),
-                Err(CallFailed::Declined(why)) => Err(why),
+                Err(AdminError::Rejected(why)) => Err(why),
                 Err(error) => return Err(error),
             },
         };
-        self.hidden = hidden.as_ref().ok().cloned();
+        self.hidden_stats = hidden.as_ref().ok().cloned();
         Ok(Setup {
             server,
             listeners,
-            hidden,
+            hidden_stats: hidden,
         })
     }
 }
 
 // === impl CallFailed ===
 
-impl From<CallError> for CallFailed {
+impl From<CallError> for AdminError {
     fn from(error: CallError) -> Self {
         match error {
-            CallError::Refused => Self::Refused,
-            CallError::TooLarge(_) => Self::Declined(error.to_string()),
-            CallError::Connect(_) | CallError::TimedOut(_) | CallError::Broken(_) => {
-                Self::Unanswered(error.to_string())
+            CallError::ConnectionRefused => Self::ConnectionRefused,
+            CallError::TooLarge(_) => Self::Rejected(error.to_string()),
+            CallError::Connect(_) | CallError::TimedOut(_) | CallError::Protocol(_) => {
+                Self::NoResponse(error.to_string())
             }
         }
     }

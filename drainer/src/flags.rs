@@ -4,30 +4,30 @@ use std::fmt;
 
 use crate::address::AdminAddress;
 use crate::config::Config;
-use crate::duration::display;
+use crate::duration::format_go;
 use crate::token::Token;
-use Written::{Always, IfChanged, Required};
+use Emit::{Always, NonDefault, Required};
 
 /// One flag of `drainer serve`. Its variable is `DRAINER_` and the name in capitals.
 pub(crate) struct Flag {
     pub(crate) name: &'static str,
     /// What its value is called; empty for a switch.
-    value: &'static str,
+    value_name: &'static str,
     help: &'static str,
     /// Its value in a configuration, as the flag takes it; empty where it takes none.
-    of: fn(&Config) -> String,
-    written: Written,
+    format_value: fn(&Config) -> String,
+    emit: Emit,
 }
 
 /// When a flag is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Written {
+enum Emit {
     /// Always: it has no default.
     Required,
     /// Always, since `kubectl describe` shows it.
     Always,
     /// Where its value is not the default.
-    IfChanged,
+    NonDefault,
 }
 
 /// In the order in which they are told and written.
@@ -58,21 +58,21 @@ pub(crate) static FLAGS: [Flag; 16] = [
         "drain-delay",
         "DURATION",
         "serve on, healthy, before the drain starts",
-        |config| display(config.timing.drain_delay).to_string(),
+        |config| format_go(config.timing.drain_delay).to_string(),
     ),
     flag(
         Always,
         "min-drain-duration",
         "DURATION",
         "the drain never ends sooner",
-        |config| display(config.timing.min_drain_duration).to_string(),
+        |config| format_go(config.timing.min_drain_duration).to_string(),
     ),
     flag(
         Always,
         "drain-timeout",
         "DURATION",
         "the drain ends by then, whatever is left",
-        |config| display(config.timing.drain_timeout).to_string(),
+        |config| format_go(config.timing.drain_timeout).to_string(),
     ),
     flag(
         Always,
@@ -80,7 +80,7 @@ pub(crate) static FLAGS: [Flag; 16] = [
         "DURATION",
         "end when only idle HTTP connections were left for so long; off waits for them",
         |config| match config.timing.idle_exit {
-            Some(idle_exit) => display(idle_exit).to_string(),
+            Some(idle_exit) => format_go(idle_exit).to_string(),
             None => "off".to_owned(),
         },
     ),
@@ -89,59 +89,59 @@ pub(crate) static FLAGS: [Flag; 16] = [
         "quiet-period",
         "DURATION",
         "end only when no new connection came for so long",
-        |config| display(config.timing.quiet_period).to_string(),
+        |config| format_go(config.timing.quiet_period).to_string(),
     ),
     flag(
         Always,
         "poll-interval",
         "DURATION",
         "the pause between two looks at Envoy",
-        |config| display(config.timing.poll_interval).to_string(),
+        |config| format_go(config.timing.poll_interval).to_string(),
     ),
     flag(
-        IfChanged,
+        NonDefault,
         "exit-at-connections",
         "N",
         "so many connections may remain",
         |config| config.exit_at_connections.to_string(),
     ),
     flag(
-        IfChanged,
+        NonDefault,
         "ignore-listeners",
         "LIST",
         "names or ports of listeners not to count, by commas",
-        |config| joined(&config.ignore_listeners),
+        |config| join(&config.ignore_listeners),
     ),
     flag(
-        IfChanged,
+        NonDefault,
         "readiness-probes",
         "LIST",
         "port/period of the pod's readiness probes, by commas, like 8080/2s",
-        |config| joined(&config.readiness_probes),
+        |config| join(&config.readiness_probes),
     ),
     flag(
-        IfChanged,
+        NonDefault,
         "run-dir",
         "DIR",
         "the directory of the socket and the marker",
         |config| config.run_dir.display().to_string(),
     ),
     flag(
-        IfChanged,
+        NonDefault,
         "termination-log",
         "FILE",
         "the file for the last words",
         |config| config.termination_log.display().to_string(),
     ),
     flag(
-        IfChanged,
+        NonDefault,
         "log-level",
         "LEVEL",
         "error, warn, info, debug or trace",
         |config| config.log_level.as_str().to_ascii_lowercase(),
     ),
     flag(
-        IfChanged,
+        NonDefault,
         "host-network",
         "",
         "listen on 127.0.0.1 only",
@@ -153,29 +153,29 @@ pub(crate) static FLAGS: [Flag; 16] = [
 ];
 
 const fn flag(
-    written: Written,
+    emit: Emit,
     name: &'static str,
-    value: &'static str,
+    value_name: &'static str,
     help: &'static str,
-    of: fn(&Config) -> String,
+    format_value: fn(&Config) -> String,
 ) -> Flag {
     Flag {
-        written,
+        emit,
         name,
-        value,
+        value_name,
         help,
-        of,
+        format_value,
     }
 }
 
 /// Describes the flags of `drainer serve`, a line each, with their defaults.
 #[must_use]
 pub fn flags_help() -> String {
-    let standard = standard();
+    let standard = defaults();
     let line = |flag: &Flag| {
-        let name = format!("{} {}", flag.name, flag.value);
-        let default = match (flag.of)(&standard) {
-            default if flag.written == Required || default.is_empty() => String::new(),
+        let name = format!("{} {}", flag.name, flag.value_name);
+        let default = match (flag.format_value)(&standard) {
+            default if flag.emit == Required || default.is_empty() => String::new(),
             default => format!(" [{default}]"),
         };
         format!("  --{name:<32}{}{default}\n", flag.help)
@@ -185,11 +185,15 @@ pub fn flags_help() -> String {
 
 /// The flags of `config`, for [`Config::parse`] to read back.
 pub(crate) fn args(config: &Config) -> Vec<String> {
-    let standard = standard();
+    let standard = defaults();
     let arg = |flag: &Flag| {
-        let Flag { name, of, .. } = flag;
+        let Flag {
+            name,
+            format_value: of,
+            ..
+        } = flag;
         match of(config) {
-            value if flag.written == IfChanged && value == of(&standard) => None,
+            value if flag.emit == NonDefault && value == of(&standard) => None,
             _ if flag.is_switch() => Some(format!("--{name}")),
             value => Some(format!("--{name}={value}")),
         }
@@ -198,16 +202,16 @@ pub(crate) fn args(config: &Config) -> Vec<String> {
 }
 
 /// The flag of this name.
-pub(crate) fn named(name: &str) -> Option<&'static Flag> {
+pub(crate) fn find_flag(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.name == name)
 }
 
 /// The defaults, with stand-ins for what has none.
-fn standard() -> Config {
+fn defaults() -> Config {
     Config::new(AdminAddress::Abstract(String::new()), Token::new(0))
 }
 
-fn joined(items: &[impl fmt::Display]) -> String {
+fn join(items: &[impl fmt::Display]) -> String {
     let shown: Vec<_> = items.iter().map(ToString::to_string).collect();
     shown.join(",")
 }
@@ -217,11 +221,11 @@ fn joined(items: &[impl fmt::Display]) -> String {
 impl Flag {
     /// Returns true if it takes no value.
     pub(crate) fn is_switch(&self) -> bool {
-        self.value.is_empty()
+        self.value_name.is_empty()
     }
 
     /// Its environment variable.
-    pub(crate) fn variable(&self) -> String {
+    pub(crate) fn env_var(&self) -> String {
         format!(
             "DRAINER_{}",
             self.name.replace('-', "_").to_ascii_uppercase()
@@ -247,7 +251,7 @@ mod tests {
                 .rsplit_once(" [")
                 .map(|(_, told)| told.trim_end_matches(']'));
             let Some(told) = told else {
-                assert_eq!((flag.of)(&standard()), "", "{}", flag.name);
+                assert_eq!((flag.format_value)(&defaults()), "", "{}", flag.name);
                 continue;
             };
             let given = [&required[..], &[format!("--{}={told}", flag.name)]].concat();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 
-use crate::flags::{FLAGS, named};
+use crate::flags::{FLAGS, find_flag};
 
 /// Everything that is wrong with a command line, a line each.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,14 +12,14 @@ use crate::flags::{FLAGS, named};
 pub struct InvalidArgs(Vec<String>);
 
 /// The values given for flags, and what was found wrong so far.
-pub(crate) struct Given {
+pub(crate) struct ArgParser {
     values: BTreeMap<&'static str, String>,
     pub(crate) errors: Vec<String>,
 }
 
 // === impl Given ===
 
-impl Given {
+impl ArgParser {
     /// Reads the flags, and from `env` what they leave out.
     pub(crate) fn read(
         args: impl IntoIterator<Item = OsString>,
@@ -30,7 +30,7 @@ impl Given {
             errors: Vec::new(),
         };
         for flag in &FLAGS {
-            if let Some(value) = env(&flag.variable()) {
+            if let Some(value) = env(&flag.env_var()) {
                 given.insert(flag.name, value);
             }
         }
@@ -38,7 +38,7 @@ impl Given {
         loop {
             let step = match parser.next() {
                 Ok(None) => return given,
-                Ok(Some(lexopt::Arg::Long(name))) => match named(name) {
+                Ok(Some(lexopt::Arg::Long(name))) => match find_flag(name) {
                     Some(flag) if flag.is_switch() => {
                         let value = parser.optional_value().unwrap_or_else(|| "true".into());
                         Ok((flag.name, value))

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::listeners::Listeners;
+use crate::listeners::EnvoyListeners;
 use crate::stats::Stats;
 
 /// What is hidden, and therefore unknown, however the polls look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Hidden {
+pub(crate) struct HiddenStats {
     /// The first listener that counts and whose open connections are hidden, as statistics call it.
     pub listener: Option<String>,
     /// How many connections a listener has accepted is hidden.
@@ -24,7 +24,7 @@ pub(crate) struct Hidden {
 
 /// Which statistics of an HTTP prefix are shown.
 #[derive(Default)]
-struct Prefix {
+struct PrefixStats {
     gauges: usize,
     counters: usize,
 }
@@ -45,10 +45,10 @@ const HTTP_COUNTERS: [&str; 3] = [
 
 // === impl Hidden ===
 
-impl Hidden {
+impl HiddenStats {
     /// Finds what is hidden of the `known` listeners in all `stats` that Envoy shows, used or not.
     #[must_use]
-    pub(crate) fn find(stats: &Stats<'_>, known: &Listeners) -> Self {
+    pub(crate) fn find(stats: &Stats<'_>, known: &EnvoyListeners) -> Self {
         let shows = |listener: &str, stat: &str| {
             let name = format!("listener.{listener}.{stat}");
             stats.get(&name).is_some()
@@ -58,19 +58,19 @@ impl Hidden {
         };
         // Where all listeners are hidden, the admin's own shows that in each poll.
         let all_are_hidden = stats.get("listener.admin.downstream_cx_active").is_none();
-        let mut counted = known.counted().filter(|_| !all_are_hidden);
+        let mut counted = known.counted_names().filter(|_| !all_are_hidden);
         let mut hidden = Self {
             listener: counted.find(is_hidden).map(str::to_owned),
             accepted: known
-                .counted()
+                .counted_names()
                 .any(|listener| !shows(listener, "downstream_cx_total")),
             ..Self::default()
         };
         let listeners = stats.listeners(known);
-        let bearers = stats.bearers(&listeners, known);
+        let bearers = stats.prefix_owners(&listeners, known);
         for (name, prefix) in prefixes(stats) {
             let bearer = bearers.get(name);
-            if bearer.is_some_and(|bearer| bearer.are_excluded()) {
+            if bearer.is_some_and(|bearer| bearer.are_all_excluded()) {
                 continue;
             }
             hidden.http |= prefix.gauges < HTTP_GAUGES.len();
@@ -81,8 +81,8 @@ impl Hidden {
     }
 }
 
-fn prefixes<'a>(stats: &'a Stats<'_>) -> BTreeMap<&'a str, Prefix> {
-    let mut prefixes = BTreeMap::<_, Prefix>::new();
+fn prefixes<'a>(stats: &'a Stats<'_>) -> BTreeMap<&'a str, PrefixStats> {
+    let mut prefixes = BTreeMap::<_, PrefixStats>::new();
     for (stat, _) in stats.iter() {
         let stat = stat.strip_prefix("http.");
         let Some((prefix, stat)) = stat.and_then(|stat| stat.rsplit_once('.')) else {
@@ -109,7 +109,7 @@ mod tests {
     ]}"#;
 
     /// What an Envoy with these listeners shows, but for names that hold one of the texts.
-    fn hidden(texts: &[&str]) -> Hidden {
+    fn hidden(texts: &[&str]) -> HiddenStats {
         let listener = |name: &str| {
             ["cx_active", "pre_cx_active", "cx_total"]
                 .map(|stat| format!("listener.{name}.downstream_{stat}"))
@@ -137,34 +137,34 @@ mod tests {
             .map(|name| format!(r#"{{"name":"{name}","value":0}}"#))
             .collect();
         let body = format!(r#"{{"stats":[{}]}}"#, entries.join(","));
-        let listeners = Listeners::new(listeners::read(DUMP).unwrap(), Vec::new());
-        Hidden::find(&Stats::read(body.as_bytes()).unwrap(), &listeners)
+        let listeners = EnvoyListeners::new(listeners::read(DUMP).unwrap(), Vec::new());
+        HiddenStats::find(&Stats::read(body.as_bytes()).unwrap(), &listeners)
     }
 
     #[test]
     fn hidden_statistics_are_those_of_counted_listeners() {
-        let listener = |name: &str| Hidden {
+        let listener = |name: &str| HiddenStats {
             listener: Some(name.into()),
-            ..Hidden::default()
+            ..HiddenStats::default()
         };
-        let accepted = Hidden {
+        let accepted = HiddenStats {
             accepted: true,
-            ..Hidden::default()
+            ..HiddenStats::default()
         };
-        let http = Hidden {
+        let http = HiddenStats {
             http: true,
-            ..Hidden::default()
+            ..HiddenStats::default()
         };
-        let requests = Hidden {
+        let requests = HiddenStats {
             requests: true,
-            ..Hidden::default()
+            ..HiddenStats::default()
         };
-        let table: [(&[&str], Hidden); 13] = [
-            (&[], Hidden::default()),
-            (&["listener.127.0.0.1", "http.out"], Hidden::default()),
+        let table: [(&[&str], HiddenStats); 13] = [
+            (&[], HiddenStats::default()),
+            (&["listener.127.0.0.1", "http.out"], HiddenStats::default()),
             (
                 &["listener.0.0.0.0_80."],
-                Hidden {
+                HiddenStats {
                     accepted: true,
                     requests: true,
                     ..listener("0.0.0.0_80")
@@ -180,7 +180,7 @@ mod tests {
             (&["http.in.downstream_cx_http2"], requests.clone()),
             (&["0.0.0.0_80.http."], requests),
             // Its connections are outside HTTP, as far as is seen.
-            (&["http.in."], Hidden::default()),
+            (&["http.in."], HiddenStats::default()),
         ];
         for (texts, want) in table {
             assert_eq!(hidden(texts), want, "{texts:?}");

@@ -9,12 +9,12 @@ use tokio::time::sleep;
 
 use crate::address::AdminAddress;
 use crate::config::socket_in;
-use crate::http::{Bounds, CallError, Client};
-use crate::server::DRAIN;
+use crate::http::{CallError, CallLimits, Client};
+use crate::server::DRAIN_PATH;
 
 /// How often, and how long apart, a drainer is looked for that is just being restarted.
-const TRIES: u32 = 4;
-const PAUSE: Duration = Duration::from_secs(1);
+const MAX_ATTEMPTS: u32 = 4;
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Tells the drainer in this container that its hook has come, and waits until it may return: for
 /// as long as the drainer lives, which has deadlines for all it does.
@@ -22,17 +22,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// # Errors
 /// If there is no drainer, or if it dies before it has answered.
 pub async fn drain(run_dir: &Path) -> anyhow::Result<()> {
-    let bounds = Bounds {
-        time: None,
-        body: 1024,
+    let bounds = CallLimits {
+        timeout: None,
+        max_body: 1024,
     };
     let mut client = Client::new(AdminAddress::Path(socket_in(run_dir)));
     let mut tries = 1;
     let answer = loop {
-        match client.call(Method::GET, DRAIN, bounds).await {
-            Err(CallError::Refused | CallError::Connect(_)) if tries < TRIES => {
+        match client.call(Method::GET, DRAIN_PATH, bounds).await {
+            Err(CallError::ConnectionRefused | CallError::Connect(_)) if tries < MAX_ATTEMPTS => {
                 tries += 1;
-                sleep(PAUSE).await;
+                sleep(RETRY_DELAY).await;
             }
             other => {
                 break other.with_context(|| format!("no drainer in {}", run_dir.display()))?;

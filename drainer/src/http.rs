@@ -27,22 +27,22 @@ const READ_BUFFER: usize = 8 << 10;
 /// A client that keeps one connection to one address and opens it again when needed.
 pub(crate) struct Client {
     address: AdminAddress,
-    open: Option<Open>,
+    connection: Option<Connection>,
 }
 
 /// What was answered.
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
 }
 
 /// How far a call may go.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct CallLimits {
     /// For the whole call, the connection included; `None` waits for as long as the peer lives.
-    pub(crate) time: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     /// For the answer's body, in bytes.
-    pub(crate) body: usize,
+    pub(crate) max_body: usize,
 }
 
 /// Why there is no answer.
@@ -50,23 +50,23 @@ pub(crate) struct Bounds {
 pub(crate) enum CallError {
     /// Nothing listens there: the one error that can prove an end.
     #[error("connection refused")]
-    Refused,
+    ConnectionRefused,
     /// The connection could not be made for another reason.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
     /// Connected, perhaps, but no whole answer in time: hung or busy.
-    #[error("no answer within {}", crate::duration::display(*.0))]
+    #[error("no answer within {}", crate::duration::format_go(*.0))]
     TimedOut(Duration),
     /// Half an answer, or none that is HTTP.
     #[error("broken answer: {0}")]
-    Broken(hyper::Error),
+    Protocol(hyper::Error),
     /// More than was asked for.
     #[error("answer of more than {0} bytes")]
     TooLarge(usize),
 }
 
 /// A connection, and the task that drives it, which ends with it.
-struct Open {
+struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     task: AbortHandle,
 }
@@ -77,7 +77,7 @@ impl Client {
     pub(crate) fn new(address: AdminAddress) -> Self {
         Self {
             address,
-            open: None,
+            connection: None,
         }
     }
 
@@ -86,28 +86,28 @@ impl Client {
         &mut self,
         method: Method,
         path: &str,
-        bounds: Bounds,
-    ) -> Result<Answer, CallError> {
+        bounds: CallLimits,
+    ) -> Result<HttpResponse, CallError> {
         // Out of `self` while in use: a call that is dropped takes its connection with it.
-        let open = self.open.take();
-        let call = self.exchange(open, method, path, bounds.body);
-        let (answer, open) = match bounds.time {
+        let open = self.connection.take();
+        let call = self.exchange(open, method, path, bounds.max_body);
+        let (answer, open) = match bounds.timeout {
             Some(time) => timeout(time, call)
                 .await
                 .map_err(|_| CallError::TimedOut(time))??,
             None => call.await?,
         };
-        self.open = Some(open);
+        self.connection = Some(open);
         Ok(answer)
     }
 
     async fn exchange(
         &self,
-        open: Option<Open>,
+        open: Option<Connection>,
         method: Method,
         path: &str,
         max_body: usize,
-    ) -> Result<(Answer, Open), CallError> {
+    ) -> Result<(HttpResponse, Connection), CallError> {
         let kept = match open {
             Some(mut open) => open.sender.ready().await.is_ok().then_some(open),
             None => None,
@@ -127,25 +127,25 @@ impl Client {
             .sender
             .send_request(request)
             .await
-            .map_err(CallError::Broken)?;
+            .map_err(CallError::Protocol)?;
         let status = response.status();
         let body = read(response.into_body(), max_body).await?;
-        Ok((Answer { status, body }, open))
+        Ok((HttpResponse { status, body }, open))
     }
 
-    async fn connect(&self) -> Result<Open, CallError> {
+    async fn connect(&self) -> Result<Connection, CallError> {
         let connect = async {
             match &self.address {
                 AdminAddress::Tcp(address) => {
-                    let stream = TcpStream::connect(address).await.map_err(refusal)?;
+                    let stream = TcpStream::connect(address).await.map_err(connect_error)?;
                     handshake(TokioIo::new(stream)).await
                 }
                 AdminAddress::Path(path) => {
-                    let stream = UnixStream::connect(path).await.map_err(refusal)?;
+                    let stream = UnixStream::connect(path).await.map_err(connect_error)?;
                     handshake(TokioIo::new(stream)).await
                 }
                 AdminAddress::Abstract(name) => {
-                    let stream = connect_abstract(name).map_err(refusal)?;
+                    let stream = connect_abstract(name).map_err(connect_error)?;
                     handshake(TokioIo::new(stream)).await
                 }
             }
@@ -161,7 +161,7 @@ impl Client {
 async fn read(mut body: Incoming, max: usize) -> Result<Bytes, CallError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(CallError::Broken)?;
+        let frame = frame.map_err(CallError::Protocol)?;
         let data = frame.data_ref().map_or(&[][..], AsRef::as_ref);
         if bytes.len() + data.len() > max {
             return Err(CallError::TooLarge(max));
@@ -179,29 +179,29 @@ fn connect_abstract(name: &str) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-fn refusal(error: io::Error) -> CallError {
+fn connect_error(error: io::Error) -> CallError {
     match error.kind() {
-        ErrorKind::ConnectionRefused => CallError::Refused,
+        ErrorKind::ConnectionRefused => CallError::ConnectionRefused,
         _ => CallError::Connect(error),
     }
 }
 
-async fn handshake<S>(stream: S) -> Result<Open, CallError>
+async fn handshake<S>(stream: S) -> Result<Connection, CallError>
 where
     S: Read + Write + Unpin + Send + 'static,
 {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(READ_BUFFER);
     let handshake = builder.handshake(stream).await;
-    let (sender, connection) = handshake.map_err(CallError::Broken)?;
+    let (sender, connection) = handshake.map_err(CallError::Protocol)?;
     // Its error is the sender's too.
     let task = tokio::spawn(async move { drop(connection.await) }).abort_handle();
-    Ok(Open { sender, task })
+    Ok(Connection { sender, task })
 }
 
 // === impl Open ===
 
-impl Drop for Open {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -11,10 +11,10 @@ use crate::answer;
 use crate::selector::ListenerSelector;
 
 /// More listeners than any Envoy of a pod has.
-const MOST_LISTENERS: usize = 4096;
+const MAX_LISTENERS: usize = 4096;
 
 /// More addresses than any listener has beside its first.
-const MOST_ADDITIONAL_ADDRESSES: usize = 16;
+const MAX_ADDITIONAL_ADDRESSES: usize = 16;
 
 /// A listener, as `/config_dump` shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -31,7 +31,7 @@ pub(crate) struct Listener {
     pub drain_type: DrainType,
     #[serde(deserialize_with = "answer::object")]
     address: Address,
-    #[serde(deserialize_with = "answer::list::<_, _, MOST_ADDITIONAL_ADDRESSES>")]
+    #[serde(deserialize_with = "answer::list::<_, _, MAX_ADDITIONAL_ADDRESSES>")]
     additional_addresses: Vec<AdditionalAddress>,
 }
 
@@ -48,9 +48,9 @@ pub(crate) enum DrainType {
 
 /// What is known of the listeners, and which of them are not to be counted.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Listeners {
+pub(crate) struct EnvoyListeners {
     /// By the name in statistics; several listeners may share one.
-    by_stat: Arc<BTreeMap<String, Vec<Listener>>>,
+    by_stat_name: Arc<BTreeMap<String, Vec<Listener>>>,
     ignored: Vec<ListenerSelector>,
 }
 
@@ -89,7 +89,7 @@ struct Pipe {
 /// `/config_dump?resource=static_listeners` or `dynamic_listeners`.
 #[derive(Deserialize)]
 struct ConfigDump {
-    #[serde(default, deserialize_with = "answer::list::<_, _, MOST_LISTENERS>")]
+    #[serde(default, deserialize_with = "answer::list::<_, _, MAX_LISTENERS>")]
     configs: Vec<ConfigEntry>,
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
 
 // === impl Listeners ===
 
-impl Listeners {
+impl EnvoyListeners {
     /// Knows `listeners`, of which those that `ignored` selects are not to be counted.
     #[must_use]
     pub(crate) fn new(listeners: Vec<Listener>, ignored: Vec<ListenerSelector>) -> Self {
@@ -136,7 +136,7 @@ impl Listeners {
                 .push(listener);
         }
         Self {
-            by_stat: Arc::new(by_stat),
+            by_stat_name: Arc::new(by_stat),
             ignored,
         }
     }
@@ -147,7 +147,7 @@ impl Listeners {
     /// the name, one that counts is enough.
     #[must_use]
     pub(crate) fn excludes(&self, stat_name: &str) -> bool {
-        match self.by_stat.get(stat_name) {
+        match self.by_stat_name.get(stat_name) {
             Some(sharing) => sharing.iter().all(|listener| {
                 listener.is_loopback() || listener.is_internal() || self.ignores(listener)
             }),
@@ -166,21 +166,21 @@ impl Listeners {
     }
 
     /// The names in statistics of the listeners that count.
-    pub(crate) fn counted(&self) -> impl Iterator<Item = &str> {
-        let names = self.by_stat.keys().map(String::as_str);
+    pub(crate) fn counted_names(&self) -> impl Iterator<Item = &str> {
+        let names = self.by_stat_name.keys().map(String::as_str);
         names.filter(|name| !self.excludes(name))
     }
 
     /// Returns true if a listener has this name in statistics.
     #[must_use]
-    pub(crate) fn has(&self, stat_name: &str) -> bool {
-        self.by_stat.contains_key(stat_name)
+    pub(crate) fn contains(&self, stat_name: &str) -> bool {
+        self.by_stat_name.contains_key(stat_name)
     }
 
     /// Returns true if a listener that counts is bound to `port`.
     #[must_use]
     pub(crate) fn counts_port(&self, port: NonZeroU16) -> bool {
-        self.by_stat.iter().any(|(stat_name, sharing)| {
+        self.by_stat_name.iter().any(|(stat_name, sharing)| {
             !self.excludes(stat_name) && sharing.iter().any(|l| l.has_port(port))
         })
     }
@@ -188,7 +188,10 @@ impl Listeners {
     /// The listeners that count and heed `/drain_listeners` alone.
     #[must_use]
     pub(crate) fn modify_only(&self) -> Vec<&str> {
-        let counted = self.by_stat.iter().filter(|(name, _)| !self.excludes(name));
+        let counted = self
+            .by_stat_name
+            .iter()
+            .filter(|(name, _)| !self.excludes(name));
         let all = counted.flat_map(|(_, sharing)| sharing);
         all.filter(|listener| listener.drain_type == DrainType::ModifyOnly)
             .map(|listener| listener.name.as_str())
@@ -307,10 +310,10 @@ mod tests {
         {"name": "warming", "warming_state": {}}
     ]}"#;
 
-    fn listeners(ignored: &str) -> Listeners {
+    fn listeners(ignored: &str) -> EnvoyListeners {
         let mut all = read(STATIC.as_bytes()).unwrap();
         all.extend(read(DYNAMIC.as_bytes()).unwrap());
-        Listeners::new(all, crate::selector::parse_listeners(ignored).unwrap())
+        EnvoyListeners::new(all, crate::selector::parse_listeners(ignored).unwrap())
     }
 
     #[test]
@@ -360,8 +363,8 @@ mod tests {
         assert!(counts(8080) && counts(85) && counts(87));
         assert!(!counts(81) && !counts(90) && !counts(9999));
         assert_eq!(all.modify_only(), ["any6"]);
-        assert!(all.has("my.prefix") && !all.has("my"));
-        let counted: Vec<_> = all.counted().collect();
+        assert!(all.contains("my.prefix") && !all.contains("my"));
+        let counted: Vec<_> = all.counted_names().collect();
         assert_eq!(
             counted,
             [

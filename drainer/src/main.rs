@@ -11,7 +11,7 @@ use drainer::{Config, RUN_DIR, flags_help, hook, sidecar, status};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The exit code for a wrong command line, as BSD's sysexits.h has it.
-const USAGE: u8 = 64;
+const EX_USAGE: u8 = 64;
 
 fn main() -> ExitCode {
     let mut args = env::args_os().skip(1).peekable();
@@ -19,21 +19,21 @@ fn main() -> ExitCode {
     let command = command.as_deref().map(|command| command.to_string_lossy());
     let asks_help = |arg: &OsString| arg == "--help" || arg == "-h";
     let run = match command.as_deref() {
-        Some("--help" | "-h" | "help") => show_help(),
+        Some("--help" | "-h" | "help") => print_help(),
         Some("--version" | "-V") => {
             println!("drainer {}", env!("CARGO_PKG_VERSION"));
             Ok(ExitCode::SUCCESS)
         }
-        Some("serve" | "drain" | "status") if args.peek().is_some_and(asks_help) => show_help(),
+        Some("serve" | "drain" | "status") if args.peek().is_some_and(asks_help) => print_help(),
         Some("serve") => serve(args),
         Some("drain") => drain(args),
-        Some("status") => show_status(args),
+        Some("status") => print_status(args),
         other => {
             let what = other.map_or("no command".to_owned(), |other| {
                 format!("no command `{other}`")
             });
             eprint!("drainer: {what}\n\n{}", help());
-            Ok(ExitCode::from(USAGE))
+            Ok(ExitCode::from(EX_USAGE))
         }
     };
     run.unwrap_or_else(|error| {
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn show_help() -> anyhow::Result<ExitCode> {
+fn print_help() -> anyhow::Result<ExitCode> {
     print!("{}", help());
     Ok(ExitCode::SUCCESS)
 }
@@ -63,7 +63,7 @@ fn serve(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
         Ok(config) => config,
         Err(error) => {
             eprintln!("{error}");
-            return Ok(ExitCode::from(USAGE));
+            return Ok(ExitCode::from(EX_USAGE));
         }
     };
     tracing_subscriber::fmt()
@@ -90,10 +90,10 @@ fn serve(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
 }
 
 fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
-    let Asked {
+    let Command {
         run_dir,
         json: false,
-    } = Asked::read(args)?
+    } = Command::parse(args)?
     else {
         bail!("drain has no output")
     };
@@ -103,10 +103,10 @@ fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn show_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
-    let Asked { run_dir, json } = Asked::read(args)?;
+fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
+    let Command { run_dir, json } = Command::parse(args)?;
     block_on(async {
-        let answer = status::ask(&run_dir).await?;
+        let answer = status::fetch(&run_dir).await?;
         let mut out = io::stdout().lock();
         if json {
             out.write_all(&answer)?;
@@ -120,15 +120,15 @@ fn show_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode>
 }
 
 /// What `drain` and `status` are told.
-struct Asked {
+struct Command {
     run_dir: PathBuf,
     json: bool,
 }
 
 // === impl Asked ===
 
-impl Asked {
-    fn read(args: impl Iterator<Item = OsString>) -> anyhow::Result<Self> {
+impl Command {
+    fn parse(args: impl Iterator<Item = OsString>) -> anyhow::Result<Self> {
         use lexopt::Arg::{Long, Short};
 
         let mut asked = Self {

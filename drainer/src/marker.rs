@@ -18,16 +18,16 @@ pub struct Marker(PathBuf);
 
 /// Why Envoy's health was failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum MarkerReason {
     /// In case the pod ends, which nothing proved: to be restored.
     Provisional,
     /// Both termination signals had come: the pod ends.
-    PodEnds,
+    PodTerminating,
 }
 
 /// What the file holds for [`Reason::PodEnds`]; for [`Reason::Provisional`] it is empty, as
 /// drainers wrote it that knew no reasons.
-const POD_ENDS: &str = "pod-ends\n";
+const POD_TERMINATING: &str = "pod-ends\n";
 
 // === impl Marker ===
 
@@ -43,10 +43,10 @@ impl Marker {
     ///
     /// # Errors
     /// If the directory cannot be written to.
-    pub fn write(&self, reason: Reason) -> io::Result<()> {
+    pub fn write(&self, reason: MarkerReason) -> io::Result<()> {
         let text = match reason {
-            Reason::Provisional => "",
-            Reason::PodEnds => POD_ENDS,
+            MarkerReason::Provisional => "",
+            MarkerReason::PodTerminating => POD_TERMINATING,
         };
         let new = self.0.with_extension("new");
         fs::write(&new, text)?;
@@ -56,11 +56,11 @@ impl Marker {
     /// Reads the marker; `None` if there is surely none. What cannot be read, or was written by another
     /// version, is [`Reason::Provisional`]: restoring health that was not failed does no harm.
     #[must_use]
-    pub fn read(&self) -> Option<Reason> {
+    pub fn read(&self) -> Option<MarkerReason> {
         match fs::read(&self.0) {
-            Ok(text) if text == POD_ENDS.as_bytes() => Some(Reason::PodEnds),
+            Ok(text) if text == POD_TERMINATING.as_bytes() => Some(MarkerReason::PodTerminating),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Ok(_) | Err(_) => Some(Reason::Provisional),
+            Ok(_) | Err(_) => Some(MarkerReason::Provisional),
         }
     }
 
@@ -92,13 +92,17 @@ mod tests {
         let marker = Marker::new(dir.path());
         assert_eq!(marker.read(), None);
         marker.remove().unwrap();
-        for reason in [Reason::PodEnds, Reason::Provisional, Reason::PodEnds] {
+        for reason in [
+            MarkerReason::PodTerminating,
+            MarkerReason::Provisional,
+            MarkerReason::PodTerminating,
+        ] {
             marker.write(reason).unwrap();
             assert_eq!(marker.read(), Some(reason));
         }
         for text in ["", "pod", "pod-ends and more\n"] {
             fs::write(dir.path().join("made-envoy-fail"), text).unwrap();
-            assert_eq!(marker.read(), Some(Reason::Provisional), "{text}");
+            assert_eq!(marker.read(), Some(MarkerReason::Provisional), "{text}");
         }
         marker.remove().unwrap();
         assert!(!marker.is_present());

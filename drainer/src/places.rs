@@ -12,83 +12,83 @@ use tokio::time::timeout;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The same where more than [`CROWD`] connections are unread.
-const CROWDED_HEAD_TIMEOUT: Duration = Duration::from_millis(200);
+const CONTENDED_HEAD_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// More than all containers of a pod have hooks.
-const CROWD: usize = 100;
+const CONTENTION_THRESHOLD: usize = 100;
 
 /// Places for connections.
-pub(crate) struct Places {
-    free: Arc<Semaphore>,
-    unread: Arc<Unread>,
+pub(crate) struct HookSlots {
+    permits: Arc<Semaphore>,
+    queue: Arc<SharedPendingQueue>,
 }
 
 /// A place that is free, for the next connection.
-pub(crate) struct FreePlace(OwnedSemaphorePermit);
+pub(crate) struct FreeSlot(OwnedSemaphorePermit);
 
 /// A connection's place. Dropped, it is free.
-pub(crate) struct Place {
-    _taken: OwnedSemaphorePermit,
-    number: u64,
-    unread: Arc<Unread>,
+pub(crate) struct HookSlot {
+    _permit: OwnedSemaphorePermit,
+    id: u64,
+    queue: Arc<SharedPendingQueue>,
     head_timeout: Duration,
     evicted: oneshot::Receiver<()>,
 }
 
 #[derive(Default)]
-struct Unread(Mutex<Queue>);
+struct SharedPendingQueue(Mutex<PendingQueue>);
 
 #[derive(Default)]
-struct Queue {
+struct PendingQueue {
     /// The number of the next connection.
-    next: u64,
+    next_id: u64,
     /// By number, so the oldest first.
-    unread: BTreeMap<u64, oneshot::Sender<()>>,
+    pending: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
 // === impl Places ===
 
-impl Places {
+impl HookSlots {
     /// So many places.
     pub(crate) fn new(count: usize) -> Self {
         Self {
-            free: Arc::new(Semaphore::new(count)),
-            unread: Arc::default(),
+            permits: Arc::new(Semaphore::new(count)),
+            queue: Arc::default(),
         }
     }
 
     /// Returns a free place, if there is one at once.
-    pub(crate) fn try_free(&self) -> Option<FreePlace> {
-        self.free.clone().try_acquire_owned().ok().map(FreePlace)
+    pub(crate) fn try_acquire(&self) -> Option<FreeSlot> {
+        self.permits.clone().try_acquire_owned().ok().map(FreeSlot)
     }
 
     /// Waits for a free place.
-    pub(crate) async fn free(&self) -> FreePlace {
-        let permit = self.free.clone().acquire_owned().await;
-        FreePlace(permit.expect("never closed"))
+    pub(crate) async fn acquire(&self) -> FreeSlot {
+        let permit = self.permits.clone().acquire_owned().await;
+        FreeSlot(permit.expect("never closed"))
     }
 
     /// Takes a place for a connection that has come. Was it the last one, the oldest of the other
     /// unread connections is to go.
-    pub(crate) fn take(&self, FreePlace(taken): FreePlace) -> Place {
+    pub(crate) fn occupy(&self, FreeSlot(taken): FreeSlot) -> HookSlot {
         let (tell, evicted) = oneshot::channel();
-        let mut queue = self.unread.lock();
-        let number = queue.next;
-        queue.next += 1;
-        if self.free.available_permits() == 0 {
+        let mut queue = self.queue.lock();
+        let number = queue.next_id;
+        queue.next_id += 1;
+        if self.permits.available_permits() == 0 {
             // Dropped, it tells.
-            drop(queue.unread.pop_first());
+            drop(queue.pending.pop_first());
         }
-        queue.unread.insert(number, tell);
-        let head_timeout = match queue.unread.len() > CROWD {
-            true => CROWDED_HEAD_TIMEOUT,
+        queue.pending.insert(number, tell);
+        let head_timeout = match queue.pending.len() > CONTENTION_THRESHOLD {
+            true => CONTENDED_HEAD_TIMEOUT,
             false => HEAD_TIMEOUT,
         };
         drop(queue);
-        Place {
-            _taken: taken,
-            number,
-            unread: self.unread.clone(),
+        HookSlot {
+            _permit: taken,
+            id: number,
+            queue: self.queue.clone(),
             head_timeout,
             evicted,
         }
@@ -97,32 +97,32 @@ impl Places {
 
 // === impl Place ===
 
-impl Place {
+impl HookSlot {
     /// Waits until the connection has had its time to send a request, or is to go for another one.
     /// Returns true if it had less time for a crowd.
-    pub(crate) async fn given_up(&mut self) -> bool {
+    pub(crate) async fn until_expired(&mut self) -> bool {
         match timeout(self.head_timeout, &mut self.evicted).await {
             Ok(_) => true,
-            Err(_) => self.head_timeout == CROWDED_HEAD_TIMEOUT,
+            Err(_) => self.head_timeout == CONTENDED_HEAD_TIMEOUT,
         }
     }
 
     /// Keeps the place, whoever comes: the connection's request was read.
-    pub(crate) fn keep(&self) {
-        self.unread.lock().unread.remove(&self.number);
+    pub(crate) fn dequeue(&self) {
+        self.queue.lock().pending.remove(&self.id);
     }
 }
 
-impl Drop for Place {
+impl Drop for HookSlot {
     fn drop(&mut self) {
-        self.keep();
+        self.dequeue();
     }
 }
 
 // === impl Unread ===
 
-impl Unread {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+impl SharedPendingQueue {
+    fn lock(&self) -> MutexGuard<'_, PendingQueue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -132,41 +132,44 @@ mod tests {
     use super::*;
     use tokio::time::Instant;
 
-    async fn lasts(place: &mut Place) -> (Duration, bool) {
+    async fn time_to_expiry(place: &mut HookSlot) -> (Duration, bool) {
         let began = Instant::now();
-        let is_crowded = place.given_up().await;
+        let is_crowded = place.until_expired().await;
         (began.elapsed(), is_crowded)
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_last_place_evicts_the_oldest_unread_connection() {
-        let places = Places::new(3);
-        let take = || places.take(places.try_free().unwrap());
+        let places = HookSlots::new(3);
+        let take = || places.occupy(places.try_acquire().unwrap());
         let waits = take();
-        waits.keep();
+        waits.dequeue();
         let mut oldest = take();
         let mut newest = take();
-        assert_eq!(lasts(&mut oldest).await, (Duration::ZERO, true));
-        assert_eq!(lasts(&mut newest).await, (HEAD_TIMEOUT, false));
+        assert_eq!(time_to_expiry(&mut oldest).await, (Duration::ZERO, true));
+        assert_eq!(time_to_expiry(&mut newest).await, (HEAD_TIMEOUT, false));
         // Until that one has gone, there is no place.
-        assert!(places.try_free().is_none());
+        assert!(places.try_acquire().is_none());
         drop(oldest);
         // Beside hooks that wait, the last one stays.
-        newest.keep();
+        newest.dequeue();
         let mut last = take();
-        assert!(places.try_free().is_none());
-        assert_eq!(lasts(&mut last).await, (HEAD_TIMEOUT, false));
+        assert!(places.try_acquire().is_none());
+        assert_eq!(time_to_expiry(&mut last).await, (HEAD_TIMEOUT, false));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_crowd_has_less_time() {
-        let places = Places::new(CROWD + 2);
-        let take = || places.take(places.try_free().unwrap());
-        let mut all: Vec<_> = (0..=CROWD).map(|_| take()).collect();
-        assert_eq!(lasts(&mut all[CROWD]).await, (CROWDED_HEAD_TIMEOUT, true));
-        assert_eq!(lasts(&mut all[0]).await, (HEAD_TIMEOUT, false));
-        all.truncate(CROWD);
+        let places = HookSlots::new(CONTENTION_THRESHOLD + 2);
+        let take = || places.occupy(places.try_acquire().unwrap());
+        let mut all: Vec<_> = (0..=CONTENTION_THRESHOLD).map(|_| take()).collect();
+        assert_eq!(
+            time_to_expiry(&mut all[CONTENTION_THRESHOLD]).await,
+            (CONTENDED_HEAD_TIMEOUT, true)
+        );
+        assert_eq!(time_to_expiry(&mut all[0]).await, (HEAD_TIMEOUT, false));
+        all.truncate(CONTENTION_THRESHOLD);
         drop(all.pop());
-        assert_eq!(lasts(&mut take()).await, (HEAD_TIMEOUT, false));
+        assert_eq!(time_to_expiry(&mut take()).await, (HEAD_TIMEOUT, false));
     }
 }

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{error, info};
 
 use crate::bind::{BACKLOG, listen};
-use crate::ending::Came;
-use crate::places::{Place, Places};
+use crate::ending::TerminationSignals;
+use crate::places::{HookSlot, HookSlots};
 
 /// Connections at once. The kubelet makes one for each container. A thousand leave some of the 1024
 /// files that a process may have open where nobody raised that.
@@ -26,39 +26,39 @@ const MAX_CONNECTIONS: usize = 1000;
 const RECEIVE_BUFFER: u32 = 4096;
 
 /// A port that is taken by another process is tried again as often.
-const BIND_PAUSE: Duration = Duration::from_secs(1);
+const BIND_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// How often it is logged that the port is taken.
-const REMINDER: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The port: bound, or to be bound.
-pub(crate) struct Port {
+pub(crate) struct HookPort {
     address: SocketAddr,
-    came: watch::Sender<Came>,
-    bound: Option<Bound>,
-    bind_at: Instant,
-    complain_at: Instant,
+    signals: watch::Sender<TerminationSignals>,
+    listener: Option<HookListener>,
+    retry_bind_at: Instant,
+    log_at: Instant,
 }
 
-struct Bound {
+struct HookListener {
     listener: TcpListener,
-    places: Places,
+    slots: HookSlots,
     /// How many connections were accepted since none was left to accept.
-    in_a_row: u32,
+    consecutive_accepts: u32,
 }
 
 // === impl Port ===
 
-impl Port {
+impl HookPort {
     /// Binds `address`, or logs why not: [`Port::accept`] goes on trying.
-    pub(crate) fn open(address: SocketAddr, came: watch::Sender<Came>) -> Self {
+    pub(crate) fn open(address: SocketAddr, signals: watch::Sender<TerminationSignals>) -> Self {
         let now = Instant::now();
         let mut port = Self {
             address,
-            came,
-            bound: None,
-            bind_at: now,
-            complain_at: now,
+            signals,
+            listener: None,
+            retry_bind_at: now,
+            log_at: now,
         };
         port.bind();
         port
@@ -68,12 +68,12 @@ impl Port {
     ///
     /// # Errors
     /// For want of files or memory.
-    pub(crate) async fn accept(&mut self) -> io::Result<(TcpStream, Place)> {
+    pub(crate) async fn accept(&mut self) -> io::Result<(TcpStream, HookSlot)> {
         loop {
-            if let Some(bound) = &mut self.bound {
-                return bound.accept(&self.came).await;
+            if let Some(bound) = &mut self.listener {
+                return bound.accept(&self.signals).await;
             }
-            sleep_until(self.bind_at).await;
+            sleep_until(self.retry_bind_at).await;
             self.bind();
         }
     }
@@ -84,27 +84,27 @@ impl Port {
             socket.set_recv_buffer_size(RECEIVE_BUFFER)
         }) {
             Ok(listener) => {
-                if self.complain_at > now {
+                if self.log_at > now {
                     info!(port = self.address.port(), "Listening for Envoy's hook");
                 }
-                self.bound = Some(Bound {
+                self.listener = Some(HookListener {
                     listener,
-                    places: Places::new(MAX_CONNECTIONS),
-                    in_a_row: 0,
+                    slots: HookSlots::new(MAX_CONNECTIONS),
+                    consecutive_accepts: 0,
                 });
             }
             Err(error) => {
-                Came::note_port_unavailable(&self.came);
-                if now >= self.complain_at {
+                TerminationSignals::record_port_unavailable(&self.signals);
+                if now >= self.log_at {
                     error!(
                         port = self.address.port(),
                         %error,
                         "Cannot listen for Envoy's hook: trying again until it succeeds. Does a \
                          container of this pod listen on that port?"
                     );
-                    self.complain_at = now + REMINDER;
+                    self.log_at = now + LOG_INTERVAL;
                 }
-                self.bind_at = now + BIND_PAUSE;
+                self.retry_bind_at = now + BIND_RETRY_DELAY;
             }
         }
     }
@@ -112,30 +112,33 @@ impl Port {
 
 // === impl Bound ===
 
-impl Bound {
-    async fn accept(&mut self, came: &watch::Sender<Came>) -> io::Result<(TcpStream, Place)> {
-        let place = match self.places.try_free() {
+impl HookListener {
+    async fn accept(
+        &mut self,
+        signals: &watch::Sender<TerminationSignals>,
+    ) -> io::Result<(TcpStream, HookSlot)> {
+        let place = match self.slots.try_acquire() {
             Some(place) => place,
             None => {
-                Came::note_port_unavailable(came);
-                self.places.free().await
+                TerminationSignals::record_port_unavailable(signals);
+                self.slots.acquire().await
             }
         };
         let accepted = poll_fn(|cx| {
             let accepted = self.listener.poll_accept(cx);
             // Else it may be pending for another reason: this task is to let others run.
             if accepted.is_pending() && coop::has_budget_remaining() {
-                self.in_a_row = 0;
+                self.consecutive_accepts = 0;
             }
             accepted
         });
         let accepted = accepted.await;
-        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.consecutive_accepts = self.consecutive_accepts.saturating_add(1);
         // Only where more have come than the kernel keeps can it have refused one.
-        if accepted.is_err() || self.in_a_row > BACKLOG {
-            Came::note_port_unavailable(came);
+        if accepted.is_err() || self.consecutive_accepts > BACKLOG {
+            TerminationSignals::record_port_unavailable(signals);
         }
         let (stream, _) = accepted?;
-        Ok((stream, self.places.take(place)))
+        Ok((stream, self.slots.occupy(place)))
     }
 }

@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::summary::Left;
-use crate::verdict::Outcome;
+use crate::summary::Remaining;
+use crate::verdict::DrainOutcome;
 
 /// How far things are.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
     /// What is being done.
-    pub phase: Phase,
+    pub phase: DrainPhase,
     /// What was open at the last look; absent before the first one that told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub open: Option<Left>,
+    pub open: Option<Remaining>,
     /// Why the last look told nothing; absent if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
@@ -26,13 +26,13 @@ pub struct Progress {
     /// Hooks called since then outlast the end of the last round, since the other signal of the pod's
     /// end may still follow; `None` if there are none.
     #[serde(skip)]
-    pub(crate) kept_since: Option<Instant>,
+    pub(crate) hooks_kept_since: Option<Instant>,
 }
 
 /// What is being done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "name", content = "outcome")]
-pub enum Phase {
+pub enum DrainPhase {
     /// Nothing ends.
     #[default]
     Idle,
@@ -46,12 +46,12 @@ pub enum Phase {
     /// The pod ends; Envoy drains.
     Draining,
     /// The drain has ended, for good.
-    Done(Outcome),
+    Done(DrainOutcome),
 }
 
 // === impl Phase ===
 
-impl fmt::Display for Phase {
+impl fmt::Display for DrainPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Idle => f.write_str("idle"),
@@ -71,8 +71,8 @@ pub(crate) async fn released(progress: &mut watch::Receiver<Progress>) {
     let called = Instant::now();
     let round = progress.borrow().round;
     let over = |now: &Progress| match now.phase {
-        Phase::Done(_) => true,
-        _ => now.round != round && now.kept_since.is_none_or(|since| called <= since),
+        DrainPhase::Done(_) => true,
+        _ => now.round != round && now.hooks_kept_since.is_none_or(|since| called <= since),
     };
     // An error means that the drain's task is gone, and nobody would ever answer.
     drop(progress.wait_for(over).await);

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::duration::{self, display};
-use crate::traffic::Interval;
+use crate::duration::{self, format_go};
+use crate::traffic::TrafficDelta;
 use crate::value::InvalidValue;
 
 /// Quiet: no more than so many new connections within a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Quiet {
+pub(crate) struct QuietWindow {
     /// The length of the window; zero asks for no quiet.
-    pub window: Duration,
+    pub length: Duration,
     /// How many new connections the pod's own readiness probes make in it.
-    pub probes: u64,
+    pub probe_arrivals: u64,
 }
 
 /// One readiness probe: where it connects, and how often. Written `8080/2s`.
@@ -33,24 +33,24 @@ pub struct ReadinessProbe {
 /// When clients arrived, as far back as the probes alone may have made the difference: no more
 /// arrivals than there are probes in a window.
 #[derive(Debug, Default)]
-pub(crate) struct Newcomers {
+pub(crate) struct ConnectionArrivals {
     /// When so many of each had been seen for the first time, oldest first.
-    arrivals: VecDeque<(Instant, Arrived)>,
-    now: Arrived,
-    polled: Option<Instant>,
-    undecided: bool,
+    history: VecDeque<(Instant, ArrivalCounts)>,
+    total: ArrivalCounts,
+    last_poll_at: Option<Instant>,
+    has_undecided: bool,
 }
 
 /// All connections that were seen to come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Arrived {
+struct ArrivalCounts {
     clients: u64,
     health_checks: u64,
 }
 
 // === impl Quiet ===
 
-impl Quiet {
+impl QuietWindow {
     /// The quiet of `period`, in spite of the readiness probes that connect to the drained
     /// listeners: the kubelet goes on with them while a pod ends. Where one comes so often that the
     /// period would hardly pass without it, the window is stretched to a multiple of its period,
@@ -63,8 +63,8 @@ impl Quiet {
         let window = slowest.map_or(period, |slowest| slowest * ceil_div(period, slowest));
         let probes = often.iter().map(|probe| ceil_div(window, probe.period));
         Self {
-            window,
-            probes: probes.map(u64::from).sum(),
+            length: window,
+            probe_arrivals: probes.map(u64::from).sum(),
         }
     }
 }
@@ -75,48 +75,49 @@ fn ceil_div(span: Duration, by: Duration) -> u32 {
 
 // === impl Newcomers ===
 
-impl Newcomers {
+impl ConnectionArrivals {
     /// Notes what came before the poll at `at`; `None` if that cannot be said.
-    pub(crate) fn add(&mut self, at: Instant, interval: Option<Interval>, quiet: Quiet) {
-        let former = self.polled.replace(at).unwrap_or(at);
+    pub(crate) fn add(&mut self, at: Instant, interval: Option<TrafficDelta>, quiet: QuietWindow) {
+        let former = self.last_poll_at.replace(at).unwrap_or(at);
         let Some(interval) = interval else {
             *self = Self {
-                arrivals: VecDeque::from([(at, Arrived::default())]),
-                polled: Some(at),
+                history: VecDeque::from([(at, ArrivalCounts::default())]),
+                last_poll_at: Some(at),
                 ..Self::default()
             };
             return;
         };
-        if self.arrivals.is_empty() {
-            self.arrivals.push_back((at, self.now));
+        if self.history.is_empty() {
+            self.history.push_back((at, self.total));
         }
-        self.arrive(former, interval.earlier_clients);
-        self.arrive(at, interval.clients);
-        self.now.health_checks = self
-            .now
+        self.record_clients(former, interval.earlier_clients);
+        self.record_clients(at, interval.clients);
+        self.total.health_checks = self
+            .total
             .health_checks
             .saturating_add(interval.health_checks);
-        self.undecided = interval.undecided > 0;
-        let newest = self.now.clients;
-        let near = |(_, then): &(Instant, Arrived)| newest - then.clients <= quiet.probes;
-        self.arrivals.retain(near);
+        self.has_undecided = interval.undecided > 0;
+        let newest = self.total.clients;
+        let near =
+            |(_, then): &(Instant, ArrivalCounts)| newest - then.clients <= quiet.probe_arrivals;
+        self.history.retain(near);
     }
 
     /// Returns true if no client is known to have come within the window before `now`. The probes
     /// in it may be among those that checked Envoy's health: they account for none twice.
-    pub(crate) fn are_few(&self, quiet: Quiet, now: Instant) -> bool {
-        let few = |(at, then): &(Instant, Arrived)| {
-            let health_checks = self.now.health_checks - then.health_checks;
-            let probes = quiet.probes.saturating_sub(health_checks);
-            now >= *at + quiet.window && self.now.clients - then.clients <= probes
+    pub(crate) fn is_quiet(&self, quiet: QuietWindow, now: Instant) -> bool {
+        let few = |(at, then): &(Instant, ArrivalCounts)| {
+            let health_checks = self.total.health_checks - then.health_checks;
+            let probes = quiet.probe_arrivals.saturating_sub(health_checks);
+            now >= *at + quiet.length && self.total.clients - then.clients <= probes
         };
-        quiet.window.is_zero() || !self.undecided && self.arrivals.iter().any(few)
+        quiet.length.is_zero() || !self.has_undecided && self.history.iter().any(few)
     }
 
-    fn arrive(&mut self, at: Instant, clients: u64) {
+    fn record_clients(&mut self, at: Instant, clients: u64) {
         if clients > 0 {
-            self.now.clients = self.now.clients.saturating_add(clients);
-            self.arrivals.push_back((at, self.now));
+            self.total.clients = self.total.clients.saturating_add(clients);
+            self.history.push_back((at, self.total));
         }
     }
 }
@@ -141,7 +142,7 @@ impl FromStr for ReadinessProbe {
 
 impl fmt::Display for ReadinessProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.port, display(self.period))
+        write!(f, "{}/{}", self.port, format_go(self.period))
     }
 }
 
@@ -162,10 +163,10 @@ mod tests {
         ];
         for (period, probes, window, count) in table {
             let period = crate::duration::parse(period).unwrap();
-            let quiet = Quiet::new(period, probes.iter().map(|p| p.parse().unwrap()));
-            let want = Quiet {
-                window: crate::duration::parse(window).unwrap(),
-                probes: count,
+            let quiet = QuietWindow::new(period, probes.iter().map(|p| p.parse().unwrap()));
+            let want = QuietWindow {
+                length: crate::duration::parse(window).unwrap(),
+                probe_arrivals: count,
             };
             assert_eq!(quiet, want, "{probes:?}");
         }
@@ -173,21 +174,21 @@ mod tests {
 
     #[test]
     fn the_record_of_newcomers_stays_small() {
-        let quiet = Quiet {
-            window: Duration::from_secs(3),
-            probes: 3,
+        let quiet = QuietWindow {
+            length: Duration::from_secs(3),
+            probe_arrivals: 3,
         };
-        let mut newcomers = Newcomers::default();
-        let interval = Interval {
+        let mut newcomers = ConnectionArrivals::default();
+        let interval = TrafficDelta {
             clients: 1,
             earlier_clients: 1,
-            ..Interval::default()
+            ..TrafficDelta::default()
         };
         for _ in 0..10_000 {
             newcomers.add(Instant::now(), Some(interval), quiet);
         }
-        assert_eq!(newcomers.arrivals.len(), 4);
+        assert_eq!(newcomers.history.len(), 4);
         newcomers.add(Instant::now(), None, quiet);
-        assert_eq!(newcomers.arrivals.len(), 1);
+        assert_eq!(newcomers.history.len(), 1);
     }
 }

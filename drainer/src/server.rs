@@ -11,17 +11,17 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-use crate::caller::{Answer, Caller, Request};
-use crate::ending::{Came, LONE_DRAINER};
-use crate::places::Place;
-use crate::port::Port;
-use crate::progress::{Phase, Progress, released};
+use crate::caller::{HookConnection, HookRequest, HookResponse};
+use crate::ending::{DRAINER_ONLY_GRACE, TerminationSignals};
+use crate::places::HookSlot;
+use crate::port::HookPort;
+use crate::progress::{DrainPhase, Progress, released};
 use crate::token::Token;
 
 /// The sockets on which the drainer serves.
 pub(crate) struct Sockets {
     /// For Envoy's hook.
-    pub port: Port,
+    pub port: HookPort,
     /// For the drainer's own hook, and `status`.
     pub unix: UnixListener,
 }
@@ -29,14 +29,14 @@ pub(crate) struct Sockets {
 /// The drainer's HTTP server.
 pub(crate) struct Server {
     token: Token,
-    came: watch::Sender<Came>,
+    signals: watch::Sender<TerminationSignals>,
     progress: watch::Receiver<Progress>,
 }
 
 /// Through which socket a caller came. Only the pod's own containers that mount the drainer's
 /// directory can use the Unix one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum Transport {
     Tcp,
     Unix,
 }
@@ -55,28 +55,28 @@ enum Route {
     /// The wrong token.
     Forbidden,
     /// Not a GET.
-    NotAllowed,
+    MethodNotAllowed,
     /// Anything else.
     NotFound,
 }
 
-const OK: &str = "200 OK";
+const STATUS_OK: &str = "200 OK";
 
 /// The path of the drainer's own hook.
-pub(crate) const DRAIN: &str = "/drain";
+pub(crate) const DRAIN_PATH: &str = "/drain";
 
 /// The path of the status.
-pub(crate) const STATUS: &str = "/status";
+pub(crate) const STATUS_PATH: &str = "/status";
 
 /// Callers at once on the Unix socket; others wait to be accepted. They have places of their own, so
 /// that no crowd on the port keeps the drainer's own hook out.
-const MAX_UNIX_CALLERS: usize = 8;
+const MAX_UNIX_CONNECTIONS: usize = 8;
 
 /// A caller on the Unix socket is a program of ours, which sends its request at once.
 const UNIX_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// `accept` fails for want of memory or files: trying again at once would only burn the CPU.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 // === impl Server ===
 
@@ -84,12 +84,12 @@ impl Server {
     /// A server whose hooks need `token`. It tells who `came`, and lets them go by `progress`.
     pub(crate) fn new(
         token: Token,
-        came: watch::Sender<Came>,
+        signals: watch::Sender<TerminationSignals>,
         progress: watch::Receiver<Progress>,
     ) -> Self {
         Self {
             token,
-            came,
+            signals,
             progress,
         }
     }
@@ -104,7 +104,7 @@ impl Server {
     ) {
         let Sockets { mut port, unix } = sockets;
         let server = Arc::new(self);
-        let unix_slots = Arc::new(Semaphore::new(MAX_UNIX_CALLERS));
+        let unix_slots = Arc::new(Semaphore::new(MAX_UNIX_CONNECTIONS));
         let mut connections = JoinSet::new();
         tokio::pin!(shutdown);
         loop {
@@ -112,7 +112,7 @@ impl Server {
                 biased;
                 () = &mut shutdown => break,
                 Some(_) = connections.join_next() => continue,
-                unix = with_slot(&unix_slots, unix.accept()) => unix.map(|(slot, (stream, _))| {
+                unix = with_permit(&unix_slots, unix.accept()) => unix.map(|(slot, (stream, _))| {
                     connections.spawn(server.clone().serve_unix(stream, slot))
                 }),
                 tcp = port.accept() => tcp.map(|(stream, place)| {
@@ -121,7 +121,7 @@ impl Server {
             };
             if let Err(error) = accepted {
                 warn!(%error, "Cannot accept a connection");
-                sleep(ACCEPT_PAUSE).await;
+                sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
         let answered = async { while connections.join_next().await.is_some() {} };
@@ -131,27 +131,27 @@ impl Server {
     }
 
     async fn serve_unix(self: Arc<Self>, stream: UnixStream, _slot: OwnedSemaphorePermit) {
-        if let Some(caller) = Caller::read(stream, sleep(UNIX_HEAD_TIMEOUT)).await {
-            let route = self.route(Door::Unix, &caller.request);
-            caller.answer(self.answer(route)).await;
+        if let Some(caller) = HookConnection::read(stream, sleep(UNIX_HEAD_TIMEOUT)).await {
+            let route = self.route(Transport::Unix, &caller.request);
+            caller.respond_when_ready(self.response(route)).await;
         }
     }
 
-    async fn serve_tcp(self: Arc<Self>, stream: TcpStream, mut place: Place) {
+    async fn serve_tcp(self: Arc<Self>, stream: TcpStream, mut place: HookSlot) {
         let given_up = async {
-            if place.given_up().await {
-                Came::note_port_unavailable(&self.came);
+            if place.until_expired().await {
+                TerminationSignals::record_port_unavailable(&self.signals);
             }
         };
-        if let Some(caller) = Caller::read(stream, given_up).await {
-            place.keep();
-            let route = self.route(Door::Tcp, &caller.request);
-            caller.answer(self.answer(route)).await;
+        if let Some(caller) = HookConnection::read(stream, given_up).await {
+            place.dequeue();
+            let route = self.route(Transport::Tcp, &caller.request);
+            caller.respond_when_ready(self.response(route)).await;
         }
     }
 
-    fn route(&self, door: Door, request: &Request) -> Route {
-        let Request { method, path } = request;
+    fn route(&self, transport: Transport, request: &HookRequest) -> Route {
+        let HookRequest { method, path } = request;
         let hook = path.strip_prefix("/drained/").map(|rest| {
             let (token, container) = match rest.split_once('/') {
                 Some((token, container)) => (token, Some(container)),
@@ -165,77 +165,80 @@ impl Server {
                 (Ok(_), Some(_)) => Route::ContainerHook,
             }
         });
-        let route = match (hook, path.as_str(), door) {
+        let route = match (hook, path.as_str(), transport) {
             (Some(hook), ..) => hook,
-            (None, STATUS, Door::Unix) => Route::Status,
-            (None, DRAIN, Door::Unix) => Route::DrainerHook,
+            (None, STATUS_PATH, Transport::Unix) => Route::Status,
+            (None, DRAIN_PATH, Transport::Unix) => Route::DrainerHook,
             (None, ..) => Route::NotFound,
         };
         match route {
             Route::NotFound | Route::Forbidden => route,
-            _ if method != "GET" => Route::NotAllowed,
+            _ if method != "GET" => Route::MethodNotAllowed,
             _ => route,
         }
     }
 
-    async fn answer(&self, route: Route) -> Answer {
+    async fn response(&self, route: Route) -> HookResponse {
         match route {
             Route::EnvoyHook => {
-                let progress = self.come(Came::note_envoy_hook);
-                self.release(progress).await
+                let progress = self.record_signal(TerminationSignals::record_envoy_hook);
+                self.respond_when_released(progress).await
             }
             Route::DrainerHook => {
-                let progress = self.come(|came, now| {
+                let progress = self.record_signal(|came, now| {
                     came.drainer_hook.get_or_insert(now);
                 });
-                self.release(progress).await
+                self.respond_when_released(progress).await
             }
             Route::ContainerHook => {
                 let progress = self.progress.clone();
                 let mut underway = self.progress.clone();
-                let begun = underway.wait_for(|now| now.phase != Phase::Idle);
+                let begun = underway.wait_for(|now| now.phase != DrainPhase::Idle);
                 // Its container is restarted alone: nothing will come.
-                if timeout(LONE_DRAINER, begun).await.is_err() {
-                    return Answer::text(OK, "nothing ends\n");
+                if timeout(DRAINER_ONLY_GRACE, begun).await.is_err() {
+                    return HookResponse::text(STATUS_OK, "nothing ends\n");
                 }
-                self.release(progress).await
+                self.respond_when_released(progress).await
             }
             Route::Status => self.status(),
-            Route::Forbidden => Answer::text("403 Forbidden", "wrong token\n"),
-            Route::NotAllowed => Answer::text("405 Method Not Allowed", "only GET\n"),
-            Route::NotFound => Answer::text("404 Not Found", "not found\n"),
+            Route::Forbidden => HookResponse::text("403 Forbidden", "wrong token\n"),
+            Route::MethodNotAllowed => HookResponse::text("405 Method Not Allowed", "only GET\n"),
+            Route::NotFound => HookResponse::text("404 Not Found", "not found\n"),
         }
     }
 
     /// Notes who came, and in which round, so that the wait cannot miss the round's end.
-    fn come(&self, note: impl FnOnce(&mut Came, Instant)) -> watch::Receiver<Progress> {
+    fn record_signal(
+        &self,
+        note: impl FnOnce(&mut TerminationSignals, Instant),
+    ) -> watch::Receiver<Progress> {
         let progress = self.progress.clone();
-        self.came.send_modify(|came| note(came, Instant::now()));
+        self.signals.send_modify(|came| note(came, Instant::now()));
         progress
     }
 
-    async fn release(&self, mut progress: watch::Receiver<Progress>) -> Answer {
+    async fn respond_when_released(&self, mut progress: watch::Receiver<Progress>) -> HookResponse {
         released(&mut progress).await;
-        Answer::text(OK, "drained\n")
+        HookResponse::text(STATUS_OK, "drained\n")
     }
 
-    fn status(&self) -> Answer {
+    fn status(&self) -> HookResponse {
         match serde_json::to_vec(&*self.progress.borrow()) {
-            Ok(body) => Answer {
-                status: OK,
-                kind: "application/json",
+            Ok(body) => HookResponse {
+                status: STATUS_OK,
+                content_type: "application/json",
                 body,
             },
             Err(error) => {
                 warn!(%error, "Cannot show the status");
-                Answer::text("500 Internal Server Error", "no status\n")
+                HookResponse::text("500 Internal Server Error", "no status\n")
             }
         }
     }
 }
 
 /// Accepts when there is a slot for whoever comes.
-async fn with_slot<T>(
+async fn with_permit<T>(
     slots: &Arc<Semaphore>,
     accept: impl Future<Output = io::Result<T>>,
 ) -> io::Result<(OwnedSemaphorePermit, T)> {
@@ -256,54 +259,54 @@ mod tests {
         );
         let hook = "/drained/0000000000000abc";
         let table = [
-            (Door::Tcp, "GET", hook, Route::EnvoyHook),
-            (Door::Unix, "GET", hook, Route::EnvoyHook),
-            (Door::Tcp, "POST", hook, Route::NotAllowed),
+            (Transport::Tcp, "GET", hook, Route::EnvoyHook),
+            (Transport::Unix, "GET", hook, Route::EnvoyHook),
+            (Transport::Tcp, "POST", hook, Route::MethodNotAllowed),
             (
-                Door::Tcp,
+                Transport::Tcp,
                 "GET",
                 "/drained/0000000000000abc/app",
                 Route::ContainerHook,
             ),
             (
-                Door::Tcp,
+                Transport::Tcp,
                 "GET",
                 "/drained/0000000000000abc/",
                 Route::NotFound,
             ),
             (
-                Door::Tcp,
+                Transport::Tcp,
                 "GET",
                 "/drained/0000000000000abd",
                 Route::Forbidden,
             ),
             (
-                Door::Tcp,
+                Transport::Tcp,
                 "GET",
                 "/drained/0000000000000abd/app",
                 Route::Forbidden,
             ),
             (
-                Door::Tcp,
+                Transport::Tcp,
                 "POST",
                 "/drained/0000000000000abd",
                 Route::Forbidden,
             ),
-            (Door::Tcp, "GET", "/drained/abc", Route::Forbidden),
-            (Door::Tcp, "GET", "/drained/", Route::Forbidden),
-            (Door::Tcp, "GET", "/drained", Route::NotFound),
-            (Door::Tcp, "GET", "/drain", Route::NotFound),
-            (Door::Unix, "GET", "/drain", Route::DrainerHook),
-            (Door::Unix, "POST", "/drain", Route::NotAllowed),
-            (Door::Unix, "GET", "/status", Route::Status),
-            (Door::Tcp, "GET", "/status", Route::NotFound),
-            (Door::Tcp, "GET", "/", Route::NotFound),
+            (Transport::Tcp, "GET", "/drained/abc", Route::Forbidden),
+            (Transport::Tcp, "GET", "/drained/", Route::Forbidden),
+            (Transport::Tcp, "GET", "/drained", Route::NotFound),
+            (Transport::Tcp, "GET", "/drain", Route::NotFound),
+            (Transport::Unix, "GET", "/drain", Route::DrainerHook),
+            (Transport::Unix, "POST", "/drain", Route::MethodNotAllowed),
+            (Transport::Unix, "GET", "/status", Route::Status),
+            (Transport::Tcp, "GET", "/status", Route::NotFound),
+            (Transport::Tcp, "GET", "/", Route::NotFound),
         ];
         for (door, method, path, want) in table {
             let (method, path) = (method.to_owned(), path.to_owned());
             let route = server.route(
                 door,
-                &Request {
+                &HookRequest {
                     method: method.clone(),
                     path: path.clone(),
                 },

@@ -14,14 +14,14 @@ pub(crate) struct ServerInfo {
     /// `--drain-time-s`, as Envoy shows it: `600s`.
     pub drain_time: String,
     /// How it serves.
-    pub state: State,
+    pub state: ServerState,
 }
 
 /// `state`: how Envoy serves.
 /// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/admin/v3/server_info.proto>
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(crate) enum State {
+pub(crate) enum ServerState {
     /// It serves.
     Live,
     /// Its health is failed.
@@ -47,18 +47,18 @@ pub(crate) enum DrainStrategy {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct ServerInfoBody {
     #[serde(deserialize_with = "answer::text")]
     version: String,
     #[serde(default, deserialize_with = "answer::object")]
-    command_line_options: Options,
+    command_line_options: CommandLineOptions,
     #[serde(default, deserialize_with = "answer::variant")]
-    state: State,
+    state: ServerState,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Options {
+struct CommandLineOptions {
     #[serde(deserialize_with = "answer::variant")]
     drain_strategy: DrainStrategy,
     #[serde(deserialize_with = "answer::text")]
@@ -73,7 +73,7 @@ impl ServerInfo {
     /// # Errors
     /// If it is not one.
     pub(crate) fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
-        let Answer {
+        let ServerInfoBody {
             version,
             command_line_options: options,
             state,
@@ -90,7 +90,10 @@ impl ServerInfo {
 
     /// Returns true if Envoy does not serve yet.
     pub(crate) fn is_starting(&self) -> bool {
-        matches!(self.state, State::PreInitializing | State::Initializing)
+        matches!(
+            self.state,
+            ServerState::PreInitializing | ServerState::Initializing
+        )
     }
 }
 
@@ -106,16 +109,16 @@ mod tests {
             version: "1.40.0".into(),
             drain_strategy: DrainStrategy::Immediate,
             drain_time: "600s".into(),
-            state: State::Live,
+            state: ServerState::Live,
         };
         assert_eq!(ServerInfo::read(body).unwrap(), want);
         let bare = ServerInfo::read(br#"{"version": "custom"}"#).unwrap();
         assert_eq!(
             (bare.version.as_str(), bare.drain_strategy, bare.state),
-            ("custom", DrainStrategy::Gradual, State::Unknown)
+            ("custom", DrainStrategy::Gradual, ServerState::Unknown)
         );
         let odd = ServerInfo::read(br#"{"version": "", "state": "PAUSED"}"#).unwrap();
-        assert_eq!(odd.state, State::Unknown);
+        assert_eq!(odd.state, ServerState::Unknown);
         assert!(ServerInfo::read(b"OK").is_err());
     }
 }

@@ -13,14 +13,14 @@ use tracing::info;
 
 use crate::config::Config;
 use crate::drain::Drain;
-use crate::ending::Came;
-use crate::envoy::Admin;
-use crate::port::Port;
+use crate::ending::TerminationSignals;
+use crate::envoy::AdminClient;
+use crate::port::HookPort;
 use crate::progress::Progress;
 use crate::server::{Server, Sockets};
 
 /// How long the callers have to take their answers before the process ends.
-const ANSWER_GRACE: Duration = Duration::from_secs(2);
+const RESPONSE_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs the sidecar until SIGTERM has come and every hook that waits has its answer.
 ///
@@ -30,24 +30,24 @@ const ANSWER_GRACE: Duration = Duration::from_secs(2);
 /// # Errors
 /// If the directory cannot be written to.
 pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::Result<()> {
-    let came = watch::Sender::new(Came::default());
-    let sockets = sockets(config, came.clone())?;
+    let signals = watch::Sender::new(TerminationSignals::default());
+    let sockets = open_sockets(config, signals.clone())?;
     let progress = watch::Sender::new(Progress::default());
-    let server = Server::new(config.token, came.clone(), progress.subscribe());
-    let admin = Admin::new(
+    let server = Server::new(config.token, signals.clone(), progress.subscribe());
+    let admin = AdminClient::new(
         config.admin_address.clone(),
         config.ignore_listeners.clone(),
     );
-    let drain = Drain::new(admin, config, came.clone(), progress);
+    let drain = Drain::new(admin, config, signals.clone(), progress);
     info!(admin = %config.admin_address, port = config.port.get(), "Ready");
 
     let sigterm = async {
         sigterm.await;
         info!("SIGTERM");
-        came.send_modify(|came| came.sigterm = Some(Instant::now()));
+        signals.send_modify(|came| came.sigterm = Some(Instant::now()));
         pending().await
     };
-    let mut signalled = came.subscribe();
+    let mut signalled = signals.subscribe();
     let (end, over) = oneshot::channel::<()>();
     let drain = async {
         drain.run().await;
@@ -57,7 +57,7 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::
     };
     let over = async { drop(over.await) };
     tokio::select! {
-        _ = async { tokio::join!(drain, server.run(sockets, over, ANSWER_GRACE)) } => {}
+        _ = async { tokio::join!(drain, server.run(sockets, over, RESPONSE_GRACE)) } => {}
         () = sigterm => {}
     }
     Ok(())
@@ -69,7 +69,10 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::
 ///
 /// # Errors
 /// If the directory cannot be written to.
-fn sockets(config: &Config, came: watch::Sender<Came>) -> anyhow::Result<Sockets> {
+fn open_sockets(
+    config: &Config,
+    signals: watch::Sender<TerminationSignals>,
+) -> anyhow::Result<Sockets> {
     let path = config.socket();
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -84,6 +87,6 @@ fn sockets(config: &Config, came: watch::Sender<Came>) -> anyhow::Result<Sockets
         true => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
         false => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
     };
-    let port = Port::open(address, came);
+    let port = HookPort::open(address, signals);
     Ok(Sockets { port, unix })
 }

@@ -7,15 +7,15 @@ use serde::Deserialize;
 use serde::de::Error;
 
 use crate::answer;
-use crate::hidden::Hidden;
-use crate::listeners::Listeners;
-use crate::traffic::{Counters, Requests};
+use crate::hidden::HiddenStats;
+use crate::listeners::EnvoyListeners;
+use crate::traffic::{Counters, RequestCounters};
 
 /// All that a poll asks for, used or not, percent-encoded where Envoy's query parser wants it.
 ///
 /// Gauges and counters together, so that one walk over all statistics answers both. Envoy's filter is
 /// an RE2 *search*, hence the anchors.
-pub(crate) const ALL: &str = "/stats?format=json&filter=%5E(\
+pub(crate) const STATS_PATH: &str = "/stats?format=json&filter=%5E(\
     server%5C.(live%7Ctotal_connections%7Cuptime)%7C\
     listener%5C..*%5C.downstream_(pre_cx_active%7Ccx_active%7Ccx_total)%7C\
     http%5C..*%5C.downstream_(cx_active%7Ccx_tx_bytes_buffered%7Crq_active%7Ccx_upgrades_active%7C\
@@ -28,14 +28,14 @@ pub(crate) const ALL: &str = "/stats?format=json&filter=%5E(\
 pub(crate) const USED_ONLY: &str = "&usedonly";
 
 /// As many statistics as an answer of 4 MiB holds where names have the length of Envoy's.
-const MOST_STATS: usize = 1 << 16;
+const MAX_STATS: usize = 1 << 16;
 
 /// Longer than any name of a statistic, in bytes.
-const LONGEST_NAME: usize = 1024;
+const MAX_NAME_LEN: usize = 1024;
 
 /// So many listeners are named to operators, which is more than fit into a termination message. All
 /// are counted.
-const MOST_NAMED: usize = 1000;
+const MAX_REPORTED_LISTENERS: usize = 1000;
 
 /// The statistics of one answer, ordered by name.
 pub(crate) struct Stats<'a>(Vec<(Cow<'a, str>, u64)>);
@@ -44,7 +44,7 @@ pub(crate) struct Stats<'a>(Vec<(Cow<'a, str>, u64)>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Count {
     /// Listeners tell exactly what is open.
-    Listeners(Open),
+    Listeners(OpenConnections),
     /// A listener is hidden; the whole server's number is known, as of the last flush of statistics.
     Server {
         /// `server.total_connections`.
@@ -60,7 +60,7 @@ pub(crate) enum Count {
 
 /// What is open on the listeners that count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Open {
+pub struct OpenConnections {
     /// Connections, those still before their filter chain included.
     pub connections: u64,
     /// The same by listener, where not zero; of very many, the first.
@@ -68,38 +68,38 @@ pub struct Open {
     /// What was counted since Envoy's start; `None` if accepted connections are hidden.
     pub counters: Option<Counters>,
     /// What HTTP says of them; `None` if that is hidden.
-    pub http: Option<Http>,
+    pub http: Option<HttpCounts>,
     /// False once `/healthcheck/fail` was heard; `None` if that is hidden.
     pub live: Option<bool>,
 }
 
 /// What is in flight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Http {
+pub struct HttpCounts {
     /// Requests under way, from their first byte; open upgrades among them.
     pub requests: u64,
     /// WebSockets and the like.
     pub upgrades: u64,
     /// Connections that do not speak HTTP, or have not begun to: TCP proxy and such.
-    pub outside: u64,
+    pub non_http: u64,
     /// Bytes in the write buffers of Envoy's connections. A request is no longer under way when its
     /// response is there, up to 1 MiB by default, and a slow client still waits for it. The admin
     /// interface sends its answers at once, so there is no canary: a gauge that is absent was never
     /// used, which is zero.
-    pub unsent: u64,
+    pub buffered_bytes: u64,
     /// More is in flight than listeners have connections, so that these are not all.
-    pub contradicts: bool,
+    pub is_inconsistent: bool,
 }
 
 #[derive(Deserialize)]
-struct Answer<'a> {
-    #[serde(borrow, deserialize_with = "answer::list::<_, _, MOST_STATS>")]
-    stats: Vec<Entry<'a>>,
+struct StatsBody<'a> {
+    #[serde(borrow, deserialize_with = "answer::list::<_, _, MAX_STATS>")]
+    stats: Vec<StatsEntry<'a>>,
 }
 
 /// A gauge or counter; the histograms' summary has no name.
 #[derive(Deserialize)]
-struct Entry<'a> {
+struct StatsEntry<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
     #[serde(default, deserialize_with = "answer::number")]
@@ -108,15 +108,15 @@ struct Entry<'a> {
 
 /// One listener's numbers.
 #[derive(Default, Clone, Copy)]
-pub(crate) struct Listener {
-    pre: u64,
+pub(crate) struct ListenerCounts {
+    pre_active: u64,
     active: u64,
     total: u64,
 }
 
 /// Where the connections of one HTTP prefix may be.
 #[derive(Default)]
-pub(crate) struct Bearers {
+pub(crate) struct PrefixOwners {
     counted: bool,
     excluded: bool,
     /// Requests completed on the counted ones.
@@ -132,11 +132,11 @@ impl<'a> Stats<'a> {
     /// If it is not one, or one that is larger than Envoy's are. Also if a statistic is no number from
     /// 0 to 2^64 - 1, since a number that is not known is not zero.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
-        let answer: Answer<'a> = answer::read(body)?;
+        let answer: StatsBody<'a> = answer::read(body)?;
         let named = answer.stats.into_iter().filter(|e| !e.name.is_empty());
         let mut stats = named
-            .map(|Entry { name, value }| match value {
-                Some(value) if name.len() <= LONGEST_NAME => Ok((name, value)),
+            .map(|StatsEntry { name, value }| match value {
+                Some(value) if name.len() <= MAX_NAME_LEN => Ok((name, value)),
                 Some(_) => Err(Error::custom("a statistic with a very long name")),
                 None => Err(Error::custom("a statistic without a number")),
             })
@@ -160,7 +160,7 @@ impl<'a> Stats<'a> {
     /// which listener's statistics are `hidden` beside those it says nothing; `None` says that this is
     /// not known either, as if a listener were.
     #[must_use]
-    pub(crate) fn count(&self, known: &Listeners, hidden: Option<&Hidden>) -> Count {
+    pub(crate) fn count(&self, known: &EnvoyListeners, hidden: Option<&HiddenStats>) -> Count {
         let shown = |gauge| self.get(gauge).is_some_and(|n| n > 0);
         // Somebody may have reset counters.
         let exists = |counter| self.get(counter).is_some();
@@ -183,14 +183,14 @@ impl<'a> Stats<'a> {
             }
         };
         let listeners = self.listeners(known);
-        let mut open = Open {
+        let mut open = OpenConnections {
             live,
-            ..Open::default()
+            ..OpenConnections::default()
         };
         let mut counters = Counters::default();
         let mut excluded = 0_u64;
         for (name, listener) in &listeners {
-            let connections = listener.pre.saturating_add(listener.active);
+            let connections = listener.pre_active.saturating_add(listener.active);
             if known.excludes(name) {
                 excluded = excluded.saturating_add(connections);
                 counters.excluded = counters.excluded.saturating_add(listener.total);
@@ -198,11 +198,11 @@ impl<'a> Stats<'a> {
             }
             counters.accepted = counters.accepted.saturating_add(listener.total);
             open.connections = open.connections.saturating_add(connections);
-            if connections > 0 && open.by_listener.len() < MOST_NAMED {
+            if connections > 0 && open.by_listener.len() < MAX_REPORTED_LISTENERS {
                 open.by_listener.insert((*name).to_owned(), connections);
             }
         }
-        let bearers = self.bearers(&listeners, known);
+        let bearers = self.prefix_owners(&listeners, known);
         if exists("listener.admin.downstream_cx_total") && !hidden.accepted {
             counters.health_checks = self.health_checks(&bearers);
             if !hidden.requests
@@ -233,14 +233,14 @@ impl<'a> Stats<'a> {
 
     /// The listeners by their name in statistics, without the parts that workers have in them,
     /// and of the admin's only what a listener whose `stat_prefix` is `admin` adds to it.
-    pub(crate) fn listeners(&self, known: &Listeners) -> BTreeMap<&str, Listener> {
-        let mut listeners = BTreeMap::<&str, Listener>::new();
+    pub(crate) fn listeners(&self, known: &EnvoyListeners) -> BTreeMap<&str, ListenerCounts> {
+        let mut listeners = BTreeMap::<&str, ListenerCounts>::new();
         for (stat, value) in self.iter() {
             let Some(stat) = stat.strip_prefix("listener.") else {
                 continue;
             };
             if let Some(name) = stat.strip_suffix(".downstream_pre_cx_active") {
-                listeners.entry(name).or_default().pre = value;
+                listeners.entry(name).or_default().pre_active = value;
             } else if let Some(name) = stat.strip_suffix(".downstream_cx_active") {
                 listeners.entry(name).or_default().active = value;
             } else if let Some(name) = stat.strip_suffix(".downstream_cx_total") {
@@ -266,7 +266,7 @@ impl<'a> Stats<'a> {
                 let is_worker = !worker.is_empty() && worker.bytes().all(|b| b.is_ascii_digit());
                 is_worker
                     && listeners.contains_key(listener)
-                    && !known.has(name)
+                    && !known.contains(name)
                     && !has_workers(name)
             }
             None => false,
@@ -284,8 +284,13 @@ impl<'a> Stats<'a> {
 
     /// What HTTP says of the `connections` of the listeners that count, while `excluded` are open
     /// on others.
-    fn http(&self, bearers: &BTreeMap<&str, Bearers>, connections: u64, excluded: u64) -> Http {
-        let mut http = Http::default();
+    fn http(
+        &self,
+        bearers: &BTreeMap<&str, PrefixOwners>,
+        connections: u64,
+        excluded: u64,
+    ) -> HttpCounts {
+        let mut http = HttpCounts::default();
         let (mut surely_counted, mut surely_excluded, mut either) = (0_u64, 0_u64, 0_u64);
         for (stat, value) in self.iter() {
             let Some(stat) = stat.strip_prefix("http.") else {
@@ -296,23 +301,23 @@ impl<'a> Stats<'a> {
             };
             // The admin's own requests, unless a connection manager took the same prefix.
             let value = if prefix == "admin" {
-                self.beyond_admin(stat, value)
+                self.excluding_admin(stat, value)
             } else {
                 value
             };
             let place = bearers.get(prefix);
-            let only_excluded = place.is_some_and(Bearers::are_excluded);
+            let only_excluded = place.is_some_and(PrefixOwners::are_all_excluded);
             let sum = match stat {
                 "downstream_cx_active" if only_excluded => &mut surely_excluded,
                 "downstream_cx_active" => match place {
-                    Some(Bearers {
+                    Some(PrefixOwners {
                         excluded: false, ..
                     }) => &mut surely_counted,
                     _ => &mut either,
                 },
                 "downstream_rq_active" if !only_excluded => &mut http.requests,
                 "downstream_cx_upgrades_active" if !only_excluded => &mut http.upgrades,
-                "downstream_cx_tx_bytes_buffered" if !only_excluded => &mut http.unsent,
+                "downstream_cx_tx_bytes_buffered" if !only_excluded => &mut http.buffered_bytes,
                 _ => continue,
             };
             *sum = sum.saturating_add(value);
@@ -321,26 +326,28 @@ impl<'a> Stats<'a> {
         // there, can be theirs; the others are ours.
         let elsewhere = excluded.saturating_sub(surely_excluded);
         let speaking_http = surely_counted.saturating_add(either.saturating_sub(elsewhere));
-        http.outside = connections.saturating_sub(speaking_http);
+        http.non_http = connections.saturating_sub(speaking_http);
         let none_is_open = connections.max(excluded) == 0;
-        http.contradicts = speaking_http > connections || http.requests > 0 && none_is_open;
+        http.is_inconsistent = speaking_http > connections || http.requests > 0 && none_is_open;
         http
     }
 
     /// How many requests the `health_check` filter answered, but for those surely on excluded
     /// listeners.
-    fn health_checks(&self, bearers: &BTreeMap<&str, Bearers>) -> u64 {
+    fn health_checks(&self, bearers: &BTreeMap<&str, PrefixOwners>) -> u64 {
         let checks = self.iter().filter_map(|(stat, value)| {
             let stat = stat.strip_prefix("http.")?;
             let prefix = stat.strip_suffix(".health_check.request_total")?;
-            let excluded = bearers.get(prefix).is_some_and(Bearers::are_excluded);
+            let excluded = bearers
+                .get(prefix)
+                .is_some_and(PrefixOwners::are_all_excluded);
             (!excluded).then_some(value)
         });
         checks.fold(0, u64::saturating_add)
     }
 
     /// What the requests of the counted listeners say.
-    fn requests(&self, bearers: &BTreeMap<&str, Bearers>) -> Requests {
+    fn requests(&self, bearers: &BTreeMap<&str, PrefixOwners>) -> RequestCounters {
         let connections = self.iter().filter_map(|(stat, value)| {
             let (prefix, stat) = stat.strip_prefix("http.")?.rsplit_once('.')?;
             let first_bytes = matches!(
@@ -349,24 +356,26 @@ impl<'a> Stats<'a> {
                     | "downstream_cx_http2_total"
                     | "downstream_cx_http3_total"
             );
-            let excluded = bearers.get(prefix).is_some_and(Bearers::are_excluded);
+            let excluded = bearers
+                .get(prefix)
+                .is_some_and(PrefixOwners::are_all_excluded);
             // The admin's own connections explain no request elsewhere.
             (first_bytes && !excluded && prefix != "admin").then_some(value)
         });
         let completed = bearers.values().map(|bearers| bearers.completed);
-        Requests {
+        RequestCounters {
             completed: completed.fold(0, u64::saturating_add),
             connections: connections.fold(0, u64::saturating_add),
         }
     }
 
     /// On which listeners each HTTP prefix completed a request, by `listener.X.http.PREFIX.*`.
-    pub(crate) fn bearers(
+    pub(crate) fn prefix_owners(
         &self,
-        listeners: &BTreeMap<&str, Listener>,
-        known: &Listeners,
-    ) -> BTreeMap<&str, Bearers> {
-        let mut bearers = BTreeMap::<&str, Bearers>::new();
+        listeners: &BTreeMap<&str, ListenerCounts>,
+        known: &EnvoyListeners,
+    ) -> BTreeMap<&str, PrefixOwners> {
+        let mut bearers = BTreeMap::<&str, PrefixOwners>::new();
         for (stat, completed) in self.iter() {
             let pair = stat
                 .strip_prefix("listener.")
@@ -395,7 +404,7 @@ impl<'a> Stats<'a> {
     }
 
     /// Of a number under `http.admin.`, what does not belong to the admin interface.
-    fn beyond_admin(&self, stat: &str, value: u64) -> u64 {
+    fn excluding_admin(&self, stat: &str, value: u64) -> u64 {
         let connections = self.get("http.admin.downstream_cx_active").unwrap_or(0);
         let own = self.get("listener.admin.main_thread.downstream_cx_active");
         let others = connections.saturating_sub(own.unwrap_or(connections));
@@ -411,9 +420,9 @@ impl<'a> Stats<'a> {
 
 // === impl Bearers ===
 
-impl Bearers {
+impl PrefixOwners {
     /// Returns true if all are on excluded listeners.
-    pub(crate) fn are_excluded(&self) -> bool {
+    pub(crate) fn are_all_excluded(&self) -> bool {
         self.excluded && !self.counted
     }
 }
@@ -424,9 +433,9 @@ mod tests {
     use crate::selector::parse_listeners;
 
     /// Statistics as a table holds them.
-    type Shown<'a> = &'a [(&'a str, u64)];
+    type StatsTable<'a> = &'a [(&'a str, u64)];
 
-    fn count(stats: Shown<'_>, ignored: &str) -> Count {
+    fn count(stats: StatsTable<'_>, ignored: &str) -> Count {
         let entry = |(name, value): &(&str, u64)| format!(r#"{{"name":"{name}","value":{value}}}"#);
         let entries: Vec<_> = stats.iter().map(entry).collect();
         let body = format!(
@@ -434,9 +443,9 @@ mod tests {
             entries.join(","),
             if entries.is_empty() { "" } else { "," },
         );
-        let listeners = Listeners::new(Vec::new(), parse_listeners(ignored).unwrap());
+        let listeners = EnvoyListeners::new(Vec::new(), parse_listeners(ignored).unwrap());
         let stats = Stats::read(body.as_bytes()).unwrap();
-        stats.count(&listeners, Some(&Hidden::default()))
+        stats.count(&listeners, Some(&HiddenStats::default()))
     }
 
     /// What Envoy shows of the question itself.
@@ -452,7 +461,7 @@ mod tests {
         ("server.live", 1),
     ];
 
-    fn open(stats: Shown<'_>, ignored: &str) -> Open {
+    fn open(stats: StatsTable<'_>, ignored: &str) -> OpenConnections {
         let other = |(name, _): &(&str, u64)| stats.iter().all(|(n, _)| n != name);
         let canaries: Vec<_> = CANARIES.into_iter().filter(other).collect();
         match count(&[&canaries, stats].concat(), ignored) {
@@ -515,14 +524,14 @@ mod tests {
 
     #[test]
     fn the_question_itself_is_not_counted() {
-        let want = Open {
+        let want = OpenConnections {
             counters: Some(Counters {
-                requests: Some(Requests::default()),
+                requests: Some(RequestCounters::default()),
                 ..Counters::default()
             }),
-            http: Some(Http::default()),
+            http: Some(HttpCounts::default()),
             live: Some(true),
-            ..Open::default()
+            ..OpenConnections::default()
         };
         assert_eq!(open(&[], ""), want);
     }
@@ -544,12 +553,12 @@ mod tests {
         assert_eq!((open.connections, open.counters.unwrap().accepted), (7, 40));
         assert_eq!(open.by_listener, BTreeMap::from([("0.0.0.0_80".into(), 7)]));
         // None of them speaks HTTP.
-        assert_eq!(open.http.unwrap().outside, 7);
+        assert_eq!(open.http.unwrap().non_http, 7);
     }
 
     #[test]
     fn names_that_look_like_the_excluded_count() {
-        let table: [(Shown<'_>, u64); 8] = [
+        let table: [(StatsTable<'_>, u64); 8] = [
             (&[("listener.my_admin.downstream_cx_active", 2)], 2),
             (&[("listener.admin.x.downstream_cx_active", 2)], 2),
             (&[("listener.worker_1.downstream_cx_active", 2)], 2),
@@ -589,7 +598,7 @@ mod tests {
     #[test]
     fn a_listener_called_as_a_worker_of_another_counts() {
         let dump = br#"{"configs":[{"listener":{"stat_prefix":"web.worker_1","address":{"pipe":{"path":"x"}}}}]}"#;
-        let listeners = Listeners::new(crate::listeners::read(dump).unwrap(), Vec::new());
+        let listeners = EnvoyListeners::new(crate::listeners::read(dump).unwrap(), Vec::new());
         let stats = br#"{"stats":[
             {"name":"listener.admin.downstream_cx_active","value":1},
             {"name":"listener.admin.main_thread.downstream_cx_active","value":1},
@@ -598,12 +607,15 @@ mod tests {
         ]}"#;
         let count = |known| {
             let stats = Stats::read(stats).unwrap();
-            match stats.count(known, Some(&Hidden::default())) {
+            match stats.count(known, Some(&HiddenStats::default())) {
                 Count::Listeners(open) => open.connections,
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!((count(&listeners), count(&Listeners::default())), (2, 0));
+        assert_eq!(
+            (count(&listeners), count(&EnvoyListeners::default())),
+            (2, 0)
+        );
     }
 
     #[test]
@@ -627,14 +639,14 @@ mod tests {
         let web_bears = ("listener.0.0.0.0_80.http.in.downstream_rq_completed", 1);
         let own_bears = ("listener.127.0.0.1_81.http.out.downstream_rq_completed", 1);
         let own_shares = ("listener.127.0.0.1_81.http.in.downstream_rq_completed", 1);
-        let table: [(&str, Shown<'_>, Http); 11] = [
+        let table: [(&str, StatsTable<'_>, HttpCounts); 11] = [
             (
                 "a request without a connection",
                 &[("http.in.downstream_rq_active", 1)],
-                Http {
+                HttpCounts {
                     requests: 1,
-                    contradicts: true,
-                    ..Http::default()
+                    is_inconsistent: true,
+                    ..HttpCounts::default()
                 },
             ),
             (
@@ -644,9 +656,9 @@ mod tests {
                     ("http.in.downstream_cx_active", 5),
                     ("http.in.downstream_cx_tx_bytes_buffered", 70_000),
                 ],
-                Http {
-                    unsent: 70_000,
-                    ..Http::default()
+                HttpCounts {
+                    buffered_bytes: 70_000,
+                    ..HttpCounts::default()
                 },
             ),
             (
@@ -661,7 +673,7 @@ mod tests {
                     ("http.out.downstream_cx_tx_bytes_buffered", 70_000),
                     ("http.admin.downstream_cx_tx_bytes_buffered", 70_000),
                 ],
-                Http::default(),
+                HttpCounts::default(),
             ),
             (
                 "all HTTP, one request, one upgrade",
@@ -671,26 +683,26 @@ mod tests {
                     ("http.in.downstream_rq_active", 2),
                     ("http.in.downstream_cx_upgrades_active", 1),
                 ],
-                Http {
+                HttpCounts {
                     requests: 2,
                     upgrades: 1,
-                    ..Http::default()
+                    ..HttpCounts::default()
                 },
             ),
             (
                 "two streams of TCP",
                 &[web, ("http.in.downstream_cx_active", 3)],
-                Http {
-                    outside: 2,
-                    ..Http::default()
+                HttpCounts {
+                    non_http: 2,
+                    ..HttpCounts::default()
                 },
             ),
             (
                 "a connection came between the two numbers, or is on a hidden listener",
                 &[web, ("http.in.downstream_cx_active", 6)],
-                Http {
-                    contradicts: true,
-                    ..Http::default()
+                HttpCounts {
+                    is_inconsistent: true,
+                    ..HttpCounts::default()
                 },
             ),
             (
@@ -704,7 +716,7 @@ mod tests {
                     ("http.out.downstream_cx_active", 2),
                     ("http.out.downstream_rq_active", 2),
                 ],
-                Http::default(),
+                HttpCounts::default(),
             ),
             (
                 "its connections do not stand for our TCP",
@@ -716,9 +728,9 @@ mod tests {
                     ("http.in.downstream_cx_active", 3),
                     ("http.out.downstream_cx_active", 2),
                 ],
-                Http {
-                    outside: 2,
-                    ..Http::default()
+                HttpCounts {
+                    non_http: 2,
+                    ..HttpCounts::default()
                 },
             ),
             (
@@ -730,17 +742,17 @@ mod tests {
                     own_shares,
                     ("http.in.downstream_cx_active", 5),
                 ],
-                Http {
-                    outside: 2,
-                    ..Http::default()
+                HttpCounts {
+                    non_http: 2,
+                    ..HttpCounts::default()
                 },
             ),
             (
                 "nor those that have completed nothing yet",
                 &[web, own, ("http.in.downstream_cx_active", 5)],
-                Http {
-                    outside: 2,
-                    ..Http::default()
+                HttpCounts {
+                    non_http: 2,
+                    ..HttpCounts::default()
                 },
             ),
             (
@@ -750,9 +762,9 @@ mod tests {
                     ("http.admin.downstream_cx_active", 6),
                     ("http.admin.downstream_rq_active", 4),
                 ],
-                Http {
+                HttpCounts {
                     requests: 3,
-                    ..Http::default()
+                    ..HttpCounts::default()
                 },
             ),
         ];
@@ -792,7 +804,7 @@ mod tests {
             accepted: 40,
             excluded: 30,
             health_checks: 10,
-            requests: Some(Requests {
+            requests: Some(RequestCounters {
                 completed: 75,
                 connections: 124,
             }),
@@ -846,12 +858,12 @@ mod tests {
             ],
             "",
         );
-        let want = Http {
+        let want = HttpCounts {
             requests: MAX,
             upgrades: MAX,
-            outside: MAX,
-            unsent: MAX,
-            contradicts: false,
+            non_http: MAX,
+            buffered_bytes: MAX,
+            is_inconsistent: false,
         };
         assert_eq!(
             (open.connections, open.counters.unwrap().accepted),
@@ -864,20 +876,20 @@ mod tests {
 
     #[test]
     fn very_many_listeners_are_counted_but_not_all_named() {
-        let names: Vec<_> = (0..2 * MOST_NAMED)
+        let names: Vec<_> = (0..2 * MAX_REPORTED_LISTENERS)
             .map(|n| format!("listener.{n}.downstream_cx_active"))
             .collect();
         let stats: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
         let open = open(&stats, "");
         assert_eq!(
             (open.connections, open.by_listener.len()),
-            (2 * MOST_NAMED as u64, MOST_NAMED)
+            (2 * MAX_REPORTED_LISTENERS as u64, MAX_REPORTED_LISTENERS)
         );
     }
 
     #[test]
     fn other_answers_are_errors() {
-        let long = "x".repeat(LONGEST_NAME + 1);
+        let long = "x".repeat(MAX_NAME_LEN + 1);
         let long = format!(r#"{{"stats":[{{"name":"{long}","value":1}}]}}"#);
         for body in [
             &long,

@@ -10,22 +10,22 @@ use hyper::{Method, StatusCode};
 
 use crate::address::AdminAddress;
 use crate::config::socket_in;
-use crate::http::{Bounds, Client};
+use crate::http::{CallLimits, Client};
 use crate::progress::Progress;
-use crate::server::STATUS;
+use crate::server::STATUS_PATH;
 
 /// Asks the drainer in this container for its status, which is JSON.
 ///
 /// # Errors
 /// If there is no drainer, or if it does not answer.
-pub async fn ask(run_dir: &Path) -> anyhow::Result<Bytes> {
-    let bounds = Bounds {
-        time: Some(Duration::from_secs(5)),
-        body: 1 << 20,
+pub async fn fetch(run_dir: &Path) -> anyhow::Result<Bytes> {
+    let bounds = CallLimits {
+        timeout: Some(Duration::from_secs(5)),
+        max_body: 1 << 20,
     };
     let mut client = Client::new(AdminAddress::Path(socket_in(run_dir)));
     let answer = client
-        .call(Method::GET, STATUS, bounds)
+        .call(Method::GET, STATUS_PATH, bounds)
         .await
         .with_context(|| format!("no drainer in {}", run_dir.display()))?;
     if answer.status != StatusCode::OK {
@@ -68,15 +68,15 @@ pub fn describe(status: &Progress) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Phase;
-    use crate::summary::Left;
-    use crate::verdict::Outcome;
+    use crate::progress::DrainPhase;
+    use crate::summary::Remaining;
+    use crate::verdict::DrainOutcome;
 
     #[test]
     fn a_status_survives_its_json_and_is_described() {
         let status = Progress {
-            phase: Phase::Done(Outcome::Idle),
-            open: Some(Left {
+            phase: DrainPhase::Done(DrainOutcome::Idle),
+            open: Some(Remaining {
                 connections: 2,
                 requests: Some(0),
                 upgrades: Some(0),
@@ -85,7 +85,7 @@ mod tests {
             }),
             unknown: Some("connection refused".into()),
             round: 1,
-            kept_since: None,
+            hooks_kept_since: None,
         };
         let json = serde_json::to_vec(&status).unwrap();
         let read: Progress = serde_json::from_slice(&json).unwrap();

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::stats::Open;
-use crate::verdict::{Outcome, Record};
+use crate::stats::OpenConnections;
+use crate::verdict::{DrainHistory, DrainOutcome};
 
 /// The kubelet reads no more of a container's termination message.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
@@ -20,7 +20,7 @@ const MAX_MESSAGE: usize = 4096;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Summary {
     /// Why it ended.
-    pub outcome: Outcome,
+    pub outcome: DrainOutcome,
     /// From the first hook to the hooks' return.
     pub seconds: f64,
     /// From failed health until few enough connections were left for good; absent if more are.
@@ -29,14 +29,14 @@ pub(crate) struct Summary {
     /// The most connections open at once.
     pub peak: u64,
     /// What was open at the last look; absent if Envoy never told.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub left: Option<Left>,
+    #[serde(rename = "left", skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<Remaining>,
 }
 
 /// What a drain left open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Left {
+pub struct Remaining {
     /// All connections.
     pub connections: u64,
     /// Requests under way; absent if Envoy hides them.
@@ -57,20 +57,25 @@ pub struct Left {
 impl Summary {
     /// Sums up a drain that began at `since` and ended at `now`.
     #[must_use]
-    pub(crate) fn new(outcome: Outcome, since: Instant, now: Instant, record: &Record) -> Self {
+    pub(crate) fn new(
+        outcome: DrainOutcome,
+        since: Instant,
+        now: Instant,
+        record: &DrainHistory,
+    ) -> Self {
         let seconds = |span: Duration| (span.as_secs_f64() * 1000.0).round() / 1000.0;
         Self {
             outcome,
             seconds: seconds(now.saturating_duration_since(since)),
             seconds_to_zero: record.time_to_zero().map(seconds),
             peak: record.peak,
-            left: record.last_open.as_ref().map(Left::from),
+            remaining: record.last_open.as_ref().map(Remaining::from),
         }
     }
 
     /// Logs the summary, each fact as a field.
     pub(crate) fn log(&self) {
-        let left = self.left.as_ref();
+        let left = self.remaining.as_ref();
         tracing::info!(
             outcome = %self.outcome,
             seconds = self.seconds,
@@ -93,7 +98,7 @@ impl Summary {
         let mut shortened = self.clone();
         let mut message = serde_json::to_string(&shortened)?;
         while message.len() > MAX_MESSAGE {
-            let Some(left) = shortened.left.as_mut() else {
+            let Some(left) = shortened.remaining.as_mut() else {
                 break;
             };
             let half = left.by_listener.len() / 2;
@@ -109,13 +114,13 @@ impl Summary {
 
 // === impl Left ===
 
-impl From<&Open> for Left {
-    fn from(open: &Open) -> Self {
+impl From<&OpenConnections> for Remaining {
+    fn from(open: &OpenConnections) -> Self {
         Self {
             connections: open.connections,
             requests: open.http.map(|http| http.requests),
             upgrades: open.http.map(|http| http.upgrades),
-            tcp: open.http.map(|http| http.outside),
+            tcp: open.http.map(|http| http.non_http),
             by_listener: open.by_listener.clone(),
         }
     }
@@ -128,11 +133,11 @@ mod tests {
 
     fn summary(listeners: usize) -> Summary {
         Summary {
-            outcome: Outcome::Deadline,
+            outcome: DrainOutcome::Deadline,
             seconds: 60.001,
             seconds_to_zero: None,
             peak: 12,
-            left: Some(Left {
+            remaining: Some(Remaining {
                 connections: 2,
                 requests: Some(1),
                 upgrades: Some(0),
@@ -144,7 +149,7 @@ mod tests {
         }
     }
 
-    fn written(summary: &Summary) -> serde_json::Value {
+    fn read_written_message(summary: &Summary) -> serde_json::Value {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("log");
         summary.write(&file).unwrap();
@@ -160,12 +165,12 @@ mod tests {
             "left": {"connections": 2, "requests": 1, "upgrades": 0, "tcp": 1,
                 "byListener": {"0.0.0.0_0": 1, "0.0.0.0_1": 1}},
         });
-        assert_eq!(written(&summary(2)), want);
+        assert_eq!(read_written_message(&summary(2)), want);
     }
 
     #[test]
     fn a_message_with_very_many_listeners_stays_whole_json() {
-        let message = written(&summary(5000));
+        let message = read_written_message(&summary(5000));
         let listeners = message
             .pointer("/left/byListener")
             .unwrap()

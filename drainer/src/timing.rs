@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::duration::{self, plain};
+use crate::duration::{self, format};
 use crate::value::InvalidValue;
 
 /// The timings of a drain as somebody wrote them; [`Timing`] are those that fit together.
@@ -47,8 +47,8 @@ pub enum InvalidTiming {
     /// A drain cannot end before the least it must last.
     #[error(
         "drain-timeout {} is less than min-drain-duration {}: raise the one or lower the other",
-        or_default(*.drain_timeout, |product| product.drain_timeout),
-        or_default(*.min_drain_duration, |product| product.min_drain_duration)
+        with_default_note(*.drain_timeout, |product| product.drain_timeout),
+        with_default_note(*.min_drain_duration, |product| product.min_drain_duration)
     )]
     TimeoutBelowMinimum {
         /// The timeout given.
@@ -57,7 +57,7 @@ pub enum InvalidTiming {
         min_drain_duration: Duration,
     },
     /// Kubernetes counts a grace period in nanoseconds of 63 bits; a day is more than anyone waits.
-    #[error("{setting} {}: give 24h at most", plain(*.value))]
+    #[error("{setting} {}: give 24h at most", format(*.value))]
     TooLong {
         /// Which.
         setting: &'static str,
@@ -66,19 +66,19 @@ pub enum InvalidTiming {
     },
     /// A poll without a pause would keep Envoy's main thread busy.
     #[error("poll-interval 0s: give at least 1ms")]
-    NoPollInterval,
+    ZeroPollInterval,
 }
 
 /// A duration, and whether it is the product's own: who did not give it may not know of it.
-fn or_default(duration: Duration, product: impl FnOnce(Durations) -> Duration) -> String {
+fn with_default_note(duration: Duration, product: impl FnOnce(Durations) -> Duration) -> String {
     match product(Durations::default()) == duration {
-        true => format!("{} (default)", plain(duration)),
-        false => plain(duration).to_string(),
+        true => format!("{} (default)", format(duration)),
+        false => format(duration).to_string(),
     }
 }
 
 /// The longest that any of the durations may be.
-pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
+pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
 // === impl Durations ===
 
@@ -122,7 +122,7 @@ impl Timing {
             ("quiet-period", quiet_period),
             ("poll-interval", poll_interval),
         ];
-        let too_long = all.into_iter().filter(|(_, value)| *value > LONGEST);
+        let too_long = all.into_iter().filter(|(_, value)| *value > MAX_DURATION);
         let mut errors: Vec<_> = too_long
             .map(|(setting, value)| InvalidTiming::TooLong { setting, value })
             .collect();
@@ -133,7 +133,7 @@ impl Timing {
             });
         }
         if poll_interval.is_zero() {
-            errors.push(InvalidTiming::NoPollInterval);
+            errors.push(InvalidTiming::ZeroPollInterval);
         }
         if errors.is_empty() {
             Ok(Self(durations))

@@ -17,12 +17,12 @@ pub struct Counters {
     /// that share their HTTP prefix. Zero if they are hidden, which explains no connection.
     pub health_checks: u64,
     /// What the counted listeners' requests say of connections; `None` if that is hidden.
-    pub requests: Option<Requests>,
+    pub requests: Option<RequestCounters>,
 }
 
 /// Counters of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Requests {
+pub struct RequestCounters {
     /// Requests whose response has begun, on the counted listeners. Envoy does not count those that
     /// its `health_check` filter answered.
     pub completed: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Traffic {
 
 /// What happened between two polls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Interval {
+pub(crate) struct TrafficDelta {
     /// Clients that arrived before the former poll, as is certain only now. Who only checks Envoy's
     /// health is no client.
     pub earlier_clients: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Interval {
     pub health_checks: u64,
     /// A connection that was there before carried a request, or may have: that is not known where
     /// counters are hidden.
-    pub used: bool,
+    pub connections_reused: bool,
 }
 
 // === impl Traffic ===
@@ -62,11 +62,11 @@ pub(crate) struct Interval {
 impl Traffic {
     /// Adds the counters of a poll. `None` if one of them is lower than before: Envoy was started
     /// anew, or a listener was removed, and there is nothing to compare with.
-    pub(crate) fn add(&mut self, counters: Counters) -> Option<Interval> {
+    pub(crate) fn add(&mut self, counters: Counters) -> Option<TrafficDelta> {
         let Some(last) = self.last.replace(counters) else {
-            return Some(Interval {
-                used: counters.requests.is_none(),
-                ..Interval::default()
+            return Some(TrafficDelta {
+                connections_reused: counters.requests.is_none(),
+                ..TrafficDelta::default()
             });
         };
         let unexplained = std::mem::take(&mut self.unexplained);
@@ -78,13 +78,13 @@ impl Traffic {
         let arrived = new.accepted.saturating_sub(checks);
         let answered = new.requests.map_or(0, |new| new.completed).min(arrived);
         self.unexplained = arrived - answered;
-        Some(Interval {
+        Some(TrafficDelta {
             earlier_clients: waiting,
             clients: answered,
             undecided: self.unexplained,
             health_checks: late_checks + new.accepted.min(checks),
             // A connection explains its first request, and only if it has sent something since.
-            used: new.requests.is_none_or(|new| {
+            connections_reused: new.requests.is_none_or(|new| {
                 new.completed > new.connections.min(waiting.saturating_add(arrived))
             }),
         })
@@ -97,7 +97,7 @@ impl Counters {
     /// What was counted since `last`; `None` if a counter is lower.
     fn since(self, last: Self) -> Option<Self> {
         let requests = match (self.requests, last.requests) {
-            (Some(requests), Some(last)) => Some(Requests {
+            (Some(requests), Some(last)) => Some(RequestCounters {
                 completed: requests.completed.checked_sub(last.completed)?,
                 connections: requests.connections.checked_sub(last.connections)?,
             }),
@@ -120,7 +120,7 @@ mod tests {
     type New = [u64; 5];
 
     /// What the intervals between polls show, where before the first all counters are at 100.
-    fn intervals(polls: &[New]) -> Vec<Interval> {
+    fn intervals(polls: &[New]) -> Vec<TrafficDelta> {
         let mut traffic = Traffic::default();
         let mut total = [100; 5];
         let mut add = |[accepted, excluded, health_checks, completed, connections]: New| {
@@ -128,7 +128,7 @@ mod tests {
                 accepted,
                 excluded,
                 health_checks,
-                requests: Some(Requests {
+                requests: Some(RequestCounters {
                     completed,
                     connections,
                 }),
@@ -205,7 +205,10 @@ mod tests {
             ("and explains none", &[[0, 9, 0, 1, 9]], &[true]),
         ];
         for (case, polls, want) in table {
-            let used: Vec<_> = intervals(polls).iter().map(|i| i.used).collect();
+            let used: Vec<_> = intervals(polls)
+                .iter()
+                .map(|i| i.connections_reused)
+                .collect();
             assert_eq!(used, want, "{case}");
         }
     }
@@ -269,7 +272,7 @@ mod tests {
     fn a_lower_counter_begins_anew() {
         let counters = |accepted, completed| Counters {
             accepted,
-            requests: Some(Requests {
+            requests: Some(RequestCounters {
                 completed,
                 connections: accepted,
             }),
@@ -281,7 +284,7 @@ mod tests {
         assert_eq!(traffic.add(counters(2, 8)), None);
         // Neither what is gone nor what was undecided explains anything.
         let interval = traffic.add(counters(2, 9)).unwrap();
-        assert!(interval.used);
+        assert!(interval.connections_reused);
         assert_eq!(interval.earlier_clients, 0);
         assert_eq!(traffic.add(counters(3, 8)), None);
     }
@@ -290,13 +293,13 @@ mod tests {
     fn where_requests_are_hidden_any_connection_may_be_used() {
         let mut traffic = Traffic::default();
         for _ in 0..3 {
-            assert!(traffic.add(Counters::default()).unwrap().used);
+            assert!(traffic.add(Counters::default()).unwrap().connections_reused);
         }
         let shown = Counters {
-            requests: Some(Requests::default()),
+            requests: Some(RequestCounters::default()),
             ..Counters::default()
         };
-        assert!(traffic.add(shown).unwrap().used);
-        assert!(!traffic.add(shown).unwrap().used);
+        assert!(traffic.add(shown).unwrap().connections_reused);
+        assert!(!traffic.add(shown).unwrap().connections_reused);
     }
 }

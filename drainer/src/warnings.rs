@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use crate::envoy::{Seen, Setup};
+use crate::envoy::{Setup, Snapshot};
 use crate::server_info::DrainStrategy;
-use crate::stats::{Count, Open};
+use crate::stats::{Count, OpenConnections};
 
 /// One way in which this Envoy's setup spoils a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Warning {
+pub(crate) enum SetupWarning {
     /// Listeners that ignore failed health, while the drain they heed hardly closes anything.
     GradualModifyOnly {
         /// Their names.
@@ -17,16 +17,16 @@ pub(crate) enum Warning {
         drain_time: String,
     },
     /// The listeners are forbidden, or more than can be read.
-    ListenersUnread(String),
+    ListenersUnreadable(String),
     /// A `stats_matcher` hides the statistics of a listener, or of all.
     ConnectionsHidden {
         /// Which listener's; `None` for all.
         listener: Option<String>,
         /// Whether `server.total_connections` can stand in, with `server.uptime`.
-        total_shown: bool,
+        is_total_visible: bool,
     },
     /// Statistics are forbidden, or more than can be read.
-    StatisticsUnread(String),
+    StatisticsUnreadable(String),
     /// A `stats_matcher` hides how many connections were accepted.
     AcceptedHidden,
     /// A `stats_matcher` hides HTTP's statistics.
@@ -37,60 +37,62 @@ pub(crate) enum Warning {
 
 /// Finds what will spoil a drain of an Envoy that is set up and looks like this.
 #[must_use]
-pub(crate) fn warnings(setup: &Setup, seen: &Seen) -> Vec<Warning> {
+pub(crate) fn setup_warnings(setup: &Setup, snapshot: &Snapshot) -> Vec<SetupWarning> {
     let mut warnings = Vec::new();
     match &setup.listeners {
         Ok(listeners) if setup.server.drain_strategy == DrainStrategy::Gradual => {
             let listeners = listeners.modify_only();
             if !listeners.is_empty() {
-                warnings.push(Warning::GradualModifyOnly {
+                warnings.push(SetupWarning::GradualModifyOnly {
                     listeners: listeners.into_iter().map(str::to_owned).collect(),
                     drain_time: setup.server.drain_time.clone(),
                 });
             }
         }
         Ok(_) => {}
-        Err(why) => warnings.push(Warning::ListenersUnread(why.clone())),
+        Err(why) => warnings.push(SetupWarning::ListenersUnreadable(why.clone())),
     }
-    let hidden = match &setup.hidden {
+    let hidden = match &setup.hidden_stats {
         Ok(hidden) => hidden.listener.clone(),
         Err(why) => {
-            warnings.push(Warning::StatisticsUnread(why.clone()));
+            warnings.push(SetupWarning::StatisticsUnreadable(why.clone()));
             return warnings;
         }
     };
-    match seen {
-        Seen::Counted(Count::Listeners(Open { counters, http, .. })) => {
+    match snapshot {
+        Snapshot::Counted(Count::Listeners(OpenConnections { counters, http, .. })) => {
             if counters.is_none() {
-                warnings.push(Warning::AcceptedHidden);
+                warnings.push(SetupWarning::AcceptedHidden);
             }
             if http.is_none() {
-                warnings.push(Warning::HttpHidden);
+                warnings.push(SetupWarning::HttpHidden);
             } else if counters.is_some_and(|counters| counters.requests.is_none()) {
-                warnings.push(Warning::RequestsHidden);
+                warnings.push(SetupWarning::RequestsHidden);
             }
         }
-        Seen::Counted(Count::Server { uptime, .. }) => {
-            warnings.push(Warning::ConnectionsHidden {
+        Snapshot::Counted(Count::Server { uptime, .. }) => {
+            warnings.push(SetupWarning::ConnectionsHidden {
                 listener: hidden,
-                total_shown: uptime.is_some(),
+                is_total_visible: uptime.is_some(),
             });
         }
-        Seen::Counted(Count::Hidden) => {
-            warnings.push(Warning::ConnectionsHidden {
+        Snapshot::Counted(Count::Hidden) => {
+            warnings.push(SetupWarning::ConnectionsHidden {
                 listener: hidden,
-                total_shown: false,
+                is_total_visible: false,
             });
         }
-        Seen::Unreadable(why) => warnings.push(Warning::StatisticsUnread(why.clone())),
-        Seen::Unknown(_) | Seen::Refused => {}
+        Snapshot::InvalidResponse(why) => {
+            warnings.push(SetupWarning::StatisticsUnreadable(why.clone()))
+        }
+        Snapshot::NoResponse(_) | Snapshot::ConnectionRefused => {}
     }
     warnings
 }
 
 // === impl Warning ===
 
-impl fmt::Display for Warning {
+impl fmt::Display for SetupWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::GradualModifyOnly { listeners, drain_time } => write!(
@@ -100,30 +102,30 @@ impl fmt::Display for Warning {
                  --drain-strategy immediate",
                 listeners.join(", "),
             ),
-            Self::ListenersUnread(why) => write!(
+            Self::ListenersUnreadable(why) => write!(
                 f,
                 "Envoy's /config_dump cannot be read, so ignore-listeners, readiness probes and \
                  loopback listeners are known by their names in statistics only: {why}",
             ),
             Self::ConnectionsHidden {
                 listener,
-                total_shown: true,
+                is_total_visible: true,
             } => write!(
                 f,
                 "a stats_matcher hides listener.{}*: drains rely on server.total_connections, which \
                  is seconds old, and wait for idle connections; let listener.* and http.* through",
-                part(listener.as_deref()),
+                stat_segment(listener.as_deref()),
             ),
             Self::ConnectionsHidden {
                 listener,
-                total_shown: false,
+                is_total_visible: false,
             } => write!(
                 f,
                 "a stats_matcher hides listener.{}* and server.total_connections or server.uptime: \
                  each drain lasts to its deadline; let listener.* and http.* through",
-                part(listener.as_deref()),
+                stat_segment(listener.as_deref()),
             ),
-            Self::StatisticsUnread(why) => write!(
+            Self::StatisticsUnreadable(why) => write!(
                 f,
                 "Envoy's /stats cannot be read, so drains rely on server.total_connections at best, \
                  or last to their deadline: {why}",
@@ -146,18 +148,18 @@ impl fmt::Display for Warning {
 }
 
 /// The listener's part in the names of its statistics.
-fn part(listener: Option<&str>) -> String {
+fn stat_segment(listener: Option<&str>) -> String {
     listener.map_or_else(String::new, |listener| format!("{listener}."))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hidden::Hidden;
-    use crate::listeners::{self, Listeners};
+    use crate::hidden::HiddenStats;
+    use crate::listeners::{self, EnvoyListeners};
     use crate::server_info::ServerInfo;
-    use crate::stats::Http;
-    use crate::traffic::{Counters, Requests};
+    use crate::stats::HttpCounts;
+    use crate::traffic::{Counters, RequestCounters};
 
     fn setup(drain_strategy: DrainStrategy, drain_type: &str) -> Setup {
         let dump = format!(
@@ -170,11 +172,11 @@ mod tests {
                 drain_time: "600s".into(),
                 ..ServerInfo::default()
             },
-            listeners: Ok(Listeners::new(
+            listeners: Ok(EnvoyListeners::new(
                 listeners::read(dump.as_bytes()).unwrap(),
                 Vec::new(),
             )),
-            hidden: Ok(Hidden::default()),
+            hidden_stats: Ok(HiddenStats::default()),
         }
     }
 
@@ -182,23 +184,23 @@ mod tests {
     fn each_spoiler_is_found_and_nothing_else() {
         use DrainStrategy::{Gradual, Immediate};
         let counters = Counters {
-            requests: Some(Requests::default()),
+            requests: Some(RequestCounters::default()),
             ..Counters::default()
         };
-        let open = Open {
+        let open = OpenConnections {
             counters: Some(counters),
-            http: Some(Http::default()),
-            ..Open::default()
+            http: Some(HttpCounts::default()),
+            ..OpenConnections::default()
         };
-        let listeners = |open: &Open| Seen::Counted(Count::Listeners(open.clone()));
+        let listeners = |open: &OpenConnections| Snapshot::Counted(Count::Listeners(open.clone()));
         let connections_hidden = |listener: Option<&str>, total_shown| {
             let listener = listener.map(str::to_owned);
-            Warning::ConnectionsHidden {
+            SetupWarning::ConnectionsHidden {
                 listener,
-                total_shown,
+                is_total_visible: total_shown,
             }
         };
-        let gradual = Warning::GradualModifyOnly {
+        let gradual = SetupWarning::GradualModifyOnly {
             listeners: vec!["web".into()],
             drain_time: "600s".into(),
         };
@@ -216,34 +218,34 @@ mod tests {
                     ..setup(Gradual, "MODIFY_ONLY")
                 },
                 listeners(&open),
-                vec![Warning::ListenersUnread(
+                vec![SetupWarning::ListenersUnreadable(
                     "answer of more than 7 bytes".into(),
                 )],
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                listeners(&Open::default()),
-                vec![Warning::AcceptedHidden, Warning::HttpHidden],
+                listeners(&OpenConnections::default()),
+                vec![SetupWarning::AcceptedHidden, SetupWarning::HttpHidden],
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                listeners(&Open {
+                listeners(&OpenConnections {
                     counters: Some(Counters::default()),
                     ..open.clone()
                 }),
-                vec![Warning::RequestsHidden],
+                vec![SetupWarning::RequestsHidden],
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                listeners(&Open {
+                listeners(&OpenConnections {
                     counters: Some(Counters::default()),
-                    ..Open::default()
+                    ..OpenConnections::default()
                 }),
-                vec![Warning::HttpHidden],
+                vec![SetupWarning::HttpHidden],
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                Seen::Counted(Count::Server {
+                Snapshot::Counted(Count::Server {
                     connections: 0,
                     uptime: Some(1),
                     live: None,
@@ -252,7 +254,7 @@ mod tests {
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                Seen::Counted(Count::Server {
+                Snapshot::Counted(Count::Server {
                     connections: 0,
                     uptime: None,
                     live: None,
@@ -261,33 +263,33 @@ mod tests {
             ),
             (
                 Setup {
-                    hidden: Ok(Hidden {
+                    hidden_stats: Ok(HiddenStats {
                         listener: Some("web".into()),
-                        ..Hidden::default()
+                        ..HiddenStats::default()
                     }),
                     ..setup(Gradual, "DEFAULT")
                 },
-                Seen::Counted(Count::Hidden),
+                Snapshot::Counted(Count::Hidden),
                 vec![connections_hidden(Some("web"), false)],
             ),
             (
                 Setup {
-                    hidden: Err("answer of more than 7 bytes".into()),
+                    hidden_stats: Err("answer of more than 7 bytes".into()),
                     ..setup(Gradual, "DEFAULT")
                 },
-                Seen::Counted(Count::Hidden),
-                vec![Warning::StatisticsUnread(
+                Snapshot::Counted(Count::Hidden),
+                vec![SetupWarning::StatisticsUnreadable(
                     "answer of more than 7 bytes".into(),
                 )],
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                Seen::Unreadable("403".into()),
-                vec![Warning::StatisticsUnread("403".into())],
+                Snapshot::InvalidResponse("403".into()),
+                vec![SetupWarning::StatisticsUnreadable("403".into())],
             ),
         ];
         for (setup, seen, want) in table {
-            assert_eq!(warnings(&setup, &seen), want, "{seen:?}");
+            assert_eq!(setup_warnings(&setup, &seen), want, "{seen:?}");
         }
     }
 }

@@ -6,7 +6,9 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 use webhook::certificates::bundle::Bundle;
-use webhook::certificates::cluster::{Call, CallFailed, Cluster, Data, Secret, Webhooks};
+use webhook::certificates::cluster::{
+    Cluster, Secret, SecretData, StoreCall, StoreError, Webhooks,
+};
 
 /// How much a Secret holds at most, in bytes of its values.
 pub(crate) const MOST_DATA: usize = 1 << 20;
@@ -14,16 +16,16 @@ pub(crate) const MOST_DATA: usize = 1 << 20;
 /// What there is; all copies are one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Etcd {
-    pub(crate) secret: Rc<RefCell<Option<Data>>>,
+    pub(crate) secret: Rc<RefCell<Option<SecretData>>>,
     pub(crate) bundles: Rc<RefCell<Option<Vec<Bundle>>>>,
     /// The Secret's annotation.
     pub(crate) rotate: Rc<RefCell<Option<String>>>,
     /// Why the Secret cannot be written.
     pub(crate) obstacle: Rc<RefCell<Option<String>>>,
     /// Which calls fail.
-    pub(crate) failing: Rc<RefCell<Vec<Call>>>,
+    pub(crate) failing: Rc<RefCell<Vec<StoreCall>>>,
     /// Which call panics.
-    pub(crate) panicking: Rc<Cell<Option<Call>>>,
+    pub(crate) panicking: Rc<Cell<Option<StoreCall>>>,
     /// Rings in every replica.
     pub(crate) bell: Rc<Notify>,
     secret_version: Rc<Cell<u64>>,
@@ -42,7 +44,7 @@ impl Etcd {
 
     /// Empties the Secret and every bundle at once.
     pub(crate) fn empty(&self) {
-        self.secret.replace(Some(Data::new()));
+        self.secret.replace(Some(SecretData::new()));
         self.bundles.replace(Some(vec![Bundle::default(); 2]));
         next(&self.secret_version);
         next(&self.webhooks_version);
@@ -52,14 +54,14 @@ impl Etcd {
         self.secret.replace(None);
     }
 
-    pub(crate) fn give(&self, data: Data) {
+    pub(crate) fn give(&self, data: SecretData) {
         self.secret.replace(Some(data));
         next(&self.secret_version);
     }
 
     /// Adds these to what all webhooks trust, as any writer of the configuration can.
     pub(crate) fn trust(&self, more: &Bundle) {
-        let trusted = self.bundle().with(more);
+        let trusted = self.bundle().union(more);
         self.bundles.replace(Some(vec![trusted; 2]));
         next(&self.webhooks_version);
     }
@@ -86,18 +88,18 @@ impl Etcd {
         one.clone()
     }
 
-    fn answer(&self, call: Call) -> Result<(), CallFailed> {
+    fn answer(&self, call: StoreCall) -> Result<(), StoreError> {
         assert_ne!(self.panicking.get(), Some(call), "a bug, on purpose");
         if self.failing.borrow().contains(&call) {
-            return Err(CallFailed::Late { call });
+            return Err(StoreError::Timeout { call });
         }
         Ok(())
     }
 
-    fn expect(&self, call: Call, read: &str, version: &Cell<u64>) -> Result<(), CallFailed> {
+    fn expect(&self, call: StoreCall, read: &str, version: &Cell<u64>) -> Result<(), StoreError> {
         self.answer(call)?;
         if version.get().to_string() != read {
-            return Err(CallFailed::Conflict { call });
+            return Err(StoreError::Conflict { call });
         }
         next(version);
         Ok(())
@@ -109,19 +111,19 @@ fn next(version: &Cell<u64>) {
 }
 
 impl Cluster for Etcd {
-    async fn secret(&self) -> Result<Option<Secret>, CallFailed> {
-        self.answer(Call::ReadSecret)?;
+    async fn secret(&self) -> Result<Option<Secret>, StoreError> {
+        self.answer(StoreCall::ReadSecret)?;
         let data = self.secret.borrow().clone();
         Ok(data.map(|data| Secret {
-            version: self.secret_version.get().to_string(),
+            resource_version: self.secret_version.get().to_string(),
             data,
             rotate: self.rotate.borrow().clone(),
-            obstacle: self.obstacle.borrow().clone(),
+            unwritable_reason: self.obstacle.borrow().clone(),
         }))
     }
 
-    async fn create_secret(&self) -> Result<(), CallFailed> {
-        self.answer(Call::WriteSecret)?;
+    async fn create_secret(&self) -> Result<(), StoreError> {
+        self.answer(StoreCall::WriteSecret)?;
         self.secret.borrow_mut().get_or_insert_default();
         next(&self.secret_version);
         Ok(())
@@ -131,8 +133,8 @@ impl Cluster for Etcd {
         &self,
         version: &str,
         keys: BTreeMap<String, Option<Vec<u8>>>,
-    ) -> Result<(), CallFailed> {
-        self.expect(Call::WriteSecret, version, &self.secret_version)?;
+    ) -> Result<(), StoreError> {
+        self.expect(StoreCall::WriteSecret, version, &self.secret_version)?;
         let mut secret = self.secret.borrow_mut();
         let data = secret.as_mut().expect("it was read");
         let mut written = data.clone();
@@ -144,8 +146,8 @@ impl Cluster for Etcd {
         }
         // https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go
         if written.values().map(Vec::len).sum::<usize>() > MOST_DATA {
-            return Err(CallFailed::Other {
-                call: Call::WriteSecret,
+            return Err(StoreError::Other {
+                call: StoreCall::WriteSecret,
                 source: "data: Too long".into(),
             });
         }
@@ -153,24 +155,24 @@ impl Cluster for Etcd {
         Ok(())
     }
 
-    async fn webhooks(&self) -> Result<Option<Webhooks>, CallFailed> {
-        self.answer(Call::ReadWebhooks)?;
+    async fn webhooks(&self) -> Result<Option<Webhooks>, StoreError> {
+        self.answer(StoreCall::ReadWebhooks)?;
         let bundles = self.bundles.borrow().clone();
         Ok(bundles.map(|bundles| Webhooks {
-            version: self.webhooks_version.get().to_string(),
+            resource_version: self.webhooks_version.get().to_string(),
             bundles: bundles
                 .into_iter()
                 .enumerate()
                 .map(|(number, bundle)| (number.to_string(), bundle))
                 .collect(),
-            written: None,
+            written_at: None,
         }))
     }
 
-    async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), CallFailed> {
+    async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), StoreError> {
         self.expect(
-            Call::WriteBundles,
-            &webhooks.version,
+            StoreCall::WriteBundles,
+            &webhooks.resource_version,
             &self.webhooks_version,
         )?;
         let bundles = webhooks.bundles.iter().map(|(_, bundle)| bundle.clone());

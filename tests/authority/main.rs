@@ -16,8 +16,8 @@ use tests::authority::Authority;
 use tokio::join;
 use tokio::time::sleep;
 use webhook::certificates::bundle::Bundle;
-use webhook::certificates::cluster::{Call, Data};
-use webhook::certificates::tick::Failure;
+use webhook::certificates::cluster::{SecretData, StoreCall};
+use webhook::certificates::tick::ReconcileError;
 use webhook::certificates::trust;
 use webhook::clock::wall_clock;
 
@@ -40,13 +40,17 @@ async fn a_first_replica_is_ready_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_fails_one_tick() {
-    for call in [Call::ReadSecret, Call::WriteSecret, Call::ReadWebhooks] {
+    for call in [
+        StoreCall::ReadSecret,
+        StoreCall::WriteSecret,
+        StoreCall::ReadWebhooks,
+    ] {
         let etcd = Etcd::new();
         let mut replica = Replica::own(&etcd);
         etcd.panicking.set(Some(call));
         let tick = replica.tick().await;
         assert!(
-            matches!(tick.failures[..], [Failure::Panic]),
+            matches!(tick.failures[..], [ReconcileError::Panic]),
             "{:?}",
             tick.failures
         );
@@ -74,7 +78,7 @@ async fn what_is_shown_is_trusted_again_when_secret_and_bundles_are_emptied_at_o
 
 #[tokio::test(start_paused = true)]
 async fn a_leaf_is_renewed_while_the_secret_cannot_be_read_or_is_gone() {
-    for failing in [vec![Call::ReadSecret], vec![Call::WriteSecret]] {
+    for failing in [vec![StoreCall::ReadSecret], vec![StoreCall::WriteSecret]] {
         let etcd = Etcd::new();
         let mut replica = Replica::own(&etcd);
         replica.settle().await;
@@ -145,7 +149,7 @@ async fn all_that_fails_in_a_tick_is_told() {
     let etcd = Etcd::new();
     let mut replica = Replica::own(&etcd);
     etcd.failing
-        .replace(vec![Call::ReadSecret, Call::ReadWebhooks]);
+        .replace(vec![StoreCall::ReadSecret, StoreCall::ReadWebhooks]);
     assert_eq!(replica.tick().await.failures.len(), 2);
 }
 
@@ -163,7 +167,7 @@ async fn a_secret_that_is_emptied_again_and_again_does_not_fill_the_bundles() {
     }
     assert!(crowded);
     assert_eq!(etcd.bundle().iter().count(), 32);
-    assert!(replica.serving.shown().is_some());
+    assert!(replica.serving.current().is_some());
     // It is over. Another signs two weeks later, and two weeks after that all others are gone.
     for _ in 0..30 {
         replica.wait(DAY).await;
@@ -177,12 +181,12 @@ async fn a_secret_that_is_emptied_again_and_again_does_not_fill_the_bundles() {
 }
 
 /// A CA of the webhook's own name that anyone can make, valid from 2026 to the end of this year.
-fn forged(year: i32) -> (Data, Bundle) {
+fn forged(year: i32) -> (SecretData, Bundle) {
     forged_with(year, |_| {})
 }
 
 /// The same, changed.
-fn forged_with(year: i32, change: impl FnOnce(&mut CertificateParams)) -> (Data, Bundle) {
+fn forged_with(year: i32, change: impl FnOnce(&mut CertificateParams)) -> (SecretData, Bundle) {
     let mut params = CertificateParams::default();
     params
         .distinguished_name
@@ -193,7 +197,7 @@ fn forged_with(year: i32, change: impl FnOnce(&mut CertificateParams)) -> (Data,
     change(&mut params);
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap();
-    let data = Data::from([
+    let data = SecretData::from([
         ("signer.crt".to_owned(), certificate.pem().into_bytes()),
         ("signer.key".to_owned(), key.serialize_pem().into_bytes()),
     ]);
@@ -201,7 +205,7 @@ fn forged_with(year: i32, change: impl FnOnce(&mut CertificateParams)) -> (Data,
 }
 
 /// The same as the CA that signs next.
-fn as_next(data: Data) -> Data {
+fn as_next(data: SecretData) -> SecretData {
     let keys = data.into_iter();
     keys.map(|(key, value)| (key.replace("signer", "next"), value))
         .collect()
@@ -290,7 +294,7 @@ async fn a_full_secret_is_written_again() {
         certificate.resize(MOST_DATA - 4096, b'\n');
         data
     };
-    let key = |key: &str, value| Data::from([(key.to_owned(), value)]);
+    let key = |key: &str, value| SecretData::from([(key.to_owned(), value)]);
     for (which, data) in [
         ("unknown keys", key("junk", junk())),
         ("authorities", key("ca.crt", many())),
@@ -310,10 +314,11 @@ async fn a_full_secret_is_written_again() {
                 replica.wait(MINUTE).await;
                 let failures = replica.tick().await.failures;
                 // Until the many are out of use: they were in the bundles.
-                let is_crowd = |failure: &Failure| matches!(failure, Failure::Crowd(_));
+                let is_crowd =
+                    |failure: &ReconcileError| matches!(failure, ReconcileError::TooManyCas(_));
                 assert!(failures.iter().all(is_crowd), "{which}: {failures:?}");
             }
-            assert!(replica.serving.shown().is_some(), "{which}");
+            assert!(replica.serving.current().is_some(), "{which}");
             let secret = etcd.secret.borrow().clone().unwrap();
             let size = secret.values().map(Vec::len).sum::<usize>();
             assert!(size < MOST_DATA / 4, "{which}: {size}");
@@ -366,12 +371,15 @@ async fn a_secret_that_cannot_be_written_is_told_with_its_remedy_and_retried() {
     let etcd = Etcd::new();
     let mut replica = Replica::own(&etcd);
     etcd.obstacle.replace(Some("delete it".to_owned()));
-    etcd.failing.replace(vec![Call::WriteSecret]);
+    etcd.failing.replace(vec![StoreCall::WriteSecret]);
     let failures = replica.tick().await.failures;
     let told: Vec<_> = failures.iter().map(ToString::to_string).collect();
     assert!(matches!(
         failures[..],
-        [Failure::Call(_), Failure::Obstacle(_)]
+        [
+            ReconcileError::Store(_),
+            ReconcileError::SecretUnwritable(_)
+        ]
     ));
     assert_eq!(told[1], "delete it");
     etcd.obstacle.take();
@@ -447,7 +455,10 @@ async fn a_ca_in_the_secret_that_clients_refuse_signs_nothing() {
                 for _ in 0..20 {
                     replica.wait(MINUTE).await;
                     replica.settle().await;
-                    let leaf = replica.serving.shown().map(|shown| shown.chain().to_vec());
+                    let leaf = replica
+                        .serving
+                        .current()
+                        .map(|shown| shown.chain().to_vec());
                     if let Some(leaf) = leaf {
                         let name = replica::NAME;
                         trust::verify(&leaf, &etcd.bundle(), name, replica.now).unwrap();
@@ -457,7 +468,7 @@ async fn a_ca_in_the_secret_that_clients_refuse_signs_nothing() {
                         );
                     }
                 }
-                assert!(replica.serving.shown().is_some(), "{which}");
+                assert!(replica.serving.current().is_some(), "{which}");
                 let secret = etcd.secret.borrow().clone().unwrap();
                 for key in ["signer.crt", "next.crt"] {
                     let held = secret.get(key).map(|pem| Bundle::read(pem));
@@ -485,9 +496,9 @@ async fn unreadable_certificates_with_the_cas_name_leave_every_bundle() {
         .collect();
     // Of another name, they stay.
     let other = Bundle::from(CertificateDer::from(vec![0x30, 0]));
-    etcd.trust(&unreadable.with(&other));
+    etcd.trust(&unreadable.union(&other));
     replica.settle().await;
-    assert_eq!(etcd.bundle(), own.with(&other));
+    assert_eq!(etcd.bundle(), own.union(&other));
 }
 
 #[tokio::test(start_paused = true)]
@@ -504,14 +515,14 @@ async fn a_fresh_replica_has_a_certificate_within_minutes_of_a_crowd() {
             replica.tick().await;
         }
     }
-    assert!(replica.serving.shown().is_some());
+    assert!(replica.serving.current().is_some());
     assert!(replica.serving.is_ready());
 }
 
 /// What cert-manager would write: a leaf that one authority signed, and an authority.
-fn given(signer: &Authority, trusted: &Authority) -> Data {
+fn given(signer: &Authority, trusted: &Authority) -> SecretData {
     let leaf = signer.leaf().unwrap();
-    Data::from([
+    SecretData::from([
         ("tls.crt".to_owned(), leaf.certificate.into()),
         ("tls.key".to_owned(), leaf.key.into()),
         ("ca.crt".to_owned(), trusted.pem().into()),
@@ -526,14 +537,14 @@ async fn a_given_certificate_is_kept_until_another_is_whole_and_trusted() {
     // Half a change is none.
     etcd.give(given(&new, &old));
     assert_eq!(replica.tick().await.failures.len(), 1);
-    assert_eq!(replica.serving.shown(), None);
+    assert_eq!(replica.serving.current(), None);
     assert!(!replica.serving.is_ready());
     etcd.give(given(&old, &old));
     replica.settle().await;
     let shown = replica.shown();
     assert!(replica.serving.is_ready());
     let bundle = etcd.bundle();
-    for spoilt in [given(&new, &old), given(&old, &new), Data::new()] {
+    for spoilt in [given(&new, &old), given(&old, &new), SecretData::new()] {
         etcd.give(spoilt);
         replica.wait(MINUTE * 9).await;
         assert_eq!(replica.tick().await.failures.len(), 1);
@@ -576,7 +587,7 @@ async fn a_change_is_heard_while_nothing_comes_of_anything() {
         etcd.bell.notify_one();
     };
     let (serving, ()) = join!(replica.run(MINUTE * 5 + FLOOR * 2), issued);
-    assert!(serving.shown().is_some());
+    assert!(serving.current().is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -620,7 +631,7 @@ async fn what_is_not_seen_is_not_said_to_be_well() {
         }
     };
     told(&replica, "1");
-    etcd.failing.replace(vec![Call::ReadWebhooks]);
+    etcd.failing.replace(vec![StoreCall::ReadWebhooks]);
     replica.tick().await;
     told(&replica, "0");
 }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{advance, timeout};
-use webhook::certificates::authority::{Authority, Mode};
+use webhook::certificates::authority::{CertificateReconciler, Mode};
 use webhook::certificates::bundle::Bundle;
-use webhook::certificates::cluster::Data;
-use webhook::certificates::identity::Identity;
+use webhook::certificates::cluster::SecretData;
+use webhook::certificates::identity::CertifiedKeyPair;
 use webhook::certificates::lifetimes::Lifetimes;
-use webhook::certificates::serving::Serving;
-use webhook::certificates::tick::Tick;
+use webhook::certificates::serving::CertResolver;
+use webhook::certificates::tick::ReconcileResult;
 use webhook::clock::wall_clock;
-use webhook::report::Report;
+use webhook::report::Metrics;
 
 use crate::etcd::Etcd;
 
@@ -20,9 +20,9 @@ pub(crate) const NAME: &str = "envoy-drainer.envoy-drainer.svc";
 
 /// A replica and its clock.
 pub(crate) struct Replica {
-    authority: Authority<Etcd>,
-    pub(crate) serving: Serving,
-    pub(crate) report: Report,
+    authority: CertificateReconciler<Etcd>,
+    pub(crate) serving: CertResolver,
+    pub(crate) report: Metrics,
     pub(crate) now: SystemTime,
     etcd: Etcd,
 }
@@ -34,13 +34,13 @@ impl Replica {
     pub(crate) fn own(etcd: &Etcd) -> Self {
         let names = vec![NAME.to_owned()];
         let lifetimes = Lifetimes::default();
-        Self::of(etcd, Mode::Own { names, lifetimes })
+        Self::of(etcd, Mode::SelfManaged { names, lifetimes })
     }
 
     /// One of mode `secret`.
     pub(crate) fn given(etcd: &Etcd) -> Self {
         let activation_delay = Lifetimes::default().activation_delay();
-        let mode = Mode::Given {
+        let mode = Mode::Secret {
             names: Vec::new(),
             activation_delay,
         };
@@ -49,17 +49,17 @@ impl Replica {
 
     fn of(etcd: &Etcd, mode: Mode) -> Self {
         Self {
-            authority: Authority::new(etcd.clone(), mode),
-            serving: Serving::waiting(),
-            report: Report::new(),
+            authority: CertificateReconciler::new(etcd.clone(), mode),
+            serving: CertResolver::empty(),
+            report: Metrics::new(),
             now: wall_clock(),
             etcd: etcd.clone(),
         }
     }
 
-    pub(crate) async fn tick(&mut self) -> Tick {
+    pub(crate) async fn tick(&mut self) -> ReconcileResult {
         self.authority
-            .tick(self.now, &self.serving, &self.report)
+            .reconcile(self.now, &self.serving, &self.report)
             .await
     }
 
@@ -79,7 +79,7 @@ impl Replica {
     }
 
     /// Ticks as the product does, for so long.
-    pub(crate) async fn run(self, time: Duration) -> Serving {
+    pub(crate) async fn run(self, time: Duration) -> CertResolver {
         let Self {
             authority,
             serving,
@@ -96,14 +96,14 @@ impl Replica {
         advance(time).await;
     }
 
-    pub(crate) fn shown(&self) -> Arc<Identity> {
-        self.serving.shown().expect("something is shown")
+    pub(crate) fn shown(&self) -> Arc<CertifiedKeyPair> {
+        self.serving.current().expect("something is shown")
     }
 
     /// The authorities in the Secret.
     pub(crate) fn listed(&self) -> Bundle {
         let secret = self.etcd.secret.borrow();
-        let data: Option<&Data> = secret.as_ref();
+        let data: Option<&SecretData> = secret.as_ref();
         let listed = data.and_then(|data| data.get("ca.crt"));
         listed.map_or_else(Bundle::default, |pem| Bundle::read(pem))
     }

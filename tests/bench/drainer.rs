@@ -5,7 +5,7 @@ use std::time::Duration;
 use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
-use drainer::Phase;
+use drainer::DrainPhase;
 use tests::drainer::{Drainer, Hook, drainer};
 use tests::due::SECOND;
 use tests::envoy::{Envoy, envoy};
@@ -101,7 +101,7 @@ async fn callers(scene: &Scene, program: &Path) -> Result<()> {
     let drainer = scene.drainer(program).await?;
     let mut callers: Vec<_> = (1..CALLERS).map(|_| drainer.envoy_hook()).collect();
     callers.push(drainer.own_hook()?);
-    drainer.reaches(Phase::Draining).await?;
+    drainer.reaches(DrainPhase::Draining).await?;
     let files = format!("/proc/{}/fd", drainer.process().pid());
     until("all callers are there", 10 * SECOND, || async {
         Ok(fs::read_dir(&files)?.count() >= CALLERS)

@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::{Container, Pod, Service};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tests::helm::{self, object, objects};
-use webhook::admission::{Defaults, Facts, PodView, Verdict, mutate, token};
-use webhook::check::certificates::Keeper;
-use webhook::check::trial::{self, Requests};
-use webhook::check::{Mark, configuration, installation, running};
-use webhook::commands::check::flags::{self, Flags};
+use webhook::admission::{Decision, Defaults, PodContext, PodView, decide, token};
+use webhook::check::certificates::CertificateMode;
+use webhook::check::trial::{self, DryRunRequests};
+use webhook::check::{Severity, configuration, installation, running};
+use webhook::commands::check::flags::{self, ServeArgs};
 
 use crate::sets;
 
@@ -18,15 +18,15 @@ fn read<T: DeserializeOwned>(value: &Value) -> T {
 
 /// True if the pod by which an installation is tried gets its drainer.
 fn trial_is_injected(defaults: &Defaults) -> bool {
-    let pod = trial::pod(true, Requests::Little, defaults);
+    let pod = trial::sample_pod(true, DryRunRequests::Minimal, defaults);
     let json = serde_json::to_string(&pod).unwrap();
-    let facts = Facts {
+    let facts = PodContext {
         namespace: Some("shop"),
         in_job: false,
         token: token(&[]),
     };
-    let verdict = mutate(&PodView::decode(&json).unwrap(), &facts, defaults);
-    matches!(verdict, Verdict::Inject { .. })
+    let verdict = decide(&PodView::decode(&json).unwrap(), &facts, defaults);
+    matches!(verdict, Decision::Inject { .. })
 }
 
 #[test]
@@ -38,8 +38,8 @@ fn an_installation_is_found_as_the_chart_makes_it() {
         let objects = objects(&set.rendered);
         let configurations = vec![read(object(&objects, "MutatingWebhookConfiguration", ""))];
         let found = installation::find(configurations, None).unwrap();
-        for point in configuration::section(&found).points {
-            assert_eq!(point.mark, Mark::Ok, "{}: {point:?}", set.name);
+        for point in configuration::section(&found).results {
+            assert_eq!(point.severity, Severity::Ok, "{}: {point:?}", set.name);
         }
         for kind in [
             "ValidatingAdmissionPolicy",
@@ -57,8 +57,11 @@ fn an_installation_is_found_as_the_chart_makes_it() {
 
         let template = &object(&objects, "Deployment", "")["spec"]["template"];
         let containers: Vec<Container> = read(&template["spec"]["containers"]);
-        let serving = flags::serving(&containers).unwrap();
-        let Flags { defaults, keeper } = Flags::read(serving, &found.namespace).unwrap();
+        let serving = flags::serve_container(&containers).unwrap();
+        let ServeArgs {
+            defaults,
+            certificate_mode: keeper,
+        } = ServeArgs::read(serving, &found.namespace).unwrap();
         assert_eq!(defaults.release_namespace, found.namespace, "{}", set.name);
         assert!(defaults.image.contains("/drainer"), "{}", defaults.image);
         assert!(trial_is_injected(&defaults), "{}", set.name);
@@ -66,7 +69,7 @@ fn an_installation_is_found_as_the_chart_makes_it() {
         let has_secret = has_secret
             .clone()
             .any(|arg| arg.starts_with("--tls-secret="));
-        assert_eq!(matches!(keeper, Keeper::Secret(_)), has_secret);
+        assert_eq!(matches!(keeper, CertificateMode::Secret(_)), has_secret);
 
         let pod: Pod = read(&json!({"spec": template["spec"]}));
         let service: Service = read(service);

@@ -7,7 +7,7 @@ use clap::{Arg, Command, CommandFactory, Parser};
 use drainer::duration;
 use serde_json::Value;
 use tests::helm::{self, object, objects};
-use webhook::args::Args;
+use webhook::args::Cli;
 use webhook::server::Limits;
 
 use crate::sets;
@@ -35,7 +35,7 @@ const OTHERWISE: [&str; 13] = [
 
 /// `serve`, as the program knows it.
 fn serve() -> Command {
-    let mut program = Args::command();
+    let mut program = Cli::command();
     program.build();
     program.find_subcommand("serve").unwrap().clone()
 }
@@ -88,7 +88,7 @@ fn the_program_takes_the_arguments_of_every_set() {
         let container = container(&set.rendered);
         let args = container["args"].as_array().unwrap();
         let args = args.iter().map(|arg| arg.as_str().unwrap());
-        if let Err(error) = Args::try_parse_from(["envoy-drainer"].into_iter().chain(args)) {
+        if let Err(error) = Cli::try_parse_from(["envoy-drainer"].into_iter().chain(args)) {
             panic!("{}: {error}", set.name);
         }
         let names: Vec<_> = container["env"]
@@ -151,7 +151,11 @@ fn the_grace_period_is_longer_than_the_programs_end() {
         let objects = objects(&rendered.unwrap());
         let pod = &object(&objects, "Deployment", "")["spec"]["template"]["spec"];
         assert_eq!(pod["terminationGracePeriodSeconds"], wanted, "{delay}");
-        let Limits { head, finish, .. } = Limits::default();
+        let Limits {
+            head_timeout: head,
+            shutdown_grace: finish,
+            ..
+        } = Limits::default();
         let end = duration::parse(delay).unwrap() + head + finish;
         assert!(end < Duration::from_secs(wanted));
     }

@@ -82,7 +82,8 @@ fn what_is_misspelt_or_cannot_be_is_refused() {
         ),
         ("drainer=null", "'drainer'"),
         ("port=null", "'port'"),
-        ("replicas=null", "'replicas'"),
+        ("replicaCount=null", "'replicaCount'"),
+        ("replicas=3", "replicas was renamed: set replicaCount"),
         ("admission.failurePolicy=null", "'failurePolicy'"),
         ("admission.timeoutSeconds=null", "'timeoutSeconds'"),
         ("image.webhook.repository=null", "'repository'"),
@@ -199,8 +200,9 @@ fn values_and_schema_know_each_other() {
     }
     let (schema, mut known) = (schema(), BTreeSet::new());
     keys(&schema, &schema, "", &mut known);
-    // A parent chart's, and what a user's own object of that kind may have.
-    let others = ["global", "enabled"];
+    // A parent chart's, the former name of `replicaCount`, and what a user's own object of that
+    // kind may have.
+    let others = ["global", "enabled", "replicas"];
     let inner = ["affinity.", "certificates.secret.certManager.issuerRef."];
     known.retain(|path| !others.contains(&&**path) && !inner.iter().any(|i| path.starts_with(i)));
     let written: BTreeSet<_> = entries().into_iter().map(|entry| entry.path).collect();

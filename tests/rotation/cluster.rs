@@ -8,7 +8,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use webhook::certificates::bundle::Bundle;
-use webhook::certificates::cluster::{Call, CallFailed, Cluster, Data, Secret, Webhooks};
+use webhook::certificates::cluster::{
+    Cluster, Secret, SecretData, StoreCall, StoreError, Webhooks,
+};
 
 use crate::MINUTE;
 use crate::chance::Chance;
@@ -33,9 +35,9 @@ pub(crate) struct Configuration {
 /// What etcd holds, and held for as long as anybody may read it.
 #[derive(Debug)]
 pub(crate) struct Etcd {
-    pub(crate) secret: VecDeque<State<Option<Data>>>,
+    pub(crate) secret: VecDeque<State<Option<SecretData>>>,
     /// Somebody else's Secret, of mode `secret`.
-    pub(crate) given: VecDeque<State<Option<Data>>>,
+    pub(crate) given: VecDeque<State<Option<SecretData>>>,
     pub(crate) webhooks: VecDeque<State<Option<Configuration>>>,
     /// How often an operator has requested a rotation.
     requests: usize,
@@ -102,7 +104,7 @@ impl Etcd {
             secret: VecDeque::from([State {
                 since,
                 version: 1,
-                value: Some(Data::new()),
+                value: Some(SecretData::new()),
             }]),
             given: VecDeque::from([State {
                 since,
@@ -130,9 +132,9 @@ impl Etcd {
         }
     }
 
-    pub(crate) fn write_secret(&mut self, value: Option<Data>) {
+    pub(crate) fn write_secret(&mut self, value: Option<SecretData>) {
         self.version += 1;
-        let signer = |value: &Option<Data>| value.as_ref()?.get("signer.crt").cloned();
+        let signer = |value: &Option<SecretData>| value.as_ref()?.get("signer.crt").cloned();
         let before = self.secret.back().and_then(|last| signer(&last.value));
         let after = signer(&value);
         self.rotations += usize::from(after.is_some() && after != before);
@@ -148,7 +150,7 @@ impl Etcd {
         self.write_secret(held);
     }
 
-    pub(crate) fn give(&mut self, value: Data) {
+    pub(crate) fn give(&mut self, value: SecretData) {
         self.version += 1;
         push(&mut self.given, self.version, Some(value), self.memory);
     }
@@ -259,7 +261,7 @@ impl Api {
     }
 
     /// The way there or back: nothing or milliseconds, sometimes seconds, sometimes for ever.
-    async fn travel(&self, call: Call) -> Result<(), CallFailed> {
+    async fn travel(&self, call: StoreCall) -> Result<(), StoreError> {
         self.trust.check();
         let most = match self.chance.below(20) {
             0 => 8000,
@@ -270,13 +272,13 @@ impl Api {
             sleep(self.chance.up_to(Duration::from_millis(most))).await;
         }
         if self.way.get() == Way::Cut || self.chance.once_in(50) {
-            return Err(CallFailed::Late { call });
+            return Err(StoreError::Timeout { call });
         }
         Ok(())
     }
 
     /// The way of what was decided.
-    async fn send(&self, call: Call) -> Result<(), CallFailed> {
+    async fn send(&self, call: StoreCall) -> Result<(), StoreError> {
         while self.way.get() == Way::Suspended {
             sleep(self.chance.up_to(10 * MINUTE)).await;
         }
@@ -311,47 +313,47 @@ impl Api {
 }
 
 impl Cluster for Api {
-    async fn secret(&self) -> Result<Option<Secret>, CallFailed> {
-        self.travel(Call::ReadSecret).await?;
+    async fn secret(&self) -> Result<Option<Secret>, StoreError> {
+        self.travel(StoreCall::ReadSecret).await?;
         let state = match self.mode.get() {
             ModeOf::Own => self.find(&self.etcd.borrow().secret),
             ModeOf::Given => self.find(&self.etcd.borrow().given),
         };
-        self.travel(Call::ReadSecret).await?;
+        self.travel(StoreCall::ReadSecret).await?;
         Ok(state.value.map(|data| Secret {
-            version: state.version.to_string(),
+            resource_version: state.version.to_string(),
             data,
             rotate: self.etcd.borrow().rotate(),
-            obstacle: None,
+            unwritable_reason: None,
         }))
     }
 
-    async fn create_secret(&self) -> Result<(), CallFailed> {
-        self.send(Call::WriteSecret).await?;
+    async fn create_secret(&self) -> Result<(), StoreError> {
+        self.send(StoreCall::WriteSecret).await?;
         {
             let mut etcd = self.etcd.borrow_mut();
             if etcd.secret.back().is_some_and(|last| last.value.is_none()) {
                 etcd.wrote(true);
-                etcd.write_secret(Some(Data::new()));
+                etcd.write_secret(Some(SecretData::new()));
             }
         }
         self.ring();
-        self.travel(Call::WriteSecret).await
+        self.travel(StoreCall::WriteSecret).await
     }
 
     async fn write_secret(
         &self,
         version: &str,
         keys: BTreeMap<String, Option<Vec<u8>>>,
-    ) -> Result<(), CallFailed> {
-        let call = Call::WriteSecret;
+    ) -> Result<(), StoreError> {
+        let call = StoreCall::WriteSecret;
         self.send(call).await?;
         {
             let mut etcd = self.etcd.borrow_mut();
             let last = etcd.secret.back().expect("there is a state").clone();
             let conflict = last.version.to_string() != version;
             let Some(mut data) = last.value.filter(|_| !conflict) else {
-                return Err(CallFailed::Conflict { call });
+                return Err(StoreError::Conflict { call });
             };
             for (key, value) in keys {
                 match value {
@@ -367,28 +369,28 @@ impl Cluster for Api {
         self.travel(call).await
     }
 
-    async fn webhooks(&self) -> Result<Option<Webhooks>, CallFailed> {
-        self.travel(Call::ReadWebhooks).await?;
+    async fn webhooks(&self) -> Result<Option<Webhooks>, StoreError> {
+        self.travel(StoreCall::ReadWebhooks).await?;
         let last = self.etcd.borrow().webhooks.back().cloned();
         let state = last.expect("there is a state");
-        self.travel(Call::ReadWebhooks).await?;
+        self.travel(StoreCall::ReadWebhooks).await?;
         Ok(state.value.map(|configuration| Webhooks {
-            version: state.version.to_string(),
+            resource_version: state.version.to_string(),
             bundles: configuration.bundles,
             // The API server's clock is right.
-            written: configuration.written.map(|at| self.trust.at(at)),
+            written_at: configuration.written.map(|at| self.trust.at(at)),
         }))
     }
 
-    async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), CallFailed> {
-        let call = Call::WriteBundles;
+    async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), StoreError> {
+        let call = StoreCall::WriteBundles;
         self.send(call).await?;
         {
             let mut etcd = self.etcd.borrow_mut();
             let last = etcd.webhooks.back().expect("there is a state");
-            let read = last.version.to_string() == webhooks.version;
+            let read = last.version.to_string() == webhooks.resource_version;
             if !read || last.value.is_none() {
-                return Err(CallFailed::Conflict { call });
+                return Err(StoreError::Conflict { call });
             }
             etcd.wrote(read);
             etcd.write_webhooks(Some(Configuration {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use webhook::certificates::bundle::Bundle;
-use webhook::certificates::cluster::Data;
+use webhook::certificates::cluster::SecretData;
 
 use crate::chance::Chance;
 use crate::cluster::Configuration;
@@ -119,10 +119,14 @@ impl Jump {
 }
 
 /// What is left of a Secret that is lost: nothing, no data, all but one key, or what it was once.
-pub(crate) fn lost(data: Data, backups: &[Data], chance: &Chance) -> Option<Data> {
+pub(crate) fn lost(
+    data: SecretData,
+    backups: &[SecretData],
+    chance: &Chance,
+) -> Option<SecretData> {
     match chance.below(4) {
         0 => None,
-        1 => Some(Data::new()),
+        1 => Some(SecretData::new()),
         2 => {
             let mut data = data;
             let keys: Vec<_> = data.keys().cloned().collect();

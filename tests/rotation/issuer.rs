@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer as Signer, KeyPair};
 use webhook::certificates::bundle::Bundle;
-use webhook::certificates::cluster::Data;
+use webhook::certificates::cluster::SecretData;
 
 use crate::DAY;
 use crate::trust::NAME;
@@ -57,13 +57,13 @@ impl Issuer {
     }
 
     /// Fills a Secret with a new certificate.
-    pub(crate) fn issue(&self, now: SystemTime) -> Data {
+    pub(crate) fn issue(&self, now: SystemTime) -> SecretData {
         let mut params = CertificateParams::new([NAME.to_owned()]).unwrap();
         params.not_before = (now - DAY).into();
         params.not_after = (now + LIFE).into();
         let key = KeyPair::generate().unwrap();
         let leaf = params.signed_by(&key, &self.signer).unwrap();
-        Data::from([
+        SecretData::from([
             ("tls.crt".to_owned(), leaf.pem().into_bytes()),
             ("tls.key".to_owned(), key.serialize_pem().into_bytes()),
             (

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep, timeout};
-use webhook::certificates::authority::{Authority, Mode};
+use webhook::certificates::authority::{CertificateReconciler, Mode};
 use webhook::certificates::cluster::Cluster;
 use webhook::certificates::lifetimes::Lifetimes;
-use webhook::certificates::serving::Serving;
-use webhook::report::Report;
+use webhook::certificates::serving::CertResolver;
+use webhook::report::Metrics;
 
 use crate::chance::Chance;
 use crate::cluster::{Api, ModeOf};
@@ -83,7 +83,7 @@ impl Replica {
     /// One life after the other.
     pub(crate) async fn run(self) {
         loop {
-            let serving = Arc::new(Serving::waiting());
+            let serving = Arc::new(CertResolver::empty());
             self.trust.replicas.borrow_mut()[self.number] = Some(Arc::clone(&serving));
             self.alive.set(true);
             self.live(&serving).await;
@@ -93,30 +93,30 @@ impl Replica {
         }
     }
 
-    async fn live(&self, serving: &Serving) {
-        let report = Report::new();
+    async fn live(&self, serving: &CertResolver) {
+        let report = Metrics::new();
         let release = self.next_release.get();
         let lifetimes = release.lifetimes;
         self.release.set(release);
         self.api.mode.set(release.mode);
         let mode = match release.mode {
-            ModeOf::Own => Mode::Own {
+            ModeOf::Own => Mode::SelfManaged {
                 names: vec![NAME.to_owned()],
                 lifetimes,
             },
-            ModeOf::Given => Mode::Given {
+            ModeOf::Given => Mode::Secret {
                 names: vec![NAME.to_owned()],
                 activation_delay: lifetimes.activation_delay(),
             },
         };
-        let mut authority = Authority::new(self.api.clone(), mode);
+        let mut authority = CertificateReconciler::new(self.api.clone(), mode);
         let mut active_until = Instant::now();
         self.killed.set(false);
         let mut failures = 0;
         while !self.killed.get() {
-            let tick = authority.tick(self.clock(), serving, &report).await;
+            let tick = authority.reconcile(self.clock(), serving, &report).await;
             self.trust.check();
-            if tick.is_settled() {
+            if tick.is_converged() {
                 failures = 0;
                 self.rest(&mut active_until).await;
             } else if tick.failures.is_empty() {

@@ -13,8 +13,8 @@ use rustls::pki_types::{ServerName, UnixTime};
 use rustls::{Error, RootCertStore};
 use tokio::time::Instant;
 use webhook::certificates::bundle::Bundle;
-use webhook::certificates::identity::Identity;
-use webhook::certificates::serving::Serving;
+use webhook::certificates::identity::CertifiedKeyPair;
+use webhook::certificates::serving::CertResolver;
 
 use crate::cluster::Etcd;
 
@@ -29,7 +29,7 @@ pub(crate) struct Trust {
     /// How far API servers are behind.
     lag: Duration,
     /// What each replica shows, while it lives.
-    pub(crate) replicas: RefCell<Vec<Option<Arc<Serving>>>>,
+    pub(crate) replicas: RefCell<Vec<Option<Arc<CertResolver>>>>,
     /// What was verified already: a leaf by the end of its signature, and a version.
     verified: RefCell<HashSet<([u8; 16], u64)>>,
     pub(crate) checks: Cell<u64>,
@@ -82,7 +82,7 @@ impl Trust {
         }
         for (replica, serving) in self.replicas.borrow().iter().enumerate() {
             let ready = serving.iter().filter(|serving| serving.is_ready());
-            for shown in ready.filter_map(|serving| serving.shown()) {
+            for shown in ready.filter_map(|serving| serving.current()) {
                 if let Err(breach) = self.verify(&shown) {
                     let after = self.epoch.1.elapsed();
                     let breach = format!("replica {replica}, after {after:?}: {breach}");
@@ -92,7 +92,7 @@ impl Trust {
         }
     }
 
-    fn verify(&self, shown: &Identity) -> Result<(), String> {
+    fn verify(&self, shown: &CertifiedKeyPair) -> Result<(), String> {
         self.checks.set(self.checks.get() + 1);
         let now = self.now();
         if shown.not_after() <= now {
@@ -126,7 +126,7 @@ impl Trust {
 }
 
 /// As a client does it.
-fn verify(shown: &Identity, trusted: &Bundle, now: SystemTime) -> Result<(), Error> {
+fn verify(shown: &CertifiedKeyPair, trusted: &Bundle, now: SystemTime) -> Result<(), Error> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(trusted.iter().cloned());
     if roots.is_empty() {

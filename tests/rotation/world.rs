@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
 use webhook::certificates::bundle::Bundle;
-use webhook::certificates::cluster::Data;
+use webhook::certificates::cluster::SecretData;
 
 use crate::chance::Chance;
 use crate::cluster::{Api, Configuration, Etcd, ModeOf, Way};
@@ -47,12 +47,12 @@ pub(crate) struct World {
     trust: Rc<Trust>,
     api: Api,
     slots: Vec<Slot>,
-    backups: Vec<Data>,
+    backups: Vec<SecretData>,
     losses: usize,
     issuer: Issuer,
     issue_at: Instant,
     /// The other half of a change of somebody else's Secret, and when it comes.
-    half_issued: Option<(Instant, Data)>,
+    half_issued: Option<(Instant, SecretData)>,
     recreate_at: Option<Instant>,
     /// CAs whose keys have leaked, and when no bundle may have them any more.
     leaked: Option<(Instant, Bundle)>,
@@ -215,7 +215,7 @@ impl World {
         let now = Instant::now();
         if let Some((_, leaked)) = self.leaked.take_if(|(at, _)| *at <= now) {
             for bundle in self.bundles() {
-                let left = leaked.only(|der| bundle.contains(der));
+                let left = leaked.filter(|der| bundle.contains(der));
                 assert!(left.is_empty(), "{left:?} of {leaked:?}");
             }
         }
@@ -226,7 +226,7 @@ impl World {
     fn assert_known(&self) {
         let Signers { listed, .. } = self.signers();
         for bundle in self.bundles() {
-            let own = bundle.own().valid(self.trust.now());
+            let own = bundle.issued_by_us().valid(self.trust.now());
             assert!(listed.contains_all(&own), "{own:?} of {listed:?}");
         }
     }
@@ -236,7 +236,7 @@ impl World {
         let signer = signers.signer.clone().expect("one signs");
         assert_eq!(signers.listed, signer, "in the Secret");
         for bundle in self.bundles() {
-            assert_eq!(bundle.own(), signer, "of ours in a bundle");
+            assert_eq!(bundle.issued_by_us(), signer, "of ours in a bundle");
             assert!(self.upgrades > 0 || bundle == signer, "{bundle:?}");
         }
     }
@@ -252,7 +252,7 @@ impl World {
         last.expect("there is a configuration")
     }
 
-    fn secret(&self) -> Option<Data> {
+    fn secret(&self) -> Option<SecretData> {
         self.etcd.borrow().secret.back().unwrap().value.clone()
     }
 
@@ -313,7 +313,7 @@ impl World {
             self.empty(many);
         }
         if may(faults.forced_every) && well {
-            self.etcd.borrow_mut().write_secret(Some(Data::new()));
+            self.etcd.borrow_mut().write_secret(Some(SecretData::new()));
             self.losses += 1;
             self.empty(2);
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use drainer::{AdminAddress, Config, Durations, Marker, Phase, Progress, Timing, Token};
+use drainer::{AdminAddress, Config, DrainPhase, Durations, Marker, Progress, Timing, Token};
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::Value;
@@ -261,7 +261,7 @@ impl Drainer {
     ///
     /// # Errors
     /// When it is not after a while, or does not answer.
-    pub async fn reaches(&self, phase: Phase) -> Result<()> {
+    pub async fn reaches(&self, phase: DrainPhase) -> Result<()> {
         let reached = || async { Ok(self.status().await?.phase == phase) };
         until(&format!("phase {phase}"), LIMIT, reached).await
     }

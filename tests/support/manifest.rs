@@ -1,6 +1,6 @@
 //! Manifests before and after `inject`.
 
-use ::webhook::commands::inject::{self, Injected};
+use ::webhook::commands::inject::{self, InjectReport};
 use serde::de::DeserializeOwned;
 
 use crate::review::defaults;
@@ -23,17 +23,17 @@ pub fn read<T: DeserializeOwned>(stream: &[u8]) -> Vec<T> {
 /// If one gets none, or a second time changes something.
 #[must_use]
 pub fn injected(stream: &str) -> String {
-    let Injected {
+    let InjectReport {
         bytes,
-        remarks,
-        asked,
+        messages: remarks,
+        requested: asked,
         injected,
         ..
     } = inject::inject(stream.as_bytes(), &defaults());
     assert_eq!(asked, injected, "{stream}\n{remarks:?}");
     let again = inject::inject(&bytes, &defaults());
     assert_eq!(again.bytes, bytes, "twice is not the same as once");
-    assert_eq!((again.asked, again.present), (asked, asked));
+    assert_eq!((again.requested, again.already_injected), (asked, asked));
     String::from_utf8(bytes).expect("what was a str still is one")
 }
 

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use drainer::Token;
 use json_patch::Patch;
 use serde_json::{Value, json};
-use webhook::admission::{Answer, Defaults, NotAReview, Outcome, answer};
+use webhook::admission::{AdmissionOutcome, Defaults, InvalidReview, ReviewResponse, admit_pod};
 
 /// The drainer's image in tests.
 pub const IMAGE: &str = "registry.example/envoy-drainer/drainer:1.0.0";
@@ -34,7 +34,7 @@ pub struct Told {
     /// The reason of a refusal; else empty.
     pub message: String,
     /// What the answer reports to logs and metrics.
-    pub outcome: Outcome,
+    pub outcome: AdmissionOutcome,
 }
 
 /// An installation's defaults in tests.
@@ -47,8 +47,8 @@ pub fn defaults() -> Defaults {
 ///
 /// # Errors
 /// As [`answer`].
-pub fn admit(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
-    answer(body, defaults, || Token::new(TOKEN))
+pub fn admit(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse, InvalidReview> {
+    admit_pod(body, defaults, || Token::new(TOKEN))
 }
 
 // === impl Review ===
@@ -114,12 +114,12 @@ impl Review {
 impl Told {
     /// Reads an answer to a request for `pod`, and applies its patch to the pod.
     #[must_use]
-    pub fn read(answer: &Answer, mut pod: Value) -> Self {
+    pub fn read(answer: &ReviewResponse, mut pod: Value) -> Self {
         let review: Value = serde_json::from_slice(&answer.body).expect("the answer is JSON");
         assert_eq!(review["kind"], "AdmissionReview");
         assert_eq!(review["apiVersion"], "admission.k8s.io/v1");
         let response = &review["response"];
-        assert_eq!(response["uid"], answer.about.uid);
+        assert_eq!(response["uid"], answer.request.uid);
         let patch = match &response["patch"] {
             Value::Null => Patch::default(),
             patch => {

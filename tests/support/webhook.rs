@@ -10,12 +10,12 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use webhook::admission::{Answer, NotAReview, advise};
-use webhook::certificates::self_made::SelfMade;
-use webhook::certificates::serving::Serving;
+use webhook::admission::{InvalidReview, ReviewResponse, admit_workload};
+use webhook::certificates::self_made::InMemoryCa;
+use webhook::certificates::serving::CertResolver;
 use webhook::clock::wall_clock;
-use webhook::report::Report;
-use webhook::server::{self, Limits, Listeners, MinVersion, Server};
+use webhook::report::Metrics;
+use webhook::server::{self, Limits, MinVersion, Server, ServerPorts};
 
 use crate::due::PATIENCE;
 use crate::http::Client;
@@ -48,16 +48,16 @@ pub struct Webhook {
 #[must_use]
 pub fn server(limits: Limits) -> (Server, String) {
     let names = vec!["localhost".to_owned()];
-    let (self_made, first) = SelfMade::try_new(names, wall_clock()).expect("localhost is a name");
+    let (self_made, first) = InMemoryCa::try_new(names, wall_clock()).expect("localhost is a name");
     let server = Server {
         admit: Box::new(admit),
-        advise: Box::new(|body| advise(body, &defaults())),
-        serving: Arc::new(Serving::new(first)),
+        admit_workload: Box::new(|body| admit_workload(body, &defaults())),
+        resolver: Arc::new(CertResolver::new(first)),
         tls_min_version: MinVersion::Tls13,
         client_ca: None,
         limits,
-        report: Arc::new(Report::new()),
-        undrained: None,
+        metrics: Arc::new(Metrics::new()),
+        skipped_pods: None,
     };
     (server, self_made.ca_pem().to_owned())
 }
@@ -66,7 +66,7 @@ pub fn server(limits: Limits) -> (Server, String) {
 ///
 /// # Errors
 /// As [`review::admit`].
-pub fn admit(body: &[u8]) -> Result<Answer, NotAReview> {
+pub fn admit(body: &[u8]) -> Result<ReviewResponse, InvalidReview> {
     review::admit(body, &defaults())
 }
 
@@ -133,7 +133,7 @@ impl Webhook {
         let address = |listener: &TcpListener| listener.local_addr().expect("it is bound");
         let [of_tls, of_health, of_metrics] = [&tls, &health, &metrics].map(address);
         let (stop, stopped) = oneshot::channel();
-        let listeners = Listeners {
+        let listeners = ServerPorts {
             tls,
             health,
             metrics,

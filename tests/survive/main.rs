@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 use tests::review::{self, Review, Told, defaults};
-use webhook::admission::{Code, Defaults, Outcome, advise};
+use webhook::admission::{AdmissionOutcome, Code, Defaults, admit_workload};
 
 use expected::{STATUS, envoy, keeps_its_hook, push};
 use pods::{NUMBERS, anything, pod};
@@ -40,13 +40,21 @@ fn assert_survives(pod: &Value) {
     let left = with_status_read(told.pod.clone());
     let again = admit(&told.pod);
     if keeps_its_hook(pod) {
-        assert_eq!(told.outcome, Outcome::Skipped(Code::ExistingHook));
+        assert_eq!(told.outcome, AdmissionOutcome::Skipped(Code::ExistingHook));
         assert_eq!(left, expected::skipped(pod, "DRN008"));
         assert_eq!(again.outcome, told.outcome);
     } else {
-        assert_eq!(told.outcome, Outcome::Injected, "{:?}", told.message);
+        assert_eq!(
+            told.outcome,
+            AdmissionOutcome::Injected,
+            "{:?}",
+            told.message
+        );
         assert_eq!(left, expected::injected(pod));
-        assert_eq!(again.outcome, Outcome::Skipped(Code::AlreadyInjected));
+        assert_eq!(
+            again.outcome,
+            AdmissionOutcome::Skipped(Code::AlreadyInjected)
+        );
         assert_eq!(again.warnings, [""; 0]);
     }
     assert_eq!(again.patch.0, []);
@@ -107,8 +115,11 @@ const WORKLOADS: [(&str, &str, &str); 9] = [
 
 /// Asserts that the author of a workload is answered, with no more than warnings.
 fn assert_advised(workload: &Value) {
-    let answer = advise(&Review::of(workload).bytes(), &defaults()).expect("a review");
-    assert_ne!(answer.outcome, Outcome::Failed(Code::InternalError));
+    let answer = admit_workload(&Review::of(workload).bytes(), &defaults()).expect("a review");
+    assert_ne!(
+        answer.outcome,
+        AdmissionOutcome::Failed(Code::InternalError)
+    );
     let told = Told::read(&answer, workload.clone());
     assert!(told.allowed);
     assert_eq!(told.patch.0, []);
@@ -137,7 +148,7 @@ proptest! {
             None => drop(pod.as_object_mut().unwrap().remove("metadata")),
         }
         let told = admit(&pod);
-        prop_assert_eq!((told.outcome, told.patch.0), (Outcome::NotAsked, vec![]));
+        prop_assert_eq!((told.outcome, told.patch.0), (AdmissionOutcome::NotRequested, vec![]));
     }
 
     #[test]
@@ -150,14 +161,14 @@ proptest! {
         places(&pod, "", &mut found);
         *pod.pointer_mut(&found[at.index(found.len())]).unwrap() = wrong;
         let told = admit(&pod);
-        prop_assert_ne!(told.outcome, Outcome::Failed(Code::InternalError));
-        prop_assert_eq!(told.allowed, told.outcome != Outcome::Denied);
+        prop_assert_ne!(told.outcome, AdmissionOutcome::Failed(Code::InternalError));
+        prop_assert_eq!(told.allowed, told.outcome != AdmissionOutcome::Denied);
     }
 
     #[test]
     fn any_object_is_answered_on_either_path(object in anything()) {
         let told = admit(&object);
-        prop_assert_ne!(told.outcome, Outcome::Failed(Code::InternalError));
+        prop_assert_ne!(told.outcome, AdmissionOutcome::Failed(Code::InternalError));
         assert_advised(&object);
     }
 
@@ -244,7 +255,7 @@ fn metadata_that_is_missing_asks_for_nothing() {
         let told = admit(&pod);
         assert_eq!(
             (told.outcome, told.patch.0),
-            (Outcome::NotAsked, vec![]),
+            (AdmissionOutcome::NotRequested, vec![]),
             "{pod}"
         );
     }
@@ -257,7 +268,7 @@ fn a_skip_is_decided_anew_when_another_webhook_brings_the_envoy() {
         "spec": {"containers": [{"name": "app"}, {"name": "cache"}]},
     });
     let skipped = admit(&pod);
-    assert_eq!(skipped.outcome, Outcome::Skipped(Code::NoEnvoy));
+    assert_eq!(skipped.outcome, AdmissionOutcome::Skipped(Code::NoEnvoy));
     assert_eq!(
         skipped.pod["metadata"]["annotations"][STATUS],
         r#"{"skipped":"DRN009"}"#
@@ -265,7 +276,7 @@ fn a_skip_is_decided_anew_when_another_webhook_brings_the_envoy() {
     let same = admit(&skipped.pod);
     assert_eq!(
         (same.outcome, same.patch.0),
-        (Outcome::Skipped(Code::NoEnvoy), vec![])
+        (AdmissionOutcome::Skipped(Code::NoEnvoy), vec![])
     );
 
     pod = skipped.pod;

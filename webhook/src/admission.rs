@@ -43,24 +43,28 @@ mod undrained;
 mod view;
 mod workload;
 
-pub use admin::{Admin, AdminFoundBy};
-pub use amounts::{Amounts, InvalidAmount, InvalidResources, RequestAboveLimit, Resources};
-pub use answer::{About, Answer, Outcome, answer};
-pub use astray::{Stray, astray};
-pub use codes::{Code, Effect, Notice};
-pub use container::NAME as CONTAINER_NAME;
+pub use admin::{AdminAddressSource, AdminEndpoint};
+pub use amounts::{
+    DrainerResources, InvalidAmount, InvalidResources, RequestAboveLimit, ResourceAmounts,
+};
+pub use answer::{AdmissionOutcome, RequestMeta, ReviewResponse, admit_pod};
+pub use astray::{MisplacedAnnotation, misplaced};
+pub use codes::{Code, Diagnostic, Effect};
+pub use container::DRAINER_NAME as CONTAINER_NAME;
 pub use defaults::{Defaults, OnInvalid};
-pub use envoy::{Envoy, FoundBy, List, Place};
-pub use mutate::{Facts, Verdict, mutate};
-pub use object::{Object, Template, objects};
+pub use envoy::{ContainerList, ContainerRef, EnvoyContainer, EnvoyContainerSource};
+pub use mutate::{Decision, PodContext, decide};
+pub use object::{PodTemplate, WorkloadObject, objects};
 pub use patch::Patch;
-pub use plan::{DrainPlan, Grace, Sidecar};
+pub use plan::{DrainPlan, GracePeriod, SidecarMode};
 pub use quantity::{InvalidQuantity, Quantity};
-pub use review::NotAReview;
-pub(crate) use settings::misread;
-pub use settings::{ExistingHook, NativeSidecar, Setting, Settings, Share, Shown, Source};
-pub use status::skipped_for;
+pub use review::InvalidReview;
+pub(crate) use settings::check_value;
+pub use settings::{
+    ExistingHook, NativeSidecar, ResourceSetting, Setting, SettingRow, SettingSource, Settings,
+};
+pub use status::skip_code;
 pub use token::token;
-pub use undrained::{LONGEST_NOTE, Owner, Undrained};
-pub use view::{PodView, Unread};
-pub use workload::advise;
+pub use undrained::{MAX_NOTE_LEN, Owner, SkippedPod};
+pub use view::{DecodeError, PodView};
+pub use workload::admit_workload;

@@ -16,7 +16,7 @@ use crate::commands::{check, explain, inject, serve};
 /// Gives any Envoy pod a graceful end.
 #[derive(Debug, Parser)]
 #[command(name = "envoy-drainer", version)]
-pub struct Args {
+pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn every_flag_has_its_own_variable_and_its_help() {
-        let mut command = Args::command();
+        let mut command = Cli::command();
         command.build();
         for subcommand in command.get_subcommands() {
             for flag in subcommand

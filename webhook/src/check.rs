@@ -26,5 +26,5 @@ mod waiting;
 mod words;
 mod works;
 
-pub use point::{About, Mark, Point, Section};
-pub use works::Works;
+pub use point::{CheckResult, Section, Severity, Subject};
+pub use works::Health;

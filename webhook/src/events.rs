@@ -13,36 +13,36 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use crate::admission::{Owner, Undrained};
+use crate::admission::{Owner, SkippedPod};
 use crate::clock::wall_clock;
-use crate::report::Report;
+use crate::report::Metrics;
 
 pub use ledger::Series;
 
-use ledger::Ledger;
+use ledger::EventAggregator;
 
 /// How many pods wait for being told of, at most, each less than 3 KiB.
-pub const QUEUE: usize = 256;
+pub const QUEUE_CAPACITY: usize = 256;
 
 /// Why an Event was not written.
 #[derive(Debug)]
-pub enum NotWritten {
+pub enum PublishError {
     /// It never will be, as when there is no right to: what the API server says.
-    Refused(String),
+    Rejected(String),
     /// It may be later.
-    Failed(anyhow::Error),
+    Transient(anyhow::Error),
 }
 
 /// Has Events written for what comes through the queue, for as long as it is polled, but none in `excluded`
 /// namespaces, of whose pods no API server asks. `write` creates the Event of a series or brings it up to date,
 /// in a bounded time.
-pub async fn tell(
-    mut queue: mpsc::Receiver<Undrained>,
+pub async fn publish(
+    mut queue: mpsc::Receiver<SkippedPod>,
     excluded: &[String],
-    report: &Report,
-    write: impl AsyncFn(&Series) -> Result<(), NotWritten>,
+    metrics: &Metrics,
+    write: impl AsyncFn(&Series) -> Result<(), PublishError>,
 ) -> Infallible {
-    let mut ledger = Ledger::new(Instant::now());
+    let mut ledger = EventAggregator::new(Instant::now());
     loop {
         let due = ledger.due();
         let due = async {
@@ -56,23 +56,23 @@ pub async fn tell(
                 if excluded.contains(&undrained.owner.namespace) {
                     continue;
                 }
-                if !ledger.note(undrained, Instant::now(), wall_clock()) {
-                    report.event_dropped();
+                if !ledger.record(undrained, Instant::now(), wall_clock()) {
+                    metrics.count_dropped_event();
                 }
             }
             () = due => {
                 let Some(series) = ledger.take(Instant::now()) else { continue };
                 let written = write(&series).await;
-                report.event_written(written.is_ok());
-                let Undrained { owner, code, .. } = &series.undrained;
+                metrics.count_event_write(written.is_ok());
+                let SkippedPod { owner, code, .. } = &series.skipped_pod;
                 let Owner { namespace, kind, name, .. } = owner;
                 match written {
                     Ok(()) => {}
-                    Err(NotWritten::Refused(error)) => {
-                        ledger.give_up(&series, Instant::now());
+                    Err(PublishError::Rejected(error)) => {
+                        ledger.drop_after_failures(&series, Instant::now());
                         warn!(namespace, kind, name, %code, error, "Event not written");
                     }
-                    Err(NotWritten::Failed(error)) => {
+                    Err(PublishError::Transient(error)) => {
                         ledger.put_back(&series);
                         let error = format!("{error:#}");
                         debug!(namespace, kind, name, %code, error, "Event not written yet");
@@ -93,8 +93,8 @@ mod tests {
     use super::*;
     use crate::admission::Code;
 
-    fn undrained() -> Undrained {
-        Undrained {
+    fn skipped_pod() -> SkippedPod {
+        SkippedPod {
             owner: Owner {
                 api_version: "apps/v1".to_owned(),
                 kind: "ReplicaSet".to_owned(),
@@ -108,24 +108,26 @@ mod tests {
     }
 
     /// What is written of 100 pods that come at once, and its figures, where the cluster answers so.
-    async fn written(answer: impl Fn(usize) -> Result<(), NotWritten>) -> (Vec<i32>, String) {
-        let (sender, queue) = mpsc::channel(QUEUE);
-        let (report, counts) = (Report::new(), RefCell::new(Vec::new()));
+    async fn publish_pods(
+        answer: impl Fn(usize) -> Result<(), PublishError>,
+    ) -> (Vec<i32>, String) {
+        let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
+        let (report, counts) = (Metrics::new(), RefCell::new(Vec::new()));
         for _ in 0..100 {
-            sender.try_send(undrained()).unwrap();
+            sender.try_send(skipped_pod()).unwrap();
         }
         let write = async |series: &Series| {
-            counts.borrow_mut().push(series.pods);
+            counts.borrow_mut().push(series.count);
             answer(counts.borrow().len())
         };
         let minutes = Duration::from_secs(5 * 60);
-        let _ = timeout(minutes, tell(queue, &[], &report, write)).await;
+        let _ = timeout(minutes, publish(queue, &[], &report, write)).await;
         (counts.into_inner(), report.text())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_hundred_pods_are_one_event_and_their_number() {
-        let (counts, metrics) = written(|_| Ok(())).await;
+        let (counts, metrics) = publish_pods(|_| Ok(())).await;
         let [first, .., last] = counts[..] else {
             panic!("{counts:?}")
         };
@@ -142,16 +144,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_failed_is_tried_again_and_what_is_refused_is_not() {
         let fails = |times: usize| match times {
-            1..4 => Err(NotWritten::Failed(anyhow::Error::msg("on purpose"))),
+            1..4 => Err(PublishError::Transient(anyhow::Error::msg("on purpose"))),
             _ => Ok(()),
         };
-        let (counts, metrics) = written(fails).await;
+        let (counts, metrics) = publish_pods(fails).await;
         assert_eq!(counts[1..], [100, 100, 100], "{counts:?}");
         assert!(
             metrics.contains("envoy_drainer_event_writes_total{result=\"failed\"} 3"),
             "{metrics}"
         );
-        let (counts, _) = written(|_| Err(NotWritten::Refused("on purpose".to_owned()))).await;
+        let (counts, _) =
+            publish_pods(|_| Err(PublishError::Rejected("on purpose".to_owned()))).await;
         assert_eq!(counts.len(), 1);
     }
 }

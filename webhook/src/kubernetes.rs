@@ -9,9 +9,9 @@ mod survey;
 mod tunnel;
 mod unseen;
 
-pub use client::{Access, NoCluster};
-pub use events::Events;
-pub use objects::Objects;
-pub use survey::{Answer, Survey};
+pub use client::{ClientConfig, ClientConfigError};
+pub use events::EventWriter;
+pub use objects::CertificateStore;
+pub use survey::{ClusterReader, DryRunResult};
 pub use tunnel::Shown;
-pub use unseen::{Call, Unseen};
+pub use unseen::{ApiCall, ReadError};

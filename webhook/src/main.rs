@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use webhook::args::defaults::InvalidDefaults;
-use webhook::args::{Args, Command};
+use webhook::args::{Cli, Command};
 use webhook::commands::{check, explain, inject, serve};
 
 /// As clap ends where flags are wrong each by itself.
-const WRONG_USAGE: u8 = 2;
+const USAGE_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
-    let done = match Args::parse().command {
+    let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(*args).map(|()| ExitCode::SUCCESS),
         Command::Inject(args) => inject::run(*args),
         Command::Explain(args) => explain::run(*args),
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("error: {error:#}");
             match error.is::<InvalidDefaults>() {
-                true => ExitCode::from(WRONG_USAGE),
+                true => ExitCode::from(USAGE_ERROR),
                 false => ExitCode::FAILURE,
             }
         }

@@ -25,9 +25,9 @@ mod text;
 mod tree;
 mod write;
 
-pub use diff::unified;
-pub use edit::CannotEdit;
-pub use reader::{MOST_NODES, Unreadable, count};
+pub use diff::unified_diff;
+pub use edit::EditError;
+pub use reader::{MAX_NODES, YamlError, count_nodes};
 pub use stream::{Document, documents, is_json, starts_with_separator};
 
 use std::collections::HashMap;
@@ -36,8 +36,8 @@ use json_patch::jsonptr::Pointer;
 use json_patch::{CopyOperation, MoveOperation, Patch, PatchOperation};
 use serde_json::Value;
 
-use source::Source;
-use tree::{Entry, Key, Tree};
+use source::SourceText;
+use tree::{Key, MappingEntry, Tree};
 
 /// What every object begins with, and with it the next document of a stream.
 const OBJECT_KEYS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
@@ -45,7 +45,7 @@ const OBJECT_KEYS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
 /// What `kubectl` takes for the end of a line and YAML 1.2 does not: NEL, and Unicode's separators of lines and
 /// paragraphs. A comment ends there, and so may more.
 /// <https://github.com/yaml/go-yaml/blob/v3/yamlprivateh.go>
-const FOREIGN_BREAKS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
+const YAML_1_1_LINE_BREAKS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 
 /// A document that was read.
 #[derive(Debug, Clone)]
@@ -64,19 +64,19 @@ impl<'a> Manifest<'a> {
     ///
     /// # Errors
     /// For what is not UTF-8, not YAML or JSON, more than one document, or has no JSON form.
-    pub fn read(document: &Document<'a>) -> Result<Self, Unreadable> {
+    pub fn read(document: &Document<'a>) -> Result<Self, YamlError> {
         let Document { bytes, line } = *document;
         let text = str::from_utf8(bytes).map_err(|error| {
             let before = &bytes[..error.valid_up_to()];
             let start = before.iter().rposition(|&byte| byte == b'\n');
             let on_line = &before[start.map_or(0, |newline| newline + 1)..];
-            Unreadable {
+            YamlError {
                 line: line + before.iter().filter(|&&byte| byte == b'\n').count(),
                 column: String::from_utf8_lossy(on_line).chars().count() + 1,
-                why: "not UTF-8".to_owned(),
+                message: "not UTF-8".to_owned(),
             }
         })?;
-        let tree = Tree::read(without_mark(text), line)?;
+        let tree = Tree::read(strip_bom(text), line)?;
         let value = tree.value();
         Ok(Self {
             text,
@@ -95,42 +95,47 @@ impl<'a> Manifest<'a> {
     /// Tells of the first key that stands a second time in its mapping. That can be read, but readers
     /// differ on which of the two counts.
     #[must_use]
-    pub fn repeated(&self) -> Option<Unreadable> {
-        let Entry { key, at, line, .. } = self.tree.repeated()?;
-        let column = Source(without_mark(self.text)).column(at.start) + 1;
+    pub fn duplicate_key(&self) -> Option<YamlError> {
+        let MappingEntry {
+            key,
+            key_range: at,
+            line,
+            ..
+        } = self.tree.duplicate_entry()?;
+        let column = SourceText(strip_bom(self.text)).column(at.start) + 1;
         let Key::Name(key) = key else { return None };
         let advice = match column {
             1 if OBJECT_KEYS.contains(&&**key) => "is a `---` missing?",
             _ => "remove one of the two",
         };
-        Some(Unreadable {
+        Some(YamlError {
             line: *line,
             column,
-            why: format!("the key `{key}` stands here a second time: {advice}"),
+            message: format!("the key `{key}` stands here a second time: {advice}"),
         })
     }
 
     /// How many nodes the document has.
     #[must_use]
-    pub fn nodes(&self) -> usize {
-        self.tree.nodes
+    pub fn node_count(&self) -> usize {
+        self.tree.node_count
     }
 
     /// Tells of the first character that ends a line for `kubectl` and not here, so that the two may read different
     /// documents. JSON has no such character.
     #[must_use]
-    pub fn foreign_break(&self) -> Option<Unreadable> {
-        let text = without_mark(self.text);
-        let (at, found) = text.match_indices(FOREIGN_BREAKS).next()?;
+    pub fn yaml_1_1_line_break(&self) -> Option<YamlError> {
+        let text = strip_bom(self.text);
+        let (at, found) = text.match_indices(YAML_1_1_LINE_BREAKS).next()?;
         if stream::is_json(text.as_bytes()) {
             return None;
         }
         let before = &text[..at];
         let escape = found.escape_unicode();
-        Some(Unreadable {
+        Some(YamlError {
             line: self.line + before.matches('\n').count(),
-            column: Source(text).column(at) + 1,
-            why: format!(
+            column: SourceText(text).column(at) + 1,
+            message: format!(
                 "the character {escape} ends a line for kubectl, though YAML 1.2 says otherwise: remove it, or \
                  write its escape in double quotes"
             ),
@@ -160,17 +165,17 @@ impl<'a> Manifest<'a> {
     ///
     /// # Errors
     /// Where the text cannot take a change without changing something else.
-    pub fn patched(&self, operations: &[PatchOperation]) -> Result<String, CannotEdit> {
+    pub fn patched(&self, operations: &[PatchOperation]) -> Result<String, EditError> {
         let Some(first) = operations.first() else {
             return Ok(self.text.to_owned());
         };
-        let form = || self.tree.form(first.path());
+        let form = || self.tree.layout_error(first.path());
         let mut wanted = self.value.clone();
         json_patch::patch(&mut wanted, operations).map_err(|_| form())?;
         let mut tree = self.tree.clone();
         tree.apply(operations)?;
 
-        let text = without_mark(self.text);
+        let text = strip_bom(self.text);
         let mark = &self.text[..self.text.len() - text.len()];
         let written = tree.write(text).map_err(|_| form())?;
         match Tree::read(&written, 1) {
@@ -182,7 +187,7 @@ impl<'a> Manifest<'a> {
 
 /// The operations of a patch whose paths begin at `base`, from the root.
 #[must_use]
-pub fn rebased(patch: Patch, base: &Pointer) -> Vec<PatchOperation> {
+pub fn rebase(patch: Patch, base: &Pointer) -> Vec<PatchOperation> {
     let mut operations = patch.0;
     for operation in &mut operations {
         match operation {
@@ -200,7 +205,7 @@ pub fn rebased(patch: Patch, base: &Pointer) -> Vec<PatchOperation> {
     operations
 }
 
-fn without_mark(text: &str) -> &str {
+fn strip_bom(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
@@ -403,8 +408,8 @@ s:
             ),
         ];
         for (text, want) in table {
-            let told = read(text).repeated();
-            let told = told.map(|told| (told.line, told.column, told.why));
+            let told = read(text).duplicate_key();
+            let told = told.map(|told| (told.line, told.column, told.message));
             assert_eq!(told, want, "{text}");
         }
     }

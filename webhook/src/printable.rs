@@ -7,12 +7,12 @@ use std::borrow::Cow;
 /// reorder or hide the others.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_obeyed) {
+    if !text.contains(needs_escape) {
         return Cow::Borrowed(text);
     }
     let mut printable = String::with_capacity(text.len());
     for char in text.chars() {
-        match is_obeyed(char) {
+        match needs_escape(char) {
             true => printable.extend(char.escape_default()),
             false => printable.push(char),
         }
@@ -23,7 +23,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 /// Returns true for control characters, separators of lines, and what Unicode calls format characters (Cf): they are
 /// not seen, and reorder, join or hide others. <https://www.unicode.org/reports/tr44/#General_Category_Values>
 #[must_use]
-pub fn is_obeyed(char: char) -> bool {
+pub fn needs_escape(char: char) -> bool {
     char.is_control()
         || matches!(
             char,

@@ -17,49 +17,49 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use crate::admission::{About, Answer, Code, Outcome};
-use crate::certificates::cluster::CallFailed;
-use crate::certificates::rotation::Reason;
-use connections::{Connections, PortMetrics, PortName};
-use log_limit::{Allowed, LogLimit};
+use crate::admission::{AdmissionOutcome, Code, RequestMeta, ReviewResponse};
+use crate::certificates::cluster::StoreError;
+use crate::certificates::rotation::RotationReason;
+use connections::{ConnectionMetrics, PortMetrics, PortName};
+use log_limit::{LogDecision, LogLimit};
 
 /// The media type of [`Report::text`].
-pub const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub const METRICS_MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A name in Kubernetes has 253 bytes at most; one in a review that no API server sent may have
 /// millions.
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>
-const LONGEST_FIELD: usize = 253;
+const MAX_FIELD_LENGTH: usize = 253;
 
 const OK: &str = "ok";
 const FAILED: &str = "failed";
 
 /// The webhook's metrics. No label has more values than the code has words: never a namespace.
 #[derive(Debug)]
-pub struct Report {
+pub struct Metrics {
     registry: Registry,
-    admissions: Family<Admission, Counter>,
+    admissions: Family<AdmissionLabels, Counter>,
     duration: Histogram,
     in_flight: Gauge,
-    refused: Family<Refusal, Counter>,
+    requests_refused: Family<StatusLabels, Counter>,
     handshakes_failed: Counter,
-    certificates: Family<Tried, Counter>,
-    certificate_not_after: Family<Ends, Gauge>,
+    certificate_reloads: Family<ResultLabels, Counter>,
+    certificate_not_after: Family<CertificateLabels, Gauge>,
     webhooks_found: Gauge,
     bundle_in_sync: Gauge,
-    authorities: Gauge,
-    foreign: Gauge,
-    ca_rotations: Family<Rotation, Counter>,
-    calls_failed: Family<FailedCall, Counter>,
-    event_writes: Family<Tried, Counter>,
+    bundle_cas: Gauge,
+    bundle_foreign: Gauge,
+    ca_rotations: Family<RotationLabels, Counter>,
+    calls_failed: Family<FailedCallLabels, Counter>,
+    event_writes: Family<ResultLabels, Counter>,
     events_dropped: Counter,
-    connections: Connections,
+    connections: ConnectionMetrics,
     log_limit: Mutex<LogLimit>,
 }
 
 /// Whose end a certificate's end is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CertificateKind {
     /// The certificate that is shown.
     Leaf,
     /// The authority that signs it.
@@ -68,46 +68,46 @@ pub enum Kind {
 
 /// One request in flight, until it is dropped.
 #[derive(Debug)]
-pub struct InFlight<'a>(&'a Gauge);
+pub struct InFlightGuard<'a>(&'a Gauge);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Admission {
+struct AdmissionLabels {
     outcome: &'static str,
-    code: Label,
+    code: CodeLabel,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Label(Option<Code>);
+struct CodeLabel(Option<Code>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refusal {
+struct StatusLabels {
     status: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Ends {
+struct CertificateLabels {
     kind: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Rotation {
+struct RotationLabels {
     reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FailedCall {
+struct FailedCallLabels {
     call: &'static str,
     reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Tried {
+struct ResultLabels {
     result: &'static str,
 }
 
 // === impl Report ===
 
-impl Report {
+impl Metrics {
     /// Counters at zero.
     #[must_use]
     pub fn new() -> Self {
@@ -117,19 +117,19 @@ impl Report {
             // From 25 µs, half of what an ordinary pod takes, to 0.4 s, more than the largest.
             duration: Histogram::new(exponential_buckets(25e-6, 2.0, 15)),
             in_flight: Gauge::default(),
-            refused: Family::default(),
+            requests_refused: Family::default(),
             handshakes_failed: Counter::default(),
-            certificates: Family::default(),
+            certificate_reloads: Family::default(),
             certificate_not_after: Family::default(),
             webhooks_found: Gauge::default(),
             bundle_in_sync: Gauge::default(),
-            authorities: Gauge::default(),
-            foreign: Gauge::default(),
+            bundle_cas: Gauge::default(),
+            bundle_foreign: Gauge::default(),
             ca_rotations: Family::default(),
             calls_failed: Family::default(),
             event_writes: Family::default(),
             events_dropped: Counter::default(),
-            connections: Connections::register(&mut registry),
+            connections: ConnectionMetrics::register(&mut registry),
             log_limit: Mutex::new(LogLimit::new(Instant::now())),
             registry: Registry::default(),
         };
@@ -151,7 +151,7 @@ impl Report {
         registry.register(
             "requests_refused",
             "Admission requests without an answer from admission, by HTTP status",
-            this.refused.clone(),
+            this.requests_refused.clone(),
         );
         registry.register(
             "tls_handshakes_failed",
@@ -161,7 +161,7 @@ impl Report {
         registry.register(
             "certificate_reloads",
             "New certificates by whether they could be served",
-            this.certificates.clone(),
+            this.certificate_reloads.clone(),
         );
         registry.register(
             "certificate_not_after_seconds",
@@ -181,12 +181,12 @@ impl Report {
         registry.register(
             "ca_bundle_authorities",
             "Authorities of this webhook's own that a caBundle has; more than a few tell of a Secret that is lost again and again",
-            this.authorities.clone(),
+            this.bundle_cas.clone(),
         );
         registry.register(
             "ca_bundle_foreign",
             "Certificates that a caBundle has beside those of this webhook: a holder of their keys can answer for it",
-            this.foreign.clone(),
+            this.bundle_foreign.clone(),
         );
         registry.register(
             "ca_rotations",
@@ -210,11 +210,13 @@ impl Report {
         );
         // Seen at zero, so that the first failure is an increase.
         for result in [OK, FAILED] {
-            let _ = this.certificates.get_or_create(&Tried { result });
-            let _ = this.event_writes.get_or_create(&Tried { result });
+            let _ = this
+                .certificate_reloads
+                .get_or_create(&ResultLabels { result });
+            let _ = this.event_writes.get_or_create(&ResultLabels { result });
         }
-        for reason in Reason::ALL.map(rotation) {
-            let _ = this.ca_rotations.get_or_create(&Rotation { reason });
+        for reason in RotationReason::ALL.map(reason_label) {
+            let _ = this.ca_rotations.get_or_create(&RotationLabels { reason });
         }
         Self { registry, ..this }
     }
@@ -229,26 +231,34 @@ impl Report {
 
     /// Counts one admission and how long it took, and logs it if the pod asked for a drainer: 200 at
     /// once at most, and then 20 a second.
-    pub fn admitted(&self, answer: &Answer, took: Duration) {
-        let admission = Admission::from(answer);
-        if self.may_log(answer.outcome) {
-            log(answer, &admission);
+    pub fn record_admission(&self, answer: &ReviewResponse, took: Duration) {
+        let admission = AdmissionLabels::from(answer);
+        if self.should_log(answer.outcome) {
+            log_admission(answer, &admission);
         }
         self.admissions.get_or_create(&admission).inc();
         self.duration.observe(took.as_secs_f64());
     }
 
     /// Returns true if an admission with this outcome is to be logged. What is for `debug` always is.
-    fn may_log(&self, outcome: Outcome) -> bool {
+    fn should_log(&self, outcome: AdmissionOutcome) -> bool {
         match outcome {
-            Outcome::NotAsked | Outcome::NotOurs | Outcome::Advised => return true,
-            Outcome::Injected | Outcome::Skipped(_) | Outcome::Denied | Outcome::Failed(_) => {}
+            AdmissionOutcome::NotRequested
+            | AdmissionOutcome::Ignored
+            | AdmissionOutcome::Warned => return true,
+            AdmissionOutcome::Injected
+            | AdmissionOutcome::Skipped(_)
+            | AdmissionOutcome::Denied
+            | AdmissionOutcome::Failed(_) => {}
         }
         let mut limit = self
             .log_limit
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let Allowed { line, dropped } = limit.take(Instant::now());
+        let LogDecision {
+            is_allowed: line,
+            dropped,
+        } = limit.take(Instant::now());
         drop(limit);
         if dropped > 0 {
             warn!("{dropped} admissions not logged");
@@ -257,106 +267,114 @@ impl Report {
     }
 
     /// Counts a request that is in flight until the result is dropped.
-    pub fn in_flight(&self) -> InFlight<'_> {
+    pub fn track_request(&self) -> InFlightGuard<'_> {
         self.in_flight.inc();
-        InFlight(&self.in_flight)
+        InFlightGuard(&self.in_flight)
     }
 
     /// What is counted of this port's connections.
     pub(crate) fn connections(&self, port: PortName) -> PortMetrics {
-        self.connections.of(port)
+        self.connections.for_port(port)
     }
 
     /// Counts a request that got this HTTP status and no answer from admission.
-    pub fn refused(&self, status: u16) {
-        self.refused.get_or_create(&Refusal { status }).inc();
+    pub fn count_refused(&self, status: u16) {
+        self.requests_refused
+            .get_or_create(&StatusLabels { status })
+            .inc();
     }
 
     /// Counts a connection without a TLS handshake.
-    pub fn handshake_failed(&self) {
+    pub fn count_failed_handshake(&self) {
         self.handshakes_failed.inc();
     }
 
     /// Tells when a certificate ends.
-    pub fn certificate_ends(&self, kind: Kind, not_after: SystemTime) {
+    pub fn set_not_after(&self, kind: CertificateKind, not_after: SystemTime) {
         let kind = match kind {
-            Kind::Leaf => "leaf",
-            Kind::Ca => "ca",
+            CertificateKind::Leaf => "leaf",
+            CertificateKind::Ca => "ca",
         };
         let seconds = not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.certificate_not_after
-            .get_or_create(&Ends { kind })
+            .get_or_create(&CertificateLabels { kind })
             .set(i64::try_from(seconds.as_secs()).unwrap_or(i64::MAX));
     }
 
     /// Tells whether there is a webhook configuration.
-    pub fn webhooks_found(&self, found: bool) {
+    pub fn set_webhooks_found(&self, found: bool) {
         self.webhooks_found.set(found.into());
     }
 
     /// Tells whether API servers are told to trust what they should.
-    pub fn bundle_in_sync(&self, in_sync: bool) {
+    pub fn set_bundle_in_sync(&self, in_sync: bool) {
         self.bundle_in_sync.set(in_sync.into());
     }
 
     /// Tells how many authorities of our own API servers are told to trust.
-    pub fn authorities(&self, many: usize) {
-        self.authorities
-            .set(i64::try_from(many).unwrap_or(i64::MAX));
+    pub fn set_bundle_cas(&self, many: usize) {
+        self.bundle_cas.set(i64::try_from(many).unwrap_or(i64::MAX));
     }
 
     /// Tells how many certificates of other issuers API servers are told to trust.
-    pub fn foreign(&self, many: usize) {
-        self.foreign.set(i64::try_from(many).unwrap_or(i64::MAX));
+    pub fn set_bundle_foreign(&self, many: usize) {
+        self.bundle_foreign
+            .set(i64::try_from(many).unwrap_or(i64::MAX));
     }
 
     /// Counts an authority that was made.
-    pub fn ca_rotated(&self, reason: Reason) {
-        let reason = rotation(reason);
-        self.ca_rotations.get_or_create(&Rotation { reason }).inc();
+    pub fn count_rotation(&self, reason: RotationReason) {
+        let reason = reason_label(reason);
+        self.ca_rotations
+            .get_or_create(&RotationLabels { reason })
+            .inc();
     }
 
     /// Counts a call to the API server that failed.
-    pub fn call_failed(&self, failed: &CallFailed) {
+    pub fn count_failed_call(&self, failed: &StoreError) {
         let reason = match failed {
-            CallFailed::Conflict { .. } => "conflict",
-            CallFailed::Late { .. } => "late",
-            CallFailed::Other { .. } => "other",
+            StoreError::Conflict { .. } => "conflict",
+            StoreError::Timeout { .. } => "late",
+            StoreError::Other { .. } => "other",
         };
         let call = failed.call().name();
-        let failed = FailedCall { call, reason };
+        let failed = FailedCallLabels { call, reason };
         self.calls_failed.get_or_create(&failed).inc();
     }
 
     /// Counts a write of an Event, which was taken or not.
-    pub fn event_written(&self, taken: bool) {
+    pub fn count_event_write(&self, taken: bool) {
         let result = if taken { OK } else { FAILED };
-        self.event_writes.get_or_create(&Tried { result }).inc();
+        self.event_writes
+            .get_or_create(&ResultLabels { result })
+            .inc();
     }
 
     /// Counts a pod that its owner is not told of.
-    pub fn event_dropped(&self) {
+    pub fn count_dropped_event(&self) {
         self.events_dropped.inc();
     }
 
     /// Counts a new certificate, which could be served or not.
-    pub fn certificate_reloaded(&self, served: bool) {
+    pub fn count_certificate_reload(&self, served: bool) {
         let result = if served { OK } else { FAILED };
-        self.certificates.get_or_create(&Tried { result }).inc();
+        self.certificate_reloads
+            .get_or_create(&ResultLabels { result })
+            .inc();
     }
 }
 
 /// The label of a reason to make an authority.
-fn rotation(reason: Reason) -> &'static str {
+fn reason_label(reason: RotationReason) -> &'static str {
     match reason {
-        Reason::Missing => "missing",
-        Reason::Due => "due",
-        Reason::Requested => "requested",
-        Reason::Outlives => "outlives_lifetime",
+        RotationReason::Missing => "missing",
+        RotationReason::Due => "due",
+        RotationReason::Requested => "requested",
+        RotationReason::Outlives => "outlives_lifetime",
     }
 }
 
-impl Default for Report {
+impl Default for Metrics {
     fn default() -> Self {
         Self::new()
     }
@@ -364,57 +382,63 @@ impl Default for Report {
 
 /// Logs an admission. The request's uid is for `debug` alone: a line at `info` is kept for long, and is
 /// read by many.
-fn log(answer: &Answer, admission: &Admission) {
-    let About {
+fn log_admission(answer: &ReviewResponse, admission: &AdmissionLabels) {
+    let RequestMeta {
         uid,
         namespace,
         name,
         dry_run,
-    } = &answer.about;
-    let [uid, namespace, name] = [uid, namespace, name].map(|text| shortened(text));
-    let Admission { outcome, code } = admission;
+    } = &answer.request;
+    let [uid, namespace, name] = [uid, namespace, name].map(|text| truncate(text));
+    let AdmissionLabels { outcome, code } = admission;
     let code = code.0.map(tracing::field::display);
     match answer.outcome {
-        Outcome::NotAsked | Outcome::NotOurs | Outcome::Advised => {
+        AdmissionOutcome::NotRequested | AdmissionOutcome::Ignored | AdmissionOutcome::Warned => {
             debug!(uid, namespace, name, dry_run, outcome, "Admission");
         }
-        Outcome::Injected | Outcome::Skipped(_) | Outcome::Denied => {
+        AdmissionOutcome::Injected | AdmissionOutcome::Skipped(_) | AdmissionOutcome::Denied => {
             info!(namespace, name, dry_run, outcome, code, "Admission");
         }
-        Outcome::Failed(_) => {
+        AdmissionOutcome::Failed(_) => {
             error!(namespace, name, dry_run, outcome, code, "Admission");
         }
     }
 }
 
 /// The first [`LONGEST_FIELD`] bytes of a text that a client chose, or a few less.
-fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST_FIELD)]
+fn truncate(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_FIELD_LENGTH)]
 }
 
 // === impl Admission ===
 
-impl From<&Answer> for Admission {
-    fn from(answer: &Answer) -> Self {
+impl From<&ReviewResponse> for AdmissionLabels {
+    fn from(answer: &ReviewResponse) -> Self {
         let (outcome, code) = match answer.outcome {
-            Outcome::Injected => ("injected", None),
-            Outcome::Skipped(code) => ("skipped", Some(code)),
-            Outcome::Denied => ("denied", answer.notices.first().map(|notice| notice.code)),
-            Outcome::NotAsked => ("not_asked", None),
-            Outcome::NotOurs => ("not_ours", None),
-            Outcome::Advised => ("advised", answer.notices.first().map(|notice| notice.code)),
-            Outcome::Failed(code) => ("failed", Some(code)),
+            AdmissionOutcome::Injected => ("injected", None),
+            AdmissionOutcome::Skipped(code) => ("skipped", Some(code)),
+            AdmissionOutcome::Denied => (
+                "denied",
+                answer.diagnostics.first().map(|notice| notice.code),
+            ),
+            AdmissionOutcome::NotRequested => ("not_asked", None),
+            AdmissionOutcome::Ignored => ("not_ours", None),
+            AdmissionOutcome::Warned => (
+                "advised",
+                answer.diagnostics.first().map(|notice| notice.code),
+            ),
+            AdmissionOutcome::Failed(code) => ("failed", Some(code)),
         };
         Self {
             outcome,
-            code: Label(code),
+            code: CodeLabel(code),
         }
     }
 }
 
 // === impl InFlight ===
 
-impl Drop for InFlight<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -422,7 +446,7 @@ impl Drop for InFlight<'_> {
 
 // === impl Label ===
 
-impl EncodeLabelValue for Label {
+impl EncodeLabelValue for CodeLabel {
     /// `DRN006`; nothing where a pod got its drainer without a word.
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
         match self.0 {

@@ -28,28 +28,28 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use tracing::{debug, info};
 
-use crate::admission::Undrained;
-use crate::certificates::serving::Serving;
-use crate::report::Report;
+use crate::admission::SkippedPod;
+use crate::certificates::serving::CertResolver;
+use crate::report::Metrics;
 use crate::report::connections::PortName;
 
 pub use client_ca::ClientCa;
 pub use limits::Limits;
 pub use listen::listen;
-pub use review::Admit;
+pub use review::AdmitFn;
 pub use tls::MinVersion;
 
 use accept::accept;
-use connection::{Http, Use};
-use health::Readiness;
-use phase::Phase;
-use places::Standing;
-use plain::Plain;
-use port::Port;
+use connection::{ConnectionHandler, KeepAlive};
+use health::HealthState;
+use phase::ShutdownPhase;
+use places::ConnectionStage;
+use plain::PlainPort;
+use port::ConnectionLimiter;
 
 /// The three ports, bound.
 #[derive(Debug)]
-pub struct Listeners {
+pub struct ServerPorts {
     /// For the API server: `POST /inject` and `POST /workloads` over TLS.
     pub tls: TcpListener,
     /// For the kubelet: `/healthz` and `/readyz` over plain HTTP.
@@ -61,11 +61,11 @@ pub struct Listeners {
 /// What the server serves with.
 pub struct Server {
     /// The admission of pods, `POST /inject`.
-    pub admit: Box<Admit>,
+    pub admit: Box<AdmitFn>,
     /// The advice to authors of workloads, `POST /workloads`.
-    pub advise: Box<Admit>,
+    pub admit_workload: Box<AdmitFn>,
     /// The certificate it shows.
-    pub serving: Arc<Serving>,
+    pub resolver: Arc<CertResolver>,
     /// The oldest TLS it speaks.
     pub tls_min_version: MinVersion,
     /// The CAs whose clients get past the TLS handshake; any client does if there is none.
@@ -73,9 +73,9 @@ pub struct Server {
     /// Its bounds.
     pub limits: Limits,
     /// Where it counts.
-    pub report: Arc<Report>,
+    pub metrics: Arc<Metrics>,
     /// Whom it tells of pods without a drainer, if anyone. It never waits for them.
-    pub undrained: Option<mpsc::Sender<Undrained>>,
+    pub skipped_pods: Option<mpsc::Sender<SkippedPod>>,
 }
 
 /// Serves until `shutdown`, and then ends gracefully: not ready at once, serving on for
@@ -86,38 +86,42 @@ pub struct Server {
 /// # Errors
 /// When the client CA cannot be used, or the system gives no thread for probes and metrics.
 pub async fn run(
-    listeners: Listeners,
+    listeners: ServerPorts,
     server: Server,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let Server {
         admit,
-        advise,
-        serving,
+        admit_workload: advise,
+        resolver: serving,
         tls_min_version,
         client_ca,
         limits,
-        report,
-        undrained,
+        metrics: report,
+        skipped_pods: undrained,
     } = server;
     let limits = Arc::new(limits);
-    let (announce, phase) = watch::channel(Phase::Serving);
+    let (announce, phase) = watch::channel(ShutdownPhase::Serving);
     let metrics = report.connections(PortName::Webhook);
-    let port = Port::new(limits.connections, Standing::Handshaking, metrics);
+    let limiter = ConnectionLimiter::new(
+        limits.max_connections,
+        ConnectionStage::Handshaking,
+        metrics,
+    );
 
-    let readiness = Readiness {
+    let readiness = HealthState {
         phase: phase.clone(),
-        serving: Arc::clone(&serving),
-        accepting: port.accepting(),
-        running: port.running(),
+        resolver: Arc::clone(&serving),
+        last_accepting: limiter.last_accepting(),
+        last_ran: limiter.last_ran(),
     };
     let plain = [
-        Plain {
+        PlainPort {
             listener: listeners.health,
             router: health::router(readiness),
             metrics: report.connections(PortName::Health),
         },
-        Plain {
+        PlainPort {
             listener: listeners.metrics,
             router: metrics::router(Arc::clone(&report)),
             metrics: report.connections(PortName::Metrics),
@@ -127,24 +131,30 @@ pub async fn run(
 
     let acceptor = tls::Acceptor::try_new(serving, tls_min_version, client_ca.as_ref())?;
     let injection = review::router(admit, advise, &limits, &report, undrained.as_ref());
-    let injection = Http::new(injection, limits.head, Use::Calls, &limits, &phase);
+    let injection = ConnectionHandler::new(
+        injection,
+        limits.head_timeout,
+        KeepAlive::Enabled,
+        &limits,
+        &phase,
+    );
     let tls = accept(
         listeners.tls,
-        &port,
-        limits.head + limits.finish,
+        &limiter,
+        limits.head_timeout + limits.shutdown_grace,
         phase.clone(),
         |stream, place| {
             let (acceptor, report) = (acceptor.current(), Arc::clone(&report));
-            let (http, limit) = (injection.clone(), limits.handshake);
-            let write = limits.write;
+            let (http, limit) = (injection.clone(), limits.handshake_timeout);
+            let write = limits.write_timeout;
             async move {
                 match tls::handshake(acceptor, stream, limit, write).await {
                     Ok(stream) => {
-                        place.advance(Standing::Unanswered);
+                        place.advance(ConnectionStage::Unanswered);
                         http.serve(stream, place).await;
                     }
                     Err(error) => {
-                        report.handshake_failed();
+                        report.count_failed_handshake();
                         debug!(%error, "TLS handshake failed");
                     }
                 }
@@ -155,13 +165,13 @@ pub async fn run(
     let end = async {
         shutdown.await;
         info!("Shutting down");
-        announce.send_replace(Phase::Leaving);
+        announce.send_replace(ShutdownPhase::Draining);
         sleep(limits.shutdown_delay).await;
-        announce.send_replace(Phase::Ending);
+        announce.send_replace(ShutdownPhase::Closing);
     };
     let served = async { tokio::join!(end, tls, plain) };
     tokio::select! {
         _ = served => Ok(()),
-        never = acceptor.follow(client_ca) => match never {},
+        never = acceptor.watch_client_ca(client_ca) => match never {},
     }
 }

@@ -5,24 +5,24 @@ use rustls::crypto::{SecureRandom, ring};
 
 /// Makes tokens, each of 64 random bits.
 #[derive(Debug, Clone, Copy)]
-pub struct Tokens(&'static dyn SecureRandom);
+pub struct TokenGenerator(&'static dyn SecureRandom);
 
 // === impl Tokens ===
 
-impl Tokens {
+impl TokenGenerator {
     /// A token that nobody can guess.
     ///
     /// # Panics
     /// If the system has no randomness, which Linux has from its start on.
     #[must_use]
-    pub fn token(&self) -> Token {
+    pub fn generate(&self) -> Token {
         let mut bytes = [0; 8];
         self.0.fill(&mut bytes).expect("the system has randomness");
         Token::new(u64::from_ne_bytes(bytes))
     }
 }
 
-impl Default for Tokens {
+impl Default for TokenGenerator {
     fn default() -> Self {
         Self(ring::default_provider().secure_random)
     }
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn no_two_tokens_are_the_same() {
-        let tokens = Tokens::default();
-        assert_ne!(tokens.token(), tokens.token());
+        let tokens = TokenGenerator::default();
+        assert_ne!(tokens.generate(), tokens.generate());
     }
 }

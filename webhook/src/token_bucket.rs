@@ -32,15 +32,15 @@ impl TokenBucket {
 
     /// Returns true if there is a token.
     pub(crate) fn has_token(&self, rate: Rate, now: Instant) -> bool {
-        self.after_one(rate, now) <= now + rate.refill * rate.burst
+        self.full_at_after_take(rate, now) <= now + rate.refill * rate.burst
     }
 
     /// Takes a token, which must be there.
     pub(crate) fn take(&mut self, rate: Rate, now: Instant) {
-        self.full_at = self.after_one(rate, now);
+        self.full_at = self.full_at_after_take(rate, now);
     }
 
-    fn after_one(&self, rate: Rate, now: Instant) -> Instant {
+    fn full_at_after_take(&self, rate: Rate, now: Instant) -> Instant {
         self.full_at.max(now) + rate.refill
     }
 }

@@ -9,25 +9,25 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// After the first time, and then twice as long each time.
-const SHORTEST: Duration = Duration::from_secs(60);
+const MIN_PAUSE: Duration = Duration::from_secs(60);
 
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_PAUSE: Duration = Duration::from_secs(3600);
 
 /// All is forgotten when no hook came alone for so long. As long as the longest pause, so that
 /// waiting for it gains a caller nothing.
-const FORGOTTEN_AFTER: Duration = LONGEST;
+const RESET_AFTER: Duration = MAX_PAUSE;
 
 /// How long no hook may have come alone for one to be believed.
-const CALM: Duration = Duration::from_secs(30);
+const RECENT_HOOK_WINDOW: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     /// How often health was failed for a hook that did not end Envoy.
     failures: u32,
     /// Until when health is not failed again.
-    until: Option<Instant>,
+    blocked_until: Option<Instant>,
     /// When a hook last came alone.
-    last: Option<Instant>,
+    last_hook_at: Option<Instant>,
 }
 
 // === impl Backoff ===
@@ -38,38 +38,39 @@ impl Backoff {
         if !self.has_failures(now) {
             *self = Self::default();
         }
-        self.last = Some(now);
+        self.last_hook_at = Some(now);
         !self.is_active(now)
     }
 
     /// Returns true if a hook that came alone did not end Envoy, and that is not forgotten yet.
     pub(super) fn has_failures(&self, now: Instant) -> bool {
-        let is_recent = |last| now < last + FORGOTTEN_AFTER;
-        self.failures > 0 && self.last.is_some_and(is_recent)
+        let is_recent = |last| now < last + RESET_AFTER;
+        self.failures > 0 && self.last_hook_at.is_some_and(is_recent)
     }
 
     /// Returns true while health may not be failed again.
     pub(super) fn is_active(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
+        self.blocked_until.is_some_and(|until| now < until)
     }
 
     /// Returns true if no hook has come alone for a while.
-    pub(super) fn is_calm(&self, now: Instant) -> bool {
-        self.last.is_none_or(|last| now >= last + CALM)
+    pub(super) fn has_no_recent_hook(&self, now: Instant) -> bool {
+        self.last_hook_at
+            .is_none_or(|last| now >= last + RECENT_HOOK_WINDOW)
     }
 
     /// Health was failed, and the hook returned at `now`. Returns how long that will not be done again,
     /// unless Envoy turns out to be [`restarted`](Self::restarted).
-    pub(super) fn failed(&mut self, now: Instant) -> Duration {
-        let pause = SHORTEST.saturating_mul(1 << self.failures.min(6));
-        let pause = pause.min(LONGEST);
+    pub(super) fn record_failure(&mut self, now: Instant) -> Duration {
+        let pause = MIN_PAUSE.saturating_mul(1 << self.failures.min(6));
+        let pause = pause.min(MAX_PAUSE);
         self.failures += 1;
-        self.until = Some(now + pause);
+        self.blocked_until = Some(now + pause);
         pause
     }
 
     /// Another Envoy has started since: the kubelet had called the hook.
-    pub(super) fn restarted(&mut self) {
+    pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
 }
@@ -86,12 +87,14 @@ mod tests {
         let mut backoff = Backoff::default();
         for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
             assert!(backoff.allows(now));
-            assert_eq!(backoff.failed(now), minutes * MINUTE);
+            assert_eq!(backoff.record_failure(now), minutes * MINUTE);
             // Hooks go on coming.
             now += minutes * MINUTE - MINUTE / 2;
-            assert!(backoff.is_calm(now));
+            assert!(backoff.has_no_recent_hook(now));
             assert!(!backoff.allows(now), "{minutes}");
-            assert!(!backoff.is_calm(now + CALM - Duration::from_nanos(1)));
+            assert!(
+                !backoff.has_no_recent_hook(now + RECENT_HOOK_WINDOW - Duration::from_nanos(1))
+            );
             now += MINUTE / 2;
         }
     }
@@ -102,20 +105,20 @@ mod tests {
         let failed = || {
             let mut backoff = Backoff::default();
             assert!(backoff.allows(now));
-            backoff.failed(now);
+            backoff.record_failure(now);
             assert!(backoff.allows(now + MINUTE));
-            backoff.failed(now + MINUTE);
+            backoff.record_failure(now + MINUTE);
             backoff
         };
         let mut restarted = failed();
-        restarted.restarted();
+        restarted.reset();
         assert!(restarted.allows(now + MINUTE));
-        assert_eq!(restarted.failed(now + MINUTE), MINUTE);
+        assert_eq!(restarted.record_failure(now + MINUTE), MINUTE);
         for (minutes, pause) in [(60, 4), (61, 1)] {
             let mut backoff = failed();
             let later = now + minutes * MINUTE;
             assert!(backoff.allows(later));
-            assert_eq!(backoff.failed(later), pause * MINUTE, "{minutes}");
+            assert_eq!(backoff.record_failure(later), pause * MINUTE, "{minutes}");
         }
     }
 }

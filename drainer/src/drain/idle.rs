@@ -5,12 +5,12 @@ use std::future::pending;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
-use super::{Drain, IDLE_PAUSE};
-use crate::ending::End;
-use crate::envoy::{CallFailed, Envoy, Seen};
-use crate::marker::Reason;
-use crate::server_info::State;
-use crate::warnings::warnings;
+use super::{Drain, STANDBY_INTERVAL};
+use crate::ending::Scope;
+use crate::envoy::{AdminError, Envoy, Snapshot};
+use crate::marker::MarkerReason;
+use crate::server_info::ServerState;
+use crate::warnings::setup_warnings;
 
 // === impl Drain ===
 
@@ -19,33 +19,33 @@ impl<E: Envoy> Drain<E> {
     /// and log what will impair a drain. Neither waits for the other, and neither is given up: what
     /// declines now may be another than the Envoy that answers later. Returns only where the drain of an
     /// earlier process is to be resumed.
-    pub(super) async fn attend(&mut self) -> End {
+    pub(super) async fn standby(&mut self) -> Scope {
         loop {
-            if self.marked == Some(Reason::PodEnds)
+            if self.marker_reason == Some(MarkerReason::PodTerminating)
                 && self.restore_at.is_none()
                 && self.is_still_draining().await
             {
-                return End::Resumed;
+                return Scope::PodResumed;
             }
             self.restore_if_due().await;
             let is_set_up = self.setup.as_ref().is_some_and(|s| !s.server.is_starting());
-            if self.marked.is_none() && is_set_up {
+            if self.marker_reason.is_none() && is_set_up {
                 pending().await
             }
             if !is_set_up
-                && let Err(error) = self.learn_setup().await
+                && let Err(error) = self.read_setup().await
                 && self
-                    .learning
-                    .are_due(Instant::now(), matches!(error, CallFailed::Declined(_)))
+                    .setup_log
+                    .should_log(Instant::now(), matches!(error, AdminError::Rejected(_)))
             {
                 error!(
-                    admin = %self.admin,
+                    admin = %self.admin_address,
                     %error,
                     "Envoy's admin interface does not answer as Envoy does: each drain would last \
                      to its deadline. Is its address right?"
                 );
             }
-            sleep(IDLE_PAUSE).await;
+            sleep(STANDBY_INTERVAL).await;
         }
     }
 
@@ -55,14 +55,14 @@ impl<E: Envoy> Drain<E> {
     async fn is_still_draining(&mut self) -> bool {
         let state = match self.envoy.inspect().await {
             Ok(setup) => setup.server.state,
-            Err(CallFailed::Declined(_)) => State::Unknown,
-            Err(CallFailed::Refused | CallFailed::Unanswered(_)) => return false,
+            Err(AdminError::Rejected(_)) => ServerState::Unknown,
+            Err(AdminError::ConnectionRefused | AdminError::NoResponse(_)) => return false,
         };
         let is_live = match state {
-            State::Live => Some(true),
-            State::Draining => Some(false),
-            State::PreInitializing | State::Initializing => return false,
-            State::Unknown => self.envoy.look().await.live(),
+            ServerState::Live => Some(true),
+            ServerState::Draining => Some(false),
+            ServerState::PreInitializing | ServerState::Initializing => return false,
+            ServerState::Unknown => self.envoy.poll().await.live(),
         };
         match is_live {
             Some(true) => {
@@ -70,16 +70,16 @@ impl<E: Envoy> Drain<E> {
                 self.remove_marker();
             }
             Some(false) => {}
-            None => self.restore_at = Some(Instant::now() + self.resumed_for()),
+            None => self.restore_at = Some(Instant::now() + self.resume_timeout()),
         }
         is_live == Some(false)
     }
 
     /// Restores Envoy's health if an earlier drain had failed it, once the time for that has come.
     pub(super) async fn restore_if_due(&mut self) {
-        let is_due = match (self.marked, self.restore_at) {
-            (None, _) | (Some(Reason::PodEnds), None) => false,
-            (Some(Reason::Provisional), None) => true,
+        let is_due = match (self.marker_reason, self.restore_at) {
+            (None, _) | (Some(MarkerReason::PodTerminating), None) => false,
+            (Some(MarkerReason::Provisional), None) => true,
             (Some(_), Some(at)) => Instant::now() >= at,
         };
         if is_due {
@@ -88,13 +88,15 @@ impl<E: Envoy> Drain<E> {
     }
 
     async fn restore_health(&mut self) {
-        if self.envoy.look().await.live() == Some(true) {
+        if self.envoy.poll().await.live() == Some(true) {
             // Nobody but the kubelet has started another one.
-            self.backoff.restarted();
+            self.backoff.reset();
         }
         match self.envoy.restore_health().await {
             Ok(()) => {}
-            Err(CallFailed::Declined(error)) if self.restoring.are_due(Instant::now(), true) => {
+            Err(AdminError::Rejected(error))
+                if self.restore_log.should_log(Instant::now(), true) =>
+            {
                 error!(
                     error,
                     "Envoy refuses to have its health restored: it stays DRAINING"
@@ -106,13 +108,13 @@ impl<E: Envoy> Drain<E> {
                 return;
             }
         }
-        self.has_answered = true;
+        self.has_responded = true;
         info!("Restored the health of Envoy, which an earlier drain had failed");
         self.remove_marker();
     }
 
     fn remove_marker(&mut self) {
-        (self.marked, self.restore_at) = (None, None);
+        (self.marker_reason, self.restore_at) = (None, None);
         if let Err(error) = self.marker.remove() {
             error!(%error, "Cannot remove the marker: the next start restores Envoy's health again");
         }
@@ -120,19 +122,19 @@ impl<E: Envoy> Drain<E> {
 
     /// Learns how Envoy is set up, and warns of what will spoil a drain. To be asked again while Envoy
     /// starts, since its listeners may be missing.
-    async fn learn_setup(&mut self) -> Result<(), CallFailed> {
+    async fn read_setup(&mut self) -> Result<(), AdminError> {
         let setup = self.envoy.inspect().await?;
-        let seen = self.envoy.look().await;
-        match &seen {
-            Seen::Counted(_) | Seen::Unreadable(_) => self.has_answered = true,
-            Seen::Unknown(why) => return Err(CallFailed::Unanswered(why.clone())),
-            Seen::Refused => return Err(CallFailed::Refused),
+        let snapshot = self.envoy.poll().await;
+        match &snapshot {
+            Snapshot::Counted(_) | Snapshot::InvalidResponse(_) => self.has_responded = true,
+            Snapshot::NoResponse(why) => return Err(AdminError::NoResponse(why.clone())),
+            Snapshot::ConnectionRefused => return Err(AdminError::ConnectionRefused),
         }
         if self.setup.is_none() {
             info!(version = setup.server.version, "Envoy answers");
         }
         if !setup.server.is_starting() {
-            for warning in warnings(&setup, &seen) {
+            for warning in setup_warnings(&setup, &snapshot) {
                 warn!("{warning}");
             }
         }

@@ -12,12 +12,14 @@ use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, Volume};
 use kube_core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 use serde_json::Value;
 use tests::review::{Told, admit, defaults};
-use webhook::admission::{About, Answer, CONTAINER_NAME, NotAReview, Outcome};
-use webhook::certificates::self_made::SelfMade;
-use webhook::certificates::serving::Serving;
+use webhook::admission::{
+    AdmissionOutcome, CONTAINER_NAME, InvalidReview, RequestMeta, ReviewResponse,
+};
+use webhook::certificates::self_made::InMemoryCa;
+use webhook::certificates::serving::CertResolver;
 use webhook::clock::wall_clock;
-use webhook::report::Report;
-use webhook::server::{self, Limits, Listeners, MinVersion, Server};
+use webhook::report::Metrics;
+use webhook::server::{self, Limits, MinVersion, Server, ServerPorts};
 
 use crate::pods;
 
@@ -46,22 +48,22 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
     let body = pods::usual()?.bytes;
     let injection = Injection::learn(&body)?;
     injection.check(&body)?;
-    let (self_made, first) = SelfMade::try_new(vec!["localhost".into()], wall_clock())?;
+    let (self_made, first) = InMemoryCa::try_new(vec!["localhost".into()], wall_clock())?;
     fs::write(authority, self_made.ca_pem())?;
-    let listeners = Listeners {
+    let listeners = ServerPorts {
         tls: server::listen(tls.parse()?)?,
         health: server::listen(health.parse()?)?,
         metrics: server::listen(metrics.parse()?)?,
     };
     let server = Server {
         admit: Box::new(move |body| Ok(injection.answer(body).expect("the bench sends pods"))),
-        advise: Box::new(|_| Err(NotAReview::NoRequest)),
-        serving: Arc::new(Serving::new(first)),
+        admit_workload: Box::new(|_| Err(InvalidReview::MissingRequest)),
+        resolver: Arc::new(CertResolver::new(first)),
         tls_min_version: MinVersion::Tls13,
         client_ca: None,
         limits: Limits::default(),
-        report: Arc::new(Report::new()),
-        undrained: None,
+        metrics: Arc::new(Metrics::new()),
+        skipped_pods: None,
     };
     server::run(listeners, server, future::pending()).await
 }
@@ -110,7 +112,7 @@ impl Injection {
         Ok(())
     }
 
-    fn answer(&self, body: &[u8]) -> Result<Answer> {
+    fn answer(&self, body: &[u8]) -> Result<ReviewResponse> {
         let review: AdmissionReview<Pod> = serde_json::from_slice(body)?;
         let request: AdmissionRequest<Pod> = review.try_into()?;
         let pod = request.object.as_ref().context("a pod")?;
@@ -121,17 +123,17 @@ impl Injection {
             &serde_json::to_value(&injected)?,
         );
         let response = AdmissionResponse::from(&request).with_patch(patch)?;
-        Ok(Answer {
+        Ok(ReviewResponse {
             body: serde_json::to_vec(&response.into_review())?,
-            about: About {
+            request: RequestMeta {
                 uid: request.uid,
                 namespace: request.namespace.unwrap_or_default(),
                 name: request.name,
                 dry_run: request.dry_run,
             },
-            outcome: Outcome::Injected,
-            notices: Vec::new(),
-            undrained: None,
+            outcome: AdmissionOutcome::Injected,
+            diagnostics: Vec::new(),
+            skipped_pod: None,
         })
     }
 

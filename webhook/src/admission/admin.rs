@@ -5,23 +5,23 @@ use std::fmt;
 use drainer::AdminAddress;
 
 use super::bootstrap;
-use super::codes::{Code, Notice};
+use super::codes::{Code, Diagnostic};
 use super::defaults::Defaults;
-use super::excerpt::shortened;
+use super::excerpt::truncate;
 use super::view::Container;
 
 /// Envoy's admin interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admin {
+pub struct AdminEndpoint {
     /// Where it is.
     pub address: AdminAddress,
     /// How that was found.
-    pub found: AdminFoundBy,
+    pub source: AdminAddressSource,
 }
 
 /// How the admin's address was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AdminFoundBy {
+pub enum AdminAddressSource {
     /// The annotation tells it.
     Annotation,
     /// A container port of this name.
@@ -40,50 +40,50 @@ pub(super) fn find(
     envoy: &Container<'_>,
     annotated: Option<&AdminAddress>,
     defaults: &Defaults,
-    warnings: &mut Vec<Notice>,
-) -> Admin {
+    warnings: &mut Vec<Diagnostic>,
+) -> AdminEndpoint {
     let named_port = || {
         let number = |name: &'static str| Some((name, envoy.port_named(name)?));
         let mut ports = PORT_NAMES.into_iter().filter_map(number);
         ports.find(|(_, number)| *number != 0)
     };
     if let Some(address) = annotated {
-        return Admin {
+        return AdminEndpoint {
             address: address.clone(),
-            found: AdminFoundBy::Annotation,
+            source: AdminAddressSource::Annotation,
         };
     }
     if let Some((name, number)) = named_port() {
-        return Admin {
+        return AdminEndpoint {
             address: AdminAddress::Tcp(([127, 0, 0, 1], number).into()),
-            found: AdminFoundBy::ContainerPort(name),
+            source: AdminAddressSource::ContainerPort(name),
         };
     }
-    match config_yaml(envoy).map(in_bootstrap) {
+    match config_yaml(envoy).map(parse_bootstrap) {
         Some(Ok(Some(address))) => {
-            return Admin {
+            return AdminEndpoint {
                 address,
-                found: AdminFoundBy::ConfigYaml,
+                source: AdminAddressSource::ConfigYaml,
             };
         }
-        Some(Err(reason)) => warnings.push(Code::AdminNotRead.about(format!(
+        Some(Err(reason)) => warnings.push(Code::AdminNotRead.diagnostic(format!(
             "the admin address in --config-yaml cannot be read: {reason}; {} is used",
             defaults.admin_address
         ))),
         // Envoy lays `--config-yaml` over the file of `-c`, which may hold the admin instead.
         Some(Ok(None)) | None => {}
     }
-    Admin {
+    AdminEndpoint {
         address: defaults.admin_address.clone(),
-        found: AdminFoundBy::Default,
+        source: AdminAddressSource::Default,
     }
 }
 
 /// The admin's address in a `--config-yaml`, read as it is written. Kubernetes expands each `$(NAME)` in
 /// it before Envoy reads it; the values are not looked up, since together they may be of any size.
 /// <https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>
-fn in_bootstrap(yaml: &str) -> Result<Option<AdminAddress>, String> {
-    match (bootstrap::admin_address(yaml), variable(yaml)) {
+fn parse_bootstrap(yaml: &str) -> Result<Option<AdminAddress>, String> {
+    match (bootstrap::admin_address(yaml), first_variable(yaml)) {
         (Err(reason), Some(name)) => Err(format!("{reason} ($({name}) is not expanded)")),
         // The whole of it, or its beginning.
         (Ok(None), Some(name)) if yaml.trim_start().starts_with("$(") => {
@@ -94,13 +94,13 @@ fn in_bootstrap(yaml: &str) -> Result<Option<AdminAddress>, String> {
 }
 
 /// The name of the first `$(NAME)` in a text.
-fn variable(text: &str) -> Option<String> {
+fn first_variable(text: &str) -> Option<String> {
     let (name, _) = text.split_once("$(")?.1.split_once(')')?;
-    Some(shortened(name, LONGEST_NAME))
+    Some(truncate(name, MAX_VARIABLE_NAME_LEN))
 }
 
 /// In bytes. A message cuts longer names of variables.
-const LONGEST_NAME: usize = 63;
+const MAX_VARIABLE_NAME_LEN: usize = 63;
 
 /// The value of `--config-yaml` in the container's command line.
 fn config_yaml<'c>(envoy: &'c Container<'_>) -> Option<&'c str> {
@@ -126,7 +126,7 @@ fn config_yaml<'c>(envoy: &'c Container<'_>) -> Option<&'c str> {
 
 // === impl AdminFoundBy ===
 
-impl fmt::Display for AdminFoundBy {
+impl fmt::Display for AdminAddressSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Annotation => f.write_str("told by the annotation `admin-address`"),
@@ -143,10 +143,10 @@ mod tests {
 
     use super::*;
 
-    fn found(
+    fn find_in(
         envoy: &serde_json::Value,
         annotated: Option<&str>,
-    ) -> (String, AdminFoundBy, Vec<Notice>) {
+    ) -> (String, AdminAddressSource, Vec<Diagnostic>) {
         let envoy = envoy.to_string();
         let envoy = serde_json::from_str(&envoy).unwrap();
         let annotated = annotated.map(|address| address.parse().unwrap());
@@ -157,7 +157,7 @@ mod tests {
             &Defaults::new("", ""),
             &mut warnings,
         );
-        (admin.address.to_string(), admin.found, warnings)
+        (admin.address.to_string(), admin.source, warnings)
     }
 
     #[test]
@@ -167,17 +167,22 @@ mod tests {
             "args": ["--config-yaml", "{admin: {address: {pipe: {path: '@a'}}}}"],
         });
         let check = |envoy: &serde_json::Value, annotated, address: &str, by| {
-            assert_eq!(found(envoy, annotated), (address.to_owned(), by, vec![]));
+            assert_eq!(find_in(envoy, annotated), (address.to_owned(), by, vec![]));
         };
-        check(&envoy, Some("unix:@b"), "unix:@b", AdminFoundBy::Annotation);
-        let by_port = AdminFoundBy::ContainerPort;
+        check(
+            &envoy,
+            Some("unix:@b"),
+            "unix:@b",
+            AdminAddressSource::Annotation,
+        );
+        let by_port = AdminAddressSource::ContainerPort;
         check(&envoy, None, "127.0.0.1:19000", by_port("admin"));
         envoy["ports"][0]["name"] = json!("envoy-admin");
         check(&envoy, None, "127.0.0.1:19000", by_port("envoy-admin"));
         envoy["ports"][0]["name"] = json!("administration");
-        check(&envoy, None, "unix:@a", AdminFoundBy::ConfigYaml);
+        check(&envoy, None, "unix:@a", AdminAddressSource::ConfigYaml);
         envoy["args"] = json!(null);
-        check(&envoy, None, "127.0.0.1:9901", AdminFoundBy::Default);
+        check(&envoy, None, "127.0.0.1:9901", AdminAddressSource::Default);
     }
 
     #[test]
@@ -205,14 +210,14 @@ mod tests {
             ),
         ];
         for (yaml, address) in table {
-            let want = (address.to_owned(), AdminFoundBy::ConfigYaml, vec![]);
+            let want = (address.to_owned(), AdminAddressSource::ConfigYaml, vec![]);
             assert_eq!(
-                found(&json!({"args": ["-c", "x", "--config-yaml", yaml]}), None),
+                find_in(&json!({"args": ["-c", "x", "--config-yaml", yaml]}), None),
                 want,
                 "{yaml}"
             );
             assert_eq!(
-                found(
+                find_in(
                     &json!({"command": ["envoy", format!("--config-yaml={yaml}")]}),
                     None
                 ),
@@ -220,7 +225,7 @@ mod tests {
                 "{yaml}"
             );
             assert_eq!(
-                found(
+                find_in(
                     &json!({"command": ["envoy", "--config-yaml"], "args": [yaml]}),
                     None
                 ),
@@ -271,7 +276,7 @@ mod tests {
             ("node: {id: $(POD_NAME)}", "127.0.0.1:9901", None),
         ] {
             let envoy = json!({"args": ["--config-yaml", yaml], "env": env});
-            let (found, _, warnings) = found(&envoy, None);
+            let (found, _, warnings) = find_in(&envoy, None);
             assert_eq!(found, address, "{yaml}");
             match (hidden, &warnings[..]) {
                 (None, []) => {}
@@ -294,9 +299,13 @@ mod tests {
             "admin: {access_log_path: /dev/null}",
             "name: admin",
         ] {
-            let want = ("127.0.0.1:9901".to_owned(), AdminFoundBy::Default, vec![]);
+            let want = (
+                "127.0.0.1:9901".to_owned(),
+                AdminAddressSource::Default,
+                vec![],
+            );
             assert_eq!(
-                found(&json!({"args": ["--config-yaml", yaml]}), None),
+                find_in(&json!({"args": ["--config-yaml", yaml]}), None),
                 want,
                 "{yaml}"
             );
@@ -307,8 +316,8 @@ mod tests {
             json!([]),
         ] {
             assert_eq!(
-                found(&json!({ "args": args }), None).1,
-                AdminFoundBy::Default,
+                find_in(&json!({ "args": args }), None).1,
+                AdminAddressSource::Default,
                 "{args}"
             );
         }
@@ -328,10 +337,10 @@ mod tests {
             "static_resources:\n  clusters:\n{clusters}admin: {{address: {{pipe: {{path: '@a'}}}}}}\n"
         );
         assert!(yaml.len() > 44 << 10, "{}", yaml.len());
-        let (address, by, warnings) = found(&json!({"args": ["--config-yaml", yaml]}), None);
+        let (address, by, warnings) = find_in(&json!({"args": ["--config-yaml", yaml]}), None);
         assert_eq!(
             (&*address, by),
-            ("unix:@a", AdminFoundBy::ConfigYaml),
+            ("unix:@a", AdminAddressSource::ConfigYaml),
             "{warnings:?}"
         );
     }
@@ -360,10 +369,10 @@ mod tests {
             &numbers,
             &nested,
         ] {
-            let (address, by, warnings) = found(&json!({"args": ["--config-yaml", yaml]}), None);
+            let (address, by, warnings) = find_in(&json!({"args": ["--config-yaml", yaml]}), None);
             assert_eq!(
                 (&*address, by),
-                ("127.0.0.1:9901", AdminFoundBy::Default),
+                ("127.0.0.1:9901", AdminAddressSource::Default),
                 "{yaml}"
             );
             let [warning] = &warnings[..] else {

@@ -6,7 +6,7 @@ use super::quantity::Quantity;
 
 /// Requests and limits of a container, whatever they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Amounts {
+pub struct ResourceAmounts {
     /// `cpu-request`.
     pub cpu_request: Quantity,
     /// `memory-request`.
@@ -20,7 +20,7 @@ pub struct Amounts {
 /// [`Amounts`] with which a drainer can start: more than nothing, no request above its limit, and
 /// memory enough for the container runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resources(Amounts);
+pub struct DrainerResources(ResourceAmounts);
 
 /// Why amounts are no [`Resources`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,15 +46,15 @@ pub enum InvalidAmount {
     NotPositive(Quantity),
     /// No container could start with so little memory.
     #[error("invalid limit `{0}`: at least 24Mi, which the container runtime itself needs")]
-    LittleMemory(Quantity),
+    MemoryTooLow(Quantity),
 }
 
 /// A request that is more than its limit, which Kubernetes refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{resource}-request {request}{} is more than {resource}-limit {limit}{}: lower the one or raise the other",
-    if_default(&format!("{resource}-request"), request),
-    if_default(&format!("{resource}-limit"), limit)
+    default_suffix(&format!("{resource}-request"), request),
+    default_suffix(&format!("{resource}-limit"), limit)
 )]
 pub struct RequestAboveLimit {
     resource: &'static str,
@@ -63,11 +63,11 @@ pub struct RequestAboveLimit {
 }
 
 /// In bytes: 24Mi, which the container runtime itself needs to start a hook.
-const LEAST_MEMORY: u64 = 24 << 20;
+const MIN_MEMORY: u64 = 24 << 20;
 
 /// Says so if an amount is the product's own: who did not give it may not know of it.
-fn if_default(name: &str, amount: &Quantity) -> &'static str {
-    let product = Resources::default();
+fn default_suffix(name: &str, amount: &Quantity) -> &'static str {
+    let product = DrainerResources::default();
     let default = match name {
         "cpu-request" => &product.cpu_request,
         "cpu-limit" => &product.cpu_limit,
@@ -81,7 +81,7 @@ fn if_default(name: &str, amount: &Quantity) -> &'static str {
 }
 
 /// Returns an amount above zero.
-pub(super) fn positive(amount: Quantity) -> Result<Quantity, InvalidAmount> {
+pub(super) fn check_positive(amount: Quantity) -> Result<Quantity, InvalidAmount> {
     match amount.is_positive() {
         true => Ok(amount),
         false => Err(InvalidAmount::NotPositive(amount)),
@@ -89,15 +89,15 @@ pub(super) fn positive(amount: Quantity) -> Result<Quantity, InvalidAmount> {
 }
 
 /// Returns a limit of memory with which the drainer can start.
-pub(super) fn memory_limit(limit: Quantity) -> Result<Quantity, InvalidAmount> {
-    match positive(limit)? {
-        limit if limit.is_at_least(LEAST_MEMORY) => Ok(limit),
-        limit => Err(InvalidAmount::LittleMemory(limit)),
+pub(super) fn check_memory_limit(limit: Quantity) -> Result<Quantity, InvalidAmount> {
+    match check_positive(limit)? {
+        limit if limit.is_at_least(MIN_MEMORY) => Ok(limit),
+        limit => Err(InvalidAmount::MemoryTooLow(limit)),
     }
 }
 
 /// Refuses a request above its limit.
-pub(super) fn fit(
+pub(super) fn check_limit(
     resource: &'static str,
     request: &Quantity,
     limit: &Quantity,
@@ -114,27 +114,27 @@ pub(super) fn fit(
 
 // === impl Resources ===
 
-impl Resources {
+impl DrainerResources {
     /// The amounts, which must fit together.
     ///
     /// # Errors
     /// With every reason why a drainer cannot have them: at least one.
-    pub fn try_new(amounts: Amounts) -> Result<Self, Vec<InvalidResources>> {
-        let Amounts {
+    pub fn try_new(amounts: ResourceAmounts) -> Result<Self, Vec<InvalidResources>> {
+        let ResourceAmounts {
             cpu_request,
             memory_request,
             cpu_limit,
             memory_limit: most_memory,
         } = amounts.clone();
         let fits = [
-            fit("cpu", &cpu_request, &cpu_limit),
-            fit("memory", &memory_request, &most_memory),
+            check_limit("cpu", &cpu_request, &cpu_limit),
+            check_limit("memory", &memory_request, &most_memory),
         ];
         let single = [
-            ("cpu-request", positive(cpu_request)),
-            ("cpu-limit", positive(cpu_limit)),
-            ("memory-request", positive(memory_request)),
-            ("memory-limit", memory_limit(most_memory)),
+            ("cpu-request", check_positive(cpu_request)),
+            ("cpu-limit", check_positive(cpu_limit)),
+            ("memory-request", check_positive(memory_request)),
+            ("memory-limit", check_memory_limit(most_memory)),
         ];
         let invalid = single.into_iter().filter_map(|(name, amount)| {
             let error = amount.err()?;
@@ -150,10 +150,10 @@ impl Resources {
     }
 }
 
-impl Default for Resources {
+impl Default for DrainerResources {
     fn default() -> Self {
         let quantity = |text: &str| text.parse().expect("a constant that a test has parsed");
-        Self(Amounts {
+        Self(ResourceAmounts {
             cpu_request: quantity("25m"),
             memory_request: quantity("16Mi"),
             cpu_limit: quantity("100m"),
@@ -162,10 +162,10 @@ impl Default for Resources {
     }
 }
 
-impl Deref for Resources {
-    type Target = Amounts;
+impl Deref for DrainerResources {
+    type Target = ResourceAmounts;
 
-    fn deref(&self) -> &Amounts {
+    fn deref(&self) -> &ResourceAmounts {
         &self.0
     }
 }
@@ -178,7 +178,7 @@ mod tests {
     fn reasons(amounts: [&str; 4]) -> Vec<String> {
         let [cpu_request, cpu_limit, memory_request, memory_limit] =
             amounts.map(|text| text.parse().unwrap());
-        let tried = Resources::try_new(Amounts {
+        let tried = DrainerResources::try_new(ResourceAmounts {
             cpu_request,
             memory_request,
             cpu_limit,
@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn the_products_own_are_valid() {
-        let product = Resources::default();
-        assert_eq!(Resources::try_new((*product).clone()), Ok(product));
+        let product = DrainerResources::default();
+        assert_eq!(DrainerResources::try_new((*product).clone()), Ok(product));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::codes::{Code, Notice};
-use super::excerpt::shortened;
+use super::codes::{Code, Diagnostic};
+use super::excerpt::truncate;
 
 /// What all our annotations and labels begin with.
 pub const PREFIX: &str = "envoy-drainer.dev/";
@@ -53,47 +53,47 @@ const SETTINGS: [&str; 16] = [
 ];
 
 /// The keys under [`PREFIX`] that later versions will know.
-const NOT_YET: [&str; 3] = [
+const RESERVED: [&str; 3] = [
     "extra-lifecycle-hooks",
     "wait-for-replacement",
     "envoy-native-sidecar",
 ];
 
 /// A slip of the pen is more like the key than this, of 1; another word less.
-const LIKE: f64 = 0.85;
+const SIMILARITY: f64 = 0.85;
 
 /// As [`LIKE`], of prefixes: domains are alike by nature.
-const LIKE_PREFIX: f64 = 0.9;
+const PREFIX_SIMILARITY: f64 = 0.9;
 
 /// In bytes: the longest name of an annotation. Likeness to longer ones would be dear to compute.
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/#syntax-and-character-set>
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LEN: usize = 63;
 
 /// In bytes: the longest key of an annotation, with its prefix. A message cuts longer ones.
-const LONGEST_KEY: usize = 253 + 1 + LONGEST_NAME;
+const MAX_KEY_LEN: usize = 253 + 1 + MAX_NAME_LEN;
 
 /// In bytes. No value is nearly so long, and a message that repeats a longer one says nothing.
-const LONGEST_VALUE: usize = 1024;
+const MAX_VALUE_LEN: usize = 1024;
 
 /// Reads the value of the annotation `name` under [`PREFIX`].
-pub(super) fn read<T, E: fmt::Display>(
+pub(super) fn parse_value<T, E: fmt::Display>(
     name: &str,
     text: &str,
     parse: impl FnOnce(&str) -> Result<T, E>,
-) -> Result<T, Notice> {
+) -> Result<T, Diagnostic> {
     let parsed = match text.len() {
-        ..=LONGEST_VALUE => parse(text).map_err(|error| error.to_string()),
-        long => Err(format!("a value of {long} bytes: at most {LONGEST_VALUE}")),
+        ..=MAX_VALUE_LEN => parse(text).map_err(|error| error.to_string()),
+        long => Err(format!("a value of {long} bytes: at most {MAX_VALUE_LEN}")),
     };
     parsed.map_err(|error| {
         let detail = format!("`{PREFIX}{name}`: {error}");
-        Code::BadValue.about(detail).on([name])
+        Code::BadValue.diagnostic(detail).for_annotations([name])
     })
 }
 
 /// Reads the value of [`INJECT`]: true if it asks for a drainer.
-pub(super) fn asks(text: &str) -> Result<bool, Notice> {
-    read("inject", text, |text| match text {
+pub(super) fn inject_requested(text: &str) -> Result<bool, Diagnostic> {
+    parse_value("inject", text, |text| match text {
         "true" | "enabled" => Ok(true),
         "false" | "disabled" => Ok(false),
         other => Err(format!(
@@ -103,53 +103,57 @@ pub(super) fn asks(text: &str) -> Result<bool, Notice> {
 }
 
 /// True for the keys of annotations, labels and node selectors that decide something.
-pub(super) fn decides(key: &str) -> bool {
+pub(super) fn is_relevant_key(key: &str) -> bool {
     key.starts_with(PREFIX) || [MIRROR, MANAGED_BY].contains(&key) || OS.contains(&key)
 }
 
 /// How far unknown keys of one map are looked into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Likeness {
+pub(super) enum Suggestions {
     /// The key that may have been meant is looked for.
-    Sought,
+    Enabled,
     /// Not in a map with so many keys of ours that they are no slips: each comparison takes time.
-    Skipped,
+    Disabled,
 }
 
 /// In one object or pod, more unknown or misplaced keys than these are an attack rather than slips, and
 /// are not reported.
-pub(super) const MOST_STRAYS: usize = 32;
+pub(super) const MAX_REPORTED_KEYS: usize = 32;
 
 /// In one map, of more keys of ours than these none is compared with those that are known.
-const MOST_COMPARED: usize = 64;
+const MAX_COMPARED_KEYS: usize = 64;
 
 /// Warns of an annotation under [`PREFIX`] that sets nothing, with the key that may have been meant.
-pub(super) fn warning(key: &str, likeness: Likeness) -> Option<Notice> {
+pub(super) fn lint_name(key: &str, likeness: Suggestions) -> Option<Diagnostic> {
     let is_ours = |name: &str| name.strip_prefix(PREFIX) == Some(key);
     if SETTINGS.contains(&key) || is_ours(INJECT) || is_ours(STATUS) {
         return None;
     }
-    if NOT_YET.contains(&key) {
+    if RESERVED.contains(&key) {
         let detail = format!("this version does not support `{PREFIX}{key}`");
-        return Some(Code::NotSupportedYet.about(detail).on([key]));
+        return Some(
+            Code::NotSupportedYet
+                .diagnostic(detail)
+                .for_annotations([key]),
+        );
     }
-    let key = shortened(key, LONGEST_KEY);
-    let detail = match nearest(&key, likeness) {
+    let key = truncate(key, MAX_KEY_LEN);
+    let detail = match closest(&key, likeness) {
         Some(name) => format!("unknown annotation `{PREFIX}{key}`: did you mean `{name}`?"),
         None => format!("unknown annotation `{PREFIX}{key}`"),
     };
-    Some(Code::UnknownKey.about(detail).on([key]))
+    Some(Code::UnknownKey.diagnostic(detail).for_annotations([key]))
 }
 
 /// Warns of a whole key that looks like one of ours and is none.
-pub(super) fn unknown(key: &str, likeness: Likeness) -> Option<Notice> {
+pub(super) fn lint_key(key: &str, likeness: Suggestions) -> Option<Diagnostic> {
     if let Some(name) = key.strip_prefix(PREFIX) {
-        return warning(name, likeness).filter(|warning| warning.code == Code::UnknownKey);
+        return lint_name(name, likeness).filter(|warning| warning.code == Code::UnknownKey);
     }
     let (prefix, name) = key.split_once('/').unwrap_or((key, ""));
-    resembles_ours(prefix).then(|| {
-        let key = shortened(key, LONGEST_KEY);
-        Code::UnknownKey.about(match nearest(name, likeness) {
+    resembles_prefix(prefix).then(|| {
+        let key = truncate(key, MAX_KEY_LEN);
+        Code::UnknownKey.diagnostic(match closest(name, likeness) {
             Some(name) => format!("unknown annotation `{key}`: did you mean `{PREFIX}{name}`?"),
             None => format!("unknown annotation `{key}`: ours begin with `{PREFIX}`"),
         })
@@ -158,40 +162,40 @@ pub(super) fn unknown(key: &str, likeness: Likeness) -> Option<Notice> {
 
 /// True if the key `name` under [`PREFIX`] sets something, now or in a later version.
 pub(super) fn is_setting(name: &str) -> bool {
-    SETTINGS.contains(&name) || NOT_YET.contains(&name)
+    SETTINGS.contains(&name) || RESERVED.contains(&name)
 }
 
 /// True for `envoydrainer.io`, `envoy-drainer` and `envoy-drainr.dev`.
-pub(super) fn resembles_ours(prefix: &str) -> bool {
+pub(super) fn resembles_prefix(prefix: &str) -> bool {
     const BEGINNING: &str = "envoydrain";
     let letters = prefix.chars().filter(char::is_ascii_alphanumeric);
     let letters = letters.map(|c| c.to_ascii_lowercase());
     letters.take(BEGINNING.len()).eq(BEGINNING.chars())
-        || prefix.len() <= LONGEST_NAME
-            && strsim::jaro_winkler(prefix, PREFIX.trim_end_matches('/')) > LIKE_PREFIX
+        || prefix.len() <= MAX_NAME_LEN
+            && strsim::jaro_winkler(prefix, PREFIX.trim_end_matches('/')) > PREFIX_SIMILARITY
 }
 
 /// The known key that one may have been meant to be.
-fn nearest(key: &str, likeness: Likeness) -> Option<&'static str> {
-    if likeness == Likeness::Skipped || key.len() > LONGEST_NAME {
+fn closest(key: &str, likeness: Suggestions) -> Option<&'static str> {
+    if likeness == Suggestions::Disabled || key.len() > MAX_NAME_LEN {
         return None;
     }
-    let known = SETTINGS.into_iter().chain(NOT_YET).chain(["inject"]);
+    let known = SETTINGS.into_iter().chain(RESERVED).chain(["inject"]);
     known
         .map(|name| (strsim::jaro_winkler(key, name), name))
-        .filter(|(likeness, _)| *likeness > LIKE)
+        .filter(|(likeness, _)| *likeness > SIMILARITY)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
         .map(|(_, name)| name)
 }
 
 // === impl Likeness ===
 
-impl Likeness {
+impl Suggestions {
     /// Of a map with so many keys of ours.
-    pub(super) fn among(keys: usize) -> Self {
+    pub(super) fn for_key_count(keys: usize) -> Self {
         match keys {
-            ..=MOST_COMPARED => Self::Sought,
-            _ => Self::Skipped,
+            ..=MAX_COMPARED_KEYS => Self::Enabled,
+            _ => Self::Disabled,
         }
     }
 }
@@ -203,7 +207,7 @@ mod tests {
     #[test]
     fn keys_are_compared_unless_too_many() {
         let told = |keys| {
-            warning("drain-timout", Likeness::among(keys))
+            lint_name("drain-timout", Suggestions::for_key_count(keys))
                 .unwrap()
                 .detail
         };
@@ -244,7 +248,7 @@ mod tests {
             ("node-drainer.dev/inject", None),
         ];
         for (key, want) in table {
-            let told = unknown(key, Likeness::Sought).map(|notice| notice.detail);
+            let told = lint_key(key, Suggestions::Enabled).map(|notice| notice.detail);
             match (&told, want) {
                 (Some(told), Some(want)) => assert!(told.ends_with(want), "{told}"),
                 _ => assert_eq!(told.as_deref(), want, "{key}"),

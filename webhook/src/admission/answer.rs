@@ -10,33 +10,33 @@ use drainer::Token;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::codes::{Code, Notice};
+use super::codes::{Code, Diagnostic};
 use super::defaults::Defaults;
-use super::mutate::{Verdict, mutate};
+use super::mutate::{Decision, decide};
 use super::patch::Patch;
-use super::review::{API_VERSION, KIND, NotAReview, Review, Subject};
-use super::undrained::Undrained;
+use super::review::{API_VERSION, InvalidReview, KIND, PodReview, ReviewTarget};
+use super::undrained::SkippedPod;
 
-pub(super) use super::excerpt::shortened;
+pub(super) use super::excerpt::truncate;
 
 /// The answer to one AdmissionReview.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct ReviewResponse {
     /// The AdmissionReview to send back, as JSON.
     pub body: Vec<u8>,
     /// What the request was about.
-    pub about: About,
+    pub request: RequestMeta,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: AdmissionOutcome,
     /// Every reason and every warning of the verdict.
-    pub notices: Vec<Notice>,
+    pub diagnostics: Vec<Diagnostic>,
     /// What the pod's owner is to be told, if anything.
-    pub undrained: Option<Undrained>,
+    pub skipped_pod: Option<SkippedPod>,
 }
 
 /// What a request was about, for logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
+pub struct RequestMeta {
     /// The request's uid.
     pub uid: String,
     /// The namespace; empty for what has none.
@@ -49,7 +49,7 @@ pub struct About {
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AdmissionOutcome {
     /// The pod gets a drainer.
     Injected,
     /// The pod asked and gets none.
@@ -57,37 +57,37 @@ pub enum Outcome {
     /// The pod is refused; the notices say why.
     Denied,
     /// The pod does not ask for a drainer.
-    NotAsked,
+    NotRequested,
     /// This is not the creation of a pod.
-    NotOurs,
+    Ignored,
     /// The author of a workload is told of what its pods will meet.
-    Advised,
+    Warned,
     /// The webhook could not do its work; the pod is admitted as it is.
     Failed(Code),
 }
 
 /// In bytes. The API server cuts longer warnings.
-const LONGEST_WARNING: usize = 256;
+const MAX_WARNING_LEN: usize = 256;
 
 /// More than a person reads, and about what the API server passes on in all.
-const MOST_WARNINGS: usize = 16;
+const MAX_WARNINGS: usize = 16;
 
 /// In bytes. The API server shows one line of a refusal or all of it, and an author reads no more.
-const LONGEST_MESSAGE: usize = 24 << 10;
+const MAX_MESSAGE_LEN: usize = 24 << 10;
 
 /// In bytes: the longest line of a refusal, with its remedy.
-const LONGEST_REASON: usize = 2304;
+const MAX_REASON_LEN: usize = 2304;
 
 /// In bytes. An injection takes some 5 KiB; what would become much longer was made to.
-const LONGEST_ANSWER: usize = 64 << 10;
+const MAX_RESPONSE_LEN: usize = 64 << 10;
 
 /// In bytes: what an injection takes, so that the buffer need not grow.
-const USUAL_SIZE: usize = 5120;
+const INITIAL_CAPACITY: usize = 5120;
 
 /// Our own, since kube's writes the patch as an array of numbers.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ReviewAnswer<'a> {
+struct ResponseEnvelope<'a> {
     api_version: &'static str,
     kind: &'static str,
     response: Response<'a>,
@@ -121,91 +121,115 @@ struct Status {
 ///
 /// # Errors
 /// If the bytes hold no request that could be answered, which is the caller's mistake.
-pub fn answer(
+pub fn admit_pod(
     body: &[u8],
     defaults: &Defaults,
     token: impl FnOnce() -> Token,
-) -> Result<Answer, NotAReview> {
-    let review = Review::decode(body)?;
-    let verdict = match &review.subject {
-        Subject::NewPod(pod) => guarded(|| mutate(pod, &review.facts(token()), defaults)),
-        Subject::UnreadPod(_, error) => Err(Code::PodNotRead.about(format!(
+) -> Result<ReviewResponse, InvalidReview> {
+    let review = PodReview::decode(body)?;
+    let verdict = match &review.target {
+        ReviewTarget::NewPod(pod) => {
+            catch_panic(|| decide(pod, &review.pod_context(token()), defaults))
+        }
+        ReviewTarget::InvalidPod(_, error) => Err(Code::PodNotRead.diagnostic(format!(
             "the pod could not be read, so it gets no drainer: {error}"
         ))),
-        Subject::Other => return Ok(allow(review.about(), Outcome::NotOurs, None, Vec::new())),
+        ReviewTarget::Other => {
+            return Ok(allow(
+                review.request_meta(),
+                AdmissionOutcome::Ignored,
+                None,
+                Vec::new(),
+            ));
+        }
     };
     let answer = match verdict {
-        Ok(Verdict::NotAsked) => allow(review.about(), Outcome::NotAsked, None, Vec::new()),
-        Ok(Verdict::Inject {
+        Ok(Decision::NotRequested) => allow(
+            review.request_meta(),
+            AdmissionOutcome::NotRequested,
+            None,
+            Vec::new(),
+        ),
+        Ok(Decision::Inject {
             patch, warnings, ..
-        }) => allow(review.about(), Outcome::Injected, Some(&patch), warnings),
-        Ok(Verdict::Skip {
+        }) => allow(
+            review.request_meta(),
+            AdmissionOutcome::Injected,
+            Some(&patch),
+            warnings,
+        ),
+        Ok(Decision::Skip {
             reason,
             patch,
             mut warnings,
         }) => {
-            let outcome = Outcome::Skipped(reason.code);
-            let undrained = Undrained::of(&review, &reason, defaults);
+            let outcome = AdmissionOutcome::Skipped(reason.code);
+            let undrained = SkippedPod::from_review(&review, &reason, defaults);
             warnings.insert(0, reason);
-            Answer {
-                undrained,
-                ..allow(review.about(), outcome, Some(&patch), warnings)
+            ReviewResponse {
+                skipped_pod: undrained,
+                ..allow(review.request_meta(), outcome, Some(&patch), warnings)
             }
         }
-        Ok(Verdict::Deny { reasons, warnings }) => deny(review.about(), reasons, warnings),
-        Err(fault) => failed(&review, fault, defaults),
+        Ok(Decision::Deny { reasons, warnings }) => deny(review.request_meta(), reasons, warnings),
+        Err(fault) => fail_open(&review, fault, defaults),
     };
     Ok(match answer.body.len() {
-        ..=LONGEST_ANSWER => answer,
+        ..=MAX_RESPONSE_LEN => answer,
         long => {
             let detail = format!(
-                "the pod gets no drainer: the answer would have {long} bytes, at most {LONGEST_ANSWER}"
+                "the pod gets no drainer: the answer would have {long} bytes, at most {MAX_RESPONSE_LEN}"
             );
-            failed(&review, Code::PodNotRead.about(detail), defaults)
+            fail_open(&review, Code::PodNotRead.diagnostic(detail), defaults)
         }
     })
 }
 
 /// Admits a pod as it is, for a fault.
-fn failed(review: &Review<'_>, fault: Notice, defaults: &Defaults) -> Answer {
-    let outcome = Outcome::Failed(fault.code);
-    Answer {
-        undrained: Undrained::of(review, &fault, defaults),
-        ..allow(review.about(), outcome, None, vec![fault])
+fn fail_open(review: &PodReview<'_>, fault: Diagnostic, defaults: &Defaults) -> ReviewResponse {
+    let outcome = AdmissionOutcome::Failed(fault.code);
+    ReviewResponse {
+        skipped_pod: SkippedPod::from_review(review, &fault, defaults),
+        ..allow(review.request_meta(), outcome, None, vec![fault])
     }
 }
 
 /// Turns a bug of ours into a notice; the panic's hook has told where it was.
-pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Notice> {
-    panic::catch_unwind(AssertUnwindSafe(work))
-        .map_err(|_| Code::InternalError.about("the webhook failed, so the pod gets no drainer"))
+pub(super) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Diagnostic> {
+    panic::catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
+        Code::InternalError.diagnostic("the webhook failed, so the pod gets no drainer")
+    })
 }
 
 pub(super) fn allow(
-    about: About,
-    outcome: Outcome,
+    about: RequestMeta,
+    outcome: AdmissionOutcome,
     patch: Option<&Patch>,
-    notices: Vec<Notice>,
-) -> Answer {
+    notices: Vec<Diagnostic>,
+) -> ReviewResponse {
     let patch = patch.filter(|patch| !patch.is_empty());
     let response = Response {
         uid: &about.uid,
         allowed: true,
         status: None,
         patch_type: patch.map(|_| "JSONPatch"),
-        patch: patch.map(in_base64),
+        patch: patch.map(to_base64),
         warnings: warnings(&notices),
     };
-    Answer {
-        body: written(response),
-        about,
+    ReviewResponse {
+        body: encode(response),
+        request: about,
         outcome,
-        notices,
-        undrained: None,
+        diagnostics: notices,
+        skipped_pod: None,
     }
 }
 
-fn deny(about: About, reasons: Vec<Notice>, mut notices: Vec<Notice>) -> Answer {
+fn deny(
+    about: RequestMeta,
+    reasons: Vec<Diagnostic>,
+    mut notices: Vec<Diagnostic>,
+) -> ReviewResponse {
     let response = Response {
         uid: &about.uid,
         allowed: false,
@@ -218,20 +242,20 @@ fn deny(about: About, reasons: Vec<Notice>, mut notices: Vec<Notice>) -> Answer 
         patch: None,
         warnings: warnings(&notices),
     };
-    let body = written(response);
+    let body = encode(response);
     notices.splice(0..0, reasons);
-    Answer {
+    ReviewResponse {
         body,
-        about,
-        outcome: Outcome::Denied,
-        notices,
-        undrained: None,
+        request: about,
+        outcome: AdmissionOutcome::Denied,
+        diagnostics: notices,
+        skipped_pod: None,
     }
 }
 
-fn written(response: Response<'_>) -> Vec<u8> {
-    let mut body = Vec::with_capacity(USUAL_SIZE);
-    let answer = ReviewAnswer {
+fn encode(response: Response<'_>) -> Vec<u8> {
+    let mut body = Vec::with_capacity(INITIAL_CAPACITY);
+    let answer = ResponseEnvelope {
         api_version: API_VERSION,
         kind: KIND,
         response,
@@ -242,8 +266,8 @@ fn written(response: Response<'_>) -> Vec<u8> {
 }
 
 /// The patch as a JSON string, which is not searched for characters to escape.
-fn in_base64(patch: &Patch) -> Box<RawValue> {
-    let mut text = String::with_capacity(USUAL_SIZE);
+fn to_base64(patch: &Patch) -> Box<RawValue> {
+    let mut text = String::with_capacity(INITIAL_CAPACITY);
     text.push('"');
     STANDARD.encode_string(patch.json(), &mut text);
     text.push('"');
@@ -251,11 +275,11 @@ fn in_base64(patch: &Patch) -> Box<RawValue> {
 }
 
 /// The reasons of a refusal, each in a line, as many as there is room for.
-fn message(reasons: &[Notice]) -> String {
+fn message(reasons: &[Diagnostic]) -> String {
     let mut message = String::new();
     for (index, reason) in reasons.iter().enumerate() {
-        let line = shortened(&format!("{reason:#}"), LONGEST_REASON);
-        if message.len() + line.len() > LONGEST_MESSAGE {
+        let line = truncate(&format!("{reason:#}"), MAX_REASON_LEN);
+        if message.len() + line.len() > MAX_MESSAGE_LEN {
             let _ = write!(message, "\n{} more reasons", reasons.len() - index);
             break;
         }
@@ -268,14 +292,14 @@ fn message(reasons: &[Notice]) -> String {
 }
 
 /// The notices as the API server passes them on: short, without control characters, not too many.
-fn warnings(notices: &[Notice]) -> Vec<String> {
+fn warnings(notices: &[Diagnostic]) -> Vec<String> {
     let mut warnings: Vec<_> = notices
         .iter()
-        .filter(|notice| notice.code.is_told())
-        .map(|notice| shortened(&format!("{notice:#}"), LONGEST_WARNING))
+        .filter(|notice| notice.code.is_user_visible())
+        .map(|notice| truncate(&format!("{notice:#}"), MAX_WARNING_LEN))
         .collect();
-    if warnings.len() > MOST_WARNINGS {
-        let rest = warnings.split_off(MOST_WARNINGS - 1);
+    if warnings.len() > MAX_WARNINGS {
+        let rest = warnings.split_off(MAX_WARNINGS - 1);
         warnings.push(format!("{} more warnings", rest.len()));
     }
     warnings
@@ -287,7 +311,7 @@ mod tests {
 
     use super::*;
 
-    fn answered(object: &Value) -> (Answer, Value) {
+    fn respond(object: &Value) -> (ReviewResponse, Value) {
         let review = json!({
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -299,7 +323,7 @@ mod tests {
                 "object": object,
             },
         });
-        let answer = answer(
+        let answer = admit_pod(
             review.to_string().as_bytes(),
             &Defaults::new("image", "own"),
             || Token::new(1),
@@ -311,8 +335,8 @@ mod tests {
 
     #[test]
     fn no_change_is_no_patch() {
-        let (answer, body) = answered(&json!({"metadata": {"name": "n"}}));
-        assert_eq!(answer.outcome, Outcome::NotAsked);
+        let (answer, body) = respond(&json!({"metadata": {"name": "n"}}));
+        assert_eq!(answer.outcome, AdmissionOutcome::NotRequested);
         let want = json!({
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -323,8 +347,8 @@ mod tests {
 
     #[test]
     fn a_pod_that_cannot_be_read_is_admitted_with_a_warning() {
-        let (answer, body) = answered(&json!({"spec": {"containers": 7}}));
-        assert_eq!(answer.outcome, Outcome::Failed(Code::PodNotRead));
+        let (answer, body) = respond(&json!({"spec": {"containers": 7}}));
+        assert_eq!(answer.outcome, AdmissionOutcome::Failed(Code::PodNotRead));
         assert_eq!(body["response"]["allowed"], true);
         assert_eq!(body["response"].get("patch"), None);
         let warning = body["response"]["warnings"][0].as_str().unwrap();
@@ -336,12 +360,12 @@ mod tests {
 
     #[test]
     fn a_refusal_has_every_reason_in_its_status() {
-        let (answer, body) = answered(&json!({
+        let (answer, body) = respond(&json!({
             "metadata": {"annotations": {"envoy-drainer.dev/inject": "maybe", "envoy-drainer.dev/port": "x"}},
             "spec": {"containers": [{"name": "a", "image": "envoy"}, {"name": "b", "image": "envoy"}]},
         }));
-        assert_eq!(answer.outcome, Outcome::Denied);
-        assert_eq!(answer.notices.len(), 3);
+        assert_eq!(answer.outcome, AdmissionOutcome::Denied);
+        assert_eq!(answer.diagnostics.len(), 3);
         let response = &body["response"];
         assert_eq!(
             (&response["allowed"], &response["status"]["code"]),
@@ -358,7 +382,7 @@ mod tests {
     }
 
     /// A pod that asks, with these annotations beside, this container and these others.
-    fn asking(annotations: &Value, envoy: Value, others: &[Value]) -> Value {
+    fn pod_requesting_injection(annotations: &Value, envoy: Value, others: &[Value]) -> Value {
         let mut annotations = annotations.clone();
         annotations["envoy-drainer.dev/inject"] = json!("true");
         let mut containers = vec![envoy];
@@ -366,22 +390,23 @@ mod tests {
         json!({"metadata": {"annotations": annotations}, "spec": {"containers": containers}})
     }
 
-    fn socket_in(mount: &Value) -> Value {
+    fn pod_with_socket_mount(mount: &Value) -> Value {
         let annotations = json!({"envoy-drainer.dev/admin-address": "unix:/a/b"});
         let envoy = json!({"name": "envoy", "volumeMounts": [mount]});
-        asking(&annotations, envoy, &[])
+        pod_requesting_injection(&annotations, envoy, &[])
     }
 
     #[test]
     fn a_name_or_path_too_long_to_repeat_is_not_read() {
         let mount = |name: usize, path: usize, sub: usize| {
-            socket_in(&json!({
+            pod_with_socket_mount(&json!({
                 "name": "\u{1}".repeat(name),
                 "mountPath": format!("/a{}", "/".repeat(path - 2)),
                 "subPath": "\u{1}".repeat(sub),
             }))
         };
-        let named = |len| asking(&json!({}), json!({"name": "\\".repeat(len)}), &[]);
+        let named =
+            |len| pod_requesting_injection(&json!({}), json!({"name": "\\".repeat(len)}), &[]);
         let table = [
             (mount(63, 4096, 4096), None),
             (mount(64, 2, 1), Some("volumeMounts[0].name")),
@@ -392,14 +417,22 @@ mod tests {
             (named(32_200), Some("name")),
         ];
         for (pod, field) in table {
-            let (answer, body) = answered(&pod);
-            assert!(answer.body.len() <= LONGEST_ANSWER, "{}", answer.body.len());
+            let (answer, body) = respond(&pod);
+            assert!(
+                answer.body.len() <= MAX_RESPONSE_LEN,
+                "{}",
+                answer.body.len()
+            );
             assert_eq!(body["response"]["allowed"], true);
             let Some(field) = field else {
-                assert_eq!(answer.outcome, Outcome::Injected);
+                assert_eq!(answer.outcome, AdmissionOutcome::Injected);
                 continue;
             };
-            assert_eq!(answer.outcome, Outcome::Failed(Code::PodNotRead), "{field}");
+            assert_eq!(
+                answer.outcome,
+                AdmissionOutcome::Failed(Code::PodNotRead),
+                "{field}"
+            );
             let want = format!("no drainer: spec.containers[0].{field}: a string of");
             let warning = body["response"]["warnings"][0].as_str().unwrap();
             assert!(warning.contains(&want), "{warning}");
@@ -410,12 +443,13 @@ mod tests {
     fn an_answer_that_would_be_long_is_a_warning() {
         let probe = json!({"tcpSocket": {"port": 65535}, "periodSeconds": u32::MAX});
         let probed = vec![json!({"name": "a", "readinessProbe": probe}); 1_999];
-        let mut pod =
-            socket_in(&json!({"name": "v", "mountPath": "/a", "subPath": "\u{1}".repeat(4096)}));
+        let mut pod = pod_with_socket_mount(
+            &json!({"name": "v", "mountPath": "/a", "subPath": "\u{1}".repeat(4096)}),
+        );
         let containers = pod["spec"]["containers"].as_array_mut().unwrap();
         containers.extend(probed);
-        let (answer, body) = answered(&pod);
-        assert_eq!(answer.outcome, Outcome::Failed(Code::PodNotRead));
+        let (answer, body) = respond(&pod);
+        assert_eq!(answer.outcome, AdmissionOutcome::Failed(Code::PodNotRead));
         assert!(answer.body.len() < 1024, "{}", answer.body.len());
         assert_eq!(body["response"]["allowed"], true);
         assert_eq!(body["response"].get("patch"), None);
@@ -428,16 +462,20 @@ mod tests {
 
     #[test]
     fn a_refusal_is_not_longer_than_an_answer() {
-        let reasons = vec![Code::BadValue.about("\"\u{1}".repeat(1024)); 100];
-        let about = Review::decode(
+        let reasons = vec![Code::BadValue.diagnostic("\"\u{1}".repeat(1024)); 100];
+        let about = PodReview::decode(
             json!({"apiVersion": API_VERSION, "kind": KIND, "request": {"uid": "u"}})
                 .to_string()
                 .as_bytes(),
         )
         .unwrap()
-        .about();
+        .request_meta();
         let answer = deny(about, reasons.clone(), reasons);
-        assert!(answer.body.len() <= LONGEST_ANSWER, "{}", answer.body.len());
+        assert!(
+            answer.body.len() <= MAX_RESPONSE_LEN,
+            "{}",
+            answer.body.len()
+        );
         let body: Value = serde_json::from_slice(&answer.body).unwrap();
         let message = body["response"]["status"]["message"].as_str().unwrap();
         assert!(message.ends_with(" more reasons"), "{message}");
@@ -445,8 +483,8 @@ mod tests {
 
     #[test]
     fn a_bug_of_ours_is_a_notice() {
-        assert_eq!(guarded(|| 1), Ok(1));
-        let fault = guarded(|| panic!("a bug, on purpose")).unwrap_err();
+        assert_eq!(catch_panic(|| 1), Ok(1));
+        let fault = catch_panic(|| panic!("a bug, on purpose")).unwrap_err();
         assert_eq!(fault.code, Code::InternalError);
     }
 }

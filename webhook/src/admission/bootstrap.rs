@@ -4,13 +4,13 @@ use drainer::{AdminAddress, InvalidAddress};
 use serde::Deserialize;
 use serde_saphyr::{Options, budget, options};
 
-use super::excerpt::shortened;
+use super::excerpt::truncate;
 
 /// In bytes. A longer one is not parsed, and with at most 16,000 events one takes some 10 ms.
-const LONGEST_YAML: usize = 64 << 10;
+const MAX_YAML_LEN: usize = 64 << 10;
 
 /// In bytes. A parser's message may repeat what it could not read.
-const LONGEST_REASON: usize = 256;
+const MAX_REASON_LEN: usize = 256;
 
 /// What is read of a bootstrap, in the names of protobuf and of its JSON.
 /// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/bootstrap/v3/bootstrap.proto>
@@ -51,13 +51,13 @@ pub(super) fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> 
     if !yaml.contains("admin") {
         return Ok(None);
     }
-    if yaml.len() > LONGEST_YAML {
+    if yaml.len() > MAX_YAML_LEN {
         return Err(format!("{} bytes are too long to look through", yaml.len()));
     }
-    let bootstrap: Bootstrap =
-        serde_saphyr::from_str_with_options(yaml, within_budget()).map_err(|error| {
+    let bootstrap: Bootstrap = serde_saphyr::from_str_with_options(yaml, parser_options())
+        .map_err(|error| {
             let error = error.to_string();
-            shortened(error.lines().next().unwrap_or_default(), LONGEST_REASON)
+            truncate(error.lines().next().unwrap_or_default(), MAX_REASON_LEN)
         })?;
     let Some(address) = bootstrap.admin.and_then(|admin| admin.address) else {
         return Ok(None);
@@ -76,11 +76,11 @@ pub(super) fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> 
     }
     text.parse()
         .map(Some)
-        .map_err(|error: InvalidAddress| shortened(&error.to_string(), LONGEST_REASON))
+        .map_err(|error: InvalidAddress| truncate(&error.to_string(), MAX_REASON_LEN))
 }
 
 /// What a bootstrap may become while it is parsed: anchors and merge keys make much out of little.
-fn within_budget() -> Options {
+fn parser_options() -> Options {
     options! {
         budget: budget! {
             max_events: 16_000,

@@ -4,40 +4,41 @@ use std::num::NonZeroU16;
 
 use drainer::AdminAddress;
 
-use super::codes::{Code, Notice};
-use super::container::NAME;
-use super::settings::{Setting, Source};
+use super::codes::{Code, Diagnostic};
+use super::container::DRAINER_NAME;
+use super::settings::{Setting, SettingSource};
 use super::view::PodView;
 
 /// So many ports after the default are looked at. No pod declares all of them but in bad faith.
-const MOST_PORTS: usize = 100;
+const MAX_PORTS_TRIED: usize = 100;
 
 /// Settles the drainer's port: the annotated one, which must be free, or else the default one or the
 /// next that is free. Hook and drainer get it from the same plan, so that any will do.
 ///
 /// # Errors
 /// If the annotated port is taken.
-pub(super) fn port(
+pub(super) fn free_port(
     pod: &PodView<'_>,
     asked: &Setting<NonZeroU16>,
     admin: Option<&AdminAddress>,
-    warnings: &mut Vec<Notice>,
-) -> Result<Setting<NonZeroU16>, Notice> {
-    let clash = |port| declared_port(pod, port).or_else(|| admin_port(port, admin?));
+    warnings: &mut Vec<Diagnostic>,
+) -> Result<Setting<NonZeroU16>, Diagnostic> {
+    let clash =
+        |port| declared_port_conflict(pod, port).or_else(|| admin_port_conflict(port, admin?));
     let Some(taken) = clash(asked.value) else {
         return Ok(*asked);
     };
     let mut others = (asked.value.get()..=u16::MAX)
         .skip(1)
-        .take(MOST_PORTS)
+        .take(MAX_PORTS_TRIED)
         .filter_map(NonZeroU16::new);
     match asked.source {
-        Source::Annotation => Err(taken.on(["port"])),
+        SettingSource::Annotation => Err(taken.for_annotations(["port"])),
         _ => match others.find(|port| clash(*port).is_none()) {
             Some(free) => {
                 let detail = format!("{}, so {free} is used", taken.detail);
-                warnings.push(Code::OtherPort.about(detail));
-                let source = Source::NextFree;
+                warnings.push(Code::OtherPort.diagnostic(detail));
+                let source = SettingSource::NextFree;
                 Ok(Setting {
                     value: free,
                     source,
@@ -49,38 +50,40 @@ pub(super) fn port(
 }
 
 /// Refuses a port that a container of the pod declares.
-fn declared_port(pod: &PodView<'_>, port: NonZeroU16) -> Option<Notice> {
+fn declared_port_conflict(pod: &PodView<'_>, port: NonZeroU16) -> Option<Diagnostic> {
     let (_, owner) = pod
-        .staying()
-        .find(|(_, container)| container.declares_tcp(port.get()))?;
-    Some(taken(port, &format!("container `{}`", owner.name())))
+        .long_running_containers()
+        .find(|(_, container)| container.declares_tcp_port(port.get()))?;
+    Some(port_taken(port, &format!("container `{}`", owner.name())))
 }
 
 /// Refuses a port that Envoy's admin has.
-fn admin_port(port: NonZeroU16, admin: &AdminAddress) -> Option<Notice> {
+fn admin_port_conflict(port: NonZeroU16, admin: &AdminAddress) -> Option<Diagnostic> {
     match admin {
         AdminAddress::Tcp(address) if address.port() == port.get() => {
-            Some(taken(port, "Envoy's admin"))
+            Some(port_taken(port, "Envoy's admin"))
         }
         _ => None,
     }
 }
 
-fn taken(port: NonZeroU16, owner: &str) -> Notice {
-    Code::PortTaken.about(format!("the drainer's port {port} belongs to {owner}"))
+fn port_taken(port: NonZeroU16, owner: &str) -> Diagnostic {
+    Code::PortTaken.diagnostic(format!("the drainer's port {port} belongs to {owner}"))
 }
 
 /// Refuses the drainer's name for a container or a volume of another's.
-pub(super) fn names(pod: &PodView<'_>) -> impl Iterator<Item = Notice> {
+pub(super) fn check_names(pod: &PodView<'_>) -> impl Iterator<Item = Diagnostic> {
     let mut volumes = pod.spec.volumes.iter().flatten();
     let container = pod
         .all_containers()
-        .any(|container| container.name() == NAME);
-    let volume = volumes.any(|volume| volume.name.as_deref() == Some(NAME));
+        .any(|container| container.name() == DRAINER_NAME);
+    let volume = volumes.any(|volume| volume.name.as_deref() == Some(DRAINER_NAME));
     [("container", container), ("volume", volume)]
         .into_iter()
         .filter(|(_, is_taken)| *is_taken)
-        .map(|(what, _)| Code::NameTaken.about(format!("the pod has a {what} `{NAME}` of its own")))
+        .map(|(what, _)| {
+            Code::NameTaken.diagnostic(format!("the pod has a {what} `{DRAINER_NAME}` of its own"))
+        })
 }
 
 #[cfg(test)]
@@ -124,7 +127,7 @@ mod tests {
         for (spec, want) in table {
             let pod = json!({ "spec": spec }).to_string();
             let pod = PodView::decode(&pod).unwrap();
-            let told = declared_port(&pod, PORT).map(|notice| notice.detail);
+            let told = declared_port_conflict(&pod, PORT).map(|notice| notice.detail);
             assert_eq!(told, want, "{spec}");
         }
     }
@@ -136,7 +139,8 @@ mod tests {
             ("127.0.0.1:9901", false),
             ("unix:@a", false),
         ] {
-            let told = admin_port(PORT, &admin.parse().unwrap()).map(|notice| notice.detail);
+            let told =
+                admin_port_conflict(PORT, &admin.parse().unwrap()).map(|notice| notice.detail);
             let want = is_taken.then_some("the drainer's port 9902 belongs to Envoy's admin");
             assert_eq!(told.as_deref(), want, "{admin}");
         }
@@ -158,21 +162,21 @@ mod tests {
             };
             let admin = admin.parse().unwrap();
             let pod = PodView::decode(&pod).unwrap();
-            let settled = port(&pod, &asked, Some(&admin), &mut warnings);
+            let settled = free_port(&pod, &asked, Some(&admin), &mut warnings);
             let told: Vec<_> = warnings.into_iter().map(|notice| notice.detail).collect();
             let port = settled.ok().map(|port| (port.value.get(), port.source));
             (port, told)
         };
         let other = |owner: &str, port: u16| {
             let told = format!("the drainer's port 9902 belongs to {owner}, so {port} is used");
-            (Some((port, Source::NextFree)), vec![told])
+            (Some((port, SettingSource::NextFree)), vec![told])
         };
         let many: Vec<_> = (9902..10_100).collect();
         let table = [
             (
                 &[][..],
                 "127.0.0.1:9901",
-                (Some((9902, Source::Default)), vec![]),
+                (Some((9902, SettingSource::Default)), vec![]),
             ),
             (&[9902], "127.0.0.1:9901", other("container `web`", 9903)),
             (
@@ -184,11 +188,11 @@ mod tests {
             (&many, "127.0.0.1:9901", (None, vec![])),
         ];
         for (ports, admin, want) in table {
-            let got = settled(ports, admin, Source::Default);
+            let got = settled(ports, admin, SettingSource::Default);
             assert_eq!(got, want, "{ports:?} {admin}");
             let free = want.0.filter(|(port, _)| *port == 9902);
-            let annotated = settled(ports, admin, Source::Annotation);
-            let want = free.map(|(port, _)| (port, Source::Annotation));
+            let annotated = settled(ports, admin, SettingSource::Annotation);
+            let want = free.map(|(port, _)| (port, SettingSource::Annotation));
             assert_eq!(annotated, (want, vec![]), "{ports:?}");
         }
     }
@@ -202,11 +206,11 @@ mod tests {
                 vec![],
             ),
             (
-                json!({"volumes": [{"name": "a"}, {"name": NAME}]}),
+                json!({"volumes": [{"name": "a"}, {"name": DRAINER_NAME}]}),
                 vec!["the pod has a volume `envoy-drainer` of its own"],
             ),
             (
-                json!({"initContainers": [{"name": NAME}], "volumes": [{"name": NAME}]}),
+                json!({"initContainers": [{"name": DRAINER_NAME}], "volumes": [{"name": DRAINER_NAME}]}),
                 vec![
                     "the pod has a container `envoy-drainer` of its own",
                     "the pod has a volume `envoy-drainer` of its own",
@@ -216,7 +220,7 @@ mod tests {
         for (spec, want) in table {
             let pod = json!({ "spec": spec }).to_string();
             let pod = PodView::decode(&pod).unwrap();
-            let told: Vec<_> = names(&pod).map(|notice| notice.detail).collect();
+            let told: Vec<_> = check_names(&pod).map(|notice| notice.detail).collect();
             assert_eq!(told, want, "{spec}");
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fmt::Write as _;
 
-use super::excerpt::shortened;
+use super::excerpt::truncate;
 
 /// What a code means for the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Effect {
 
 /// One occurrence of a code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
+pub struct Diagnostic {
     /// What it is.
     pub code: Code,
     /// The annotations that it is about, by their names under our prefix.
@@ -30,7 +30,7 @@ pub struct Notice {
 }
 
 /// In bytes: twice the longest value that a message repeats.
-const LONGEST_DETAIL: usize = 2048;
+const MAX_DETAIL_LEN: usize = 2048;
 
 macro_rules! codes {
     ($($variant:ident = $number:literal, $effect:ident, $sentence:literal, $remedy:literal;)*) => {
@@ -224,26 +224,26 @@ pub fn to_markdown() -> String {
 impl Code {
     /// An occurrence of this code; a long detail is cut.
     #[must_use]
-    pub fn about(self, detail: impl Into<String>) -> Notice {
+    pub fn diagnostic(self, detail: impl Into<String>) -> Diagnostic {
         let detail = detail.into();
-        Notice {
+        Diagnostic {
             code: self,
             keys: Vec::new(),
             detail: match detail.len() {
-                ..=LONGEST_DETAIL => detail,
-                _ => shortened(&detail, LONGEST_DETAIL),
+                ..=MAX_DETAIL_LEN => detail,
+                _ => truncate(&detail, MAX_DETAIL_LEN),
             },
         }
     }
 
     /// True if a pod's author should know.
-    pub(super) fn is_told(self) -> bool {
+    pub(super) fn is_user_visible(self) -> bool {
         self != Self::AlreadyInjected
     }
 
     /// True if the pod is to tell this skip in its annotation `status`: not where nothing of a pod
     /// may be changed, nor where another status is right.
-    pub(super) fn leaves_status(self) -> bool {
+    pub(super) fn is_recorded_in_status(self) -> bool {
         !matches!(
             self,
             Self::AlreadyInjected
@@ -264,10 +264,13 @@ impl fmt::Display for Code {
 
 // === impl Notice ===
 
-impl Notice {
+impl Diagnostic {
     /// The same about these annotations.
     #[must_use]
-    pub(crate) fn on<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Self {
+    pub(crate) fn for_annotations<K: Into<String>>(
+        self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Self {
         Self {
             keys: keys.into_iter().map(Into::into).collect(),
             ..self
@@ -285,7 +288,7 @@ impl Notice {
 }
 
 /// Shows code and detail; `{:#}` adds the remedy.
-impl fmt::Display for Notice {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.detail)?;
         match self.remedy() {
@@ -319,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_notice_shows_its_remedy_when_asked() {
-        let notice = Code::ExistingHook.about("container `envoy` has a hook");
+        let notice = Code::ExistingHook.diagnostic("container `envoy` has a hook");
         assert_eq!(notice.to_string(), "DRN008: container `envoy` has a hook");
         assert_eq!(
             format!("{notice:#}"),

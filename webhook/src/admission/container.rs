@@ -10,11 +10,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::defaults::Defaults;
-use super::plan::Sidecar;
-use super::socket::Access;
+use super::plan::SidecarMode;
+use super::socket::AdminSocketMount;
 
 /// The name of the drainer's container, and of its volume.
-pub const NAME: &str = "envoy-drainer";
+pub const DRAINER_NAME: &str = "envoy-drainer";
 
 /// The drainer in its image.
 const PROGRAM: &str = "/drainer";
@@ -53,7 +53,7 @@ pub(super) fn hook(drainer: &Config) -> LifecycleHandler {
 /// <https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-types-of-pods-can-prevent-ca-from-removing-a-node>
 pub(super) fn volume() -> Volume {
     Volume {
-        name: NAME.to_owned(),
+        name: DRAINER_NAME.to_owned(),
         empty_dir: Some(EmptyDirVolumeSource {
             medium: Some("Memory".to_owned()),
             size_limit: Some(Quantity("1Mi".to_owned())),
@@ -65,8 +65,8 @@ pub(super) fn volume() -> Volume {
 /// Builds the drainer's container, which Pod Security's profile *restricted* admits.
 pub(super) fn container(
     drainer: &Config,
-    sidecar: Sidecar,
-    access: Access,
+    sidecar: SidecarMode,
+    access: AdminSocketMount,
     resources: Option<ResourceRequirements>,
     defaults: &Defaults,
 ) -> Container {
@@ -79,14 +79,14 @@ pub(super) fn container(
     };
     let mut mounts = vec![
         VolumeMount {
-            name: NAME.to_owned(),
+            name: DRAINER_NAME.to_owned(),
             mount_path: RUN_DIR.to_owned(),
             ..Default::default()
         },
         // Empty. It keeps the token away, and with it the ServiceAccount plugin, whose change would
         // make the API server call us a second time.
         VolumeMount {
-            name: NAME.to_owned(),
+            name: DRAINER_NAME.to_owned(),
             mount_path: TOKEN_DIR.to_owned(),
             sub_path: Some("no-token".to_owned()),
             read_only: Some(true),
@@ -96,11 +96,11 @@ pub(super) fn container(
     let security_context = security_context(&access, defaults);
     mounts.extend(access.mount);
     Container {
-        name: NAME.to_owned(),
+        name: DRAINER_NAME.to_owned(),
         image: Some(defaults.image.clone()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         args: Some(args),
-        restart_policy: matches!(sidecar, Sidecar::Native).then(|| "Always".to_owned()),
+        restart_policy: matches!(sidecar, SidecarMode::Native).then(|| "Always".to_owned()),
         // Declared only to the scheduler, which then keeps two of them off one node.
         ports: drainer.host_network.then(|| vec![port]),
         lifecycle: Some(Lifecycle {
@@ -120,8 +120,8 @@ pub(super) fn container(
 }
 
 /// <https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>
-fn security_context(access: &Access, defaults: &Defaults) -> SecurityContext {
-    let Access { user, group, .. } = *access;
+fn security_context(access: &AdminSocketMount, defaults: &Defaults) -> SecurityContext {
+    let AdminSocketMount { user, group, .. } = *access;
     let (user, group) = match user {
         Some(user) => (Some(user), group),
         // Inherited, root would keep the container from starting. Who may be root may be any user.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use drainer::{AdminAddress, Timing};
 use tracing::Level;
 
-use super::amounts::Resources;
+use super::amounts::DrainerResources;
 
 /// The chart's values, and the defaults of what annotations can set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Defaults {
     /// The namespace of envoy-drainer itself, whose pods are never changed.
     pub release_namespace: String,
     /// The resources of the drainer's container.
-    pub resources: Resources,
+    pub resources: DrainerResources,
 }
 
 /// What happens to a pod that asks for what it cannot have.
@@ -58,7 +58,7 @@ impl Defaults {
             log_level: Level::INFO,
             on_invalid: OnInvalid::Deny,
             release_namespace: release_namespace.into(),
-            resources: Resources::default(),
+            resources: DrainerResources::default(),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The pods that are left alone, whatever they ask for.
 
 use super::annotations::{MANAGED_BY, MIRROR, STATUS};
-use super::codes::{Code, Notice};
-use super::container::NAME;
+use super::codes::{Code, Diagnostic};
+use super::container::DRAINER_NAME;
 use super::defaults::Defaults;
-use super::mutate::Facts;
+use super::mutate::PodContext;
 use super::status;
 use super::view::{Container, PodView};
 
@@ -12,58 +12,67 @@ use super::view::{Container, PodView};
 const SHUTDOWN_MANAGER: &str = "shutdown-manager";
 
 /// Tells why a pod that asks is left alone, if it is.
-pub(super) fn skip(pod: &PodView<'_>, facts: &Facts<'_>, defaults: &Defaults) -> Option<Notice> {
+pub(super) fn skip_reason(
+    pod: &PodView<'_>,
+    facts: &PodContext<'_>,
+    defaults: &Defaults,
+) -> Option<Diagnostic> {
     let namespace = facts.namespace.or_else(|| pod.namespace());
     let status = pod.annotation(STATUS);
-    let is_injected = status.is_some_and(status::tells_of_injection);
-    let mut named = pod.all_containers().filter(|c| c.name() == NAME);
-    if named.any(|container| is_injected || is_a_drainers(container)) {
-        return Some(Code::AlreadyInjected.about("the pod has a drainer already"));
+    let is_injected = status.is_some_and(status::records_injection);
+    let mut named = pod.all_containers().filter(|c| c.name() == DRAINER_NAME);
+    if named.any(|container| is_injected || is_drainer(container)) {
+        return Some(Code::AlreadyInjected.diagnostic("the pod has a drainer already"));
     }
     if namespace == Some("kube-system") {
-        return Some(Code::SystemNamespace.about("pods in `kube-system` are never changed"));
+        return Some(Code::SystemNamespace.diagnostic("pods in `kube-system` are never changed"));
     }
     if namespace == Some(&defaults.release_namespace) {
         let detail = format!(
             "pods in `{}`, envoy-drainer's own namespace, are never changed",
             defaults.release_namespace
         );
-        return Some(Code::ReleaseNamespace.about(detail));
+        return Some(Code::ReleaseNamespace.diagnostic(detail));
     }
     if pod.is_for_windows() {
-        return Some(Code::WindowsPod.about("the pod runs on Windows"));
+        return Some(Code::WindowsPod.diagnostic("the pod runs on Windows"));
     }
     if pod.annotation(MIRROR).is_some() {
-        return Some(Code::MirrorPod.about("the pod mirrors a static pod"));
+        return Some(Code::MirrorPod.diagnostic("the pod mirrors a static pod"));
     }
     if is_injected {
         let detail = format!("`{STATUS}` says that the pod has a drainer, but it has none");
-        return Some(Code::StatusAlone.about(detail).on(["status"]));
+        return Some(
+            Code::StatusAlone
+                .diagnostic(detail)
+                .for_annotations(["status"]),
+        );
     }
-    own_drainer(pod)
+    existing_drainer(pod)
 }
 
 /// True for the arguments that our drainers have, and no other container of their name.
-fn is_a_drainers(container: &Container<'_>) -> bool {
+fn is_drainer(container: &Container<'_>) -> bool {
     let args = container.args.as_deref().unwrap_or_default();
     args.first().is_some_and(|arg| **arg == *"serve")
         && args.iter().any(|arg| arg.starts_with("--token="))
 }
 
 /// A drainer that came with the pod. Both products call it the same; the label tells them apart.
-fn own_drainer(pod: &PodView<'_>) -> Option<Notice> {
+fn existing_drainer(pod: &PodView<'_>) -> Option<Diagnostic> {
     let is_manager = |container: &Container<'_>| container.name() == SHUTDOWN_MANAGER;
-    pod.staying().find(|(_, container)| is_manager(container))?;
+    pod.long_running_containers()
+        .find(|(_, container)| is_manager(container))?;
     if pod.label(MANAGED_BY) == Some("envoy-gateway") {
         let detail = "Envoy Gateway's pods have a drainer of their own, `shutdown-manager`";
-        return Some(Code::EnvoyGatewayPod.about(detail));
+        return Some(Code::EnvoyGatewayPod.diagnostic(detail));
     }
     let mut others = pod
-        .staying()
+        .long_running_containers()
         .filter(|(_, container)| !is_manager(container));
     others.find(|(_, container)| container.pre_stop().is_some())?;
     let detail = "Contour's pods have a drainer of their own, `shutdown-manager`";
-    Some(Code::ContourPod.about(detail))
+    Some(Code::ContourPod.diagnostic(detail))
 }
 
 #[cfg(test)]
@@ -73,19 +82,19 @@ mod tests {
     use super::*;
     use crate::admission::token;
 
-    fn skipped(pod: &Value, namespace: Option<&str>) -> Option<Code> {
+    fn skip_code_of(pod: &Value, namespace: Option<&str>) -> Option<Code> {
         let pod = pod.to_string();
         let pod = PodView::decode(&pod).unwrap();
-        let facts = Facts {
+        let facts = PodContext {
             namespace,
             in_job: false,
             token: token(b""),
         };
-        skip(&pod, &facts, &Defaults::new("", "drainers")).map(|notice| notice.code)
+        skip_reason(&pod, &facts, &Defaults::new("", "drainers")).map(|notice| notice.code)
     }
 
     /// A pod whose required node affinity has these terms of key, operator and values.
-    fn on_nodes(terms: &[&[(&str, &str, &[&str])]]) -> Value {
+    fn with_node_affinity(terms: &[&[(&str, &str, &[&str])]]) -> Value {
         let expression = |(key, operator, values): &(&str, &str, &[&str])| json!({"key": key, "operator": operator, "values": values});
         let term = |expressions: &&[(&str, &str, &[&str])]| {
             let expressions: Vec<_> = expressions.iter().map(expression).collect();
@@ -106,23 +115,26 @@ mod tests {
         let table = [
             (json!({}), None),
             (
-                json!({"spec": {"containers": [{"name": NAME, "args": ours}]}}),
+                json!({"spec": {"containers": [{"name": DRAINER_NAME, "args": ours}]}}),
                 Some(Code::AlreadyInjected),
             ),
             (
-                json!({"spec": {"initContainers": [{"name": NAME, "args": ours}]}}),
+                json!({"spec": {"initContainers": [{"name": DRAINER_NAME, "args": ours}]}}),
                 Some(Code::AlreadyInjected),
             ),
             (
                 json!({
                     "metadata": {"annotations": {STATUS: "{}"}},
-                    "spec": {"containers": [{"name": NAME}]},
+                    "spec": {"containers": [{"name": DRAINER_NAME}]},
                 }),
                 Some(Code::AlreadyInjected),
             ),
-            (json!({"spec": {"containers": [{"name": NAME}]}}), None),
             (
-                json!({"spec": {"containers": [{"name": NAME, "args": ["serve", "--port=1"]}]}}),
+                json!({"spec": {"containers": [{"name": DRAINER_NAME}]}}),
+                None,
+            ),
+            (
+                json!({"spec": {"containers": [{"name": DRAINER_NAME, "args": ["serve", "--port=1"]}]}}),
                 None,
             ),
             (
@@ -152,11 +164,11 @@ mod tests {
                 None,
             ),
             (
-                on_nodes(&[&[("kubernetes.io/os", "In", &["windows"])]]),
+                with_node_affinity(&[&[("kubernetes.io/os", "In", &["windows"])]]),
                 Some(Code::WindowsPod),
             ),
             (
-                on_nodes(&[
+                with_node_affinity(&[
                     &[
                         ("a", "Exists", &[]),
                         ("beta.kubernetes.io/os", "In", &["windows"]),
@@ -167,19 +179,22 @@ mod tests {
             ),
             // Another term may hold, or another value.
             (
-                on_nodes(&[&[("kubernetes.io/os", "In", &["windows"])], &[]]),
+                with_node_affinity(&[&[("kubernetes.io/os", "In", &["windows"])], &[]]),
                 None,
             ),
             (
-                on_nodes(&[&[("kubernetes.io/os", "In", &["windows", "linux"])]]),
+                with_node_affinity(&[&[("kubernetes.io/os", "In", &["windows", "linux"])]]),
                 None,
             ),
             (
-                on_nodes(&[&[("kubernetes.io/os", "NotIn", &["windows"])]]),
+                with_node_affinity(&[&[("kubernetes.io/os", "NotIn", &["windows"])]]),
                 None,
             ),
-            (on_nodes(&[&[("kubernetes.io/os", "In", &[])]]), None),
-            (on_nodes(&[]), None),
+            (
+                with_node_affinity(&[&[("kubernetes.io/os", "In", &[])]]),
+                None,
+            ),
+            (with_node_affinity(&[]), None),
             (
                 json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": ""}}}),
                 Some(Code::MirrorPod),
@@ -203,7 +218,7 @@ mod tests {
             (json!({"spec": {"containers": [hooked]}}), None),
         ];
         for (pod, code) in table {
-            assert_eq!(skipped(&pod, Some("shop")), code, "{pod}");
+            assert_eq!(skip_code_of(&pod, Some("shop")), code, "{pod}");
         }
     }
 
@@ -218,7 +233,7 @@ mod tests {
         ];
         for (known, in_manifest, code) in table {
             let pod = json!({"metadata": {"namespace": in_manifest}});
-            assert_eq!(skipped(&pod, known), code, "{known:?} {in_manifest:?}");
+            assert_eq!(skip_code_of(&pod, known), code, "{known:?} {in_manifest:?}");
         }
     }
 }

@@ -2,33 +2,33 @@
 
 use std::fmt;
 
-use super::codes::{Code, Notice};
-use super::excerpt::shortened;
+use super::codes::{Code, Diagnostic};
+use super::excerpt::truncate;
 use super::view::{Container, PodView};
 
 /// Envoy's container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Envoy {
+pub struct EnvoyContainer {
     /// Its name.
     pub name: String,
     /// Where it stands in the pod.
-    pub place: Place,
+    pub container_ref: ContainerRef,
     /// How it was found.
-    pub found: FoundBy,
+    pub source: EnvoyContainerSource,
 }
 
 /// Where a container stands in a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct ContainerRef {
     /// The list.
-    pub list: List,
+    pub list: ContainerList,
     /// The index in that list.
     pub index: usize,
 }
 
 /// A pod's lists of containers that run as long as the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum List {
+pub enum ContainerList {
     /// `spec.containers`.
     Containers,
     /// `spec.initContainers`, of which those with `restartPolicy: Always` stay.
@@ -37,7 +37,7 @@ pub enum List {
 
 /// How Envoy's container was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FoundBy {
+pub enum EnvoyContainerSource {
     /// The annotation names it.
     Annotation,
     /// It is called `envoy`.
@@ -60,60 +60,70 @@ const ISTIO_PROXY: &str = "istio-proxy";
 pub(super) fn find<'p, 'a>(
     pod: &'p PodView<'a>,
     named: Option<&str>,
-    warnings: &mut Vec<Notice>,
-) -> Result<(Envoy, &'p Container<'a>), Notice> {
-    let found = |found, (place, container): (Place, &'p Container<'a>)| {
+    warnings: &mut Vec<Diagnostic>,
+) -> Result<(EnvoyContainer, &'p Container<'a>), Diagnostic> {
+    let found = |found, (place, container): (ContainerRef, &'p Container<'a>)| {
         let name = container.name().to_owned();
-        (Envoy { name, place, found }, container)
+        (
+            EnvoyContainer {
+                name,
+                container_ref: place,
+                source: found,
+            },
+            container,
+        )
     };
     if let Some(name) = named {
         return pod
-            .staying()
+            .long_running_containers()
             .find(|(_, container)| container.name() == name)
-            .map(|envoy| found(FoundBy::Annotation, envoy))
-            .ok_or_else(|| missing(pod, name));
+            .map(|envoy| found(EnvoyContainerSource::Annotation, envoy))
+            .ok_or_else(|| container_not_found(pod, name));
     }
     let (istios, candidates): (Vec<_>, Vec<_>) = pod
-        .staying()
+        .long_running_containers()
         .partition(|(_, container)| container.name() == ISTIO_PROXY);
     if let Some(envoy) = candidates.iter().find(|(_, c)| c.name() == "envoy") {
-        return Ok(found(FoundBy::Name, *envoy));
+        return Ok(found(EnvoyContainerSource::Name, *envoy));
     }
     let by_image: Vec<_> = candidates
         .iter()
         .filter(|(_, c)| has_envoy_image(c))
         .collect();
     match (&by_image[..], &candidates[..], &istios[..]) {
-        ([envoy], ..) => Ok(found(FoundBy::Image, **envoy)),
-        ([], [only], []) if speaks_of_envoy(only.1) => Ok(found(FoundBy::OnlyContainer, *only)),
+        ([envoy], ..) => Ok(found(EnvoyContainerSource::Image, **envoy)),
+        ([], [only], []) if mentions_envoy(only.1) => {
+            Ok(found(EnvoyContainerSource::OnlyContainer, *only))
+        }
         ([], [only], []) => {
-            warnings.push(Code::EnvoyGuessed.about(format!(
+            warnings.push(Code::EnvoyGuessed.diagnostic(format!(
                 "container `{}` with image `{}` is taken for the Envoy only since there is no other",
                 only.1.name(),
                 only.1.image.as_deref().unwrap_or_default()
             )));
-            Ok(found(FoundBy::Guess, *only))
+            Ok(found(EnvoyContainerSource::Guess, *only))
         }
         ([], _, istios) => {
-            let there = listed(candidates.iter().map(|(_, container)| container.name()));
+            let there = format_names(candidates.iter().map(|(_, container)| container.name()));
             let beside = match istios {
                 [] => String::new(),
                 _ => format!(" beside `{ISTIO_PROXY}`"),
             };
-            Err(Code::NoEnvoy.about(format!(
+            Err(Code::NoEnvoy.diagnostic(format!(
                 "no Envoy is known among the pod's containers{beside}: {there}"
             )))
         }
         (several, ..) => {
-            let names = listed(several.iter().map(|(_, container)| container.name()));
-            Err(Code::SeveralEnvoys.about(format!("the containers {names} may each be the Envoy")))
+            let names = format_names(several.iter().map(|(_, container)| container.name()));
+            Err(Code::SeveralEnvoys
+                .diagnostic(format!("the containers {names} may each be the Envoy")))
         }
     }
 }
 
 /// Tells why the annotation's container is none that stays. One that is not there yet may be added by
 /// a later webhook, after which the API server asks us again.
-fn missing(pod: &PodView<'_>, name: &str) -> Notice {
+fn container_not_found(pod: &PodView<'_>, name: &str) -> Diagnostic {
     if pod
         .all_containers()
         .any(|container| container.name() == name)
@@ -121,16 +131,23 @@ fn missing(pod: &PodView<'_>, name: &str) -> Notice {
         let detail = format!(
             "`envoy-container: {name}` is an init container that ends before the others start"
         );
-        return Code::ContainerEnds.about(detail).on(["envoy-container"]);
+        return Code::ContainerEnds
+            .diagnostic(detail)
+            .for_annotations(["envoy-container"]);
     }
-    let there = listed(pod.staying().map(|(_, container)| container.name()));
+    let there = format_names(
+        pod.long_running_containers()
+            .map(|(_, container)| container.name()),
+    );
     let detail =
         format!("`envoy-container: {name}` is not among the pod's containers so far: {there}");
-    Code::NoSuchContainer.about(detail).on(["envoy-container"])
+    Code::NoSuchContainer
+        .diagnostic(detail)
+        .for_annotations(["envoy-container"])
 }
 
 /// True for `acme/my-envoy`, or a container called `edge-envoy`.
-fn speaks_of_envoy(container: &Container<'_>) -> bool {
+fn mentions_envoy(container: &Container<'_>) -> bool {
     let image = container.image.as_deref().unwrap_or_default();
     [container.name(), image]
         .iter()
@@ -147,16 +164,16 @@ fn has_envoy_image(container: &Container<'_>) -> bool {
 }
 
 /// In a message, more names than these are only counted.
-const MOST_NAMES: usize = 16;
+const MAX_NAMES: usize = 16;
 
 /// In bytes: the longest name of a container. A message cuts longer ones.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LEN: usize = 63;
 
-fn listed<'n>(mut names: impl Iterator<Item = &'n str>) -> String {
+fn format_names<'n>(mut names: impl Iterator<Item = &'n str>) -> String {
     let quoted: Vec<_> = names
         .by_ref()
-        .take(MOST_NAMES)
-        .map(|name| format!("`{}`", shortened(name, LONGEST_NAME)))
+        .take(MAX_NAMES)
+        .map(|name| format!("`{}`", truncate(name, MAX_NAME_LEN)))
         .collect();
     match (&quoted[..], names.count()) {
         ([], _) => "none".to_owned(),
@@ -167,7 +184,7 @@ fn listed<'n>(mut names: impl Iterator<Item = &'n str>) -> String {
 
 // === impl List ===
 
-impl List {
+impl ContainerList {
     /// The list's key in a pod's `spec`.
     #[must_use]
     pub fn key(self) -> &'static str {
@@ -180,7 +197,7 @@ impl List {
 
 // === impl FoundBy ===
 
-impl fmt::Display for FoundBy {
+impl fmt::Display for EnvoyContainerSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Annotation => "named by the annotation `envoy-container`",
@@ -198,17 +215,23 @@ mod tests {
 
     use super::*;
 
-    fn found(spec: &Value, named: Option<&str>) -> Result<(String, FoundBy), Notice> {
+    fn find_in(
+        spec: &Value,
+        named: Option<&str>,
+    ) -> Result<(String, EnvoyContainerSource), Diagnostic> {
         let pod = json!({ "spec": spec }).to_string();
         let pod = PodView::decode(&pod).unwrap();
         let mut warnings = Vec::new();
         find(&pod, named, &mut warnings).map(|(envoy, container)| {
             let codes: Vec<_> = warnings.iter().map(|warning| warning.code).collect();
-            let is_guess = envoy.found == FoundBy::Guess;
+            let is_guess = envoy.source == EnvoyContainerSource::Guess;
             assert_eq!(codes, [Code::EnvoyGuessed][usize::from(!is_guess)..]);
             assert_eq!(container.name(), envoy.name);
-            assert_eq!(pod.container(envoy.place).unwrap().name(), envoy.name);
-            (envoy.name, envoy.found)
+            assert_eq!(
+                pod.container(envoy.container_ref).unwrap().name(),
+                envoy.name
+            );
+            (envoy.name, envoy.source)
         })
     }
 
@@ -235,46 +258,86 @@ mod tests {
     #[test]
     fn the_more_a_container_says_the_sooner_it_is_taken() {
         let table = [
-            ("app envoy", None, "envoy", FoundBy::Name),
-            ("app +envoy", None, "envoy", FoundBy::Name),
-            ("proxy=envoy:v1 envoy=x", None, "envoy", FoundBy::Name),
+            ("app envoy", None, "envoy", EnvoyContainerSource::Name),
+            ("app +envoy", None, "envoy", EnvoyContainerSource::Name),
+            (
+                "proxy=envoy:v1 envoy=x",
+                None,
+                "envoy",
+                EnvoyContainerSource::Name,
+            ),
             (
                 "app proxy=envoyproxy/envoy:v1.36",
                 None,
                 "proxy",
-                FoundBy::Image,
+                EnvoyContainerSource::Image,
             ),
-            ("app +proxy=envoy", None, "proxy", FoundBy::Image),
+            (
+                "app +proxy=envoy",
+                None,
+                "proxy",
+                EnvoyContainerSource::Image,
+            ),
             (
                 "app p=r.example:5000/a/envoy-distroless@sha256:0",
                 None,
                 "p",
-                FoundBy::Image,
+                EnvoyContainerSource::Image,
             ),
-            ("app -init=envoy p=envoy", None, "p", FoundBy::Image),
+            (
+                "app -init=envoy p=envoy",
+                None,
+                "p",
+                EnvoyContainerSource::Image,
+            ),
             (
                 "proxy=acme/my-envoy:1",
                 None,
                 "proxy",
-                FoundBy::OnlyContainer,
+                EnvoyContainerSource::OnlyContainer,
             ),
-            ("Edge-Envoy", None, "Edge-Envoy", FoundBy::OnlyContainer),
-            ("proxy", None, "proxy", FoundBy::Guess),
-            ("-init proxy=nginx", None, "proxy", FoundBy::Guess),
-            ("envoy istio-proxy", None, "envoy", FoundBy::Name),
-            ("app istio-proxy=envoy p=envoy", None, "p", FoundBy::Image),
-            ("app envoy", Some("app"), "app", FoundBy::Annotation),
+            (
+                "Edge-Envoy",
+                None,
+                "Edge-Envoy",
+                EnvoyContainerSource::OnlyContainer,
+            ),
+            ("proxy", None, "proxy", EnvoyContainerSource::Guess),
+            (
+                "-init proxy=nginx",
+                None,
+                "proxy",
+                EnvoyContainerSource::Guess,
+            ),
+            (
+                "envoy istio-proxy",
+                None,
+                "envoy",
+                EnvoyContainerSource::Name,
+            ),
+            (
+                "app istio-proxy=envoy p=envoy",
+                None,
+                "p",
+                EnvoyContainerSource::Image,
+            ),
+            (
+                "app envoy",
+                Some("app"),
+                "app",
+                EnvoyContainerSource::Annotation,
+            ),
             (
                 "app +istio-proxy",
                 Some("istio-proxy"),
                 "istio-proxy",
-                FoundBy::Annotation,
+                EnvoyContainerSource::Annotation,
             ),
         ];
         for (containers, named, name, by) in table {
             let want = Ok((name.to_owned(), by));
             assert_eq!(
-                found(&spec(containers), named),
+                find_in(&spec(containers), named),
                 want,
                 "{containers} {named:?}"
             );
@@ -348,13 +411,13 @@ mod tests {
         for (containers, named, code, detail) in table {
             let keys = named.map(|_| "envoy-container");
             assert_eq!(
-                found(&spec(containers), named),
-                Err(code.about(detail).on(keys)),
+                find_in(&spec(containers), named),
+                Err(code.diagnostic(detail).for_annotations(keys)),
                 "{containers}"
             );
         }
         let nothing =
-            Err(Code::NoEnvoy.about("no Envoy is known among the pod's containers: none"));
-        assert_eq!(found(&Value::Null, None), nothing);
+            Err(Code::NoEnvoy.diagnostic("no Envoy is known among the pod's containers: none"));
+        assert_eq!(find_in(&Value::Null, None), nothing);
     }
 }

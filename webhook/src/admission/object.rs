@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// An object in a document: of its own, an item of a `List`, an item of an array.
 #[derive(Debug, Clone)]
-pub struct Object<'a> {
+pub struct WorkloadObject<'a> {
     /// Its API version.
     pub version: &'a str,
     /// Its kind.
@@ -19,12 +19,12 @@ pub struct Object<'a> {
     /// What stands there.
     pub value: &'a Value,
     /// Its pod, or the template of its pods; `None` for kinds that have none or are not known.
-    pub template: Option<Template<'a>>,
+    pub template: Option<PodTemplate<'a>>,
 }
 
 /// A pod, or the template of pods, in an object.
 #[derive(Debug, Clone)]
-pub struct Template<'a> {
+pub struct PodTemplate<'a> {
     /// Whether the pods are a Job's, which ends only when all of their containers have.
     pub in_job: bool,
     /// Where in the object `metadata` and `spec` of the pod stand.
@@ -35,13 +35,13 @@ pub struct Template<'a> {
 
 /// The objects of a document.
 #[must_use]
-pub fn objects(document: &Value) -> Vec<Object<'_>> {
+pub fn objects(document: &Value) -> Vec<WorkloadObject<'_>> {
     let mut found = Vec::new();
     collect(document, Pointer::root(), &mut found);
     found
 }
 
-fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<Object<'a>>) {
+fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<WorkloadObject<'a>>) {
     if let Some(items) = value.as_array() {
         for (index, item) in items.iter().enumerate() {
             collect(item, &path.with_trailing_token(index), found);
@@ -58,15 +58,15 @@ fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<Object<'a>>) {
         }
         return;
     }
-    let template = place(version, kind).and_then(|path| match path.resolve(value) {
-        Ok(pod @ Value::Object(_)) => Some(Template {
+    let template = template_path(version, kind).and_then(|path| match path.resolve(value) {
+        Ok(pod @ Value::Object(_)) => Some(PodTemplate {
             in_job: matches!(kind, "Job" | "CronJob"),
             path,
             pod,
         }),
         _ => None,
     });
-    found.push(Object {
+    found.push(WorkloadObject {
         version,
         kind,
         namespace: text("/metadata/namespace"),
@@ -81,7 +81,7 @@ fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<Object<'a>>) {
 
 /// Where an object of this kind has its pod template. Kinds of other groups may have the same names
 /// and are not ours: their controllers may do anything with a template.
-pub(super) fn place(version: &str, kind: &str) -> Option<&'static Pointer> {
+pub(super) fn template_path(version: &str, kind: &str) -> Option<&'static Pointer> {
     let group = version.split_once('/').map_or("", |(group, _)| group);
     Some(match (group, kind) {
         ("", "Pod") => Pointer::root(),

@@ -13,7 +13,7 @@ use serde::Serialize;
 pub struct Patch(String);
 
 /// A [`Patch`] that grows. Of the operations it has `add` alone, which replaces a member that is there.
-pub(super) struct Additions(Vec<u8>);
+pub(super) struct PatchBuilder(Vec<u8>);
 
 #[derive(Serialize)]
 struct Operation<V> {
@@ -23,15 +23,15 @@ struct Operation<V> {
 }
 
 /// In bytes: what an injection takes, so that the buffer need not grow.
-const USUAL_SIZE: usize = 4096;
+const INITIAL_CAPACITY: usize = 4096;
 
 // === impl Patch ===
 
 impl Patch {
     /// The patch that changes nothing.
     #[must_use]
-    pub fn none() -> Self {
-        Additions::new().into_patch()
+    pub fn empty() -> Self {
+        PatchBuilder::new().into_patch()
     }
 
     /// True if it changes nothing.
@@ -61,9 +61,9 @@ impl fmt::Debug for Patch {
 
 // === impl Additions ===
 
-impl Additions {
+impl PatchBuilder {
     pub(super) fn new() -> Self {
-        let mut json = Vec::with_capacity(USUAL_SIZE);
+        let mut json = Vec::with_capacity(INITIAL_CAPACITY);
         json.push(b'[');
         Self(json)
     }

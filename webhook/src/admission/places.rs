@@ -9,60 +9,60 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::annotations::{self, INJECT, Likeness, PREFIX};
+use super::annotations::{self, INJECT, PREFIX, Suggestions};
 use super::view::{Text, from_objects};
 
 /// Every `metadata` of an object, those of its templates included.
 #[derive(Debug, Default)]
-pub(super) struct Places<'a> {
+pub(super) struct AnnotationLocations<'a> {
     /// The object's own.
-    pub object: Maps<'a>,
+    pub object: MetadataKeys<'a>,
     /// Of the Job that a CronJob makes.
-    pub job: Maps<'a>,
+    pub job: MetadataKeys<'a>,
     /// Of that Job's pods.
-    pub job_pods: Maps<'a>,
+    pub job_pods: MetadataKeys<'a>,
     /// Of the object's pods, if it has a template.
-    pub template: Option<Maps<'a>>,
+    pub template: Option<MetadataKeys<'a>>,
 }
 
 /// The keys like ours in one `metadata`.
 #[derive(Debug, Default)]
-pub(super) struct Maps<'a> {
+pub(super) struct MetadataKeys<'a> {
     /// Directly in it.
-    pub own: Keys<'a>,
+    pub direct: MapKeys<'a>,
     /// In its annotations.
-    pub annotations: Keys<'a>,
+    pub annotations: MapKeys<'a>,
     /// In its labels.
-    pub labels: Keys<'a>,
+    pub labels: MapKeys<'a>,
     /// How many keys there are, those included of a map that another one of its name replaces.
-    all: usize,
+    total: usize,
 }
 
 /// The keys like ours in one map.
 #[derive(Debug, Default)]
-pub(super) struct Keys<'a> {
+pub(super) struct MapKeys<'a> {
     /// The keys, in the order of the text; at most [`MOST_KEPT`].
-    pub ours: Vec<Text<'a>>,
+    pub candidates: Vec<Text<'a>>,
     /// [`INJECT`] is among all keys, and not `null`.
-    pub asks: bool,
+    pub requests_injection: bool,
     /// How many keys like ours there are, those included that are not kept.
-    like_ours: usize,
+    candidate_count: usize,
     /// How many keys there are, those included that were read of the same `metadata` before.
-    all: usize,
+    total: usize,
 }
 
 /// More keys like ours are an attack rather than slips.
-const MOST_KEPT: usize = 128;
+const MAX_CANDIDATES: usize = 128;
 
 /// So many keys of a `metadata` are asked whether their prefix is like ours, which takes half a
 /// microsecond. An object has at most four of them, but in each `annotations` any number of times.
-const MOST_ASKED: usize = 1_024;
+const MAX_PREFIX_CHECKS: usize = 1_024;
 
 #[derive(Deserialize)]
 #[serde(remote = "Self")]
-struct Whole<'a> {
+struct ObjectView<'a> {
     #[serde(borrow, default)]
-    metadata: Maps<'a>,
+    metadata: MetadataKeys<'a>,
     #[serde(borrow)]
     spec: Option<Spec<'a>>,
 }
@@ -71,7 +71,7 @@ struct Whole<'a> {
 #[serde(remote = "Self", rename_all = "camelCase")]
 struct Spec<'a> {
     #[serde(borrow)]
-    template: Option<Described<'a>>,
+    template: Option<TemplateMetadata<'a>>,
     #[serde(borrow)]
     job_template: Option<JobTemplate<'a>>,
 }
@@ -80,7 +80,7 @@ struct Spec<'a> {
 #[serde(remote = "Self")]
 struct JobTemplate<'a> {
     #[serde(borrow, default)]
-    metadata: Maps<'a>,
+    metadata: MetadataKeys<'a>,
     #[serde(borrow)]
     spec: Option<JobSpec<'a>>,
 }
@@ -89,29 +89,29 @@ struct JobTemplate<'a> {
 #[serde(remote = "Self")]
 struct JobSpec<'a> {
     #[serde(borrow)]
-    template: Option<Described<'a>>,
+    template: Option<TemplateMetadata<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(remote = "Self")]
-struct Described<'a> {
+struct TemplateMetadata<'a> {
     #[serde(borrow, default)]
-    metadata: Maps<'a>,
+    metadata: MetadataKeys<'a>,
 }
 
 from_objects! {
-    Whole<'a>,
+    ObjectView<'a>,
     Spec<'a>,
     JobTemplate<'a>,
     JobSpec<'a>,
-    Described<'a>,
+    TemplateMetadata<'a>,
 }
 
 // === impl Places ===
 
-impl<'a> Places<'a> {
+impl<'a> AnnotationLocations<'a> {
     /// Each with its place.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static Pointer, &Maps<'a>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static Pointer, &MetadataKeys<'a>)> {
         let fixed = [
             (Pointer::from_static("/metadata"), &self.object),
             (
@@ -130,9 +130,10 @@ impl<'a> Places<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Places<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for AnnotationLocations<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Whole { metadata, spec } = <Whole<'a> as Deserialize>::deserialize(deserializer)?;
+        let ObjectView { metadata, spec } =
+            <ObjectView<'a> as Deserialize>::deserialize(deserializer)?;
         let (template, job_template) =
             spec.map_or((None, None), |spec| (spec.template, spec.job_template));
         let (job, job_spec) =
@@ -141,7 +142,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Places<'a> {
         Ok(Self {
             object: metadata,
             job,
-            job_pods: job_pods.map_or_else(Maps::default, |template| template.metadata),
+            job_pods: job_pods.map_or_else(MetadataKeys::default, |template| template.metadata),
             template: template.map(|template| template.metadata),
         })
     }
@@ -149,58 +150,59 @@ impl<'de: 'a, 'a> Deserialize<'de> for Places<'a> {
 
 // === impl Maps ===
 
-impl<'de: 'a, 'a> Deserialize<'de> for Maps<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for MetadataKeys<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Whatever(Maps::default()))
+        deserializer.deserialize_any(MapOrEmpty(MetadataKeys::default()))
     }
 }
 
-impl<'a> Map<'a> for Maps<'a> {
-    fn entry<A: MapAccess<'a>>(&mut self, key: Text<'a>, map: &mut A) -> Result<(), A::Error> {
+impl<'a> EntryReader<'a> for MetadataKeys<'a> {
+    fn read_entry<A: MapAccess<'a>>(&mut self, key: Text<'a>, map: &mut A) -> Result<(), A::Error> {
         let keys = match &*key {
             "annotations" => &mut self.annotations,
             "labels" => &mut self.labels,
             _ => {
-                self.own.all = self.all;
-                self.own.entry(key, map)?;
-                self.all = self.own.all;
+                self.direct.total = self.total;
+                self.direct.read_entry(key, map)?;
+                self.total = self.direct.total;
                 return Ok(());
             }
         };
-        *keys = map.next_value_seed(Whatever(Keys::after(self.all)))?;
-        self.all = keys.all;
+        *keys = map.next_value_seed(MapOrEmpty(MapKeys::with_total(self.total)))?;
+        self.total = keys.total;
         Ok(())
     }
 }
 
 // === impl Keys ===
 
-impl Keys<'_> {
+impl MapKeys<'_> {
     /// No keys, after so many others of the same `metadata`.
-    fn after(all: usize) -> Self {
+    fn with_total(all: usize) -> Self {
         Self {
-            all,
+            total: all,
             ..Self::default()
         }
     }
 
     /// Whether the keys are compared with those that are known.
-    pub(super) fn likeness(&self) -> Likeness {
-        Likeness::among(self.like_ours)
+    pub(super) fn suggestions(&self) -> Suggestions {
+        Suggestions::for_key_count(self.candidate_count)
     }
 }
 
-impl<'a> Map<'a> for Keys<'a> {
-    fn entry<A: MapAccess<'a>>(&mut self, key: Text<'a>, map: &mut A) -> Result<(), A::Error> {
+impl<'a> EntryReader<'a> for MapKeys<'a> {
+    fn read_entry<A: MapAccess<'a>>(&mut self, key: Text<'a>, map: &mut A) -> Result<(), A::Error> {
         let value: &RawValue = map.next_value()?;
-        self.asks |= *key == *INJECT && value.get() != "null";
-        self.all += 1;
+        self.requests_injection |= *key == *INJECT && value.get() != "null";
+        self.total += 1;
         let prefix = || key.split_once('/').map_or(&*key, |(prefix, _)| prefix);
-        let resembles = || self.all <= MOST_ASKED && annotations::resembles_ours(prefix());
+        let resembles =
+            || self.total <= MAX_PREFIX_CHECKS && annotations::resembles_prefix(prefix());
         if key.starts_with(PREFIX) || resembles() {
-            self.like_ours += 1;
-            if self.ours.len() < MOST_KEPT {
-                self.ours.push(key);
+            self.candidate_count += 1;
+            if self.candidates.len() < MAX_CANDIDATES {
+                self.candidates.push(key);
             }
         }
         Ok(())
@@ -208,14 +210,14 @@ impl<'a> Map<'a> for Keys<'a> {
 }
 
 /// What is read entry by entry.
-trait Map<'a> {
-    fn entry<A: MapAccess<'a>>(&mut self, key: Text<'a>, map: &mut A) -> Result<(), A::Error>;
+trait EntryReader<'a> {
+    fn read_entry<A: MapAccess<'a>>(&mut self, key: Text<'a>, map: &mut A) -> Result<(), A::Error>;
 }
 
 /// Reads a map; whatever else there is, is as good as an empty one.
-struct Whatever<M>(M);
+struct MapOrEmpty<M>(M);
 
-impl<'de, M: Map<'de>> DeserializeSeed<'de> for Whatever<M> {
+impl<'de, M: EntryReader<'de>> DeserializeSeed<'de> for MapOrEmpty<M> {
     type Value = M;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<M, D::Error> {
@@ -223,7 +225,7 @@ impl<'de, M: Map<'de>> DeserializeSeed<'de> for Whatever<M> {
     }
 }
 
-impl<'de, M: Map<'de>> Visitor<'de> for Whatever<M> {
+impl<'de, M: EntryReader<'de>> Visitor<'de> for MapOrEmpty<M> {
     type Value = M;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -232,7 +234,7 @@ impl<'de, M: Map<'de>> Visitor<'de> for Whatever<M> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<M, A::Error> {
         while let Some(key) = map.next_key()? {
-            self.0.entry(key, &mut map)?;
+            self.0.read_entry(key, &mut map)?;
         }
         Ok(self.0)
     }
@@ -273,20 +275,20 @@ mod tests {
 
     /// How many keys like ours are found in the annotations that count, after so many others, in as many
     /// maps.
-    fn found(maps: usize, keys: usize) -> usize {
+    fn count_candidates(maps: usize, keys: usize) -> usize {
         let others: String = (0..keys).map(|n| format!(r#""{n}":"","#)).collect();
         let other = format!(r#""annotations":{{{others}"x":""}},"labels":{{}},"#).repeat(maps);
         let last = r#""annotations":{"envoydrainer.io/port":""}"#;
         let json = format!(r#"{{"metadata":{{{other}{last}}}}}"#);
-        let places: Places<'_> = serde_json::from_str(&json).unwrap();
-        places.object.annotations.ours.len()
+        let places: AnnotationLocations<'_> = serde_json::from_str(&json).unwrap();
+        places.object.annotations.candidates.len()
     }
 
     #[test]
     fn a_map_again_and_again_is_searched_no_more_than_one() {
-        assert_eq!(found(0, 0), 1);
-        assert_eq!(found(1, MOST_ASKED - 2), 1);
-        assert_eq!(found(1, MOST_ASKED - 1), 0);
-        assert_eq!(found(2, MOST_ASKED / 2 - 1), 0);
+        assert_eq!(count_candidates(0, 0), 1);
+        assert_eq!(count_candidates(1, MAX_PREFIX_CHECKS - 2), 1);
+        assert_eq!(count_candidates(1, MAX_PREFIX_CHECKS - 1), 0);
+        assert_eq!(count_candidates(2, MAX_PREFIX_CHECKS / 2 - 1), 0);
     }
 }

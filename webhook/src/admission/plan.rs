@@ -8,13 +8,13 @@ use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Volume};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::admin::{self, Admin};
-use super::codes::{Code, Effect, Notice};
+use super::admin::{self, AdminEndpoint};
+use super::codes::{Code, Diagnostic, Effect};
 use super::defaults::Defaults;
-use super::envoy::{self, Envoy};
-use super::mutate::Facts;
+use super::envoy::{self, EnvoyContainer};
+use super::mutate::PodContext;
 use super::settings::{ExistingHook, NativeSidecar, Settings};
-use super::socket::Access;
+use super::socket::AdminSocketMount;
 use super::view::PodView;
 use super::{clash, container, probes, resources};
 
@@ -22,17 +22,17 @@ use super::{clash, container, probes, resources};
 #[derive(Debug, Clone)]
 pub struct DrainPlan {
     /// Envoy's container.
-    pub envoy: Envoy,
+    pub envoy: EnvoyContainer,
     /// Envoy's admin interface.
-    pub admin: Admin,
+    pub admin: AdminEndpoint,
     /// Each setting with its source.
     pub settings: Settings,
     /// What the drainer is told.
     pub drainer: Config,
     /// The form of the drainer's container.
-    pub sidecar: Sidecar,
+    pub sidecar: SidecarMode,
     /// The pod's grace period.
-    pub grace: Grace,
+    pub grace: GracePeriod,
     /// Envoy's preStop hook.
     pub hook: LifecycleHandler,
     /// The hook in whose place ours comes, as it was written.
@@ -46,7 +46,7 @@ pub struct DrainPlan {
 /// The form of the drainer's container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Sidecar {
+pub enum SidecarMode {
     /// An init container with `restartPolicy: Always`, which ends after the pod's containers.
     Native,
     /// One of the pod's containers.
@@ -55,7 +55,7 @@ pub enum Sidecar {
 
 /// `terminationGracePeriodSeconds`, before and after; never less after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Grace {
+pub struct GracePeriod {
     /// The pod's own, in seconds.
     pub from: i64,
     /// What it becomes, in seconds.
@@ -63,11 +63,11 @@ pub struct Grace {
 }
 
 /// Kubernetes' default grace period, in seconds.
-const DEFAULT_GRACE: i64 = 30;
+const DEFAULT_GRACE_PERIOD: i64 = 30;
 
 /// The most that the cluster autoscaler waits for a pod unless it is told otherwise, in seconds.
 /// <https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#how-does-scale-down-work>
-const AUTOSCALER_PATIENCE: i64 = 600;
+const AUTOSCALER_LIMIT: i64 = 600;
 
 // === impl DrainPlan ===
 
@@ -79,10 +79,10 @@ impl DrainPlan {
     pub(super) fn try_new(
         pod: &PodView<'_>,
         mut settings: Settings,
-        facts: &Facts<'_>,
+        facts: &PodContext<'_>,
         defaults: &Defaults,
-        warnings: &mut Vec<Notice>,
-    ) -> Result<Self, Vec<Notice>> {
+        warnings: &mut Vec<Diagnostic>,
+    ) -> Result<Self, Vec<Diagnostic>> {
         let mut obstacles = Vec::new();
         let named = settings.envoy_container.value.as_deref();
         let found = match envoy::find(pod, named, warnings) {
@@ -90,23 +90,23 @@ impl DrainPlan {
             Err(none) if none.code.effect() == Effect::Skip => return Err(vec![none]),
             found => found.map_err(|obstacle| obstacles.push(obstacle)),
         };
-        let form = Sidecar::of(settings.native_sidecar.value, facts.in_job, defaults);
+        let form = SidecarMode::try_new(settings.native_sidecar.value, facts.in_job, defaults);
         let sidecar = form.map_err(|obstacle| obstacles.push(obstacle));
-        obstacles.extend(clash::names(pod));
+        obstacles.extend(clash::check_names(pod));
         let Ok((envoy, container)) = found else {
-            obstacles.extend(clash::port(pod, &settings.port, None, warnings).err());
+            obstacles.extend(clash::free_port(pod, &settings.port, None, warnings).err());
             return Err(obstacles);
         };
         let replaced_hook = container.pre_stop().map(ToOwned::to_owned);
         if replaced_hook.is_some() && settings.existing_hook.value == ExistingHook::Keep {
             let detail = format!("container `{}` has a preStop hook already", envoy.name);
-            obstacles.push(Code::ExistingHook.about(detail));
+            obstacles.push(Code::ExistingHook.diagnostic(detail));
         }
         let told = settings.admin_address.value.as_ref();
         let admin = admin::find(container, told, defaults, warnings);
-        let access = Access::to(&admin.address, container, pod, defaults, warnings)
+        let access = AdminSocketMount::covering(&admin.address, container, pod, defaults, warnings)
             .map_err(|obstacle| obstacles.push(obstacle));
-        let port = clash::port(pod, &settings.port, Some(&admin.address), warnings)
+        let port = clash::free_port(pod, &settings.port, Some(&admin.address), warnings)
             .map_err(|obstacle| obstacles.push(obstacle));
         let (Ok(sidecar), Ok(access), Ok(port), true) =
             (sidecar, access, port, obstacles.is_empty())
@@ -120,14 +120,14 @@ impl DrainPlan {
             timing: settings.timing(),
             exit_at_connections: settings.exit_at_connections.value,
             ignore_listeners: settings.ignore_listeners.value.clone(),
-            readiness_probes: probes::readiness(pod),
+            readiness_probes: probes::readiness_probes(pod),
             log_level: defaults.log_level,
             ..Config::new(admin.address.clone(), facts.token)
         };
         let resources = resources::requirements(pod, &settings, warnings);
         let present = pod.spec.termination_grace_period_seconds;
         Ok(Self {
-            grace: Grace::of(present, &drainer.timing, defaults.grace_margin, warnings),
+            grace: GracePeriod::new(present, &drainer.timing, defaults.grace_margin, warnings),
             hook: container::hook(&drainer),
             container: container::container(&drainer, sidecar, access, resources, defaults),
             volume: container::volume(),
@@ -143,22 +143,27 @@ impl DrainPlan {
 
 // === impl Sidecar ===
 
-impl Sidecar {
+impl SidecarMode {
     /// The form that was asked for, or else the installation's. A Job's pod cannot ask for the plain
     /// one, which [`Settings`] has ruled out.
-    fn of(asked: NativeSidecar, in_job: bool, defaults: &Defaults) -> Result<Self, Notice> {
+    fn try_new(
+        asked: NativeSidecar,
+        in_job: bool,
+        defaults: &Defaults,
+    ) -> Result<Self, Diagnostic> {
         match asked {
             NativeSidecar::True => Ok(Self::Native),
             NativeSidecar::False => Ok(Self::Plain),
             NativeSidecar::Auto if defaults.native_sidecar => Ok(Self::Native),
-            NativeSidecar::Auto if in_job => Err(Code::PlainSidecarInJob
-                .about("drainers are plain containers here, and the Job would never complete")),
+            NativeSidecar::Auto if in_job => Err(Code::PlainSidecarInJob.diagnostic(
+                "drainers are plain containers here, and the Job would never complete",
+            )),
             NativeSidecar::Auto => Ok(Self::Plain),
         }
     }
 }
 
-impl fmt::Display for Sidecar {
+impl fmt::Display for SidecarMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Native => "native sidecar",
@@ -169,23 +174,23 @@ impl fmt::Display for Sidecar {
 
 // === impl Grace ===
 
-impl Grace {
+impl GracePeriod {
     /// What the pod has, raised to what its end may take, rounded up.
-    fn of(
+    fn new(
         present: Option<i64>,
         timing: &Timing,
         margin: Duration,
-        warnings: &mut Vec<Notice>,
+        warnings: &mut Vec<Diagnostic>,
     ) -> Self {
         let needed = timing.deadline().saturating_add(margin);
         let needed = needed.as_nanos().div_ceil(1_000_000_000);
         let needed = i64::try_from(needed).unwrap_or(i64::MAX);
-        if needed > AUTOSCALER_PATIENCE {
-            warnings.push(Code::LongGrace.about(format!(
+        if needed > AUTOSCALER_LIMIT {
+            warnings.push(Code::LongGrace.diagnostic(format!(
                 "the pod may take {needed}s to end, longer than the cluster autoscaler waits by default"
             )));
         }
-        let from = present.unwrap_or(DEFAULT_GRACE);
+        let from = present.unwrap_or(DEFAULT_GRACE_PERIOD);
         Self {
             from,
             to: from.max(needed),
@@ -218,7 +223,7 @@ mod tests {
                 ..Durations::default()
             });
             let mut warnings = Vec::new();
-            let grace = Grace::of(
+            let grace = GracePeriod::new(
                 present,
                 &timing.unwrap(),
                 Duration::from_secs(15),
@@ -226,7 +231,7 @@ mod tests {
             );
             assert_eq!(
                 (grace, warnings),
-                (Grace { from, to }, vec![]),
+                (GracePeriod { from, to }, vec![]),
                 "{present:?} {delay} {timeout}"
             );
         }
@@ -241,7 +246,7 @@ mod tests {
             });
             let mut warnings = Vec::new();
             let margin = Duration::from_secs(15);
-            let grace = Grace::of(None, &timing.unwrap(), margin, &mut warnings);
+            let grace = GracePeriod::new(None, &timing.unwrap(), margin, &mut warnings);
             assert!(grace.to >= 600);
             assert_eq!(
                 warnings.len(),
@@ -254,12 +259,12 @@ mod tests {
     #[test]
     fn the_form_is_what_was_asked_for_or_else_the_installations() {
         let table = [
-            (NativeSidecar::True, true, true, Ok(Sidecar::Native)),
-            (NativeSidecar::True, false, true, Ok(Sidecar::Native)),
-            (NativeSidecar::False, true, false, Ok(Sidecar::Plain)),
-            (NativeSidecar::Auto, true, true, Ok(Sidecar::Native)),
-            (NativeSidecar::Auto, true, false, Ok(Sidecar::Native)),
-            (NativeSidecar::Auto, false, false, Ok(Sidecar::Plain)),
+            (NativeSidecar::True, true, true, Ok(SidecarMode::Native)),
+            (NativeSidecar::True, false, true, Ok(SidecarMode::Native)),
+            (NativeSidecar::False, true, false, Ok(SidecarMode::Plain)),
+            (NativeSidecar::Auto, true, true, Ok(SidecarMode::Native)),
+            (NativeSidecar::Auto, true, false, Ok(SidecarMode::Native)),
+            (NativeSidecar::Auto, false, false, Ok(SidecarMode::Plain)),
             (
                 NativeSidecar::Auto,
                 false,
@@ -272,7 +277,7 @@ mod tests {
                 native_sidecar,
                 ..Defaults::new("", "")
             };
-            let sidecar = Sidecar::of(asked, in_job, &defaults);
+            let sidecar = SidecarMode::try_new(asked, in_job, &defaults);
             assert_eq!(
                 sidecar.map_err(|notice| notice.code),
                 want,

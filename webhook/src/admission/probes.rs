@@ -13,16 +13,16 @@ const DEFAULT_PERIOD: u32 = 10;
 
 /// Lists the readiness probes that connect to a port, two alike as two. Whether the port is a
 /// listener's the drainer sees.
-pub(super) fn readiness(pod: &PodView<'_>) -> Vec<ReadinessProbe> {
+pub(super) fn readiness_probes(pod: &PodView<'_>) -> Vec<ReadinessProbe> {
     let mut probes = Vec::new();
-    for (_, container) in pod.staying() {
+    for (_, container) in pod.long_running_containers() {
         let probe = container.readiness_probe.as_ref();
-        probes.extend(probe.and_then(|probe| connecting(probe, container)));
+        probes.extend(probe.and_then(|probe| tcp_or_http(probe, container)));
     }
     probes
 }
 
-fn connecting(probe: &Probe<'_>, container: &Container<'_>) -> Option<ReadinessProbe> {
+fn tcp_or_http(probe: &Probe<'_>, container: &Container<'_>) -> Option<ReadinessProbe> {
     let actions = [&probe.http_get, &probe.tcp_socket, &probe.grpc];
     let port = actions.into_iter().flatten().next()?.port?.text();
     let named = || container.port_named(&port).and_then(NonZeroU16::new);
@@ -39,9 +39,9 @@ mod tests {
 
     use super::*;
 
-    fn shown(spec: &Value) -> Vec<String> {
+    fn formatted_probes(spec: &Value) -> Vec<String> {
         let pod = json!({ "spec": spec }).to_string();
-        let probes = readiness(&PodView::decode(&pod).unwrap());
+        let probes = readiness_probes(&PodView::decode(&pod).unwrap());
         probes.iter().map(ToString::to_string).collect()
     }
 
@@ -78,14 +78,18 @@ mod tests {
                 {"name": "a", "readinessProbe": probe, "ports": ports},
                 {"name": "b", "ports": [{"name": "other", "containerPort": 1}]},
             ]);
-            assert_eq!(shown(&json!({ "containers": containers })), want, "{probe}");
+            assert_eq!(
+                formatted_probes(&json!({ "containers": containers })),
+                want,
+                "{probe}"
+            );
         }
     }
 
     #[test]
     fn every_container_that_stays_is_probed_and_no_other() {
         let probed = |port: u16, policy: Value| json!({"readinessProbe": {"tcpSocket": {"port": port}}, "restartPolicy": policy});
-        let probes = shown(&json!({
+        let probes = formatted_probes(&json!({
             "containers": [probed(1, Value::Null), probed(2, Value::Null)],
             "initContainers": [probed(3, json!("Always")), probed(4, Value::Null)],
         }));

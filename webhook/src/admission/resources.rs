@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
-use super::codes::{Code, Notice};
+use super::codes::{Code, Diagnostic};
 use super::quantity::Quantity;
-use super::settings::{Settings, Share, Source};
+use super::settings::{ResourceSetting, SettingSource, Settings};
 use super::view::{Container, PodView, Resources, Scalar};
 
 /// Ephemeral storage, for a pod that accounts for it: room for the container's rotated logs, which
@@ -18,18 +18,18 @@ const EPHEMERAL_STORAGE: (&str, &str) = ("16Mi", "64Mi");
 pub(super) fn requirements(
     pod: &PodView<'_>,
     settings: &Settings,
-    warnings: &mut Vec<Notice>,
+    warnings: &mut Vec<Diagnostic>,
 ) -> Option<ResourceRequirements> {
     let Settings { cpu, memory, .. } = settings;
     if pod.spec.resources.as_ref().is_some_and(Resources::is_set) {
         let mut asked = [&cpu.request, &cpu.limit, &memory.request, &memory.limit].into_iter();
-        if asked.any(|setting| setting.source == Source::Annotation) {
+        if asked.any(|setting| setting.source == SettingSource::Annotation) {
             let detail = "the pod has `spec.resources`, so the drainer gets none of its own";
-            warnings.push(Code::ResourcesIgnored.about(detail));
+            warnings.push(Code::ResourcesIgnored.diagnostic(detail));
         }
         return None;
     }
-    let share = |share: &Share| {
+    let share = |share: &ResourceSetting| {
         (
             share.request.value.to_string(),
             share.limit.value.to_string(),
@@ -99,25 +99,25 @@ mod tests {
     use super::*;
     use crate::admission::annotations::PREFIX;
     use crate::admission::defaults::Defaults;
-    use crate::admission::settings::Reading;
+    use crate::admission::settings::ParsedSettings;
 
     /// The drainer's resources as JSON, and the codes of the warnings.
-    fn settled(pod: &Value) -> (Value, Vec<Code>) {
+    fn resolve_resources(pod: &Value) -> (Value, Vec<Code>) {
         let pod = pod.to_string();
         let pod = PodView::decode(&pod).unwrap();
-        let settings = Reading::of(&pod, false, &Defaults::new("", "")).settings;
+        let settings = ParsedSettings::parse(&pod, false, &Defaults::new("", "")).settings;
         let mut warnings = Vec::new();
         let resources = requirements(&pod, &settings, &mut warnings);
         let codes = warnings.iter().map(|warning| warning.code).collect();
         (serde_json::to_value(resources).unwrap(), codes)
     }
 
-    fn of_containers(resources: &[Value]) -> Value {
+    fn resources_beside(resources: &[Value]) -> Value {
         let containers: Vec<_> = resources
             .iter()
             .map(|r| json!({ "resources": r }))
             .collect();
-        settled(&json!({"spec": {"containers": containers, "initContainers": null}})).0
+        resolve_resources(&json!({"spec": {"containers": containers, "initContainers": null}})).0
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
             ),
         ];
         for (containers, guaranteed) in table {
-            let resources = of_containers(&containers);
+            let resources = resources_beside(&containers);
             let equal = resources["requests"] == resources["limits"];
             assert_eq!(equal, guaranteed, "{containers:?}: {resources}");
             assert_eq!(
@@ -157,7 +157,7 @@ mod tests {
         let guaranteed = json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}});
         let pod =
             |init: Value| json!({"spec": {"containers": [guaranteed], "initContainers": [init]}});
-        let requests = |pod: &Value| settled(pod).0["requests"]["cpu"].clone();
+        let requests = |pod: &Value| resolve_resources(pod).0["requests"]["cpu"].clone();
         assert_eq!(requests(&pod(guaranteed.clone())), "100m");
         assert_eq!(requests(&pod(json!({}))), "25m");
     }
@@ -168,7 +168,7 @@ mod tests {
             json!({"requests": {"ephemeral-storage": "1Gi"}}),
             json!({"limits": {"ephemeral-storage": "1Gi"}}),
         ] {
-            let resources = of_containers(&[json!({}), other]);
+            let resources = resources_beside(&[json!({}), other]);
             assert_eq!(resources["requests"]["ephemeral-storage"], "16Mi");
             assert_eq!(resources["limits"]["ephemeral-storage"], "64Mi");
         }
@@ -204,7 +204,7 @@ mod tests {
             ),
         ];
         for (budget, metadata, none, codes) in table {
-            let (resources, warnings) = settled(
+            let (resources, warnings) = resolve_resources(
                 &json!({"metadata": metadata, "spec": {"containers": [], "resources": budget}}),
             );
             assert_eq!((resources.is_null(), warnings), (none, codes), "{budget}");

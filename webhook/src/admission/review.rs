@@ -5,20 +5,20 @@ use drainer::Token;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::answer::About;
-use super::excerpt::shortened;
-use super::mutate::Facts;
-use super::view::{PodView, Text, Unread, from_objects, plain};
+use super::answer::RequestMeta;
+use super::excerpt::truncate;
+use super::mutate::PodContext;
+use super::view::{DecodeError, PodView, Text, from_objects, number_or_bool};
 
 /// Why bytes are not a request that can be answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotAReview {
+pub enum InvalidReview {
     /// The bytes are no JSON, or not of an AdmissionReview's shape.
     #[error("the body is not an AdmissionReview: {0}")]
-    Garbage(String),
+    Malformed(String),
     /// The JSON is something else.
     #[error("the body is a `{kind}` of `{api_version}`: want an `{KIND}` of `{API_VERSION}`")]
-    OtherKind {
+    UnexpectedKind {
         /// Its `apiVersion`.
         api_version: String,
         /// Its `kind`.
@@ -26,35 +26,35 @@ pub enum NotAReview {
     },
     /// There is no request in the review.
     #[error("the AdmissionReview has no request")]
-    NoRequest,
+    MissingRequest,
     /// The request has no uid, without which the API server takes an answer for a failure.
     #[error("the request has no uid")]
-    NoUid,
+    MissingUid,
     /// The uid, which an answer repeats, is longer than any uid.
-    #[error("the request's uid has {0} bytes: at most {LONGEST_UID}")]
-    LongUid(usize),
+    #[error("the request's uid has {0} bytes: at most {MAX_UID_LEN}")]
+    UidTooLong(usize),
 }
 
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
 pub(super) const KIND: &str = "AdmissionReview";
 
 /// In bytes. A message cuts longer names.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_LEN: usize = 253;
 
 /// In bytes: several times a UUID.
-const LONGEST_UID: usize = 256;
+const MAX_UID_LEN: usize = 256;
 
 /// A review, read as far as its object could be.
-pub(super) struct Review<'a> {
+pub(super) struct PodReview<'a> {
     pub uid: Text<'a>,
     pub namespace: Option<Text<'a>>,
     pub name: Option<Text<'a>>,
     pub dry_run: bool,
-    pub subject: Subject<'a>,
+    pub target: ReviewTarget<'a>,
 }
 
 /// A review of any object, which is not read yet.
-pub(super) struct WrittenObject<'a> {
+pub(super) struct ObjectReview<'a> {
     pub uid: Text<'a>,
     pub namespace: Option<Text<'a>>,
     pub dry_run: bool,
@@ -63,11 +63,11 @@ pub(super) struct WrittenObject<'a> {
 }
 
 /// What a review is about.
-pub(super) enum Subject<'a> {
+pub(super) enum ReviewTarget<'a> {
     /// A pod that is to be created.
     NewPod(PodView<'a>),
     /// A pod that is to be created and is not as we know pods, but for its metadata perhaps.
-    UnreadPod(PodView<'a>, Unread),
+    InvalidPod(PodView<'a>, DecodeError),
     /// Anything else.
     Other,
 }
@@ -84,7 +84,7 @@ struct Envelope<'a, O> {
     #[serde(borrow)]
     kind: Option<Text<'a>>,
     #[serde(borrow)]
-    request: Option<Request<'a, O>>,
+    request: Option<EnvelopeRequest<'a, O>>,
 }
 
 #[derive(Deserialize)]
@@ -93,7 +93,7 @@ struct Envelope<'a, O> {
     rename_all = "camelCase",
     bound(deserialize = "O: Deserialize<'de>")
 )]
-struct Request<'a, O> {
+struct EnvelopeRequest<'a, O> {
     #[serde(borrow)]
     uid: Option<Text<'a>>,
     #[serde(borrow)]
@@ -106,7 +106,7 @@ struct Request<'a, O> {
     name: Option<Text<'a>>,
     #[serde(borrow)]
     operation: Option<Text<'a>>,
-    #[serde(default, deserialize_with = "plain")]
+    #[serde(default, deserialize_with = "number_or_bool")]
     dry_run: Option<bool>,
     object: Option<O>,
 }
@@ -124,55 +124,57 @@ struct GroupVersionKind<'a> {
 
 from_objects! {
     Envelope<'a, O>,
-    Request<'a, O>,
+    EnvelopeRequest<'a, O>,
     GroupVersionKind<'a>,
 }
 
 // === impl Review ===
 
-impl<'a> Review<'a> {
+impl<'a> PodReview<'a> {
     /// Reads a review.
     ///
     /// # Errors
     /// If the bytes hold none that could be answered.
-    pub(super) fn decode(body: &'a [u8]) -> Result<Self, NotAReview> {
-        let garbage = |error: &dyn ToString| NotAReview::Garbage(error.to_string());
+    pub(super) fn decode(body: &'a [u8]) -> Result<Self, InvalidReview> {
+        let garbage = |error: &dyn ToString| InvalidReview::Malformed(error.to_string());
         let body = std::str::from_utf8(body).map_err(|error| garbage(&error))?;
         match serde_json::from_str::<Envelope<'_, PodView<'_>>>(body) {
-            Ok(envelope) => Self::of(envelope, |pod| pod.map_or(Subject::Other, Subject::NewPod)),
+            Ok(envelope) => Self::from_envelope(envelope, |pod| {
+                pod.map_or(ReviewTarget::Other, ReviewTarget::NewPod)
+            }),
             // Once more without the object: if that goes well, it alone was to blame.
             Err(unread) => match serde_json::from_str::<Envelope<'_, &RawValue>>(body) {
-                Ok(envelope) => Self::of(envelope, |pod| {
+                Ok(envelope) => Self::from_envelope(envelope, |pod| {
                     let pod = pod.map_or("null", RawValue::get);
-                    let unread = Unread::find(pod, &unread);
-                    Subject::UnreadPod(PodView::metadata_of(pod), unread)
+                    let unread = DecodeError::locate(pod, &unread);
+                    ReviewTarget::InvalidPod(PodView::decode_metadata(pod), unread)
                 }),
                 Err(error) => Err(garbage(&error)),
             },
         }
     }
 
-    fn of<O>(
+    fn from_envelope<O>(
         envelope: Envelope<'a, O>,
-        subject: impl FnOnce(Option<O>) -> Subject<'a>,
-    ) -> Result<Self, NotAReview> {
-        let (uid, request) = envelope.asked()?;
-        let subject = match request.creates_a_pod() {
+        subject: impl FnOnce(Option<O>) -> ReviewTarget<'a>,
+    ) -> Result<Self, InvalidReview> {
+        let (uid, request) = envelope.into_request()?;
+        let subject = match request.is_pod_creation() {
             true => subject(request.object),
-            false => Subject::Other,
+            false => ReviewTarget::Other,
         };
         Ok(Self {
             uid,
             namespace: request.namespace,
             name: request.name,
             dry_run: request.dry_run == Some(true),
-            subject,
+            target: subject,
         })
     }
 
     /// What the review is about.
-    pub(super) fn about(&self) -> About {
-        About {
+    pub(super) fn request_meta(&self) -> RequestMeta {
+        RequestMeta {
             uid: self.uid.to_string(),
             namespace: self.namespace.as_deref().unwrap_or_default().to_owned(),
             name: self.pod_name().to_owned(),
@@ -181,8 +183,8 @@ impl<'a> Review<'a> {
     }
 
     /// What the review tells of the pod beside its manifest.
-    pub(super) fn facts(&self, token: Token) -> Facts<'_> {
-        Facts {
+    pub(super) fn pod_context(&self, token: Token) -> PodContext<'_> {
+        PodContext {
             namespace: self.namespace.as_deref(),
             in_job: false,
             token,
@@ -191,9 +193,9 @@ impl<'a> Review<'a> {
 
     /// The pod that is to be created, as far as it could be read.
     pub(super) fn pod(&self) -> Option<&PodView<'a>> {
-        match &self.subject {
-            Subject::NewPod(pod) | Subject::UnreadPod(pod, _) => Some(pod),
-            Subject::Other => None,
+        match &self.target {
+            ReviewTarget::NewPod(pod) | ReviewTarget::InvalidPod(pod, _) => Some(pod),
+            ReviewTarget::Other => None,
         }
     }
 
@@ -206,17 +208,17 @@ impl<'a> Review<'a> {
 
 // === impl WrittenObject ===
 
-impl<'a> WrittenObject<'a> {
+impl<'a> ObjectReview<'a> {
     /// Reads a review.
     ///
     /// # Errors
     /// If the bytes hold none that could be answered.
-    pub(super) fn decode(body: &'a [u8]) -> Result<Self, NotAReview> {
-        let garbage = |error: &dyn ToString| NotAReview::Garbage(error.to_string());
+    pub(super) fn decode(body: &'a [u8]) -> Result<Self, InvalidReview> {
+        let garbage = |error: &dyn ToString| InvalidReview::Malformed(error.to_string());
         let body = std::str::from_utf8(body).map_err(|error| garbage(&error))?;
         let envelope: Envelope<'a, &'a RawValue> =
             serde_json::from_str(body).map_err(|error| garbage(&error))?;
-        let (uid, request) = envelope.asked()?;
+        let (uid, request) = envelope.into_request()?;
         let is_written = matches!(request.operation.as_deref(), Some("CREATE" | "UPDATE"));
         let is_whole = request.sub_resource.as_deref().unwrap_or_default() == "";
         let object = request.object.filter(|_| is_written && is_whole);
@@ -233,29 +235,29 @@ impl<'a> WrittenObject<'a> {
 
 impl<'a, O> Envelope<'a, O> {
     /// The request and its uid, which is not empty.
-    fn asked(self) -> Result<(Text<'a>, Request<'a, O>), NotAReview> {
+    fn into_request(self) -> Result<(Text<'a>, EnvelopeRequest<'a, O>), InvalidReview> {
         let [api_version, kind] =
             [&self.api_version, &self.kind].map(|text| text.as_deref().unwrap_or_default());
         if (api_version, kind) != (API_VERSION, KIND) {
-            return Err(NotAReview::OtherKind {
-                api_version: shortened(api_version, LONGEST_NAME),
-                kind: shortened(kind, LONGEST_NAME),
+            return Err(InvalidReview::UnexpectedKind {
+                api_version: truncate(api_version, MAX_NAME_LEN),
+                kind: truncate(kind, MAX_NAME_LEN),
             });
         }
-        let mut request = self.request.ok_or(NotAReview::NoRequest)?;
+        let mut request = self.request.ok_or(InvalidReview::MissingRequest)?;
         let uid = request.uid.take().filter(|uid| !uid.is_empty());
-        let uid = uid.ok_or(NotAReview::NoUid)?;
+        let uid = uid.ok_or(InvalidReview::MissingUid)?;
         match uid.len() {
-            ..=LONGEST_UID => Ok((uid, request)),
-            long => Err(NotAReview::LongUid(long)),
+            ..=MAX_UID_LEN => Ok((uid, request)),
+            long => Err(InvalidReview::UidTooLong(long)),
         }
     }
 }
 
 // === impl Request ===
 
-impl<O> Request<'_, O> {
-    fn creates_a_pod(&self) -> bool {
+impl<O> EnvelopeRequest<'_, O> {
+    fn is_pod_creation(&self) -> bool {
         let kind = self.kind.as_ref();
         let told = [
             kind.and_then(|kind| kind.group.as_deref()),
@@ -288,20 +290,20 @@ mod tests {
     }
 
     /// What is read of the review with something else at a JSON pointer.
-    fn with<T>(
+    fn decode_with<T>(
         pointer: &str,
         value: Value,
-        read: impl FnOnce(Result<Review<'_>, NotAReview>) -> T,
+        read: impl FnOnce(Result<PodReview<'_>, InvalidReview>) -> T,
     ) -> T {
         let mut review = review();
         let (parent, key) = pointer.rsplit_once('/').unwrap();
         review.pointer_mut(parent).unwrap()[key] = value;
-        read(Review::decode(review.to_string().as_bytes()))
+        read(PodReview::decode(review.to_string().as_bytes()))
     }
 
     #[test]
     fn what_cannot_be_answered_is_no_review() {
-        let other = |api_version: &str, kind: &str| NotAReview::OtherKind {
+        let other = |api_version: &str, kind: &str| InvalidReview::UnexpectedKind {
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
         };
@@ -313,17 +315,17 @@ mod tests {
             ),
             ("/apiVersion", Value::Null, other("", KIND)),
             ("/kind", json!("Pod"), other(API_VERSION, "Pod")),
-            ("/request", Value::Null, NotAReview::NoRequest),
-            ("/request/uid", Value::Null, NotAReview::NoUid),
-            ("/request/uid", json!(""), NotAReview::NoUid),
+            ("/request", Value::Null, InvalidReview::MissingRequest),
+            ("/request/uid", Value::Null, InvalidReview::MissingUid),
+            ("/request/uid", json!(""), InvalidReview::MissingUid),
             (
                 "/request/uid",
                 json!("u".repeat(257)),
-                NotAReview::LongUid(257),
+                InvalidReview::UidTooLong(257),
             ),
         ];
         for (pointer, value, want) in table {
-            with(pointer, value.clone(), |read| {
+            decode_with(pointer, value.clone(), |read| {
                 assert_eq!(read.err(), Some(want), "{pointer}: {value}");
             });
         }
@@ -337,9 +339,9 @@ mod tests {
             b"{\"kind\": 1}",
             b"{\"request\": []}",
         ] {
-            let read = Review::decode(garbage).err();
+            let read = PodReview::decode(garbage).err();
             assert!(
-                matches!(&read, Some(NotAReview::Garbage(_))),
+                matches!(&read, Some(InvalidReview::Malformed(_))),
                 "{garbage:?}: {read:?}"
             );
         }
@@ -359,9 +361,9 @@ mod tests {
             ("/request/kind/kind", json!("Deployment")),
             ("/request/object", Value::Null),
         ] {
-            with(pointer, value.clone(), |read| {
-                let subject = read.unwrap().subject;
-                assert!(matches!(subject, Subject::Other), "{pointer}: {value}");
+            decode_with(pointer, value.clone(), |read| {
+                let subject = read.unwrap().target;
+                assert!(matches!(subject, ReviewTarget::Other), "{pointer}: {value}");
             });
         }
     }
@@ -369,18 +371,21 @@ mod tests {
     #[test]
     fn a_pod_that_is_none_spoils_only_itself() {
         for object in [json!([]), json!("pod"), json!({"spec": {"containers": {}}})] {
-            with("/request/object", object.clone(), |read| {
+            decode_with("/request/object", object.clone(), |read| {
                 let review = read.unwrap();
                 assert_eq!(&*review.uid, "u");
-                assert!(matches!(review.subject, Subject::UnreadPod(..)), "{object}");
+                assert!(
+                    matches!(review.target, ReviewTarget::InvalidPod(..)),
+                    "{object}"
+                );
             });
         }
         // Whatever another kind looks like, it is not our business.
-        with(
+        decode_with(
             "/request",
             json!({"uid": "u", "object": {"spec": 1}}),
             |read| {
-                assert!(matches!(read.unwrap().subject, Subject::Other));
+                assert!(matches!(read.unwrap().target, ReviewTarget::Other));
             },
         );
     }
@@ -398,7 +403,7 @@ mod tests {
             ),
             ("/request/object/metadata", Value::Null, ""),
         ] {
-            with(pointer, value.clone(), |read| {
+            decode_with(pointer, value.clone(), |read| {
                 let review = read.unwrap();
                 assert_eq!(review.pod_name(), name, "{pointer}: {value}");
                 assert_eq!(review.dry_run, pointer == "/request/dryRun");

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use drainer::{AdminAddress, DEFAULT_PORT, Durations, ListenerSelector, Timing};
 
-use super::amounts::Amounts;
+use super::amounts::ResourceAmounts;
 use super::defaults::Defaults;
 use super::quantity::Quantity;
 
-pub(super) use reading::Reading;
-pub(crate) use reading::misread;
-pub use shown::Shown;
+pub(super) use reading::ParsedSettings;
+pub(crate) use reading::check_value;
+pub use shown::SettingRow;
 
 /// Every setting of one pod, each with its source. They are valid and fit together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub struct Settings {
     /// What happens to a hook that Envoy's container has.
     pub existing_hook: Setting<ExistingHook>,
     /// The drainer's CPU.
-    pub cpu: Share,
+    pub cpu: ResourceSetting,
     /// The drainer's memory.
-    pub memory: Share,
+    pub memory: ResourceSetting,
     /// The durations above.
     timing: Timing,
 }
@@ -59,12 +59,12 @@ pub struct Setting<T> {
     /// The value.
     pub value: T,
     /// Who said so.
-    pub source: Source,
+    pub source: SettingSource,
 }
 
 /// Where a setting's value is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum SettingSource {
     /// The installation's default.
     Default,
     /// The default for a Job's pod.
@@ -77,7 +77,7 @@ pub enum Source {
 
 /// What the drainer gets of a resource; the request is never more than the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Share {
+pub struct ResourceSetting {
     /// What is reserved.
     pub request: Setting<Quantity>,
     /// What is never exceeded.
@@ -108,19 +108,19 @@ pub enum ExistingHook {
 
 impl Settings {
     /// What holds where no annotation says otherwise.
-    fn standard(in_job: bool, defaults: &Defaults) -> Self {
+    fn from_defaults(in_job: bool, defaults: &Defaults) -> Self {
         fn default<T>(value: T) -> Setting<T> {
-            let source = Source::Default;
+            let source = SettingSource::Default;
             Setting { value, source }
         }
         let timing = &defaults.timing;
-        let Amounts {
+        let ResourceAmounts {
             cpu_request,
             memory_request,
             cpu_limit,
             memory_limit,
         } = &*defaults.resources;
-        let share = |request: &Quantity, limit: &Quantity| Share {
+        let share = |request: &Quantity, limit: &Quantity| ResourceSetting {
             request: default(request.clone()),
             limit: default(limit.clone()),
         };
@@ -128,7 +128,7 @@ impl Settings {
         let unless_in_job = |value| match in_job {
             true => Setting {
                 value: Duration::ZERO,
-                source: Source::JobDefault,
+                source: SettingSource::JobDefault,
             },
             false => default(value),
         };
@@ -171,7 +171,7 @@ impl Settings {
 
 // === impl Source ===
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Default => "default",

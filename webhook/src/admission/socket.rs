@@ -5,14 +5,14 @@ use std::path::Path;
 use drainer::{AdminAddress, RUN_DIR};
 use k8s_openapi::api::core::v1 as core;
 
-use super::codes::{Code, Notice};
+use super::codes::{Code, Diagnostic};
 use super::container::TOKEN_DIR;
 use super::defaults::Defaults;
 use super::view::{Container, PodView, SecurityContext, Text, VolumeMount};
 
 /// What the drainer's container takes over from Envoy's.
 #[derive(Debug, Default)]
-pub(super) struct Access {
+pub(super) struct AdminSocketMount {
     /// The mount that holds the socket.
     pub mount: Option<core::VolumeMount>,
     /// Envoy's user.
@@ -25,18 +25,18 @@ pub(super) struct Access {
 
 // === impl Access ===
 
-impl Access {
+impl AdminSocketMount {
     /// Settles the access to the admin; nothing is needed but for a socket with a path.
     ///
     /// # Errors
     /// If no volume of Envoy's holds the socket, or the drainer cannot mount it there.
-    pub(super) fn to(
+    pub(super) fn covering(
         admin: &AdminAddress,
         envoy: &Container<'_>,
         pod: &PodView<'_>,
         defaults: &Defaults,
-        warnings: &mut Vec<Notice>,
-    ) -> Result<Self, Notice> {
+        warnings: &mut Vec<Diagnostic>,
+    ) -> Result<Self, Diagnostic> {
         let (own, pods) = (envoy.security_context, pod.spec.security_context);
         let inherits_root = pods.and_then(|pod| pod.run_as_user) == Some(0);
         let AdminAddress::Path(socket) = admin else {
@@ -55,7 +55,7 @@ impl Access {
                 Some(_) => "runs as root, which the drainer never does",
                 None => "has no `runAsUser`, so that its user is unknown",
             };
-            warnings.push(Code::SocketUserUnknown.about(format!(
+            warnings.push(Code::SocketUserUnknown.diagnostic(format!(
                 "container `{}` {why}: the drainer may not be allowed to use {}",
                 envoy.name(),
                 socket.display()
@@ -75,16 +75,16 @@ fn covering_mount(
     envoy: &Container<'_>,
     socket: &Path,
     pod: &PodView<'_>,
-) -> Result<core::VolumeMount, Notice> {
+) -> Result<core::VolumeMount, Diagnostic> {
     let (name, socket_shown) = (envoy.name(), socket.display());
     let mounts = envoy.volume_mounts.iter().flatten();
     let covering = mounts
         .filter(|mount| mount.path().is_some_and(|path| socket.starts_with(path)))
         .max_by_key(|mount| mount.path().map(|path| path.components().count()))
         // Its variables are those of Envoy's container; the drainer's would make another path of it.
-        .filter(|mount| filled(&mount.sub_path_expr).is_none());
+        .filter(|mount| non_empty(&mount.sub_path_expr).is_none());
     let Some(mount) = covering else {
-        return Err(Code::SocketNotMounted.about(format!(
+        return Err(Code::SocketNotMounted.diagnostic(format!(
             "no volume of container `{name}` holds the admin's socket {socket_shown}"
         )));
     };
@@ -96,21 +96,21 @@ fn covering_mount(
     };
     if let Some(own) = [RUN_DIR, TOKEN_DIR].into_iter().find(is_taken) {
         let detail = format!("container `{name}` mounts a volume at the drainer's {own}");
-        return Err(Code::NameTaken.about(detail));
+        return Err(Code::NameTaken.diagnostic(detail));
     }
     // In a parent, the runtime makes the mount points of the drainer's volume, and so must write to it.
     let is_below = |own: &&str| Path::new(own).starts_with(path);
     let below = [RUN_DIR, TOKEN_DIR].into_iter().find(is_below);
-    if let Some(own) = below.filter(|_| !is_writable_scratch(mount, pod)) {
-        return Err(Code::SocketNotMounted.about(format!(
+    if let Some(own) = below.filter(|_| !is_writable_empty_dir(mount, pod)) {
+        return Err(Code::SocketNotMounted.diagnostic(format!(
             "the admin's socket {socket_shown} is in a volume at {}, where {own} cannot be made: only in an emptyDir that container `{name}` may write to",
             path.display()
         )));
     }
     Ok(core::VolumeMount {
-        name: filled(&mount.name).unwrap_or_default(),
-        mount_path: filled(&mount.mount_path).unwrap_or_default(),
-        sub_path: filled(&mount.sub_path),
+        name: non_empty(&mount.name).unwrap_or_default(),
+        mount_path: non_empty(&mount.mount_path).unwrap_or_default(),
+        sub_path: non_empty(&mount.sub_path),
         // A socket can be connected to on a read-only mount, whatever Envoy's is.
         read_only: below.is_none().then_some(true),
         ..Default::default()
@@ -119,13 +119,13 @@ fn covering_mount(
 
 /// True for an emptyDir that Envoy may write to: with it the drainer gets no more than Envoy has, and
 /// what is made in it ends with the pod.
-fn is_writable_scratch(mount: &VolumeMount<'_>, pod: &PodView<'_>) -> bool {
+fn is_writable_empty_dir(mount: &VolumeMount<'_>, pod: &PodView<'_>) -> bool {
     let mut volumes = pod.spec.volumes.iter().flatten();
     mount.read_only != Some(true)
         && volumes.any(|volume| volume.name == mount.name && volume.empty_dir.is_some())
 }
 
-fn filled(text: &Option<Text<'_>>) -> Option<String> {
+fn non_empty(text: &Option<Text<'_>>) -> Option<String> {
     let text = text.as_deref().filter(|text| !text.is_empty());
     text.map(str::to_owned)
 }
@@ -136,13 +136,17 @@ mod tests {
 
     use super::*;
 
-    fn access(admin: &str, envoy: &Value, pod: &Value) -> (Result<Access, Notice>, Vec<Notice>) {
+    fn resolve_mount(
+        admin: &str,
+        envoy: &Value,
+        pod: &Value,
+    ) -> (Result<AdminSocketMount, Diagnostic>, Vec<Diagnostic>) {
         let (envoy, pod) = (envoy.to_string(), json!({ "spec": pod }).to_string());
         let envoy = serde_json::from_str(&envoy).unwrap();
         let pod = PodView::decode(&pod).unwrap();
         let defaults = Defaults::new("", "");
         let mut warnings = Vec::new();
-        let access = Access::to(
+        let access = AdminSocketMount::covering(
             &admin.parse().unwrap(),
             &envoy,
             &pod,
@@ -152,14 +156,14 @@ mod tests {
         (access, warnings)
     }
 
-    fn mounted(socket: &str, mounts: &Value) -> Result<Value, Notice> {
+    fn mount_for(socket: &str, mounts: &Value) -> Result<Value, Diagnostic> {
         let envoy = json!({"name": "envoy", "volumeMounts": mounts});
         let volumes = json!([
             {"name": "scratch", "emptyDir": {}},
             {"name": "kept", "emptyDir": null, "hostPath": {"path": "/run"}},
         ]);
         let pod = json!({"volumes": volumes});
-        let (access, _) = access(&format!("unix:{socket}"), &envoy, &pod);
+        let (access, _) = resolve_mount(&format!("unix:{socket}"), &envoy, &pod);
         access.map(|access| serde_json::to_value(access.mount).unwrap())
     }
 
@@ -186,9 +190,9 @@ mod tests {
             ("/tmp/a", read_only("d", "/tmp")),
         ];
         for (socket, want) in table {
-            assert_eq!(mounted(socket, &mounts), Ok(want), "{socket}");
+            assert_eq!(mount_for(socket, &mounts), Ok(want), "{socket}");
         }
-        let refused = mounted("/var/admin.sock", &mounts).unwrap_err();
+        let refused = mount_for("/var/admin.sock", &mounts).unwrap_err();
         assert_eq!(refused.code, Code::SocketNotMounted);
         assert_eq!(
             refused.detail,
@@ -223,7 +227,7 @@ mod tests {
         ];
         for (socket, mounts, code) in table {
             assert_eq!(
-                mounted(socket, &mounts).map_err(|refused| refused.code),
+                mount_for(socket, &mounts).map_err(|refused| refused.code),
                 Err(code),
                 "{socket}"
             );
@@ -244,11 +248,11 @@ mod tests {
             let mount = |name: &str, read_only: Option<bool>| json!({"name": name, "mountPath": parent, "readOnly": read_only});
             let writable = json!({"name": "scratch", "mountPath": parent});
             for read_only in [None, Some(false)] {
-                let got = mounted(&socket, &json!([mount("scratch", read_only)]));
+                let got = mount_for(&socket, &json!([mount("scratch", read_only)]));
                 assert_eq!(got, Ok(writable.clone()), "{parent}");
             }
             for (name, read_only) in [("scratch", Some(true)), ("kept", None), ("none", None)] {
-                let refused = mounted(&socket, &json!([mount(name, read_only)])).unwrap_err();
+                let refused = mount_for(&socket, &json!([mount(name, read_only)])).unwrap_err();
                 assert_eq!(refused.code, Code::SocketNotMounted, "{parent} {name}");
                 assert!(refused.detail.contains("cannot be made"), "{refused}");
             }
@@ -282,7 +286,7 @@ mod tests {
         for (own, pods, user, group) in table {
             let envoy = json!({"name": "envoy", "securityContext": own, "volumeMounts": [{"name": "a", "mountPath": "/srv"}]});
             let (access, warnings) =
-                access("unix:/srv/a", &envoy, &json!({"securityContext": pods}));
+                resolve_mount("unix:/srv/a", &envoy, &json!({"securityContext": pods}));
             let access = access.unwrap();
             assert_eq!((access.user, access.group), (user, group), "{own} {pods}");
             let codes: Vec<_> = warnings.iter().map(|warning| warning.code).collect();
@@ -298,7 +302,7 @@ mod tests {
     #[test]
     fn no_other_admin_needs_anything() {
         for admin in ["127.0.0.1:9901", "unix:@admin"] {
-            let (access, warnings) = access(admin, &json!({}), &Value::Null);
+            let (access, warnings) = resolve_mount(admin, &json!({}), &Value::Null);
             let access = access.unwrap();
             assert_eq!(
                 (access.mount, access.user, access.group, warnings),

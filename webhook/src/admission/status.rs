@@ -4,16 +4,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::codes::Code;
-use super::plan::{DrainPlan, Grace, Sidecar};
+use super::plan::{DrainPlan, GracePeriod, SidecarMode};
 
 /// The status of a pod that has a drainer.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Injected<'a> {
+struct StatusAnnotation<'a> {
     version: &'a str,
-    sidecar: Sidecar,
+    sidecar: SidecarMode,
     container: &'a str,
-    grace: Grace,
+    grace: GracePeriod,
     #[serde(skip_serializing_if = "Option::is_none")]
     replaced_hook: Option<ReplacedHook<'a>>,
 }
@@ -26,17 +26,17 @@ enum ReplacedHook<'a> {
 }
 
 /// In bytes. A pod's annotations may have 256 KiB in all, and nobody reads more of a hook.
-const LONGEST_HOOK: usize = 4096;
+const MAX_HOOK_LEN: usize = 4096;
 
 /// The status of a pod that asked and was skipped.
 #[derive(Serialize, Deserialize)]
-struct Skipped {
+struct SkippedStatus {
     skipped: String,
 }
 
 /// Writes the status of a pod that gets a drainer.
-pub(super) fn injected(plan: &DrainPlan) -> String {
-    let status = Injected {
+pub(super) fn encode_injected(plan: &DrainPlan) -> String {
+    let status = StatusAnnotation {
         version: env!("CARGO_PKG_VERSION"),
         sidecar: plan.sidecar,
         container: &plan.envoy.name,
@@ -45,7 +45,7 @@ pub(super) fn injected(plan: &DrainPlan) -> String {
             .replaced_hook
             .as_deref()
             .map(|hook| match hook.get().len() {
-                ..=LONGEST_HOOK => ReplacedHook::Whole(hook),
+                ..=MAX_HOOK_LEN => ReplacedHook::Whole(hook),
                 _ => ReplacedHook::TooLong("too long to repeat"),
             }),
     };
@@ -53,8 +53,8 @@ pub(super) fn injected(plan: &DrainPlan) -> String {
 }
 
 /// Writes the status of a pod that is skipped.
-pub(super) fn skipped(code: Code) -> String {
-    serde_json::to_string(&Skipped {
+pub(super) fn encode_skipped(code: Code) -> String {
+    serde_json::to_string(&SkippedStatus {
         skipped: code.to_string(),
     })
     .expect("a string always serialises")
@@ -62,14 +62,14 @@ pub(super) fn skipped(code: Code) -> String {
 
 /// True unless the status is a skip's: that one is decided anew, since another webhook may have
 /// brought the Envoy that was missing.
-pub(super) fn tells_of_injection(status: &str) -> bool {
-    serde_json::from_str::<Skipped>(status).is_err()
+pub(super) fn records_injection(status: &str) -> bool {
+    serde_json::from_str::<SkippedStatus>(status).is_err()
 }
 
 /// Why a pod with this status was skipped; `None` if it was not, or for a reason that is not known.
 #[must_use]
-pub fn skipped_for(status: &str) -> Option<Code> {
-    let Skipped { skipped } = serde_json::from_str(status).ok()?;
+pub fn skip_code(status: &str) -> Option<Code> {
+    let SkippedStatus { skipped } = serde_json::from_str(status).ok()?;
     let mut codes = Code::ALL.iter().copied();
     codes.find(|code| code.to_string() == skipped)
 }

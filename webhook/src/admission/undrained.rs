@@ -1,14 +1,14 @@
 //! Whom to tell of a pod that asked for a drainer and was admitted without one. The warnings of a pod
 //! that a controller made are read by nobody, so its owner is told.
 
-use super::answer::shortened;
-use super::codes::{Code, Notice};
+use super::answer::truncate;
+use super::codes::{Code, Diagnostic};
 use super::defaults::Defaults;
-use super::review::Review;
+use super::review::PodReview;
 
 /// A pod that was admitted without the drainer it asked for, as its owner is told of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Undrained {
+pub struct SkippedPod {
     /// The controller that made the pod.
     pub owner: Owner,
     /// Why it has no drainer.
@@ -37,54 +37,58 @@ pub struct Owner {
 
 /// In bytes. The API server refuses Events with longer notes.
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/events.go>
-pub const LONGEST_NOTE: usize = 1024;
+pub const MAX_NOTE_LEN: usize = 1024;
 
 /// Its pods never get a drainer.
 const SYSTEM_NAMESPACE: &str = "kube-system";
 
 /// What a note says about the pod itself, in bytes. It quotes what the pod's author wrote.
-const LONGEST_DETAIL: usize = 256;
+const MAX_DETAIL_LEN: usize = 256;
 
 /// The longest DNS label. <https://www.rfc-editor.org/rfc/rfc1123>
-const LONGEST_LABEL: usize = 63;
+const MAX_LABEL_LEN: usize = 63;
 
 /// The longest DNS subdomain that is a name in Kubernetes.
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>
-const LONGEST_SUBDOMAIN: usize = 253;
+const MAX_SUBDOMAIN_LEN: usize = 253;
 
 // === impl Undrained ===
 
-impl Undrained {
+impl SkippedPod {
     /// The Event that the owner of the review's pod gets, if the pod will exist, lacks what it asked
     /// for, and is in a namespace whose pods can have a drainer.
-    pub(super) fn of(review: &Review<'_>, reason: &Notice, defaults: &Defaults) -> Option<Self> {
-        if review.dry_run || !reason.code.is_told() {
+    pub(super) fn from_review(
+        review: &PodReview<'_>,
+        reason: &Diagnostic,
+        defaults: &Defaults,
+    ) -> Option<Self> {
+        if review.dry_run || !reason.code.is_user_visible() {
             return None;
         }
-        let owner = Owner::of(review)?;
+        let owner = Owner::from_review(review)?;
         let is_excluded =
             [SYSTEM_NAMESPACE, &defaults.release_namespace].contains(&&*owner.namespace);
         (!is_excluded).then(|| Self {
             owner,
             code: reason.code,
-            note: note(reason),
+            note: event_note(reason),
         })
     }
 }
 
-fn note(reason: &Notice) -> String {
-    let reason = Notice {
-        detail: shortened(&reason.detail, LONGEST_DETAIL),
+fn event_note(reason: &Diagnostic) -> String {
+    let reason = Diagnostic {
+        detail: truncate(&reason.detail, MAX_DETAIL_LEN),
         ..reason.clone()
     };
-    shortened(&format!("{reason:#}"), LONGEST_NOTE)
+    truncate(&format!("{reason:#}"), MAX_NOTE_LEN)
 }
 
 // === impl Owner ===
 
 impl Owner {
     /// The controller of the review's pod; `None` if there is none, or no API server could have sent it.
-    fn of(review: &Review<'_>) -> Option<Self> {
+    fn from_review(review: &PodReview<'_>) -> Option<Self> {
         let owner = review.pod()?.controller()?;
         let valid = |text: Option<&str>, is_valid: fn(&str) -> bool| {
             text.filter(|text| is_valid(text)).map(str::to_owned)
@@ -115,7 +119,7 @@ fn can_own_pods(api_version: &str, kind: &str) -> bool {
 }
 
 fn is_label(text: &str) -> bool {
-    (1..=LONGEST_LABEL).contains(&text.len())
+    (1..=MAX_LABEL_LEN).contains(&text.len())
         && text
             .bytes()
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
@@ -124,7 +128,7 @@ fn is_label(text: &str) -> bool {
 }
 
 fn is_subdomain(text: &str) -> bool {
-    text.len() <= LONGEST_SUBDOMAIN && text.split('.').all(is_label)
+    text.len() <= MAX_SUBDOMAIN_LEN && text.split('.').all(is_label)
 }
 
 /// `v1`, `apps/v1`.
@@ -136,7 +140,7 @@ fn is_api_version(text: &str) -> bool {
 }
 
 fn is_kind(text: &str) -> bool {
-    (1..=LONGEST_LABEL).contains(&text.len())
+    (1..=MAX_LABEL_LEN).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
@@ -146,7 +150,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admission::{Defaults, answer};
+    use crate::admission::{Defaults, admit_pod};
 
     /// A pod that is skipped for its hook, made by a ReplicaSet.
     fn review() -> Value {
@@ -173,7 +177,7 @@ mod tests {
     }
 
     /// What is told of the review's pod, with something else at a JSON pointer.
-    fn told(pointer: &str, value: Value) -> Option<Undrained> {
+    fn skipped_pod(pointer: &str, value: Value) -> Option<SkippedPod> {
         let mut review = review();
         let (parent, key) = pointer.rsplit_once('/').unwrap();
         let parent = review.pointer_mut(parent).unwrap();
@@ -182,14 +186,14 @@ mod tests {
             Err(_) => parent[key] = value,
         }
         let defaults = Defaults::new("image", "own");
-        answer(review.to_string().as_bytes(), &defaults, || Token::new(1))
+        admit_pod(review.to_string().as_bytes(), &defaults, || Token::new(1))
             .unwrap()
-            .undrained
+            .skipped_pod
     }
 
     #[test]
     fn the_controller_is_told_why_and_what_to_do() {
-        let told = told("/request/name", json!("edge-7f-1")).unwrap();
+        let told = skipped_pod("/request/name", json!("edge-7f-1")).unwrap();
         let owner = Owner {
             api_version: "apps/v1".to_owned(),
             kind: "ReplicaSet".to_owned(),
@@ -209,21 +213,21 @@ mod tests {
     #[test]
     fn a_fault_of_ours_is_told_as_far_as_the_pod_can_be_read() {
         let long = "x".repeat(2000);
-        let fault = told("/request/object/spec", json!({"containers": long})).unwrap();
+        let fault = skipped_pod("/request/object/spec", json!({"containers": long})).unwrap();
         assert_eq!(fault.code, Code::PodNotRead);
         assert_eq!(fault.owner.name, "edge-7f");
-        assert!(fault.note.len() <= LONGEST_NOTE, "{}", fault.note.len());
-        let nobody = told("/request/object/metadata/labels", json!(7));
+        assert!(fault.note.len() <= MAX_NOTE_LEN, "{}", fault.note.len());
+        let nobody = skipped_pod("/request/object/metadata/labels", json!(7));
         assert_eq!(nobody, None);
     }
 
     #[test]
     fn a_note_quotes_little_of_a_pod_and_ends_with_the_remedy() {
         let containers = vec![json!({"name": "a\n".repeat(31)}); 20];
-        let told = told("/request/object/spec", json!({"containers": containers})).unwrap();
+        let told = skipped_pod("/request/object/spec", json!({"containers": containers})).unwrap();
         let remedy = Code::NoEnvoy.remedy();
         assert!(told.note.ends_with(remedy), "{}", told.note);
-        let most = LONGEST_DETAIL + remedy.len() + "DRN009: ; ".len();
+        let most = MAX_DETAIL_LEN + remedy.len() + "DRN009: ; ".len();
         assert!(told.note.len() <= most, "{}", told.note.len());
         assert!(!told.note.contains(char::is_control), "{:?}", told.note);
     }
@@ -275,7 +279,10 @@ mod tests {
             ),
         ] {
             for value in valid {
-                assert!(told(&field, json!(value)).is_some(), "{field}: {value}");
+                assert!(
+                    skipped_pod(&field, json!(value)).is_some(),
+                    "{field}: {value}"
+                );
             }
             let long = long(254);
             for value in invalid
@@ -283,7 +290,7 @@ mod tests {
                 .copied()
                 .chain(["", ".", "..", "é", path, &long])
             {
-                assert_eq!(told(&field, json!(value)), None, "{field}: {value}");
+                assert_eq!(skipped_pod(&field, json!(value)), None, "{field}: {value}");
             }
         }
     }
@@ -305,7 +312,7 @@ mod tests {
             let owner = json!({
                 "apiVersion": api_version, "kind": kind, "name": "n", "uid": "1", "controller": true,
             });
-            let told = told("/request/object/metadata/ownerReferences", json!([owner]));
+            let told = skipped_pod("/request/object/metadata/ownerReferences", json!([owner]));
             assert_eq!(told.is_some(), wanted, "{api_version} {kind}");
         }
     }
@@ -316,14 +323,14 @@ mod tests {
             let mut review = review();
             review["request"]["namespace"] = json!(namespace);
             review["request"]["object"]["spec"] = json!({"containers": 7});
-            let answer = answer(
+            let answer = admit_pod(
                 review.to_string().as_bytes(),
                 &Defaults::new("image", "own"),
                 || Token::new(1),
             );
             let answer = answer.unwrap();
-            assert_eq!(answer.notices[0].code, Code::PodNotRead);
-            assert_eq!(answer.undrained, None, "{namespace}");
+            assert_eq!(answer.diagnostics[0].code, Code::PodNotRead);
+            assert_eq!(answer.skipped_pod, None, "{namespace}");
         }
     }
 
@@ -352,7 +359,11 @@ mod tests {
             (&format!("{owner}/controller"), Value::Null),
             (&format!("{owner}/uid"), Value::Null),
         ] {
-            assert_eq!(told(pointer, value.clone()), None, "{pointer}: {value}");
+            assert_eq!(
+                skipped_pod(pointer, value.clone()),
+                None,
+                "{pointer}: {value}"
+            );
         }
     }
 }

@@ -16,29 +16,29 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::annotations;
-use super::envoy::{List, Place};
+use super::envoy::{ContainerList, ContainerRef};
 use items::Item;
 
 pub(super) use items::Items;
-pub(super) use object::{Object, from_objects};
-pub(super) use plain::plain;
-use text::at_most;
+pub(super) use object::{ObjectOnly, from_objects};
+pub(super) use plain::number_or_bool;
+use text::bounded_text;
 pub(super) use text::{Entries, Scalar, Text};
-pub use unread::Unread;
+pub use unread::DecodeError;
 
 /// A pod, or the template of one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(remote = "Self")]
 pub struct PodView<'a> {
     #[serde(borrow)]
-    pub(super) metadata: Option<Metadata<'a>>,
+    pub(super) metadata: Option<ObjectMeta<'a>>,
     #[serde(borrow, default, deserialize_with = "or_default")]
-    pub(super) spec: Spec<'a>,
+    pub(super) spec: PodSpec<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
-pub(super) struct Metadata<'a> {
+pub(super) struct ObjectMeta<'a> {
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
     #[serde(borrow)]
@@ -64,27 +64,27 @@ pub(super) struct OwnerReference<'a> {
     pub name: Option<Text<'a>>,
     #[serde(borrow)]
     pub uid: Option<Text<'a>>,
-    #[serde(default, deserialize_with = "plain")]
+    #[serde(default, deserialize_with = "number_or_bool")]
     pub controller: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
-pub(super) struct Spec<'a> {
+pub(super) struct PodSpec<'a> {
     #[serde(borrow)]
     pub containers: Option<Items<Container<'a>>>,
     #[serde(borrow)]
     pub init_containers: Option<Items<Container<'a>>>,
     #[serde(borrow)]
     pub volumes: Option<Items<Volume<'a>>>,
-    #[serde(default, deserialize_with = "plain")]
+    #[serde(default, deserialize_with = "number_or_bool")]
     pub termination_grace_period_seconds: Option<i64>,
-    #[serde(default, deserialize_with = "plain")]
+    #[serde(default, deserialize_with = "number_or_bool")]
     pub host_network: Option<bool>,
     #[serde(borrow)]
     pub node_selector: Option<Entries<'a>>,
     #[serde(borrow)]
-    pub os: Option<Named<'a>>,
+    pub os: Option<NameOnly<'a>>,
     pub security_context: Option<SecurityContext>,
     #[serde(borrow)]
     pub resources: Option<Resources<'a>>,
@@ -95,7 +95,7 @@ pub(super) struct Spec<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct Container<'a> {
-    #[serde(borrow, default, deserialize_with = "at_most::<_, LONGEST_NAME>")]
+    #[serde(borrow, default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
     pub name: Option<Text<'a>>,
     #[serde(borrow)]
     pub image: Option<Text<'a>>,
@@ -104,7 +104,7 @@ pub(super) struct Container<'a> {
     #[serde(borrow)]
     pub args: Option<Items<Text<'a>>>,
     #[serde(borrow)]
-    pub ports: Option<Items<Port<'a>>>,
+    pub ports: Option<Items<ContainerPort<'a>>>,
     #[serde(borrow)]
     pub restart_policy: Option<Text<'a>>,
     #[serde(borrow)]
@@ -120,17 +120,17 @@ pub(super) struct Container<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(remote = "Self")]
-pub(super) struct Named<'a> {
+pub(super) struct NameOnly<'a> {
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
-pub(super) struct Port<'a> {
+pub(super) struct ContainerPort<'a> {
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
-    #[serde(default, deserialize_with = "plain")]
+    #[serde(default, deserialize_with = "number_or_bool")]
     pub container_port: Option<u16>,
     #[serde(borrow)]
     pub protocol: Option<Text<'a>>,
@@ -152,7 +152,7 @@ pub(super) struct Probe<'a> {
     pub tcp_socket: Option<ProbeAction<'a>>,
     #[serde(borrow)]
     pub grpc: Option<ProbeAction<'a>>,
-    #[serde(default, deserialize_with = "plain")]
+    #[serde(default, deserialize_with = "number_or_bool")]
     pub period_seconds: Option<u32>,
 }
 
@@ -174,24 +174,24 @@ pub(super) struct Volume<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct VolumeMount<'a> {
-    #[serde(borrow, default, deserialize_with = "at_most::<_, LONGEST_NAME>")]
+    #[serde(borrow, default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
     pub name: Option<Text<'a>>,
-    #[serde(borrow, default, deserialize_with = "at_most::<_, LONGEST_PATH>")]
+    #[serde(borrow, default, deserialize_with = "bounded_text::<_, MAX_PATH_LEN>")]
     pub mount_path: Option<Text<'a>>,
-    #[serde(borrow, default, deserialize_with = "at_most::<_, LONGEST_PATH>")]
+    #[serde(borrow, default, deserialize_with = "bounded_text::<_, MAX_PATH_LEN>")]
     pub sub_path: Option<Text<'a>>,
     #[serde(borrow)]
     pub sub_path_expr: Option<Text<'a>>,
-    #[serde(default, deserialize_with = "plain")]
+    #[serde(default, deserialize_with = "number_or_bool")]
     pub read_only: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct SecurityContext {
-    #[serde(default, deserialize_with = "plain")]
+    #[serde(default, deserialize_with = "number_or_bool")]
     pub run_as_user: Option<i64>,
-    #[serde(default, deserialize_with = "plain")]
+    #[serde(default, deserialize_with = "number_or_bool")]
     pub run_as_group: Option<i64>,
 }
 
@@ -199,14 +199,14 @@ pub(super) struct SecurityContext {
 #[serde(remote = "Self")]
 pub(super) struct Resources<'a> {
     #[serde(borrow)]
-    pub requests: Option<Amounts<'a>>,
+    pub requests: Option<ResourceList<'a>>,
     #[serde(borrow)]
-    pub limits: Option<Amounts<'a>>,
+    pub limits: Option<ResourceList<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(remote = "Self")]
-pub(super) struct Amounts<'a> {
+pub(super) struct ResourceList<'a> {
     #[serde(borrow)]
     pub cpu: Option<Scalar<'a>>,
     #[serde(borrow)]
@@ -258,12 +258,12 @@ pub(super) struct NodeSelectorRequirement<'a> {
 
 from_objects! {
     PodView<'a>,
-    Metadata<'a>,
+    ObjectMeta<'a>,
     OwnerReference<'a>,
-    Spec<'a>,
+    PodSpec<'a>,
     Container<'a>,
-    Named<'a>,
-    Port<'a>,
+    NameOnly<'a>,
+    ContainerPort<'a>,
     Lifecycle<'a>,
     Probe<'a>,
     ProbeAction<'a>,
@@ -271,7 +271,7 @@ from_objects! {
     VolumeMount<'a>,
     SecurityContext,
     Resources<'a>,
-    Amounts<'a>,
+    ResourceList<'a>,
     Affinity<'a>,
     NodeAffinity<'a>,
     NodeSelector<'a>,
@@ -281,7 +281,7 @@ from_objects! {
 
 impl Item for OwnerReference<'_> {}
 impl Item for Volume<'_> {}
-impl Item for Port<'_> {}
+impl Item for ContainerPort<'_> {}
 impl Item for VolumeMount<'_> {}
 
 impl Item for Container<'_> {
@@ -304,10 +304,10 @@ impl Item for NodeSelectorRequirement<'_> {
 }
 
 /// In bytes: the longest name of a container or a volume, a DNS label. A patch repeats both.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LEN: usize = 63;
 
 /// In bytes: Linux' `PATH_MAX`; a longer path cannot be mounted. A patch repeats paths of mounts.
-const LONGEST_PATH: usize = 4096;
+const MAX_PATH_LEN: usize = 4096;
 
 /// The value of [`annotations::OS`] for Windows, and of a pod's `os`.
 const WINDOWS: &str = "windows";
@@ -326,20 +326,20 @@ impl<'a> PodView<'a> {
     ///
     /// # Errors
     /// If a field that decides is not of its type.
-    pub fn decode(json: &'a str) -> Result<Self, Unread> {
-        serde_json::from_str(json).map_err(|error| Unread::find(json, &error))
+    pub fn decode(json: &'a str) -> Result<Self, DecodeError> {
+        serde_json::from_str(json).map_err(|error| DecodeError::locate(json, &error))
     }
 
     /// Reads the metadata alone of what is no pod; nothing if that is to blame.
-    pub(super) fn metadata_of(json: &'a str) -> Self {
+    pub(super) fn decode_metadata(json: &'a str) -> Self {
         #[derive(Deserialize)]
         #[serde(remote = "Self")]
-        struct Described<'a> {
+        struct MetadataOnly<'a> {
             #[serde(borrow)]
-            metadata: Option<Metadata<'a>>,
+            metadata: Option<ObjectMeta<'a>>,
         }
-        from_objects! { Described<'a> }
-        let metadata = serde_json::from_str(json).map(|object: Described<'a>| object.metadata);
+        from_objects! { MetadataOnly<'a> }
+        let metadata = serde_json::from_str(json).map(|object: MetadataOnly<'a>| object.metadata);
         Self {
             metadata: metadata.unwrap_or_default(),
             ..Self::default()
@@ -373,7 +373,7 @@ impl<'a> PodView<'a> {
         name.or(metadata.generate_name.as_deref())
     }
 
-    pub(super) fn is_of_a_job(&self) -> bool {
+    pub(super) fn is_owned_by_job(&self) -> bool {
         self.owners().any(|owner| {
             let group = owner.api_version.as_deref().unwrap_or_default();
             owner.kind.as_deref() == Some("Job") && group.starts_with("batch/")
@@ -415,35 +415,38 @@ impl<'a> PodView<'a> {
     }
 
     /// The container at a place that [`Self::staying`] gave.
-    pub(super) fn container(&self, place: Place) -> Option<&Container<'a>> {
-        self.list(place.list).get(place.index)
+    pub(super) fn container(&self, place: ContainerRef) -> Option<&Container<'a>> {
+        self.containers_in(place.list).get(place.index)
     }
 
     /// Every container of the pod, those that only run before the others among them.
     pub(super) fn all_containers(&self) -> impl Iterator<Item = &Container<'a>> {
-        [List::InitContainers, List::Containers]
+        [ContainerList::InitContainers, ContainerList::Containers]
             .into_iter()
-            .flat_map(|list| self.list(list))
+            .flat_map(|list| self.containers_in(list))
     }
 
     /// The containers that live as long as the pod, with their places.
-    pub(super) fn staying(&self) -> impl Iterator<Item = (Place, &Container<'a>)> {
-        [List::Containers, List::InitContainers]
+    pub(super) fn long_running_containers(
+        &self,
+    ) -> impl Iterator<Item = (ContainerRef, &Container<'a>)> {
+        [ContainerList::Containers, ContainerList::InitContainers]
             .into_iter()
             .flat_map(|list| {
-                let placed = self.list(list).iter().enumerate();
+                let placed = self.containers_in(list).iter().enumerate();
                 placed
                     .filter(move |(_, c)| {
-                        list == List::Containers || c.restart_policy.as_deref() == Some("Always")
+                        list == ContainerList::Containers
+                            || c.restart_policy.as_deref() == Some("Always")
                     })
-                    .map(move |(index, c)| (Place { list, index }, c))
+                    .map(move |(index, c)| (ContainerRef { list, index }, c))
             })
     }
 
-    fn list(&self, list: List) -> &[Container<'a>] {
+    fn containers_in(&self, list: ContainerList) -> &[Container<'a>] {
         let containers = match list {
-            List::Containers => &self.spec.containers,
-            List::InitContainers => &self.spec.init_containers,
+            ContainerList::Containers => &self.spec.containers,
+            ContainerList::InitContainers => &self.spec.init_containers,
         };
         containers.as_deref().unwrap_or_default()
     }
@@ -464,8 +467,9 @@ impl Container<'_> {
             .container_port
     }
 
-    pub(super) fn declares_tcp(&self, number: u16) -> bool {
-        let is_tcp = |port: &Port<'_>| matches!(port.protocol.as_deref(), None | Some("" | "TCP"));
+    pub(super) fn declares_tcp_port(&self, number: u16) -> bool {
+        let is_tcp =
+            |port: &ContainerPort<'_>| matches!(port.protocol.as_deref(), None | Some("" | "TCP"));
         let mut ports = self.ports.iter().flatten();
         ports.any(|port| port.container_port == Some(number) && is_tcp(port))
     }
@@ -534,7 +538,7 @@ mod tests {
         ] {
             let pod = PodView::decode(text).unwrap();
             assert_eq!(
-                (pod.name(), pod.annotation("a"), pod.is_of_a_job()),
+                (pod.name(), pod.annotation("a"), pod.is_owned_by_job()),
                 (None, None, false),
                 "{text}"
             );
@@ -572,7 +576,7 @@ mod tests {
         ] {
             let pod = format!(r#"{{"metadata": {{"ownerReferences": {owners}}}}}"#);
             assert_eq!(
-                PodView::decode(&pod).unwrap().is_of_a_job(),
+                PodView::decode(&pod).unwrap().is_owned_by_job(),
                 of_a_job,
                 "{owners}"
             );

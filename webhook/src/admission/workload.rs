@@ -6,13 +6,13 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::answer::{About, Answer, Outcome, allow, guarded};
-use super::astray::search;
-use super::codes::{Code, Notice};
+use super::answer::{AdmissionOutcome, RequestMeta, ReviewResponse, allow, catch_panic};
+use super::astray::find_misplaced;
+use super::codes::{Code, Diagnostic};
 use super::defaults::Defaults;
-use super::mutate::{Facts, Verdict, mutate};
+use super::mutate::{Decision, PodContext, decide};
 use super::object;
-use super::review::{NotAReview, WrittenObject};
+use super::review::{InvalidReview, ObjectReview};
 use super::token::token;
 use super::view::{Items, OwnerReference, PodView, Text, from_objects};
 
@@ -73,32 +73,32 @@ from_objects! {
 }
 
 /// What is said of a workload, and what it is called.
-struct Advice {
+struct WorkloadAdmission {
     name: String,
-    outcome: Outcome,
-    notices: Vec<Notice>,
+    outcome: AdmissionOutcome,
+    diagnostics: Vec<Diagnostic>,
 }
 
 /// Answers an AdmissionReview of a workload with what its author should know of its pods.
 ///
 /// # Errors
 /// If the bytes hold no request that could be answered, which is the caller's mistake.
-pub fn advise(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
-    let review = WrittenObject::decode(body)?;
+pub fn admit_workload(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse, InvalidReview> {
+    let review = ObjectReview::decode(body)?;
     let namespace = review.namespace.as_deref();
     let advice = match review.object {
-        Some(json) => guarded(|| Advice::on(json, namespace, defaults)),
-        None => Ok(Advice::none()),
+        Some(json) => catch_panic(|| WorkloadAdmission::for_object(json, namespace, defaults)),
+        None => Ok(WorkloadAdmission::ignored()),
     };
-    let Advice {
+    let WorkloadAdmission {
         name,
         outcome,
-        notices,
-    } = advice.unwrap_or_else(|fault| Advice {
-        outcome: Outcome::Failed(fault.code),
-        ..Advice::none()
+        diagnostics: notices,
+    } = advice.unwrap_or_else(|fault| WorkloadAdmission {
+        outcome: AdmissionOutcome::Failed(fault.code),
+        ..WorkloadAdmission::ignored()
     });
-    let about = About {
+    let about = RequestMeta {
         uid: review.uid.to_string(),
         namespace: namespace.unwrap_or_default().to_owned(),
         name,
@@ -109,64 +109,64 @@ pub fn advise(body: &[u8], defaults: &Defaults) -> Result<Answer, NotAReview> {
 
 // === impl Advice ===
 
-impl Advice {
+impl WorkloadAdmission {
     /// On what is no workload of a person's.
-    fn none() -> Self {
+    fn ignored() -> Self {
         Self {
             name: String::new(),
-            outcome: Outcome::NotOurs,
-            notices: Vec::new(),
+            outcome: AdmissionOutcome::Ignored,
+            diagnostics: Vec::new(),
         }
     }
 
     /// On an object, whatever it is.
-    fn on(json: &str, namespace: Option<&str>, defaults: &Defaults) -> Self {
+    fn for_object(json: &str, namespace: Option<&str>, defaults: &Defaults) -> Self {
         let workload = match serde_json::from_str::<Workload<'_>>(json) {
             Ok(workload) => workload,
-            Err(error) => return Self::on_unread(&error),
+            Err(error) => return Self::for_invalid_object(&error),
         };
         let (Some(version), Some(kind)) = (&workload.api_version, &workload.kind) else {
-            return Self::none();
+            return Self::ignored();
         };
         let name = workload.name().to_owned();
-        if workload.is_made_by_another() {
+        if workload.has_controller() {
             return Self {
                 name,
-                ..Self::none()
+                ..Self::ignored()
             };
         }
-        let pods = match workload.template(version, kind, json) {
-            Some((template, in_job)) => of_pods(template, in_job, namespace, defaults),
+        let pods = match workload.pod_template(version, kind, json) {
+            Some((template, in_job)) => warnings_for(template, in_job, namespace, defaults),
             None => Ok(Vec::new()),
         };
-        let strays = search(version, kind, json).into_iter();
-        let strays = strays.map(|stray| stray.notice);
+        let strays = find_misplaced(version, kind, json).into_iter();
+        let strays = strays.map(|stray| stray.diagnostic);
         let (outcome, notices) = match pods {
             Ok(pods) => {
                 let notices: Vec<_> = pods.into_iter().chain(strays).collect();
                 match notices.is_empty() {
-                    true => (Outcome::NotAsked, notices),
-                    false => (Outcome::Advised, notices),
+                    true => (AdmissionOutcome::NotRequested, notices),
+                    false => (AdmissionOutcome::Warned, notices),
                 }
             }
-            Err(unread) => (Outcome::Failed(unread.code), vec![unread]),
+            Err(unread) => (AdmissionOutcome::Failed(unread.code), vec![unread]),
         };
         Self {
             name,
             outcome,
-            notices,
+            diagnostics: notices,
         }
     }
 
     /// On what has the shape of no workload, or too much of something.
-    fn on_unread(error: &serde_json::Error) -> Self {
+    fn for_invalid_object(error: &serde_json::Error) -> Self {
         let why = error.to_string();
         // The position is one in JSON that nobody has seen.
         let why = why.split(" at line ").next().unwrap_or_default();
         Self {
-            outcome: Outcome::Failed(Code::PodNotRead),
-            notices: vec![unread(why)],
-            ..Self::none()
+            outcome: AdmissionOutcome::Failed(Code::PodNotRead),
+            diagnostics: vec![pod_not_read(why)],
+            ..Self::ignored()
         }
     }
 }
@@ -184,7 +184,7 @@ impl<'a> Workload<'a> {
 
     /// True for the ReplicaSet of a Deployment and the Job of a CronJob: their author has been told, and
     /// whoever writes them is a controller.
-    fn is_made_by_another(&self) -> bool {
+    fn has_controller(&self) -> bool {
         let owners = self
             .metadata
             .iter()
@@ -193,8 +193,8 @@ impl<'a> Workload<'a> {
     }
 
     /// The manifest of its pods, and whether they are a Job's. `json` is its own.
-    fn template(&self, version: &str, kind: &str, json: &'a str) -> Option<(&'a str, bool)> {
-        let place = object::place(version, kind)?;
+    fn pod_template(&self, version: &str, kind: &str, json: &'a str) -> Option<(&'a str, bool)> {
+        let place = object::template_path(version, kind)?;
         let spec = self.spec.as_ref();
         let template = match (place.is_root(), kind) {
             (true, _) => return Some((json, false)),
@@ -209,30 +209,31 @@ impl<'a> Workload<'a> {
 ///
 /// # Errors
 /// With the warning that they cannot be read.
-fn of_pods(
+fn warnings_for(
     template: &str,
     in_job: bool,
     namespace: Option<&str>,
     defaults: &Defaults,
-) -> Result<Vec<Notice>, Notice> {
-    let pod = PodView::decode(template).map_err(|why| unread(&why.to_string()))?;
-    let facts = Facts {
+) -> Result<Vec<Diagnostic>, Diagnostic> {
+    let pod = PodView::decode(template).map_err(|why| pod_not_read(&why.to_string()))?;
+    let facts = PodContext {
         namespace,
         in_job,
         // Nothing of the patch is kept.
         token: token(&[]),
     };
-    let led = |by: &str, notice: Notice| notice.code.about(format!("{by}: {}", notice.detail));
-    Ok(match mutate(&pod, &facts, defaults) {
-        Verdict::NotAsked => Vec::new(),
-        Verdict::Inject { warnings, .. } => warnings,
-        Verdict::Skip {
+    let led =
+        |by: &str, notice: Diagnostic| notice.code.diagnostic(format!("{by}: {}", notice.detail));
+    Ok(match decide(&pod, &facts, defaults) {
+        Decision::NotRequested => Vec::new(),
+        Decision::Inject { warnings, .. } => warnings,
+        Decision::Skip {
             reason, warnings, ..
         } => {
             let skip = led("its pods get no drainer as they are", reason);
             [skip].into_iter().chain(warnings).collect()
         }
-        Verdict::Deny { reasons, warnings } => {
+        Decision::Deny { reasons, warnings } => {
             let refusals = reasons
                 .into_iter()
                 .map(|reason| led("its pods will be refused", reason));
@@ -241,8 +242,8 @@ fn of_pods(
     })
 }
 
-fn unread(why: &str) -> Notice {
-    Code::PodNotRead.about(format!("its pods could not be read: {why}"))
+fn pod_not_read(why: &str) -> Diagnostic {
+    Code::PodNotRead.diagnostic(format!("its pods could not be read: {why}"))
 }
 
 #[cfg(test)]
@@ -252,7 +253,10 @@ mod tests {
     use super::*;
 
     /// What the answer to a review of an object is, and its warnings.
-    fn advised(object: &Value, change: impl FnOnce(&mut Value)) -> (Outcome, Vec<String>) {
+    fn admit_object(
+        object: &Value,
+        change: impl FnOnce(&mut Value),
+    ) -> (AdmissionOutcome, Vec<String>) {
         let mut review = json!({
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
@@ -265,7 +269,7 @@ mod tests {
             },
         });
         change(&mut review["request"]);
-        let answer = advise(
+        let answer = admit_workload(
             review.to_string().as_bytes(),
             &Defaults::new("image", "own"),
         )
@@ -289,7 +293,7 @@ mod tests {
         })
     }
 
-    fn as_it_is(_: &mut Value) {}
+    fn unchanged(_: &mut Value) {}
 
     #[test]
     fn the_author_of_a_workload_is_told_what_its_pods_will_meet() {
@@ -327,16 +331,17 @@ mod tests {
             ),
         ];
         for (annotations, containers, want) in table {
-            let (outcome, warnings) = advised(&deployment(&annotations, &containers), as_it_is);
+            let (outcome, warnings) =
+                admit_object(&deployment(&annotations, &containers), unchanged);
             assert_eq!(warnings.len(), want.len(), "{annotations}: {warnings:?}");
             for (warning, want) in warnings.iter().zip(want) {
                 assert!(warning.starts_with(want), "{warning}");
             }
             let nothing = want.is_empty();
             let expected = if nothing {
-                Outcome::NotAsked
+                AdmissionOutcome::NotRequested
             } else {
-                Outcome::Advised
+                AdmissionOutcome::Warned
             };
             assert_eq!(outcome, expected, "{annotations}");
         }
@@ -346,7 +351,7 @@ mod tests {
     fn an_annotation_of_the_workload_itself_is_told_where_it_belongs() {
         let mut object = deployment(&json!({}), &json!([{"name": "envoy"}]));
         object["metadata"]["annotations"] = json!({"envoy-drainer.dev/inject": "true"});
-        let (_, warnings) = advised(&object, as_it_is);
+        let (_, warnings) = admit_object(&object, unchanged);
         let [warning] = &warnings[..] else {
             panic!("{warnings:?}")
         };
@@ -362,30 +367,34 @@ mod tests {
         let object = deployment(&bad, &json!([{"name": "envoy"}]));
         let owners = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "controller": true}]);
         type Change<'a> = Box<dyn FnOnce(&mut Value) + 'a>;
-        let changes: [(Change<'_>, Outcome); 5] = [
-            (Box::new(as_it_is), Outcome::Advised),
+        let changes: [(Change<'_>, AdmissionOutcome); 5] = [
+            (Box::new(unchanged), AdmissionOutcome::Warned),
             (
                 Box::new(|r| r["operation"] = json!("UPDATE")),
-                Outcome::Advised,
+                AdmissionOutcome::Warned,
             ),
             (
                 Box::new(|r| r["operation"] = json!("DELETE")),
-                Outcome::NotOurs,
+                AdmissionOutcome::Ignored,
             ),
             (
                 Box::new(|r| r["subResource"] = json!("scale")),
-                Outcome::NotOurs,
+                AdmissionOutcome::Ignored,
             ),
             (
                 Box::new(|r| r["object"]["metadata"]["ownerReferences"] = owners),
-                Outcome::NotOurs,
+                AdmissionOutcome::Ignored,
             ),
         ];
         for (change, want) in changes {
-            assert_eq!(advised(&object, change).0, want);
+            assert_eq!(admit_object(&object, change).0, want);
         }
         for odd in [json!(null), json!({}), json!({"kind": "Deployment"})] {
-            assert_eq!(advised(&odd, as_it_is), (Outcome::NotOurs, vec![]), "{odd}");
+            assert_eq!(
+                admit_object(&odd, unchanged),
+                (AdmissionOutcome::Ignored, vec![]),
+                "{odd}"
+            );
         }
     }
 
@@ -409,8 +418,12 @@ mod tests {
             (json!([1]), "invalid type: sequence"),
             (json!({"kind": 7}), "invalid type: integer"),
         ] {
-            let (outcome, warnings) = advised(&object, as_it_is);
-            assert_eq!(outcome, Outcome::Failed(Code::PodNotRead), "{field}");
+            let (outcome, warnings) = admit_object(&object, unchanged);
+            assert_eq!(
+                outcome,
+                AdmissionOutcome::Failed(Code::PodNotRead),
+                "{field}"
+            );
             let [warning] = &warnings[..] else {
                 panic!("{warnings:?}")
             };
@@ -423,7 +436,7 @@ mod tests {
     fn more_strays_than_slips_are_not_reported() {
         let keys = (0..1_000).map(|n| (format!("envoy-drainer.dev/drain-timeou{n}"), json!("")));
         let keys = Value::Object(keys.collect());
-        let (_, warnings) = advised(&deployment(&keys, &json!([])), as_it_is);
+        let (_, warnings) = admit_object(&deployment(&keys, &json!([])), unchanged);
         assert_eq!(warnings.len(), 16);
         assert_eq!(warnings[15], "17 more warnings");
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::kubernetes::Access;
+use crate::kubernetes::ClientConfig;
 
 /// The cluster, and who asks.
 #[derive(Debug, clap::Args)]
@@ -17,7 +17,7 @@ pub struct ClusterArgs {
 
 // === impl ClusterArgs ===
 
-impl From<ClusterArgs> for Access {
+impl From<ClusterArgs> for ClientConfig {
     fn from(
         ClusterArgs {
             kubeconfig,

@@ -16,11 +16,11 @@ pub struct ColorArgs {
         value_enum,
         default_value_t
     )]
-    color: When,
+    color: ColorChoice,
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
-enum When {
+enum ColorChoice {
     #[default]
     Auto,
     Always,
@@ -31,14 +31,14 @@ enum When {
 
 impl ColorArgs {
     /// True if what goes to `stream` is to have colours.
-    pub fn styles(&self, stream: &impl IsTerminal) -> bool {
+    pub fn is_enabled_for(&self, stream: &impl IsTerminal) -> bool {
         match self.color {
             // <https://no-color.org>: any value but the empty one.
-            When::Auto => {
+            ColorChoice::Auto => {
                 stream.is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
             }
-            When::Always => true,
-            When::Never => false,
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
         }
     }
 }

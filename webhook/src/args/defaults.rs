@@ -5,13 +5,13 @@ use clap::builder::ArgAction;
 use drainer::{AdminAddress, Durations, Timing};
 use tracing::Level;
 
-use super::written::{IdleExit, Span};
-use crate::admission::{Amounts, Defaults, OnInvalid, Quantity, Resources};
+use super::written::{HumanDuration, IdleExit};
+use crate::admission::{Defaults, DrainerResources, OnInvalid, Quantity, ResourceAmounts};
 
 /// What annotations can set, and what only the installation can.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Defaults for pods")]
-pub struct DefaultsArgs {
+pub struct PodDefaultsArgs {
     /// The drainer's image, best with a digest.
     #[arg(long, value_name = "IMAGE", env = "ENVOY_DRAINER_IMAGE")]
     image: String,
@@ -31,13 +31,13 @@ pub struct DefaultsArgs {
         value_enum,
         default_value_t
     )]
-    on_invalid: Invalid,
+    on_invalid: OnInvalidArg,
     /// Where Envoy's admin interface is, if its pod does not tell.
     #[arg(
         long,
         value_name = "ADDRESS",
         env = "ENVOY_DRAINER_ADMIN_ADDRESS",
-        default_value_t = product().admin_address
+        default_value_t = product_defaults().admin_address
     )]
     admin_address: AdminAddress,
     /// Whether drainers are native sidecars, where a pod does not tell.
@@ -46,7 +46,7 @@ pub struct DefaultsArgs {
         value_name = "BOOL",
         env = "ENVOY_DRAINER_NATIVE_SIDECAR",
         action = ArgAction::Set,
-        default_value_t = product().native_sidecar
+        default_value_t = product_defaults().native_sidecar
     )]
     native_sidecar: bool,
     /// Leave the drainers' user to OpenShift's security constraints.
@@ -57,31 +57,31 @@ pub struct DefaultsArgs {
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_DRAIN_DELAY",
-        default_value_t = Span(product().timing.drain_delay)
+        default_value_t = HumanDuration(product_defaults().timing.drain_delay)
     )]
-    drain_delay: Span,
+    drain_delay: HumanDuration,
     /// A drain never ends sooner.
     #[arg(
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_MIN_DRAIN_DURATION",
-        default_value_t = Span(product().timing.min_drain_duration)
+        default_value_t = HumanDuration(product_defaults().timing.min_drain_duration)
     )]
-    min_drain_duration: Span,
+    min_drain_duration: HumanDuration,
     /// A drain ends by then, whatever is left.
     #[arg(
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_DRAIN_TIMEOUT",
-        default_value_t = Span(product().timing.drain_timeout)
+        default_value_t = HumanDuration(product_defaults().timing.drain_timeout)
     )]
-    drain_timeout: Span,
+    drain_timeout: HumanDuration,
     /// A drain ends when only idle HTTP connections were left for so long; off waits for them.
     #[arg(
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_IDLE_EXIT",
-        default_value_t = IdleExit(product().timing.idle_exit)
+        default_value_t = IdleExit(product_defaults().timing.idle_exit)
     )]
     idle_exit: IdleExit,
     /// A drain ends only when no new connection came for so long.
@@ -89,31 +89,31 @@ pub struct DefaultsArgs {
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_QUIET_PERIOD",
-        default_value_t = Span(product().timing.quiet_period)
+        default_value_t = HumanDuration(product_defaults().timing.quiet_period)
     )]
-    quiet_period: Span,
+    quiet_period: HumanDuration,
     /// The pause between two looks of a drainer at its Envoy.
     #[arg(
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_POLL_INTERVAL",
-        default_value_t = Span(product().timing.poll_interval)
+        default_value_t = HumanDuration(product_defaults().timing.poll_interval)
     )]
-    poll_interval: Span,
+    poll_interval: HumanDuration,
     /// What a pod's grace period has beyond its drain, for Envoy's own end.
     #[arg(
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_GRACE_MARGIN",
-        default_value_t = Span(product().grace_margin)
+        default_value_t = HumanDuration(product_defaults().grace_margin)
     )]
-    grace_margin: Span,
+    grace_margin: HumanDuration,
     /// The CPU that a drainer requests.
     #[arg(
         long,
         value_name = "QUANTITY",
         env = "ENVOY_DRAINER_CPU_REQUEST",
-        default_value_t = product().resources.cpu_request.clone()
+        default_value_t = product_defaults().resources.cpu_request.clone()
     )]
     cpu_request: Quantity,
     /// The memory that a drainer requests.
@@ -121,7 +121,7 @@ pub struct DefaultsArgs {
         long,
         value_name = "QUANTITY",
         env = "ENVOY_DRAINER_MEMORY_REQUEST",
-        default_value_t = product().resources.memory_request.clone()
+        default_value_t = product_defaults().resources.memory_request.clone()
     )]
     memory_request: Quantity,
     /// The most CPU that a drainer gets.
@@ -129,7 +129,7 @@ pub struct DefaultsArgs {
         long,
         value_name = "QUANTITY",
         env = "ENVOY_DRAINER_CPU_LIMIT",
-        default_value_t = product().resources.cpu_limit.clone()
+        default_value_t = product_defaults().resources.cpu_limit.clone()
     )]
     cpu_limit: Quantity,
     /// The most memory that a drainer gets.
@@ -137,7 +137,7 @@ pub struct DefaultsArgs {
         long,
         value_name = "QUANTITY",
         env = "ENVOY_DRAINER_MEMORY_LIMIT",
-        default_value_t = product().resources.memory_limit.clone()
+        default_value_t = product_defaults().resources.memory_limit.clone()
     )]
     memory_limit: Quantity,
     /// What drainers log: error, warn, info, debug or trace.
@@ -152,7 +152,7 @@ pub struct DefaultsArgs {
 
 /// [`OnInvalid`] as the flag writes it.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
-enum Invalid {
+enum OnInvalidArg {
     /// It is refused.
     #[default]
     Deny,
@@ -166,13 +166,13 @@ enum Invalid {
 pub struct InvalidDefaults(Vec<String>);
 
 /// The product's own defaults; image and namespace are not among them.
-fn product() -> Defaults {
+fn product_defaults() -> Defaults {
     Defaults::new("", "")
 }
 
 // === impl DefaultsArgs ===
 
-impl DefaultsArgs {
+impl PodDefaultsArgs {
     /// The defaults that the flags give.
     ///
     /// # Errors
@@ -185,13 +185,13 @@ impl DefaultsArgs {
             admin_address,
             native_sidecar,
             openshift,
-            drain_delay: Span(drain_delay),
-            min_drain_duration: Span(min_drain_duration),
-            drain_timeout: Span(drain_timeout),
+            drain_delay: HumanDuration(drain_delay),
+            min_drain_duration: HumanDuration(min_drain_duration),
+            drain_timeout: HumanDuration(drain_timeout),
             idle_exit: IdleExit(idle_exit),
-            quiet_period: Span(quiet_period),
-            poll_interval: Span(poll_interval),
-            grace_margin: Span(grace_margin),
+            quiet_period: HumanDuration(quiet_period),
+            poll_interval: HumanDuration(poll_interval),
+            grace_margin: HumanDuration(grace_margin),
             cpu_request,
             memory_request,
             cpu_limit,
@@ -206,18 +206,18 @@ impl DefaultsArgs {
             quiet_period,
             poll_interval,
         });
-        let resources = Resources::try_new(Amounts {
+        let resources = DrainerResources::try_new(ResourceAmounts {
             cpu_request,
             memory_request,
             cpu_limit,
             memory_limit,
         });
-        let (image, timing, resources) = match (named(image), timing, resources) {
+        let (image, timing, resources) = match (parse_image(image), timing, resources) {
             (Ok(image), Ok(timing), Ok(resources)) => (image, timing, resources),
             (image, timing, resources) => {
                 let mut reasons: Vec<_> = image.err().into_iter().collect();
-                reasons.extend(told(timing.err()));
-                reasons.extend(told(resources.err()));
+                reasons.extend(describe(timing.err()));
+                reasons.extend(describe(resources.err()));
                 return Err(InvalidDefaults(reasons));
             }
         };
@@ -239,7 +239,7 @@ impl DefaultsArgs {
 /// Returns an image's name. With an empty one, or with spaces around it, the API server refuses the
 /// pod; with spaces in it, the kubelet does.
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go>
-fn named(image: String) -> Result<String, String> {
+fn parse_image(image: String) -> Result<String, String> {
     if image.is_empty() || image.contains(char::is_whitespace) {
         return Err(format!(
             "image: invalid name `{image}`: the drainer's image without spaces, best with a digest"
@@ -248,18 +248,18 @@ fn named(image: String) -> Result<String, String> {
     Ok(image)
 }
 
-fn told(reasons: Option<Vec<impl ToString>>) -> impl Iterator<Item = String> {
+fn describe(reasons: Option<Vec<impl ToString>>) -> impl Iterator<Item = String> {
     let reasons = reasons.into_iter().flatten();
     reasons.map(|reason| reason.to_string())
 }
 
 // === impl Invalid ===
 
-impl From<Invalid> for OnInvalid {
-    fn from(invalid: Invalid) -> Self {
+impl From<OnInvalidArg> for OnInvalid {
+    fn from(invalid: OnInvalidArg) -> Self {
         match invalid {
-            Invalid::Deny => Self::Deny,
-            Invalid::Warn => Self::Warn,
+            OnInvalidArg::Deny => Self::Deny,
+            OnInvalidArg::Warn => Self::Warn,
         }
     }
 }
@@ -275,7 +275,7 @@ mod tests {
     #[derive(Parser)]
     struct Command {
         #[command(flatten)]
-        defaults: DefaultsArgs,
+        defaults: PodDefaultsArgs,
     }
 
     fn read(flags: &[&str]) -> anyhow::Result<Defaults> {
@@ -299,10 +299,10 @@ mod tests {
             change(&mut durations);
             defaults.timing = Timing::try_new(durations).unwrap();
         }
-        fn resources(defaults: &mut Defaults, change: impl FnOnce(&mut Amounts)) {
+        fn resources(defaults: &mut Defaults, change: impl FnOnce(&mut ResourceAmounts)) {
             let mut amounts = (*defaults.resources).clone();
             change(&mut amounts);
-            defaults.resources = Resources::try_new(amounts).unwrap();
+            defaults.resources = DrainerResources::try_new(amounts).unwrap();
         }
         const HALF: Duration = Duration::from_secs(30);
         type Change = fn(&mut Defaults);

@@ -25,17 +25,17 @@ impl FilesArgs {
     pub fn read(self) -> Vec<anyhow::Result<Input>> {
         let Self { files } = self;
         if files.is_empty() {
-            return vec![stdin()];
+            return vec![read_stdin()];
         }
         let input = |path: &PathBuf| match path == Path::new("-") {
-            true => stdin(),
-            false => file(path),
+            true => read_stdin(),
+            false => read_file(path),
         };
         files.iter().map(input).collect()
     }
 }
 
-fn stdin() -> anyhow::Result<Input> {
+fn read_stdin() -> anyhow::Result<Input> {
     let mut stdin = io::stdin().lock();
     if stdin.is_terminal() {
         bail!("stdin is a terminal: give files, or pipe documents in");
@@ -48,7 +48,7 @@ fn stdin() -> anyhow::Result<Input> {
     })
 }
 
-fn file(path: &Path) -> anyhow::Result<Input> {
+fn read_file(path: &Path) -> anyhow::Result<Input> {
     let name = path.display().to_string();
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", printable(&name)))?;
     Ok(Input { name, bytes })

@@ -12,7 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// It logs whole answers that it cannot decode, and one may be a Secret. What it has to say is told by
 /// its errors too.
 /// <https://github.com/kube-rs/kube/blob/main/kube-client/src/client/mod.rs>
-const TELLS_SECRETS: &str = "kube_client::client";
+const SECRET_LOGGING_TARGET: &str = "kube_client::client";
 
 /// What is logged, and how. Logs go to stderr.
 #[derive(Debug, clap::Args)]
@@ -59,10 +59,10 @@ impl LogArgs {
             .with_max_level(log_level)
             .with_writer(io::stderr)
             .with_target(false);
-        let told = filter_fn(|event| event.target() != TELLS_SECRETS);
+        let filter = filter_fn(|event| event.target() != SECRET_LOGGING_TARGET);
         match log_format {
-            LogFormat::Json => log.json().flatten_event(true).finish().with(told).init(),
-            LogFormat::Text => log.finish().with(told).init(),
+            LogFormat::Json => log.json().flatten_event(true).finish().with(filter).init(),
+            LogFormat::Text => log.finish().with(filter).init(),
         }
         // Without the panic's message, which may quote what was being read: a pod has secrets.
         panic::set_hook(Box::new(|panic| {

@@ -14,12 +14,12 @@ pub struct OutputArgs {
         value_enum,
         default_value_t
     )]
-    pub output: Format,
+    pub output: OutputFormat,
 }
 
 /// For whom output is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// For people.
     #[default]
     Text,

@@ -5,17 +5,17 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
-use super::written::Span;
-use crate::certificates::authority::{Authority, Mode};
+use super::written::HumanDuration;
+use crate::certificates::authority::{CertificateReconciler, Mode};
 use crate::certificates::files::Files;
-use crate::certificates::identity::Identity;
-use crate::certificates::lifetimes::{BadLifetimes, Lifetimes};
-use crate::certificates::self_made::SelfMade;
-use crate::certificates::serving::Serving;
-use crate::certificates::source::Source;
+use crate::certificates::identity::CertifiedKeyPair;
+use crate::certificates::lifetimes::{Lifetimes, LifetimesError};
+use crate::certificates::self_made::InMemoryCa;
+use crate::certificates::serving::CertResolver;
+use crate::certificates::source::CertificateSource;
 use crate::clock::wall_clock;
-use crate::kubernetes::Objects;
-use crate::report::{Kind, Report};
+use crate::kubernetes::CertificateStore;
+use crate::report::{CertificateKind, Metrics};
 use crate::server::{ClientCa, MinVersion};
 
 /// The certificate: from files, made in memory, or by the cluster's Secrets.
@@ -52,25 +52,25 @@ pub struct TlsArgs {
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_CA_LIFETIME",
-        default_value_t = Span(Lifetimes::default().ca())
+        default_value_t = HumanDuration(Lifetimes::default().ca())
     )]
-    ca_lifetime: Span,
+    ca_lifetime: HumanDuration,
     /// How long a certificate that it signs lives; the next takes over when a third of that is left.
     #[arg(
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_LEAF_LIFETIME",
-        default_value_t = Span(Lifetimes::default().leaf())
+        default_value_t = HumanDuration(Lifetimes::default().leaf())
     )]
-    leaf_lifetime: Span,
+    leaf_lifetime: HumanDuration,
     /// How long a new authority is trusted before its certificate is shown: longer than any API server takes to learn of it.
     #[arg(
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_CA_ACTIVATION_DELAY",
-        default_value_t = Span(Lifetimes::default().activation_delay())
+        default_value_t = HumanDuration(Lifetimes::default().activation_delay())
     )]
-    ca_activation_delay: Span,
+    ca_activation_delay: HumanDuration,
     /// The oldest TLS that is spoken.
     #[arg(
         long,
@@ -87,17 +87,17 @@ pub struct TlsArgs {
 
 /// The one source that the flags name.
 #[derive(Debug)]
-enum Named {
+enum TlsMode {
     Files {
         chain: PathBuf,
         key: PathBuf,
     },
-    Memory {
+    InMemory {
         ca_out: Option<PathBuf>,
     },
     Cluster {
         secret: String,
-        webhooks: String,
+        webhook_configuration: String,
         mode: Mode,
     },
 }
@@ -115,8 +115,8 @@ impl TlsArgs {
     ///
     /// # Errors
     /// When these do not fit each other.
-    pub fn lifetimes(&self) -> Result<Lifetimes, BadLifetimes> {
-        let Span(activation_delay) = self.ca_activation_delay;
+    pub fn lifetimes(&self) -> Result<Lifetimes, LifetimesError> {
+        let HumanDuration(activation_delay) = self.ca_activation_delay;
         Lifetimes::try_new(self.ca_lifetime.0, self.leaf_lifetime.0, activation_delay)
     }
 
@@ -136,41 +136,51 @@ impl TlsArgs {
     pub async fn open(
         self,
         namespace: &str,
-        report: &Report,
-    ) -> anyhow::Result<(Source<Objects>, Serving, MinVersion)> {
+        report: &Metrics,
+    ) -> anyhow::Result<(
+        CertificateSource<CertificateStore>,
+        CertResolver,
+        MinVersion,
+    )> {
         let tls_min_version = self.tls_min_version;
         let names = self.tls_name.clone();
-        let serving = |first: Identity| {
-            report.certificate_ends(Kind::Leaf, first.not_after());
-            Serving::new(first)
+        let serving = |first: CertifiedKeyPair| {
+            report.set_not_after(CertificateKind::Leaf, first.not_after());
+            CertResolver::new(first)
         };
-        let (source, serving) = match self.named()? {
-            Named::Files { chain, key } => {
+        let (source, serving) = match self.into_tls_mode()? {
+            TlsMode::Files { chain, key } => {
                 let (files, first) = Files::open(chain, key)?;
-                (Source::Files(files), serving(first))
+                (CertificateSource::Files(files), serving(first))
             }
-            Named::Memory { ca_out } => {
-                let (self_made, first) = SelfMade::try_new(names, wall_clock())?;
+            TlsMode::InMemory { ca_out } => {
+                let (self_made, first) = InMemoryCa::try_new(names, wall_clock())?;
                 if let Some(path) = ca_out {
                     fs::write(&path, self_made.ca_pem())
                         .with_context(|| format!("cannot write {}", path.display()))?;
                 }
-                (Source::SelfMade(Box::new(self_made)), serving(first))
+                (
+                    CertificateSource::InMemory(Box::new(self_made)),
+                    serving(first),
+                )
             }
-            Named::Cluster {
+            TlsMode::Cluster {
                 secret,
-                webhooks,
+                webhook_configuration: webhooks,
                 mode,
             } => {
-                let objects = Objects::open(namespace, secret, webhooks, names).await?;
-                let authority = Authority::new(objects, mode);
-                (Source::Cluster(Box::new(authority)), Serving::waiting())
+                let objects = CertificateStore::open(namespace, secret, webhooks, names).await?;
+                let authority = CertificateReconciler::new(objects, mode);
+                (
+                    CertificateSource::Cluster(Box::new(authority)),
+                    CertResolver::empty(),
+                )
             }
         };
         Ok((source, serving, tls_min_version))
     }
 
-    fn named(self) -> anyhow::Result<Named> {
+    fn into_tls_mode(self) -> anyhow::Result<TlsMode> {
         let lifetimes = self.lifetimes()?;
         let Self {
             tls_cert,
@@ -182,7 +192,7 @@ impl TlsArgs {
             webhook_configuration: webhooks,
             ca_lifetime: _,
             leaf_lifetime: _,
-            ca_activation_delay: Span(activation_delay),
+            ca_activation_delay: HumanDuration(activation_delay),
             tls_min_version: _,
             client_ca: _,
         } = self;
@@ -190,18 +200,20 @@ impl TlsArgs {
         Ok(
             match (files, names.is_empty(), ca_secret, tls_secret, webhooks) {
                 ((Some(chain), Some(key), None), true, None, None, None) => {
-                    Named::Files { chain, key }
+                    TlsMode::Files { chain, key }
                 }
-                ((None, None, ca_out), false, None, None, None) => Named::Memory { ca_out },
-                ((None, None, None), false, Some(secret), None, Some(webhooks)) => Named::Cluster {
+                ((None, None, ca_out), false, None, None, None) => TlsMode::InMemory { ca_out },
+                ((None, None, None), false, Some(secret), None, Some(webhooks)) => {
+                    TlsMode::Cluster {
+                        secret,
+                        webhook_configuration: webhooks,
+                        mode: Mode::SelfManaged { names, lifetimes },
+                    }
+                }
+                ((None, None, None), _, None, Some(secret), Some(webhooks)) => TlsMode::Cluster {
                     secret,
-                    webhooks,
-                    mode: Mode::Own { names, lifetimes },
-                },
-                ((None, None, None), _, None, Some(secret), Some(webhooks)) => Named::Cluster {
-                    secret,
-                    webhooks,
-                    mode: Mode::Given {
+                    webhook_configuration: webhooks,
+                    mode: Mode::Secret {
                         names,
                         activation_delay,
                     },
@@ -229,9 +241,9 @@ mod tests {
         tls: TlsArgs,
     }
 
-    fn named(flags: &str) -> anyhow::Result<Named> {
+    fn tls_mode(flags: &str) -> anyhow::Result<TlsMode> {
         let flags = ["test"].into_iter().chain(flags.split_whitespace());
-        Command::try_parse_from(flags)?.tls.named()
+        Command::try_parse_from(flags)?.tls.into_tls_mode()
     }
 
     #[test]
@@ -241,26 +253,26 @@ mod tests {
                 "--tls-cert c --tls-key k",
                 r#"Files { chain: "c", key: "k" }"#,
             ),
-            ("--tls-name a", "Memory { ca_out: None }"),
+            ("--tls-name a", "InMemory { ca_out: None }"),
             (
                 "--tls-name a,b --tls-ca-out o",
-                r#"Memory { ca_out: Some("o") }"#,
+                r#"InMemory { ca_out: Some("o") }"#,
             ),
             (
                 "--ca-secret s --webhook-configuration w --tls-name a --tls-name b \
                  --ca-lifetime 90s --leaf-lifetime 30s --ca-activation-delay 5s",
-                r#"Cluster { secret: "s", webhooks: "w", mode: Own { names: ["a", "b"], lifetimes: Lifetimes { ca: 90s, leaf: 30s, activation_delay: 5s } } }"#,
+                r#"Cluster { secret: "s", webhook_configuration: "w", mode: SelfManaged { names: ["a", "b"], lifetimes: Lifetimes { ca: 90s, leaf: 30s, activation_delay: 5s } } }"#,
             ),
             (
                 "--tls-secret s --webhook-configuration w",
-                r#"Cluster { secret: "s", webhooks: "w", mode: Given { names: [], activation_delay: 120s } }"#,
+                r#"Cluster { secret: "s", webhook_configuration: "w", mode: Secret { names: [], activation_delay: 120s } }"#,
             ),
             (
                 "--tls-secret s --webhook-configuration w --tls-name a",
-                r#"Cluster { secret: "s", webhooks: "w", mode: Given { names: ["a"], activation_delay: 120s } }"#,
+                r#"Cluster { secret: "s", webhook_configuration: "w", mode: Secret { names: ["a"], activation_delay: 120s } }"#,
             ),
         ] {
-            let named = named(flags).unwrap();
+            let named = tls_mode(flags).unwrap();
             assert_eq!(format!("{named:?}"), wanted, "{flags}");
         }
     }
@@ -280,7 +292,7 @@ mod tests {
             "--tls-secret s --webhook-configuration w --tls-cert c --tls-key k",
             "--ca-secret s --webhook-configuration w --tls-name a --tls-ca-out o",
         ] {
-            let told = named(flags).unwrap_err().to_string();
+            let told = tls_mode(flags).unwrap_err().to_string();
             assert!(told.starts_with("give one source"), "{flags}: {told}");
         }
     }
@@ -303,7 +315,7 @@ mod tests {
             ),
         ] {
             let flags = format!("--tls-name a {flags}");
-            let told = named(&flags).unwrap_err().to_string();
+            let told = tls_mode(&flags).unwrap_err().to_string();
             assert!(told.starts_with(wanted), "{flags}: {told}");
         }
     }

@@ -9,7 +9,7 @@ use drainer::{InvalidValue, parse_idle_exit};
 
 /// A duration as Kubernetes writes it: `90s`, `1m30s`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Span(pub(crate) Duration);
+pub(crate) struct HumanDuration(pub(crate) Duration);
 
 /// A duration, or `off`.
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +17,7 @@ pub(crate) struct IdleExit(pub(crate) Option<Duration>);
 
 // === impl Span ===
 
-impl FromStr for Span {
+impl FromStr for HumanDuration {
     type Err = InvalidDuration;
 
     fn from_str(text: &str) -> Result<Self, InvalidDuration> {
@@ -25,9 +25,9 @@ impl FromStr for Span {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        duration::plain(self.0).fmt(f)
+        duration::format(self.0).fmt(f)
     }
 }
 
@@ -44,7 +44,7 @@ impl FromStr for IdleExit {
 impl fmt::Display for IdleExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(duration) => duration::plain(duration).fmt(f),
+            Some(duration) => duration::format(duration).fmt(f),
             None => f.write_str("off"),
         }
     }

@@ -7,79 +7,86 @@
 use std::time::SystemTime;
 
 use super::bundle::Bundle;
-use super::live::Live;
-use super::rotation::{self, Situation};
+use super::live::ObservedBundles;
+use super::rotation::{self, RotationInputs};
 
 /// What is asked of every `caBundle`. What is neither wanted nor gone stays as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Anchors {
+pub struct DesiredCaBundle {
     /// Added where it lacks.
-    pub wanted: Bundle,
+    pub add: Bundle,
     /// Removed.
-    pub gone: Bundle,
+    pub remove: Bundle,
 }
 
 // === impl Anchors ===
 
-impl Anchors {
+impl DesiredCaBundle {
     /// Asks for what this process shows, when nothing else is known.
     #[must_use]
-    pub fn in_use(in_use: Bundle) -> Self {
+    pub fn for_served(in_use: Bundle) -> Self {
         Self {
-            wanted: in_use,
-            gone: Bundle::default(),
+            add: in_use,
+            remove: Bundle::default(),
         }
     }
 
     /// Asks for our own authorities, and for what this process shows, whatever the Secret says.
     #[must_use]
-    pub fn own(situation: &Situation<'_>) -> Self {
-        let Situation {
-            keyring,
-            live,
+    pub fn for_self(situation: &RotationInputs<'_>) -> Self {
+        let RotationInputs {
+            ca_secret: keyring,
+            observed: live,
             in_use,
             now,
             ..
         } = *situation;
-        let known = keyring.known().with(in_use);
-        let idle = rotation::idle(situation);
-        let forgotten = rotation::forgotten(situation);
+        let known = keyring.known_cas().union(in_use);
+        let idle = rotation::unused_cas(situation);
+        let forgotten = rotation::prunable_cas(situation);
         // What may be in use first: the last of the retired.
         let retired = keyring.retired.iter().rev().cloned().collect();
-        let wanted = keyring.current().with(in_use).with(&retired);
+        let wanted = keyring.current().union(in_use).union(&retired);
         Self {
-            gone: strangers(live, &known, now).with(&forgotten),
-            wanted: wanted.only(|der| !idle.contains(der)).first(rotation::MOST),
+            remove: removable_foreign(live, &known, now).union(&forgotten),
+            add: wanted
+                .filter(|der| !idle.contains(der))
+                .first(rotation::MAX_CAS),
         }
     }
 
     /// Asks for those that somebody else gave, and for what this process shows.
     #[must_use]
-    pub fn given(given: &Bundle, in_use: &Bundle, live: &Live, now: SystemTime) -> Self {
-        let known = given.clone().with(in_use);
+    pub fn for_secret(
+        given: &Bundle,
+        in_use: &Bundle,
+        live: &ObservedBundles,
+        now: SystemTime,
+    ) -> Self {
+        let known = given.clone().union(in_use);
         let expired = known.expired(now);
         Self {
-            gone: strangers(live, &known, now),
+            remove: removable_foreign(live, &known, now),
             // Who does not know them takes them away.
-            wanted: known.only(|der| !expired.contains(der)),
+            add: known.filter(|der| !expired.contains(der)),
         }
     }
 
     /// What should stand in a bundle instead of `found`; `None` if that is well.
     #[must_use]
-    pub fn mended(&self, found: &Bundle) -> Option<Bundle> {
-        let kept = found.only(|der| !self.gone.contains(der));
-        let right = kept.with(&self.wanted);
+    pub fn reconcile(&self, found: &Bundle) -> Option<Bundle> {
+        let kept = found.filter(|der| !self.remove.contains(der));
+        let right = kept.union(&self.add);
         (right != *found).then_some(right)
     }
 }
 
 /// The unknown that have expired, or that clients try for our leaves though none of them was made here:
 /// Go's give up after 100 signatures.
-fn strangers(live: &Live, known: &Bundle, now: SystemTime) -> Bundle {
-    let trusted = live.anywhere();
-    let strangers = trusted.expired(now).with(&trusted.resembling_own());
-    strangers.only(|der| !known.contains(der))
+fn removable_foreign(live: &ObservedBundles, known: &Bundle, now: SystemTime) -> Bundle {
+    let trusted = live.union();
+    let strangers = trusted.expired(now).union(&trusted.lookalikes());
+    strangers.filter(|der| !known.contains(der))
 }
 
 #[cfg(test)]
@@ -88,17 +95,20 @@ mod tests {
 
     use super::*;
     use crate::certificates::ca::Ca;
-    use crate::certificates::cast::{Cast, DAY, MINUTE};
+    use crate::certificates::cast::{DAY, Fixtures, MINUTE};
     use crate::certificates::lifetimes::Lifetimes;
 
-    fn asked(cast: &Cast, anchors: &Anchors) -> String {
-        let Anchors { wanted, gone } = anchors;
-        format!("{} -{}", cast.named(wanted), cast.named(gone))
+    fn summary(cast: &Fixtures, anchors: &DesiredCaBundle) -> String {
+        let DesiredCaBundle {
+            add: wanted,
+            remove: gone,
+        } = anchors;
+        format!("{} -{}", cast.letters_of(wanted), cast.letters_of(gone))
     }
 
     #[test]
     fn of_our_own_all_are_wanted_until_their_leaves_are_out_of_use() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         let (short, long) = (MINUTE * 5, MINUTE * 6);
         // Secret, days since the last retirement, that seen for, bundle, shown, asked.
         for (secret, days, retired_for, bundle, in_use, wanted) in [
@@ -131,15 +141,15 @@ mod tests {
             ("h n", 0, long, "h", "h", "hn -"),
             ("y - x", 15, long, "xy", "x", "xy -"),
         ] {
-            let situation = Situation {
-                keyring: &cast.keyring(secret, Some(cast.now - DAY * days)),
+            let situation = RotationInputs {
+                ca_secret: &cast.ca_secret(secret, Some(cast.now - DAY * days)),
                 retired_for,
-                live: &cast.live(bundle, bundle, Duration::ZERO),
+                observed: &cast.observed_bundles(bundle, bundle, Duration::ZERO),
                 in_use: &cast.bundle(in_use),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             };
-            let found = asked(&cast, &Anchors::own(&situation));
+            let found = summary(&cast, &DesiredCaBundle::for_self(&situation));
             assert_eq!(
                 found, wanted,
                 "{secret:?}, {days} d, {bundle:?}, {in_use:?}"
@@ -149,29 +159,29 @@ mod tests {
 
     #[test]
     fn of_many_retired_the_last_are_asked_for() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         let one = || Ca::try_new(cast.now, DAY * 365).unwrap().der().clone();
-        let mut keyring = cast.keyring("y n", Some(cast.now));
+        let mut keyring = cast.ca_secret("y n", Some(cast.now));
         keyring.retired = (0..1700).map(|_| one()).collect();
         let last: Vec<_> = keyring.retired.iter().rev().take(29).cloned().collect();
-        let anchors = Anchors::own(&Situation {
-            keyring: &keyring,
+        let anchors = DesiredCaBundle::for_self(&RotationInputs {
+            ca_secret: &keyring,
             retired_for: DAY,
-            live: &Live::default(),
+            observed: &ObservedBundles::default(),
             in_use: &cast.bundle("o"),
             now: cast.now,
             lifetimes: &Lifetimes::default(),
         });
         assert_eq!(
-            anchors.wanted,
-            cast.bundle("yno").with(&last.into_iter().collect())
+            anchors.add,
+            cast.bundle("yno").union(&last.into_iter().collect())
         );
-        assert_eq!(anchors.wanted.iter().count(), 32);
+        assert_eq!(anchors.add.iter().count(), 32);
     }
 
     #[test]
     fn of_somebody_elses_those_are_wanted_that_have_not_expired() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         for (given, in_use, bundle, wanted) in [
             ("s", "", "", "s -"),
             ("s", "", "oxy", "s -x"),
@@ -182,11 +192,11 @@ mod tests {
             ("s", "z", "z", "s -"),
             ("s", "", "z", "s -z"),
         ] {
-            let live = cast.live(bundle, bundle, Duration::ZERO);
+            let live = cast.observed_bundles(bundle, bundle, Duration::ZERO);
             let [given, in_use] = [given, in_use].map(|letters| cast.bundle(letters));
-            let anchors = Anchors::given(&given, &in_use, &live, cast.now);
+            let anchors = DesiredCaBundle::for_secret(&given, &in_use, &live, cast.now);
             assert_eq!(
-                asked(&cast, &anchors),
+                summary(&cast, &anchors),
                 wanted,
                 "{given:?}, {in_use:?}, {bundle:?}"
             );
@@ -195,25 +205,25 @@ mod tests {
 
     #[test]
     fn two_modes_leave_each_others_alone() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         let mut found = cast.bundle("");
         for (day, wanted) in [(0, "ys"), (1, "ys")] {
             let live = |bundle: &Bundle| {
-                let letters = cast.named(bundle);
-                cast.live(&letters, &letters, Duration::ZERO)
+                let letters = cast.letters_of(bundle);
+                cast.observed_bundles(&letters, &letters, Duration::ZERO)
             };
-            let own = Anchors::own(&Situation {
-                keyring: &cast.keyring("y - x", Some(cast.now - DAY * 15)),
+            let own = DesiredCaBundle::for_self(&RotationInputs {
+                ca_secret: &cast.ca_secret("y - x", Some(cast.now - DAY * 15)),
                 retired_for: DAY,
-                live: &live(&found),
+                observed: &live(&found),
                 in_use: &cast.bundle("y"),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             });
-            found = own.mended(&found).unwrap_or(found);
+            found = own.reconcile(&found).unwrap_or(found);
             let (given, in_use) = (cast.bundle("sz"), cast.bundle("sz"));
-            let given = Anchors::given(&given, &in_use, &live(&found), cast.now);
-            let mended = given.mended(&found);
+            let given = DesiredCaBundle::for_secret(&given, &in_use, &live(&found), cast.now);
+            let mended = given.reconcile(&found);
             assert_eq!(mended.is_some(), day == 0, "written again and again");
             found = mended.unwrap_or(found);
             assert_eq!(found, cast.bundle(wanted));
@@ -222,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_bundle_is_mended_where_it_is_not_well() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         // Found, wanted, gone, right; a dash where it is right already.
         for (found, wanted, gone, right) in [
             ("", "y", "", "y"),
@@ -237,8 +247,12 @@ mod tests {
         ] {
             let [found, wanted, gone] = [found, wanted, gone].map(|letters| cast.bundle(letters));
             let row = format!("{found:?} {wanted:?} {gone:?}");
-            let mended = Anchors { wanted, gone }.mended(&found);
-            let mended = mended.map_or("-".to_owned(), |mended| cast.named(&mended));
+            let mended = DesiredCaBundle {
+                add: wanted,
+                remove: gone,
+            }
+            .reconcile(&found);
+            let mended = mended.map_or("-".to_owned(), |mended| cast.letters_of(&mended));
             assert_eq!(mended, right, "{row}");
         }
     }

@@ -14,49 +14,49 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::anchors::Anchors;
-use super::backoff::pause;
+use super::anchors::DesiredCaBundle;
+use super::backoff::backoff;
 use super::bundle::Bundle;
 use super::ca::Ca;
 use super::cluster::{Cluster, Secret, Webhooks};
-use super::given::{BadSecret, Given};
-use super::keyring::Keyring;
+use super::given::{TlsSecret, TlsSecretError};
+use super::keyring::CaSecret;
 use super::lifetimes::Lifetimes;
-use super::live::Live;
-use super::readiness::{Readiness, Ready};
-use super::rotation::{self, Reason, Situation, Step};
-use super::serving::Serving;
-use super::showing::{Now, Shown, is_worth_showing, may_show};
-use super::tick::{Failure, Tick};
+use super::live::ObservedBundles;
+use super::readiness::{Ready, ServingReadiness};
+use super::rotation::{self, RotationInputs, RotationReason, Step};
+use super::serving::CertResolver;
+use super::showing::{Clocks, ServedCertificate, can_serve, should_switch_to};
+use super::tick::{ReconcileError, ReconcileResult};
 use super::trial;
 use crate::clock::wall_clock;
-use crate::report::{Kind, Report};
+use crate::report::{CertificateKind, Metrics};
 
 /// One long sleep would miss the hours in which the machine was suspended.
-const LONGEST_TICK: Duration = Duration::from_secs(60);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The shortest pause after a failure that a change of an object may end.
-const FLOOR: Duration = Duration::from_secs(1);
+const EVENT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// So many writes may follow each other without a pause: more than a change of authorities takes.
-const MOST_WRITES: u32 = 16;
+const WRITE_BURST: u32 = 16;
 
 /// The longest pause between writes that others undo again and again, such as a replica of an earlier release that
 /// adopts a CA that has leaked.
-const LONGEST_CALM: Duration = Duration::from_secs(5);
+const MAX_WRITE_DELAY: Duration = Duration::from_secs(5);
 
 /// How certificates come to be.
 #[derive(Debug)]
 pub enum Mode {
     /// This webhook's own authority signs them.
-    Own {
+    SelfManaged {
         /// DNS names and IP addresses of the webhook.
         names: Vec<String>,
         /// The lifetimes.
         lifetimes: Lifetimes,
     },
     /// Somebody else puts them into the Secret.
-    Given {
+    Secret {
         /// Names that they are for.
         names: Vec<String>,
         /// How long an authority is trusted before its certificate is shown instead of another's.
@@ -66,57 +66,57 @@ pub enum Mode {
 
 /// One replica's certificate, and its share in the trust of all.
 #[derive(Debug)]
-pub struct Authority<C> {
+pub struct CertificateReconciler<C> {
     cluster: C,
     mode: Mode,
-    live: Live,
-    read: Option<Read>,
+    observed: ObservedBundles,
+    snapshot: Option<SecretSnapshot>,
     retirement: Option<Retirement>,
-    shown: Option<Shown>,
+    served: Option<ServedCertificate>,
     /// What a caBundle had beside what this webhook knows.
     foreign: Bundle,
-    readiness: Readiness,
+    readiness: ServingReadiness,
 }
 
 /// What was last read in the Secret, as long as that stays the same.
 #[derive(Debug, Clone)]
-struct Read {
-    version: String,
-    keyring: Keyring,
-    spoilt: bool,
-    obstacle: Option<String>,
+struct SecretSnapshot {
+    resource_version: String,
+    ca_secret: CaSecret,
+    is_corrupt: bool,
+    unwritable_reason: Option<String>,
 }
 
 /// The last retirement that this process found in the Secret.
 #[derive(Debug, Clone, Copy)]
 struct Retirement {
     at: Option<SystemTime>,
-    found: Instant,
+    since: Instant,
 }
 
 /// A tick under way.
-struct Turn<'a> {
-    now: Now,
-    serving: &'a Serving,
-    report: &'a Report,
-    tick: Tick,
+struct ReconcileContext<'a> {
+    clocks: Clocks,
+    resolver: &'a CertResolver,
+    metrics: &'a Metrics,
+    result: ReconcileResult,
 }
 
 // === impl Authority ===
 
-impl<C: Cluster> Authority<C> {
+impl<C: Cluster> CertificateReconciler<C> {
     /// Starts with nothing known and nothing shown.
     #[must_use]
     pub fn new(cluster: C, mode: Mode) -> Self {
         Self {
             cluster,
             mode,
-            live: Live::default(),
-            read: None,
+            observed: ObservedBundles::default(),
+            snapshot: None,
             retirement: None,
-            shown: None,
+            served: None,
             foreign: Bundle::default(),
-            readiness: Readiness::default(),
+            readiness: ServingReadiness::default(),
         }
     }
 
@@ -127,31 +127,31 @@ impl<C: Cluster> Authority<C> {
     }
 
     /// Ticks for as long as it is polled.
-    pub async fn run(mut self, serving: &Serving, report: &Report) -> Infallible {
-        let longest = LONGEST_TICK.min(self.activation_delay() / 2);
-        let mut restless = 0;
+    pub async fn run(mut self, serving: &CertResolver, report: &Metrics) -> Infallible {
+        let longest = RESYNC_INTERVAL.min(self.activation_delay() / 2);
+        let mut failures = 0;
         // Since nothing changed for a whole tick.
         let mut writes: u32 = 0;
         loop {
-            let tick = self.tick(wall_clock(), serving, report).await;
-            let (changed, is_settled) = (tick.changed, tick.is_settled());
-            tick.tell(report);
+            let tick = self.reconcile(wall_clock(), serving, report).await;
+            let (changed, is_settled) = (tick.changed, tick.is_converged());
+            tick.log(report);
             writes = writes.saturating_add(changed.into());
             if is_settled {
-                restless = 0;
-                if let Some(over) = writes.checked_sub(MOST_WRITES) {
-                    sleep(pause(over).min(LONGEST_CALM).min(longest)).await;
+                failures = 0;
+                if let Some(over) = writes.checked_sub(WRITE_BURST) {
+                    sleep(backoff(over).min(MAX_WRITE_DELAY).min(longest)).await;
                 }
                 tokio::select! {
                     () = sleep(longest) => writes = 0,
                     () = self.cluster.changed() => {}
                 }
             } else {
-                let pause = pause(restless).min(longest);
-                restless += 1;
+                let pause = backoff(failures).min(longest);
+                failures += 1;
                 // What others change may mend what failed; what it has changed itself rings too.
                 let mended = async {
-                    sleep(FLOOR).await;
+                    sleep(EVENT_RETRY_DELAY).await;
                     self.cluster.changed().await;
                 };
                 tokio::select! {
@@ -164,81 +164,94 @@ impl<C: Cluster> Authority<C> {
 
     /// Looks at both objects, and does what is due at `now`, each part as far as the others' failures
     /// allow. A panic is a failure like others: what comes next starts from what it reads.
-    pub async fn tick(&mut self, now: SystemTime, serving: &Serving, report: &Report) -> Tick {
-        let tick = AssertUnwindSafe(self.reconcile(now, serving, report));
-        tick.catch_unwind().await.unwrap_or_else(|_| Tick {
-            changed: false,
-            failures: vec![Failure::Panic],
-        })
+    pub async fn reconcile(
+        &mut self,
+        now: SystemTime,
+        serving: &CertResolver,
+        report: &Metrics,
+    ) -> ReconcileResult {
+        let tick = AssertUnwindSafe(self.reconcile_uncaught(now, serving, report));
+        tick.catch_unwind()
+            .await
+            .unwrap_or_else(|_| ReconcileResult {
+                changed: false,
+                failures: vec![ReconcileError::Panic],
+            })
     }
 
-    async fn reconcile(&mut self, now: SystemTime, serving: &Serving, report: &Report) -> Tick {
-        let mut turn = Turn {
-            now: Now {
+    async fn reconcile_uncaught(
+        &mut self,
+        now: SystemTime,
+        serving: &CertResolver,
+        report: &Metrics,
+    ) -> ReconcileResult {
+        let mut turn = ReconcileContext {
+            clocks: Clocks {
                 wall: now,
-                stopwatch: Instant::now(),
+                monotonic: Instant::now(),
             },
-            serving,
-            report,
-            tick: Tick::default(),
+            resolver: serving,
+            metrics: report,
+            result: ReconcileResult::default(),
         };
-        self.renew(&mut turn);
+        self.renew_leaf(&mut turn);
         // The Secret first: what the bundles have and an older Secret does not know may be new, and
         // that is found out when it is written; what a newer one does not know may be forgotten.
-        let secret = turn.tick.note(self.cluster.secret().await);
-        let looked = turn.tick.note(self.cluster.webhooks().await);
+        let secret = turn.result.note(self.cluster.secret().await);
+        let looked = turn.result.note(self.cluster.webhooks().await);
         match &looked {
-            Some(webhooks) => self.look(webhooks.as_ref(), report),
-            None => report.webhooks_found(false),
+            Some(webhooks) => self.observe_bundles(webhooks.as_ref(), report),
+            None => report.set_webhooks_found(false),
         }
         // Where there are none, nothing is decided: they go first when this webhook is removed.
         let webhooks = looked.as_ref().and_then(Option::as_ref);
         let called = webhooks.is_some();
         let anchors = match (&self.mode, secret) {
-            (_, None) => Anchors::in_use(self.in_use(now)),
-            (Mode::Own { lifetimes, .. }, Some(secret)) => {
+            (_, None) => DesiredCaBundle::for_served(self.bundle_in_use(now)),
+            (Mode::SelfManaged { lifetimes, .. }, Some(secret)) => {
                 let lifetimes = *lifetimes;
-                self.own(secret, called, lifetimes, &mut turn).await
+                self.reconcile_self(secret, called, lifetimes, &mut turn)
+                    .await
             }
-            (Mode::Given { names, .. }, Some(secret)) => {
-                let given = secret.ok_or(BadSecret::Missing);
-                let given = given.and_then(|secret| Given::read(&secret.data, names, now));
-                self.given(given, &mut turn)
+            (Mode::Secret { names, .. }, Some(secret)) => {
+                let given = secret.ok_or(TlsSecretError::Missing);
+                let given = given.and_then(|secret| TlsSecret::read(&secret.data, names, now));
+                self.reconcile_tls_secret(given, &mut turn)
             }
         };
         self.count_foreign(&anchors, report);
         match webhooks {
-            Some(webhooks) => self.trust(webhooks, &anchors, &mut turn).await,
-            None => report.bundle_in_sync(false),
+            Some(webhooks) => self.write_bundles(webhooks, &anchors, &mut turn).await,
+            None => report.set_bundle_in_sync(false),
         }
         if looked.is_some() {
-            self.announce(&turn);
+            self.update_readiness(&turn);
         }
-        turn.tick
+        turn.result
     }
 
-    fn look(&mut self, webhooks: Option<&Webhooks>, report: &Report) {
+    fn observe_bundles(&mut self, webhooks: Option<&Webhooks>, report: &Metrics) {
         let bundles: Vec<_> = webhooks
             .into_iter()
             .flat_map(|webhooks| webhooks.bundles.iter().map(|(_, bundle)| bundle.clone()))
             .collect();
-        report.webhooks_found(!bundles.is_empty());
-        let written = webhooks.and_then(|webhooks| webhooks.written);
-        self.live.look(bundles, written, Instant::now());
-        report.authorities(self.live.anywhere().own().iter().count());
+        report.set_webhooks_found(!bundles.is_empty());
+        let written = webhooks.and_then(|webhooks| webhooks.written_at);
+        self.observed.observe(bundles, written, Instant::now());
+        report.set_bundle_cas(self.observed.union().issued_by_us().iter().count());
     }
 
     /// Counts what API servers trust that is neither asked for nor removed: it may be of a replica of another mode,
     /// and may be a way to answer for this webhook.
-    fn count_foreign(&mut self, anchors: &Anchors, report: &Report) {
+    fn count_foreign(&mut self, anchors: &DesiredCaBundle, report: &Metrics) {
         const LOGGED: usize = 4;
-        let trusted = self.live.anywhere();
+        let trusted = self.observed.union();
         let foreign =
-            trusted.only(|der| !anchors.wanted.contains(der) && !anchors.gone.contains(der));
-        let own = foreign.own();
-        let foreign = foreign.only(|der| !own.contains(der));
+            trusted.filter(|der| !anchors.add.contains(der) && !anchors.remove.contains(der));
+        let own = foreign.issued_by_us();
+        let foreign = foreign.filter(|der| !own.contains(der));
         let many = foreign.iter().count();
-        report.foreign(many);
+        report.set_bundle_foreign(many);
         if foreign != self.foreign && many > 0 {
             let certificates = foreign.first(LOGGED);
             warn!(
@@ -251,72 +264,81 @@ impl<C: Cluster> Authority<C> {
     }
 
     /// Takes a step of mode `self`, and shows a leaf of the authority that signs.
-    async fn own(
+    async fn reconcile_self(
         &mut self,
         secret: Option<Secret>,
         called: bool,
         lifetimes: Lifetimes,
-        turn: &mut Turn<'_>,
-    ) -> Anchors {
-        let in_use = self.in_use(turn.now.wall);
+        turn: &mut ReconcileContext<'_>,
+    ) -> DesiredCaBundle {
+        let in_use = self.bundle_in_use(turn.clocks.wall);
         let Some(secret) = secret else {
-            if called && turn.tick.wrote(self.cluster.create_secret().await) {
+            if called && turn.result.note_write(self.cluster.create_secret().await) {
                 info!("Secret made");
             }
-            return Anchors::in_use(in_use);
+            return DesiredCaBundle::for_served(in_use);
         };
-        let read = self.read(&secret, turn.now.wall);
-        let retired_for = self.retired_for(read.keyring.retired_at, turn.now.stopwatch);
-        let situation = Situation {
-            keyring: &read.keyring,
+        let read = self.read_secret(&secret, turn.clocks.wall);
+        let retired_for = self.retired_since(read.ca_secret.retired_at, turn.clocks.monotonic);
+        let situation = RotationInputs {
+            ca_secret: &read.ca_secret,
             retired_for,
-            live: &self.live,
+            observed: &self.observed,
             in_use: &in_use,
-            now: turn.now.wall,
+            now: turn.clocks.wall,
             lifetimes: &lifetimes,
         };
-        let anchors = Anchors::own(&situation);
+        let anchors = DesiredCaBundle::for_self(&situation);
         // One that is about to be replaced is shown only where there is no other.
-        let signer = read.keyring.signer.as_ref().filter(|signer| {
-            in_use.is_empty() || rotation::replaced_at_once(signer, &situation).is_none()
+        let signer = read.ca_secret.active.as_ref().filter(|signer| {
+            in_use.is_empty()
+                || rotation::immediate_replacement_reason(signer, &situation).is_none()
         });
         if called {
             let step = rotation::next(&situation);
-            self.take(step, &read, turn).await;
+            self.apply_step(step, &read, turn).await;
         }
         if let Some(signer) = signer {
-            self.follow(signer, turn);
+            self.sign_with(signer, turn);
         }
         anchors
     }
 
     /// Shows what the Secret of mode `secret` holds.
-    fn given(&mut self, given: Result<Given, BadSecret>, turn: &mut Turn<'_>) -> Anchors {
-        let now = turn.now.wall;
-        let in_use = self.in_use(now);
-        let Some(Given { identity, anchors }) = turn.tick.note(given) else {
-            turn.report.certificate_reloaded(false);
-            return Anchors::in_use(in_use);
+    fn reconcile_tls_secret(
+        &mut self,
+        given: Result<TlsSecret, TlsSecretError>,
+        turn: &mut ReconcileContext<'_>,
+    ) -> DesiredCaBundle {
+        let now = turn.clocks.wall;
+        let in_use = self.bundle_in_use(now);
+        let Some(TlsSecret {
+            certified_key: identity,
+            anchors,
+        }) = turn.result.note(given)
+        else {
+            turn.metrics.count_certificate_reload(false);
+            return DesiredCaBundle::for_served(in_use);
         };
-        let asked = Anchors::given(&anchors, &in_use, &self.live, now);
-        let shown = self.shown.as_ref();
+        let asked = DesiredCaBundle::for_secret(&anchors, &in_use, &self.observed, now);
+        let shown = self.served.as_ref();
         let is_new =
-            shown.is_none_or(|shown| shown.identity != identity || shown.anchors != anchors);
-        if is_new && self.may_show(&anchors, now) {
-            let next = Shown {
-                identity,
+            shown.is_none_or(|shown| shown.certified_key != identity || shown.anchors != anchors);
+        if is_new && self.can_serve(&anchors, now) {
+            let next = ServedCertificate {
+                certified_key: identity,
                 anchors,
-                signature: None,
+                issued_by: None,
             };
-            self.show(next, turn);
+            self.serve(next, turn);
         }
         asked
     }
 
     /// Reads the Secret, unless it is the one that was read before.
-    fn read(&mut self, secret: &Secret, now: SystemTime) -> Read {
-        let read = match self.read.take() {
-            Some(read) if read.version == secret.version => read,
+    fn read_secret(&mut self, secret: &Secret, now: SystemTime) -> SecretSnapshot {
+        let read = match self.snapshot.take() {
+            Some(read) if read.resource_version == secret.resource_version => read,
             _ => {
                 let fit = |ca: &Ca| {
                     let checked = trial::check(ca, self.names(), now);
@@ -327,121 +349,136 @@ impl<C: Cluster> Authority<C> {
                         })
                         .is_ok()
                 };
-                let (keyring, unusable) = Keyring::read(secret, fit);
+                let (keyring, unusable) = CaSecret::read(secret, fit);
                 if !unusable.is_empty() {
                     warn!(keys = ?unusable, "Secret holds what cannot be used");
                 }
-                Read {
-                    version: secret.version.clone(),
-                    keyring,
-                    spoilt: !unusable.is_empty(),
-                    obstacle: secret.obstacle.clone(),
+                SecretSnapshot {
+                    resource_version: secret.resource_version.clone(),
+                    ca_secret: keyring,
+                    is_corrupt: !unusable.is_empty(),
+                    unwritable_reason: secret.unwritable_reason.clone(),
                 }
             }
         };
-        self.read.insert(read).clone()
+        self.snapshot.insert(read).clone()
     }
 
     /// Writes the Secret as it is after `step`, and anew if something in it is spoilt.
-    async fn take(&self, step: Step, read: &Read, turn: &mut Turn<'_>) {
-        let Mode::Own { names, lifetimes } = &self.mode else {
+    async fn apply_step(&self, step: Step, read: &SecretSnapshot, turn: &mut ReconcileContext<'_>) {
+        let Mode::SelfManaged { names, lifetimes } = &self.mode else {
             return;
         };
         match step {
-            Step::Rest if !read.spoilt => return,
-            Step::Crowd(many) => return turn.tick.failures.push(Failure::Crowd(many)),
+            Step::None if !read.is_corrupt => return,
+            Step::TooManyCas(many) => {
+                return turn.result.failures.push(ReconcileError::TooManyCas(many));
+            }
             _ => {}
         }
-        let mut keyring = read.keyring.clone();
-        let taken = keyring.take(step.clone(), turn.now.wall, lifetimes, names);
-        if turn.tick.note(taken).is_none() {
+        let mut keyring = read.ca_secret.clone();
+        let taken = keyring.apply(step.clone(), turn.clocks.wall, lifetimes, names);
+        if turn.result.note(taken).is_none() {
             return;
         }
-        let written = self.cluster.write_secret(&read.version, keyring.write());
-        if !turn.tick.wrote(written.await) {
-            let obstacle = read.obstacle.clone().map(Failure::Obstacle);
-            turn.tick.failures.extend(obstacle);
+        let written = self
+            .cluster
+            .write_secret(&read.resource_version, keyring.write());
+        if !turn.result.note_write(written.await) {
+            let obstacle = read
+                .unwritable_reason
+                .clone()
+                .map(ReconcileError::SecretUnwritable);
+            turn.result.failures.extend(obstacle);
             return;
         }
         match step {
-            Step::Rest | Step::Crowd(_) => info!("Secret mended"),
-            Step::Adopt(own) => info!(authorities = ?own, "Authorities adopted from caBundle"),
-            Step::Date => info!("Retirement of CAs dated anew"),
-            Step::Publish(reason) => {
-                turn.report.ca_rotated(reason);
-                if reason == Reason::Outlives {
+            Step::None | Step::TooManyCas(_) => info!("Secret mended"),
+            Step::AdoptOrphans(own) => {
+                info!(authorities = ?own, "Authorities adopted from caBundle")
+            }
+            Step::DateRetirement => info!("Retirement of CAs dated anew"),
+            Step::PublishNext(reason) => {
+                turn.metrics.count_rotation(reason);
+                if reason == RotationReason::Outlives {
                     warn!("CA in Secret outlives ca-lifetime: replacing it");
                 }
                 info!(?reason, "Authority published");
             }
-            Step::Activate => info!("Authority signs"),
-            Step::Forget(gone) => info!(authorities = ?gone, "Authorities forgotten"),
+            Step::ActivateNext => info!("Authority signs"),
+            Step::PruneRetired(gone) => info!(authorities = ?gone, "Authorities forgotten"),
         }
     }
 
     /// Shows a leaf of `signer` instead of another authority's.
-    fn follow(&mut self, signer: &Arc<Ca>, turn: &mut Turn<'_>) {
-        let Mode::Own { lifetimes, .. } = &self.mode else {
+    fn sign_with(&mut self, signer: &Arc<Ca>, turn: &mut ReconcileContext<'_>) {
+        let Mode::SelfManaged { lifetimes, .. } = &self.mode else {
             return;
         };
-        let (shown, now) = (self.shown.as_ref(), turn.now.wall);
-        if is_worth_showing(signer, shown, lifetimes.leaf(), now)
-            && self.may_show(&Bundle::from(signer.der().clone()), now)
+        let (shown, now) = (self.served.as_ref(), turn.clocks.wall);
+        if should_switch_to(signer, shown, lifetimes.leaf(), now)
+            && self.can_serve(&Bundle::from(signer.der().clone()), now)
         {
-            self.issue(Arc::clone(signer), turn);
+            self.issue_leaf(Arc::clone(signer), turn);
         }
     }
 
     /// Shows a new leaf of the same authority when that is due, whatever the Secret says by now: that
     /// needs nobody's answer, and changes nothing of who is trusted.
-    fn renew(&mut self, turn: &mut Turn<'_>) {
+    fn renew_leaf(&mut self, turn: &mut ReconcileContext<'_>) {
         let signature = self
-            .shown
+            .served
             .as_ref()
-            .and_then(|shown| shown.signature.as_ref());
-        if let Some(signature) = signature.filter(|signature| signature.is_due(turn.now)) {
-            self.issue(Arc::clone(signature.signer()), turn);
+            .and_then(|shown| shown.issued_by.as_ref());
+        if let Some(signature) = signature.filter(|signature| signature.is_renewal_due(turn.clocks))
+        {
+            self.issue_leaf(Arc::clone(signature.signer()), turn);
         }
     }
 
-    fn issue(&mut self, signer: Arc<Ca>, turn: &mut Turn<'_>) {
-        let Mode::Own { names, lifetimes } = &self.mode else {
+    fn issue_leaf(&mut self, signer: Arc<Ca>, turn: &mut ReconcileContext<'_>) {
+        let Mode::SelfManaged { names, lifetimes } = &self.mode else {
             return;
         };
-        let end = signer.facts().not_after;
+        let end = signer.info().not_after;
         let last = self
-            .shown
+            .served
             .as_ref()
-            .and_then(|shown| shown.signature.as_ref());
-        let next = Shown::issue(signer, names, lifetimes.leaf(), last, turn.now);
-        if let Some(next) = turn.tick.note(next) {
-            turn.report.certificate_ends(Kind::Ca, end);
-            self.show(next, turn);
+            .and_then(|shown| shown.issued_by.as_ref());
+        let next = ServedCertificate::issue(signer, names, lifetimes.leaf(), last, turn.clocks);
+        if let Some(next) = turn.result.note(next) {
+            turn.metrics.set_not_after(CertificateKind::Ca, end);
+            self.serve(next, turn);
         }
     }
 
-    fn may_show(&self, anchors: &Bundle, now: SystemTime) -> bool {
-        let shown = self.shown.as_ref();
-        may_show(anchors, shown, &self.live, self.activation_delay(), now)
+    fn can_serve(&self, anchors: &Bundle, now: SystemTime) -> bool {
+        let shown = self.served.as_ref();
+        can_serve(anchors, shown, &self.observed, self.activation_delay(), now)
     }
 
-    fn show(&mut self, next: Shown, turn: &Turn<'_>) {
-        turn.report.certificate_reloaded(true);
-        turn.report
-            .certificate_ends(Kind::Leaf, next.identity.not_after());
+    fn serve(&mut self, next: ServedCertificate, turn: &ReconcileContext<'_>) {
+        turn.metrics.count_certificate_reload(true);
+        turn.metrics
+            .set_not_after(CertificateKind::Leaf, next.certified_key.not_after());
         info!(authorities = ?next.anchors, "Certificate replaced");
-        turn.serving.replace(next.identity.clone());
-        self.shown = Some(next);
+        turn.resolver.set(next.certified_key.clone());
+        self.served = Some(next);
     }
 
     /// Makes every `caBundle` what it should be.
-    async fn trust(&self, found: &Webhooks, anchors: &Anchors, turn: &mut Turn<'_>) {
-        let mended = |bundle| anchors.mended(bundle);
+    async fn write_bundles(
+        &self,
+        found: &Webhooks,
+        anchors: &DesiredCaBundle,
+        turn: &mut ReconcileContext<'_>,
+    ) {
+        let mended = |bundle| anchors.reconcile(bundle);
         let in_sync = found
             .bundles
             .iter()
             .all(|(_, bundle)| mended(bundle).is_none());
-        turn.report.bundle_in_sync(in_sync);
+        turn.metrics.set_bundle_in_sync(in_sync);
         if in_sync {
             return;
         }
@@ -453,54 +490,60 @@ impl<C: Cluster> Authority<C> {
             bundles: bundles.collect(),
             ..found.clone()
         };
-        if turn.tick.wrote(self.cluster.write_bundles(&webhooks).await) {
-            info!(authorities = ?anchors.wanted, "caBundle written");
+        if turn
+            .result
+            .note_write(self.cluster.write_bundles(&webhooks).await)
+        {
+            info!(authorities = ?anchors.add, "caBundle written");
         }
     }
 
     /// Announces that the webhook is ready, once its certificate is trusted. That is for good: were
     /// all replicas unready because somebody spoilt a `caBundle`, that would help nobody.
-    fn announce(&mut self, turn: &Turn<'_>) {
-        if turn.serving.is_ready() {
+    fn update_readiness(&mut self, turn: &ReconcileContext<'_>) {
+        if turn.resolver.is_ready() {
             return;
         }
-        let (shown, delay) = (self.shown.as_ref(), self.activation_delay());
-        match self.readiness.reached(shown, &self.live, delay, turn.now) {
+        let (shown, delay) = (self.served.as_ref(), self.activation_delay());
+        match self
+            .readiness
+            .update(shown, &self.observed, delay, turn.clocks)
+        {
             Some(Ready::Trusted) => info!("Ready"),
-            Some(Ready::Uncalled) => {
+            Some(Ready::NoWebhookConfiguration) => {
                 warn!("Ready without a webhook configuration, so nobody will call");
             }
             None => return,
         }
-        turn.serving.announce();
+        turn.resolver.set_ready();
     }
 
     /// For how long this process has found this retirement to be the last.
-    fn retired_for(&mut self, at: Option<SystemTime>, now: Instant) -> Duration {
+    fn retired_since(&mut self, at: Option<SystemTime>, now: Instant) -> Duration {
         let found = match self.retirement {
-            Some(retirement) if retirement.at == at => retirement.found,
+            Some(retirement) if retirement.at == at => retirement.since,
             _ => now,
         };
-        self.retirement = Some(Retirement { at, found });
+        self.retirement = Some(Retirement { at, since: found });
         now.duration_since(found)
     }
 
     /// What clients must trust to trust what is shown, while that can be trusted at all.
-    fn in_use(&self, now: SystemTime) -> Bundle {
-        let shown = self.shown.as_ref().filter(|shown| shown.is_valid(now));
+    fn bundle_in_use(&self, now: SystemTime) -> Bundle {
+        let shown = self.served.as_ref().filter(|shown| shown.is_valid(now));
         shown.map_or_else(Bundle::default, |shown| shown.anchors.clone())
     }
 
     fn names(&self) -> &[String] {
         match &self.mode {
-            Mode::Own { names, .. } | Mode::Given { names, .. } => names,
+            Mode::SelfManaged { names, .. } | Mode::Secret { names, .. } => names,
         }
     }
 
     fn activation_delay(&self) -> Duration {
         match &self.mode {
-            Mode::Own { lifetimes, .. } => lifetimes.activation_delay(),
-            Mode::Given {
+            Mode::SelfManaged { lifetimes, .. } => lifetimes.activation_delay(),
+            Mode::Secret {
                 activation_delay, ..
             } => *activation_delay,
         }

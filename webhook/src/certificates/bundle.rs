@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::ca;
-use super::x509::Facts;
+use super::x509::CertificateInfo;
 
 /// A set of certificates, in the order in which they were found. Others write what it is read from, so that no
 /// operation may take time with the square of their number.
@@ -18,17 +18,17 @@ use super::x509::Facts;
 pub struct Bundle {
     anchors: Vec<Anchor>,
     /// The DER of all of them.
-    known: HashSet<Vec<u8>>,
+    der_set: HashSet<Vec<u8>>,
 }
 
 /// A certificate, and what decides over it.
 #[derive(Clone)]
 struct Anchor {
     der: CertificateDer<'static>,
-    own: bool,
+    is_issued_by_us: bool,
     /// It cannot be read here, or is longer than any that is made here, and has our CAs' name in it: clients
     /// that read it try it for our leaves.
-    resembles_own: bool,
+    is_lookalike: bool,
     /// `None` if that cannot be read.
     not_after: Option<SystemTime>,
 }
@@ -60,7 +60,7 @@ impl Bundle {
     /// Returns true if it has this certificate.
     #[must_use]
     pub fn contains(&self, certificate: &CertificateDer<'_>) -> bool {
-        self.known.contains(&certificate[..])
+        self.der_set.contains(&certificate[..])
     }
 
     /// Returns true if it has all that `other` has.
@@ -76,7 +76,7 @@ impl Bundle {
 
     /// Adds what it lacks of `other`, at its end.
     #[must_use]
-    pub fn with(mut self, other: &Self) -> Self {
+    pub fn union(mut self, other: &Self) -> Self {
         for anchor in &other.anchors {
             self.add(anchor.clone());
         }
@@ -85,39 +85,39 @@ impl Bundle {
 
     /// Keeps those certificates for which `keep` is true.
     #[must_use]
-    pub fn only(&self, mut keep: impl FnMut(&CertificateDer<'static>) -> bool) -> Self {
-        self.filter(|anchor| keep(&anchor.der))
+    pub fn filter(&self, mut keep: impl FnMut(&CertificateDer<'static>) -> bool) -> Self {
+        self.filter_anchors(|anchor| keep(&anchor.der))
     }
 
     /// Those of our own line.
     #[must_use]
-    pub fn own(&self) -> Self {
-        self.filter(|anchor| anchor.own)
+    pub fn issued_by_us(&self) -> Self {
+        self.filter_anchors(|anchor| anchor.is_issued_by_us)
     }
 
     /// Those that cannot be read or are too long, and have the name of our own line in them. None of them was
     /// made here.
     #[must_use]
-    pub fn resembling_own(&self) -> Self {
-        self.filter(|anchor| anchor.resembles_own)
+    pub fn lookalikes(&self) -> Self {
+        self.filter_anchors(|anchor| anchor.is_lookalike)
     }
 
     /// Those that are valid at `now`.
     #[must_use]
     pub fn valid(&self, now: SystemTime) -> Self {
-        self.filter(|anchor| anchor.not_after.is_some_and(|end| now < end))
+        self.filter_anchors(|anchor| anchor.not_after.is_some_and(|end| now < end))
     }
 
     /// Those that have expired at `now`. One that cannot be read never does.
     #[must_use]
     pub fn expired(&self, now: SystemTime) -> Self {
-        self.filter(|anchor| anchor.not_after.is_some_and(|end| end <= now))
+        self.filter_anchors(|anchor| anchor.not_after.is_some_and(|end| end <= now))
     }
 
     /// Those that end after `end`, or whose end cannot be read.
     #[must_use]
     pub fn outliving(&self, end: SystemTime) -> Self {
-        self.filter(|anchor| anchor.not_after.is_none_or(|not_after| end < not_after))
+        self.filter_anchors(|anchor| anchor.not_after.is_none_or(|not_after| end < not_after))
     }
 
     /// Its first certificates, so many at most.
@@ -133,13 +133,13 @@ impl Bundle {
         self.anchors.iter().skip(passed).cloned().collect()
     }
 
-    fn filter(&self, mut keep: impl FnMut(&Anchor) -> bool) -> Self {
+    fn filter_anchors(&self, mut keep: impl FnMut(&Anchor) -> bool) -> Self {
         let kept = self.anchors.iter().filter(|anchor| keep(anchor));
         kept.cloned().collect()
     }
 
     fn add(&mut self, anchor: Anchor) {
-        if self.known.insert(anchor.der.to_vec()) {
+        if self.der_set.insert(anchor.der.to_vec()) {
             self.anchors.push(anchor);
         }
     }
@@ -149,10 +149,13 @@ impl Bundle {
 
 impl From<CertificateDer<'static>> for Anchor {
     fn from(der: CertificateDer<'static>) -> Self {
-        let facts = Facts::read(&der).ok();
+        let facts = CertificateInfo::read(&der).ok();
         Self {
-            own: facts.as_ref().is_some_and(|facts| ca::is_own(&der, facts)),
-            resembles_own: (facts.is_none() || ca::is_too_long(&der)) && ca::resembles_own(&der),
+            is_issued_by_us: facts
+                .as_ref()
+                .is_some_and(|facts| ca::is_issued_by_us(&der, facts)),
+            is_lookalike: (facts.is_none() || ca::is_too_long(&der))
+                && ca::contains_our_subject(&der),
             not_after: facts.map(|facts| facts.not_after),
             der,
         }
@@ -162,7 +165,7 @@ impl From<CertificateDer<'static>> for Anchor {
 /// Equal are two that trust the same, in whatever order.
 impl PartialEq for Bundle {
     fn eq(&self, other: &Self) -> bool {
-        self.known == other.known
+        self.der_set == other.der_set
     }
 }
 
@@ -245,20 +248,20 @@ mod tests {
 
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-    fn made(lifetime: Duration) -> Bundle {
+    fn new_ca(lifetime: Duration) -> Bundle {
         let ca = Ca::try_new(wall_clock(), lifetime).unwrap();
         Bundle::from(ca.der().clone())
     }
 
-    fn stranger() -> Bundle {
+    fn foreign_ca() -> Bundle {
         let stranger = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
         Bundle::from(stranger.cert.der().clone())
     }
 
     #[test]
     fn what_is_written_reads_back() {
-        let [one, two] = [(); 2].map(|()| made(DAY));
-        let both = one.clone().with(&two);
+        let [one, two] = [(); 2].map(|()| new_ca(DAY));
+        let both = one.clone().union(&two);
         assert_eq!(Bundle::read(both.pem().as_bytes()), both);
         assert_eq!(Bundle::default().pem(), "");
         // As rcgen writes it, but for its line ends.
@@ -269,13 +272,13 @@ mod tests {
 
     #[test]
     fn what_is_no_certificate_is_passed_over_and_none_counts_twice() {
-        let [one, two] = [(); 2].map(|()| made(DAY));
+        let [one, two] = [(); 2].map(|()| new_ca(DAY));
         let (one_pem, two_pem) = (one.pem(), two.pem());
         let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
         let broken = "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n";
         let open = "-----BEGIN CERTIFICATE-----\nAAAA\n";
         let pem = format!("word\n{one_pem}{key}{broken}{two_pem}{one_pem}{open}");
-        assert_eq!(Bundle::read(pem.as_bytes()), one.with(&two));
+        assert_eq!(Bundle::read(pem.as_bytes()), one.union(&two));
         for nothing in ["", "\n", "word", open] {
             assert!(Bundle::read(nothing.as_bytes()).is_empty(), "{nothing}");
         }
@@ -295,8 +298,8 @@ mod tests {
             let pem = pem(many);
             let start = Instant::now();
             let bundle = Bundle::read(pem.as_bytes());
-            let other = bundle.only(|der| bundle.contains(der));
-            assert_eq!(bundle.clone().with(&other), other);
+            let other = bundle.filter(|der| bundle.contains(der));
+            assert_eq!(bundle.clone().union(&other), other);
             assert_eq!(bundle.iter().count(), usize::try_from(many).unwrap());
             start.elapsed()
         };
@@ -306,24 +309,24 @@ mod tests {
 
     #[test]
     fn two_are_equal_that_trust_the_same() {
-        let [one, two] = [(); 2].map(|()| made(DAY));
-        let both = one.clone().with(&two);
-        assert_eq!(both, two.clone().with(&one));
+        let [one, two] = [(); 2].map(|()| new_ca(DAY));
+        let both = one.clone().union(&two);
+        assert_eq!(both, two.clone().union(&one));
         assert_ne!(both, one);
         assert_ne!(one, two);
-        assert_eq!(both.clone().with(&one), both);
+        assert_eq!(both.clone().union(&one), both);
     }
 
     #[test]
     fn our_own_line_is_told_by_its_name_and_the_expired_by_their_end() {
         let now = wall_clock();
-        let (own, brief, stranger) = (made(2 * DAY), made(DAY / 2), stranger());
+        let (own, brief, stranger) = (new_ca(2 * DAY), new_ca(DAY / 2), foreign_ca());
         let junk = Bundle::from(CertificateDer::from(vec![0x30, 0]));
-        let all = own.clone().with(&brief).with(&stranger).with(&junk);
-        assert_eq!(all.own(), own.clone().with(&brief));
-        assert_eq!(all.own().valid(now), all.own());
-        assert_eq!(all.own().valid(now + DAY), own);
-        assert_eq!(all.valid(now), all.own().with(&stranger));
+        let all = own.clone().union(&brief).union(&stranger).union(&junk);
+        assert_eq!(all.issued_by_us(), own.clone().union(&brief));
+        assert_eq!(all.issued_by_us().valid(now), all.issued_by_us());
+        assert_eq!(all.issued_by_us().valid(now + DAY), own);
+        assert_eq!(all.valid(now), all.issued_by_us().union(&stranger));
         assert!(all.expired(now).is_empty());
         assert_eq!(all.expired(now + DAY), brief);
     }
@@ -339,9 +342,9 @@ mod tests {
     #[test]
     fn an_unreadable_certificate_with_our_name_resembles_our_own() {
         let junk = Bundle::from(CertificateDer::from(vec![0x30, 0]));
-        let (own, forged) = (made(DAY), unreadable());
-        let all = own.with(&stranger()).with(&junk).with(&forged);
-        assert_eq!(all.resembling_own(), forged);
-        assert!(forged.own().is_empty());
+        let (own, forged) = (new_ca(DAY), unreadable());
+        let all = own.union(&foreign_ca()).union(&junk).union(&forged);
+        assert_eq!(all.lookalikes(), forged);
+        assert!(forged.issued_by_us().is_empty());
     }
 }

@@ -10,15 +10,15 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::bundle::Bundle;
-use super::identity::{BadIdentity, Identity};
-use super::x509::Facts;
+use super::identity::{CertifiedKeyError, CertifiedKeyPair};
+use super::x509::CertificateInfo;
 
 /// The name of every authority that is made here. It tells our own line in a bundle, and a stored
 /// authority is known to sign in this name: it is the same for ever.
-const NAME: &str = "envoy-drainer CA";
+const COMMON_NAME: &str = "envoy-drainer CA";
 
 /// The domain of every Service, by which API servers call webhooks.
-const SERVICES: &str = "svc";
+const SERVICE_DOMAIN: &str = "svc";
 
 /// A certificate authority: it signs leaves, and clients trust its certificate.
 #[derive(Debug)]
@@ -26,40 +26,40 @@ pub struct Ca {
     issuer: Issuer<'static, KeyPair>,
     der: CertificateDer<'static>,
     pem: String,
-    facts: Facts,
+    info: CertificateInfo,
 }
 
 /// Why a certificate and a key are no [`Ca`].
 #[derive(Debug, thiserror::Error)]
-pub enum BadCa {
+pub enum CaError {
     /// They are no pair, or no PEM.
     #[error(transparent)]
-    Identity(#[from] BadIdentity),
+    CertifiedKey(#[from] CertifiedKeyError),
     /// The key is not of the kind that is made here.
     #[error("the authority's key is no P-256 key")]
     Key(#[source] rcgen::Error),
     /// The certificate is not of our own line.
     #[error("the authority is none that was made here")]
-    Stranger,
+    Foreign,
 }
 
 /// The longest certificate that counts as made here, in bytes of DER: several times what one has, and so
 /// little that a Secret has room for all that it may hold.
-const LONGEST: usize = 4096;
+const MAX_DER_LEN: usize = 4096;
 
 /// Whether a certificate is of an authority that was made here, by this process or another.
 #[must_use]
-pub fn is_own(der: &[u8], facts: &Facts) -> bool {
+pub fn is_issued_by_us(der: &[u8], facts: &CertificateInfo) -> bool {
     facts.subject == SUBJECT && !is_too_long(der)
 }
 
 /// Whether a certificate is longer than any that is made here.
 pub(super) fn is_too_long(der: &[u8]) -> bool {
-    der.len() > LONGEST
+    der.len() > MAX_DER_LEN
 }
 
 /// Whether bytes have the name of our CAs anywhere in them, as a certificate of that owner or issuer has.
-pub(super) fn resembles_own(der: &[u8]) -> bool {
+pub(super) fn contains_our_subject(der: &[u8]) -> bool {
     der.windows(SUBJECT.len()).any(|name| name == SUBJECT)
 }
 
@@ -74,7 +74,7 @@ impl Ca {
     /// # Errors
     /// When the system gives no randomness.
     pub fn try_new(now: SystemTime, lifetime: Duration) -> Result<Self, rcgen::Error> {
-        Self::make(params(), now, lifetime)
+        Self::generate(params(), now, lifetime)
     }
 
     /// The same for leaves of these names. Where all of them are of Services, it is trusted for no other:
@@ -89,17 +89,17 @@ impl Ca {
         lifetime: Duration,
     ) -> Result<Self, rcgen::Error> {
         let mut params = params();
-        if names.iter().all(|name| is_a_service(name)) {
+        if names.iter().all(|name| is_service_name(name)) {
             params.name_constraints = Some(NameConstraints {
-                permitted_subtrees: vec![GeneralSubtree::DnsName(SERVICES.to_owned())],
+                permitted_subtrees: vec![GeneralSubtree::DnsName(SERVICE_DOMAIN.to_owned())],
                 // The permitted are DNS names: of addresses they say nothing.
-                excluded_subtrees: every_address(),
+                excluded_subtrees: all_addresses(),
             });
         }
-        Self::make(params, now, lifetime)
+        Self::generate(params, now, lifetime)
     }
 
-    fn make(
+    fn generate(
         mut params: CertificateParams,
         now: SystemTime,
         lifetime: Duration,
@@ -109,12 +109,12 @@ impl Ca {
         let key = KeyPair::generate()?;
         let certificate = params.self_signed(&key)?;
         let der = certificate.der().clone();
-        let facts = Facts::read(&der).expect("rcgen writes certificates");
+        let facts = CertificateInfo::read(&der).expect("rcgen writes certificates");
         Ok(Self {
             issuer: Issuer::new(params, key),
             pem: certificate.pem(),
             der,
-            facts,
+            info: facts,
         })
     }
 
@@ -122,23 +122,24 @@ impl Ca {
     ///
     /// # Errors
     /// When they are not a pair, or not of our own line.
-    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, BadCa> {
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, CaError> {
         // It reads both, and compares their public keys.
-        Identity::from_pem(certificate, key)?;
-        let der = CertificateDer::from_pem_slice(certificate).map_err(BadIdentity::ChainPem)?;
-        let facts = Facts::read(&der).map_err(BadIdentity::Certificate)?;
-        if !is_own(&der, &facts) {
-            return Err(BadCa::Stranger);
+        CertifiedKeyPair::from_pem(certificate, key)?;
+        let der =
+            CertificateDer::from_pem_slice(certificate).map_err(CertifiedKeyError::ChainPem)?;
+        let facts = CertificateInfo::read(&der).map_err(CertifiedKeyError::Certificate)?;
+        if !is_issued_by_us(&der, &facts) {
+            return Err(CaError::Foreign);
         }
         let key = str::from_utf8(key).unwrap_or_default();
         let key =
-            KeyPair::from_pem_and_sign_algo(key, &PKCS_ECDSA_P256_SHA256).map_err(BadCa::Key)?;
+            KeyPair::from_pem_and_sign_algo(key, &PKCS_ECDSA_P256_SHA256).map_err(CaError::Key)?;
         Ok(Self {
             issuer: Issuer::new(params(), key),
             // Without what may stand beside it.
             pem: Bundle::from(der.clone()).pem(),
             der,
-            facts,
+            info: facts,
         })
     }
 
@@ -162,8 +163,8 @@ impl Ca {
 
     /// When it is valid.
     #[must_use]
-    pub fn facts(&self) -> &Facts {
-        &self.facts
+    pub fn info(&self) -> &CertificateInfo {
+        &self.info
     }
 
     pub(super) fn issuer(&self) -> &Issuer<'static, KeyPair> {
@@ -171,11 +172,11 @@ impl Ca {
     }
 }
 
-fn is_a_service(name: &str) -> bool {
-    name.rsplit('.').next() == Some(SERVICES)
+fn is_service_name(name: &str) -> bool {
+    name.rsplit('.').next() == Some(SERVICE_DOMAIN)
 }
 
-fn every_address() -> Vec<GeneralSubtree> {
+fn all_addresses() -> Vec<GeneralSubtree> {
     [
         CidrSubnet::V4([0; 4], [0; 4]),
         CidrSubnet::V6([0; 16], [0; 16]),
@@ -187,7 +188,9 @@ fn every_address() -> Vec<GeneralSubtree> {
 /// What all of them have in common, which is all that signing needs beside the key.
 pub(super) fn params() -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, NAME);
+    params
+        .distinguished_name
+        .push(DnType::CommonName, COMMON_NAME);
     // It signs leaves and no further authority.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -213,8 +216,8 @@ mod tests {
         let made = Ca::try_new(now, YEAR).unwrap();
         let stored = Ca::from_pem(made.pem().as_bytes(), made.key_pem().as_bytes()).unwrap();
         assert_eq!(
-            (stored.der(), stored.facts()),
-            (made.der(), made.facts()),
+            (stored.der(), stored.info()),
+            (made.der(), made.info()),
             "the same certificate"
         );
         let leaf = leaf::issue(&stored, &["a".into()], now, YEAR / 52).unwrap();
@@ -232,7 +235,7 @@ mod tests {
             let key = KeyPair::generate().unwrap();
             let pem = params.self_signed(&key).unwrap().pem();
             let ca = Ca::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
-            assert!(crate::certificates::rotation::due(&ca) < ca.facts().not_after);
+            assert!(crate::certificates::rotation::renewal_time(&ca) < ca.info().not_after);
             let leaf = leaf::issue(&ca, &["a".into()], now, YEAR / 52).unwrap();
             leaf::tests::verify(&Bundle::from(ca.der().clone()), &leaf, "a", now).unwrap();
         }

@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::bundle::Bundle;
 use super::ca::{self, Ca};
-use super::keyring::Keyring;
+use super::keyring::CaSecret;
 use super::lifetimes::Lifetimes;
-use super::live::Live;
+use super::live::ObservedBundles;
 use crate::clock::wall_clock;
 
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -19,15 +19,15 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 /// The authorities of the tables, each by its letter: what their Secret and bundles hold is written
 /// as words.
-pub(super) struct Cast {
+pub(super) struct Fixtures {
     pub(super) now: SystemTime,
-    authorities: Vec<(char, Arc<Ca>)>,
-    strangers: [(char, CertificateDer<'static>); 2],
+    cas: Vec<(char, Arc<Ca>)>,
+    foreign: [(char, CertificateDer<'static>); 2],
 }
 
 // === impl Cast ===
 
-impl Cast {
+impl Fixtures {
     pub(super) fn new() -> Self {
         let now = wall_clock();
         let made = |letter, age: u32| {
@@ -52,7 +52,7 @@ impl Cast {
             now,
             // Old enough to be due, young, just made, expired, of a clock that was weeks ahead, of one that
             // was months ahead, of no release's making.
-            authorities: vec![
+            cas: vec![
                 made('o', 300),
                 made('y', 10),
                 made('n', 0),
@@ -62,12 +62,12 @@ impl Cast {
                 ('h', ending(now + DAY * 365 * 20)),
             ],
             // Valid, expired.
-            strangers: [stranger('s', None), stranger('z', Some(now - DAY))],
+            foreign: [stranger('s', None), stranger('z', Some(now - DAY))],
         }
     }
 
     pub(super) fn ca(&self, letter: char) -> Arc<Ca> {
-        let mut all = self.authorities.iter();
+        let mut all = self.cas.iter();
         let (_, ca) = all.find(|(name, _)| *name == letter).unwrap();
         Arc::clone(ca)
     }
@@ -75,7 +75,7 @@ impl Cast {
     /// `s` and `z` are somebody else's.
     pub(super) fn bundle(&self, letters: &str) -> Bundle {
         let der = |letter| {
-            let mut strangers = self.strangers.iter();
+            let mut strangers = self.foreign.iter();
             match strangers.find(|(name, _)| *name == letter) {
                 Some((_, stranger)) => stranger.clone(),
                 None => self.ca(letter).der().clone(),
@@ -85,26 +85,31 @@ impl Cast {
     }
 
     /// Signer, next, retired and distrusted, with a dash for none.
-    pub(super) fn keyring(&self, letters: &str, retired_at: Option<SystemTime>) -> Keyring {
+    pub(super) fn ca_secret(&self, letters: &str, retired_at: Option<SystemTime>) -> CaSecret {
         let mut words = letters.split(' ');
         let mut one = || {
             let letter = words.next().unwrap().chars().next().unwrap();
             (letter != '-').then(|| self.ca(letter))
         };
         let (signer, next) = (one(), one());
-        Keyring {
-            signer,
+        CaSecret {
+            active: signer,
             next,
             retired: self.bundle(words.next().unwrap_or_default().trim_matches('-')),
             distrusted: self.bundle(words.next().unwrap_or_default()),
             retired_at,
-            ..Keyring::default()
+            ..CaSecret::default()
         }
     }
 
     /// Two looks at bundles, and a third that finds the same so long after the second.
-    pub(super) fn live(&self, first: &str, then: &str, wait: Duration) -> Live {
-        let mut live = Live::default();
+    pub(super) fn observed_bundles(
+        &self,
+        first: &str,
+        then: &str,
+        wait: Duration,
+    ) -> ObservedBundles {
+        let mut live = ObservedBundles::default();
         let written = self.now - DAY;
         let now = Instant::now();
         let read = |look: &str| -> Vec<_> {
@@ -112,19 +117,16 @@ impl Cast {
             each.map(|word| self.bundle(word.trim_matches('-')))
                 .collect()
         };
-        live.look(read(first), Some(written), now);
+        live.observe(read(first), Some(written), now);
         let now = now + Duration::from_millis(1);
-        live.look(read(then), Some(written), now);
-        live.look(read(then), Some(written), now + wait);
+        live.observe(read(then), Some(written), now);
+        live.observe(read(then), Some(written), now + wait);
         live
     }
 
-    pub(super) fn named(&self, bundle: &Bundle) -> String {
-        let own = self
-            .authorities
-            .iter()
-            .map(|(letter, ca)| (letter, ca.der()));
-        let all = own.chain(self.strangers.iter().map(|(letter, der)| (letter, der)));
+    pub(super) fn letters_of(&self, bundle: &Bundle) -> String {
+        let own = self.cas.iter().map(|(letter, ca)| (letter, ca.der()));
+        let all = own.chain(self.foreign.iter().map(|(letter, der)| (letter, der)));
         let found = all.filter(|(_, der)| bundle.contains(der));
         let mut letters: Vec<_> = found.map(|(letter, _)| *letter).collect();
         letters.sort_unstable();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::identity::{BadIdentity, Identity};
+use super::identity::{CertifiedKeyError, CertifiedKeyPair};
 
 /// The pause between two looks at the files. Their content is compared: a Secret volume swaps a
 /// symlink, which a watch on the files themselves would not see.
@@ -48,7 +48,7 @@ pub enum BadFiles {
         key: PathBuf,
         /// What is wrong.
         #[source]
-        source: BadIdentity,
+        source: CertifiedKeyError,
     },
 }
 
@@ -74,7 +74,7 @@ impl Files {
     ///
     /// # Errors
     /// When they cannot be read, or are no pair that can be served.
-    pub fn open(chain: PathBuf, key: PathBuf) -> Result<(Self, Identity), BadFiles> {
+    pub fn open(chain: PathBuf, key: PathBuf) -> Result<(Self, CertifiedKeyPair), BadFiles> {
         let settled = look(&chain, &key);
         let files = Self {
             chain,
@@ -92,7 +92,7 @@ impl Files {
     ///
     /// # Errors
     /// When the change left files that cannot be read or served: told once for each change.
-    pub async fn next(&mut self) -> Result<Identity, BadFiles> {
+    pub async fn next(&mut self) -> Result<CertifiedKeyPair, BadFiles> {
         let mut previous = self.settled.clone();
         loop {
             sleep(POLL).await;
@@ -105,7 +105,7 @@ impl Files {
         }
     }
 
-    fn identity(&self) -> Result<Identity, BadFiles> {
+    fn identity(&self) -> Result<CertifiedKeyPair, BadFiles> {
         let Self {
             chain,
             key,
@@ -115,10 +115,12 @@ impl Files {
             path: unreadable.path.clone(),
             source: unreadable.kind.into(),
         })?;
-        Identity::from_pem(&contents.chain, &contents.key).map_err(|source| BadFiles::Identity {
-            chain: chain.clone(),
-            key: key.clone(),
-            source,
+        CertifiedKeyPair::from_pem(&contents.chain, &contents.key).map_err(|source| {
+            BadFiles::Identity {
+                chain: chain.clone(),
+                key: key.clone(),
+                source,
+            }
         })
     }
 }
@@ -193,7 +195,7 @@ mod tests {
             fs::write(self.path("tls.key"), key).unwrap();
         }
 
-        fn open(&self) -> Result<(Files, Identity), BadFiles> {
+        fn open(&self) -> Result<(Files, CertifiedKeyPair), BadFiles> {
             Files::open(self.path("tls.crt"), self.path("tls.key"))
         }
     }
@@ -206,8 +208,8 @@ mod tests {
         }
     }
 
-    fn is_of(identity: &Identity, pem: &Pem) -> bool {
-        let wanted = Identity::from_pem(pem.chain.as_bytes(), pem.key.as_bytes()).unwrap();
+    fn is_of(identity: &CertifiedKeyPair, pem: &Pem) -> bool {
+        let wanted = CertifiedKeyPair::from_pem(pem.chain.as_bytes(), pem.key.as_bytes()).unwrap();
         *identity == wanted
     }
 

@@ -8,83 +8,90 @@ use rustls::Error;
 use rustls::pki_types::CertificateDer;
 
 use super::bundle::Bundle;
-use super::cluster::Data;
-use super::identity::{BadIdentity, Identity};
-use super::issuer::{self, BadIssuer};
-use super::lifetimes::LEAST_SLACK;
+use super::cluster::SecretData;
+use super::identity::{CertifiedKeyError, CertifiedKeyPair};
+use super::issuer::{self, ChainError};
+use super::lifetimes::MIN_CLOCK_SKEW;
 use super::trust;
-use super::x509::Facts;
+use super::x509::CertificateInfo;
 
-const CHAIN: &str = "tls.crt";
-const KEY: &str = "tls.key";
-const ANCHORS: &str = "ca.crt";
+const TLS_CRT: &str = "tls.crt";
+const TLS_KEY: &str = "tls.key";
+const CA_CRT: &str = "ca.crt";
 
 /// A certificate and those that clients must trust to trust it.
 #[derive(Debug, Clone)]
-pub struct Given {
+pub struct TlsSecret {
     /// What is shown.
-    pub identity: Identity,
+    pub certified_key: CertifiedKeyPair,
     /// What clients must trust.
     pub anchors: Bundle,
 }
 
 /// Why a Secret gives no certificate.
 #[derive(Debug, thiserror::Error)]
-pub enum BadSecret {
+pub enum TlsSecretError {
     /// There is no Secret.
     #[error("there is no Secret with a certificate")]
     Missing,
     /// It lacks a key.
     #[error("the Secret has no `{0}`")]
-    NoKey(&'static str),
+    MissingKey(&'static str),
     /// It tells no authority.
-    #[error("the Secret's `{ANCHORS}` has no certificate that has not expired")]
-    NoAnchor,
+    #[error("the Secret's `{CA_CRT}` has no certificate that has not expired")]
+    NoTrustAnchor,
     /// Its certificate cannot be shown.
-    #[error("cannot serve the Secret's `{CHAIN}` with its `{KEY}`")]
-    Identity(#[from] BadIdentity),
+    #[error("cannot serve the Secret's `{TLS_CRT}` with its `{TLS_KEY}`")]
+    CertifiedKey(#[from] CertifiedKeyError),
     /// It names no server.
     #[error(
-        "the Secret's `{CHAIN}` is for no name: issue one with a subjectAltName (X.509 version 3)"
+        "the Secret's `{TLS_CRT}` is for no name: issue one with a subjectAltName (X.509 version 3)"
     )]
-    NoName,
+    NoSubjectAltName,
     /// Clients refuse it until then, or this clock is wrong.
-    #[error("the Secret's `{CHAIN}` is not valid before {0}, or the clock of this node is wrong")]
+    #[error("the Secret's `{TLS_CRT}` is not valid before {0}, or the clock of this node is wrong")]
     NotValidYet(Timestamp),
     /// No client would trust it any more.
-    #[error("the Secret's `{CHAIN}` has expired")]
+    #[error("the Secret's `{TLS_CRT}` has expired")]
     Expired,
     /// Who trusts `ca.crt` would not trust it. While it is being changed that is so for a moment.
-    #[error("the Secret's `{CHAIN}` is not trusted by who trusts its `{ANCHORS}`")]
+    #[error("the Secret's `{TLS_CRT}` is not trusted by who trusts its `{CA_CRT}`")]
     Untrusted(#[source] Error),
     /// A CA that signed it may not sign it.
-    #[error("clients refuse the Secret's `{CHAIN}` or a CA that signed it")]
-    Issuer(#[from] BadIssuer),
+    #[error("clients refuse the Secret's `{TLS_CRT}` or a CA that signed it")]
+    Chain(#[from] ChainError),
 }
 
 // === impl Given ===
 
-impl Given {
+impl TlsSecret {
     /// Reads the Secret: a certificate for all of `names` that clients which trust `ca.crt` trust at
     /// `now`.
     ///
     /// # Errors
     /// When something is missing in it, or cannot be used.
-    pub fn read(data: &Data, names: &[String], now: SystemTime) -> Result<Self, BadSecret> {
-        let get = |key| data.get(key).ok_or(BadSecret::NoKey(key));
-        let anchors = Bundle::read(get(ANCHORS)?);
+    pub fn read(
+        data: &SecretData,
+        names: &[String],
+        now: SystemTime,
+    ) -> Result<Self, TlsSecretError> {
+        let get = |key| data.get(key).ok_or(TlsSecretError::MissingKey(key));
+        let anchors = Bundle::read(get(CA_CRT)?);
         // A company's bundle has old roots in it, which no `caBundle` is to have.
         let expired = anchors.expired(now);
-        let anchors = anchors.only(|der| !expired.contains(der));
+        let anchors = anchors.filter(|der| !expired.contains(der));
         if anchors.is_empty() {
-            return Err(BadSecret::NoAnchor);
+            return Err(TlsSecretError::NoTrustAnchor);
         }
-        let identity = Identity::from_pem(get(CHAIN)?, get(KEY)?)?;
+        let identity = CertifiedKeyPair::from_pem(get(TLS_CRT)?, get(TLS_KEY)?)?;
         if identity.not_after() <= now {
-            return Err(BadSecret::Expired);
+            return Err(TlsSecretError::Expired);
         }
         verify(identity.chain(), &anchors, names, now)?;
-        Ok(Self { identity, anchors })
+        Ok(Self {
+            certified_key: identity,
+            anchors,
+        })
     }
 }
 
@@ -95,20 +102,22 @@ fn verify(
     anchors: &Bundle,
     names: &[String],
     now: SystemTime,
-) -> Result<(), BadSecret> {
-    let leaf = chain.first().ok_or(BadIdentity::NoCertificate)?;
-    let facts = Facts::read(leaf).map_err(BadIdentity::from)?;
+) -> Result<(), TlsSecretError> {
+    let leaf = chain.first().ok_or(CertifiedKeyError::NoCertificate)?;
+    let facts = CertificateInfo::read(leaf).map_err(CertifiedKeyError::from)?;
     if !facts.has_extensions {
-        return Err(BadSecret::NoName);
+        return Err(TlsSecretError::NoSubjectAltName);
     }
-    if facts.not_before > now + LEAST_SLACK {
+    if facts.not_before > now + MIN_CLOCK_SKEW {
         let begins = Timestamp::try_from(facts.not_before).unwrap_or_default();
-        return Err(BadSecret::NotValidYet(begins));
+        return Err(TlsSecretError::NotValidYet(begins));
     }
     let at = now.max(facts.not_before);
-    let signed = trust::signature(chain, anchors, at);
-    let named = names.iter().try_for_each(|name| trust::name(chain, name));
-    signed.and(named).map_err(BadSecret::Untrusted)?;
+    let signed = trust::verify_chain(chain, anchors, at);
+    let named = names
+        .iter()
+        .try_for_each(|name| trust::verify_name(chain, name));
+    signed.and(named).map_err(TlsSecretError::Untrusted)?;
     Ok(issuer::check(chain, anchors, at)?)
 }
 
@@ -128,13 +137,13 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Somebody else's authority, with so many others between it and the leaf.
-    struct Issued {
+    struct TestChain {
         root: String,
         chain: String,
         key: String,
     }
 
-    fn issue(between: usize, now: SystemTime) -> Issued {
+    fn new_chain(between: usize, now: SystemTime) -> TestChain {
         let authority = |number: usize| {
             let mut params = CertificateParams::default();
             params
@@ -157,42 +166,42 @@ mod tests {
         params.not_after = (now + DAY).into();
         let key = KeyPair::generate().unwrap();
         let leaf = params.signed_by(&key, &issuer).unwrap().pem();
-        Issued {
+        TestChain {
             root,
             chain: leaf + &chain,
             key: key.serialize_pem(),
         }
     }
 
-    fn data(chain: &str, key: &str, anchors: &str) -> Data {
-        [(CHAIN, chain), (KEY, key), (ANCHORS, anchors)]
+    fn data(chain: &str, key: &str, anchors: &str) -> SecretData {
+        [(TLS_CRT, chain), (TLS_KEY, key), (CA_CRT, anchors)]
             .map(|(key, pem)| (key.to_owned(), pem.into()))
             .into()
     }
 
-    fn read(data: &Data, name: &str, now: SystemTime) -> Result<Given, String> {
+    fn read(data: &SecretData, name: &str, now: SystemTime) -> Result<TlsSecret, String> {
         let names: Vec<_> = name.split_whitespace().map(str::to_owned).collect();
-        Given::read(data, &names, now).map_err(|error| error.to_string())
+        TlsSecret::read(data, &names, now).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_whole_secret_is_read_and_a_lack_is_named() {
         let now = wall_clock();
-        let Issued { root, chain, key } = issue(0, now);
+        let TestChain { root, chain, key } = new_chain(0, now);
         let whole = data(&chain, &key, &root);
         let given = read(&whole, "a", now).unwrap();
         assert_eq!(given.anchors, Bundle::read(root.as_bytes()));
         for (key, value, wanted) in [
-            (CHAIN, None, "the Secret has no `tls.crt`"),
-            (KEY, None, "the Secret has no `tls.key`"),
-            (ANCHORS, None, "the Secret has no `ca.crt`"),
+            (TLS_CRT, None, "the Secret has no `tls.crt`"),
+            (TLS_KEY, None, "the Secret has no `tls.key`"),
+            (CA_CRT, None, "the Secret has no `ca.crt`"),
             (
-                ANCHORS,
+                CA_CRT,
                 Some(""),
                 "the Secret's `ca.crt` has no certificate that has not expired",
             ),
             (
-                KEY,
+                TLS_KEY,
                 Some("junk"),
                 "cannot serve the Secret's `tls.crt` with its `tls.key`",
             ),
@@ -209,7 +218,7 @@ mod tests {
     #[test]
     fn of_anchors_those_count_that_have_not_expired() {
         let now = wall_clock();
-        let Issued { root, chain, key } = issue(0, now);
+        let TestChain { root, chain, key } = new_chain(0, now);
         let old = {
             let mut params = CertificateParams::default();
             params.not_after = (now - DAY).into();
@@ -227,7 +236,7 @@ mod tests {
     #[test]
     fn a_certificate_that_its_own_anchors_do_not_trust_is_refused() {
         let now = wall_clock();
-        let [one, other, long] = [issue(0, now), issue(0, now), issue(2, now)];
+        let [one, other, long] = [new_chain(0, now), new_chain(0, now), new_chain(2, now)];
         let alone = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
         let (alone, alones_key) = (alone.cert.pem(), alone.signing_key.serialize_pem());
         let both = format!("{}{}", other.root, one.root);
@@ -294,7 +303,7 @@ mod tests {
     }
 
     /// A leaf for `a`, one CA between it and a root, each changed.
-    fn changed(changes: [fn(&mut CertificateParams); 3], now: SystemTime) -> Issued {
+    fn custom_chain(changes: [fn(&mut CertificateParams); 3], now: SystemTime) -> TestChain {
         let [change_leaf, change_between, change_root] = changes;
         let ca = |name: &str, change: fn(&mut CertificateParams)| {
             let mut params = CertificateParams::default();
@@ -316,7 +325,7 @@ mod tests {
         change_leaf(&mut params);
         let key = KeyPair::generate().unwrap();
         let leaf = params.signed_by(&key, &issuer).unwrap().pem();
-        Issued {
+        TestChain {
             root,
             chain: leaf + &between,
             key: key.serialize_pem(),
@@ -392,8 +401,8 @@ mod tests {
         ] {
             let mut changes: [Change; 3] = [|_| {}; 3];
             changes[at] = change;
-            let Issued { root, chain, key } = changed(changes, now);
-            let found = Given::read(&data(&chain, &key, &root), &["a".to_owned()], now);
+            let TestChain { root, chain, key } = custom_chain(changes, now);
+            let found = TlsSecret::read(&data(&chain, &key, &root), &["a".to_owned()], now);
             let row = format!("{which} of {at}: {found:?}");
             match (found, wanted) {
                 (Ok(_), wanted) => assert_eq!(wanted, "", "{row}"),

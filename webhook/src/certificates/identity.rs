@@ -14,14 +14,14 @@ use super::x509;
 
 /// A certificate chain and the key that belongs to it.
 #[derive(Clone)]
-pub struct Identity {
-    pub(super) certified: Arc<CertifiedKey>,
+pub struct CertifiedKeyPair {
+    pub(super) rustls_key: Arc<CertifiedKey>,
     not_after: SystemTime,
 }
 
 /// Why a chain and a key are no [`Identity`].
 #[derive(Debug, thiserror::Error)]
-pub enum BadIdentity {
+pub enum CertifiedKeyError {
     /// The chain's PEM cannot be read.
     #[error("the certificate chain is no valid PEM")]
     ChainPem(#[source] pem::Error),
@@ -33,27 +33,27 @@ pub enum BadIdentity {
     KeyPem(#[source] pem::Error),
     /// Each is well, but they are not a pair.
     #[error("the private key does not belong to the certificate")]
-    NotAPair,
+    KeyMismatch,
     /// The key or the certificate is of a kind that TLS here cannot use.
     #[error("the certificate or its key cannot be used")]
-    Unusable(#[source] rustls::Error),
+    Unsupported(#[source] rustls::Error),
     /// The certificate cannot be read.
     #[error(transparent)]
-    Certificate(#[from] x509::NoCertificate),
+    Certificate(#[from] x509::X509Error),
 }
 
 // === impl Identity ===
 
-impl Identity {
+impl CertifiedKeyPair {
     /// Takes a chain, leaf first, and its key, both PEM.
     ///
     /// # Errors
     /// When one cannot be read or used, or they are not a pair.
-    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, BadIdentity> {
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, CertifiedKeyError> {
         let chain = CertificateDer::pem_slice_iter(chain)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(BadIdentity::ChainPem)?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(BadIdentity::KeyPem)?;
+            .map_err(CertifiedKeyError::ChainPem)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(CertifiedKeyError::KeyPem)?;
         Self::from_der(chain, key)
     }
 
@@ -64,20 +64,20 @@ impl Identity {
     pub fn from_der(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
-    ) -> Result<Self, BadIdentity> {
-        let leaf = chain.first().ok_or(BadIdentity::NoCertificate)?;
-        let not_after = x509::Facts::read(leaf)?.not_after;
+    ) -> Result<Self, CertifiedKeyError> {
+        let leaf = chain.first().ok_or(CertifiedKeyError::NoCertificate)?;
+        let not_after = x509::CertificateInfo::read(leaf)?.not_after;
         let certified =
             CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| {
                 match error {
                     rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                        BadIdentity::NotAPair
+                        CertifiedKeyError::KeyMismatch
                     }
-                    error => BadIdentity::Unusable(error),
+                    error => CertifiedKeyError::Unsupported(error),
                 }
             })?;
         Ok(Self {
-            certified: Arc::new(certified),
+            rustls_key: Arc::new(certified),
             not_after,
         })
     }
@@ -85,7 +85,7 @@ impl Identity {
     /// The chain, leaf first.
     #[must_use]
     pub fn chain(&self) -> &[CertificateDer<'static>] {
-        &self.certified.cert
+        &self.rustls_key.cert
     }
 
     /// The instant from which clients refuse the leaf.
@@ -96,15 +96,15 @@ impl Identity {
 }
 
 /// Equal are two with the same chain, which belongs to one key alone.
-impl PartialEq for Identity {
+impl PartialEq for CertifiedKeyPair {
     fn eq(&self, other: &Self) -> bool {
         self.chain() == other.chain()
     }
 }
 
-impl Eq for Identity {}
+impl Eq for CertifiedKeyPair {}
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for CertifiedKeyPair {
     /// Shows no key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity")

@@ -9,22 +9,22 @@ use rustls::pki_types::CertificateDer;
 use super::bundle::Bundle;
 use super::trust;
 use super::x509::{
-    BASIC_CONSTRAINTS, BasicConstraints, EXTENDED_KEY_USAGE, Extension, Facts, KEY_USAGE,
+    BASIC_CONSTRAINTS, BasicConstraints, CertificateInfo, EXTENDED_KEY_USAGE, Extension, KEY_USAGE,
     extensions,
 };
 
 /// `serverAuth`, and `anyExtendedKeyUsage`.
-const FOR_SERVERS: [&[u8]; 2] = [&[0x2b, 6, 1, 5, 5, 7, 3, 1], &[0x55, 0x1d, 37, 0]];
+const SERVER_AUTH_PURPOSES: [&[u8]; 2] = [&[0x2b, 6, 1, 5, 5, 7, 3, 1], &[0x55, 0x1d, 37, 0]];
 
 /// Why a certificate may not stand where it does in a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadIssuer {
+pub enum ChainError {
     /// It cannot be read.
     #[error("it is no X.509 certificate")]
-    Unreadable,
+    Malformed,
     /// It is none of a CA.
     #[error("its basicConstraints do not say CA:TRUE")]
-    NoCa,
+    NotACa,
     /// Its key is for something else.
     #[error("its keyUsage lacks keyCertSign")]
     KeyUsage,
@@ -36,10 +36,10 @@ pub enum BadIssuer {
     PathLength(usize),
     /// Clients refuse what they do not know.
     #[error("it has a critical extension that clients do not know")]
-    Critical,
+    UnknownCriticalExtension,
     /// It is not valid now.
     #[error("it is not valid yet, or has expired")]
-    Date,
+    OutsideValidityPeriod,
 }
 
 /// Makes sure that clients which trust `bundle` accept the CAs of a chain, leaf first, at `now`. Whether they signed
@@ -51,33 +51,33 @@ pub fn check(
     chain: &[CertificateDer<'static>],
     bundle: &Bundle,
     now: SystemTime,
-) -> Result<(), BadIssuer> {
+) -> Result<(), ChainError> {
     let Some((leaf, intermediates)) = chain.split_first() else {
         return Ok(());
     };
-    for_servers(&read(leaf)?)?;
+    check_server_auth(&read(leaf)?)?;
     if bundle.contains(leaf) {
         return Ok(());
     }
     let mut found = None;
     let mut usable = vec![leaf.clone()];
     for intermediate in intermediates {
-        match judged(intermediate, now) {
+        match check_ca(intermediate, now) {
             Ok(_) => usable.push(intermediate.clone()),
             Err(bad) => found = found.or(Some(bad)),
         }
     }
     for anchor in bundle.iter() {
         let alone = Bundle::from(anchor.clone());
-        if trust::signature(chain, &alone, now).is_err() {
+        if trust::verify_chain(chain, &alone, now).is_err() {
             continue;
         }
-        let judged = judged(anchor, now).and_then(|length| {
+        let judged = check_ca(anchor, now).and_then(|length| {
             // In their order, which is that of the chain.
             let most = length.map_or(usable.len(), |length| length.saturating_add(1));
             let chain = &usable[..most.min(usable.len())];
-            let too_long = BadIssuer::PathLength(length.unwrap_or(usize::MAX));
-            match trust::signature(chain, &alone, now) {
+            let too_long = ChainError::PathLength(length.unwrap_or(usize::MAX));
+            match trust::verify_chain(chain, &alone, now) {
                 Ok(()) => Ok(()),
                 Err(_) => Err(found.unwrap_or(too_long)),
             }
@@ -90,15 +90,15 @@ pub fn check(
     found.map_or(Ok(()), Err)
 }
 
-fn read<'a>(der: &'a CertificateDer<'_>) -> Result<Vec<Extension<'a>>, BadIssuer> {
-    extensions(der).map_err(|_| BadIssuer::Unreadable)
+fn read<'a>(der: &'a CertificateDer<'_>) -> Result<Vec<Extension<'a>>, ChainError> {
+    extensions(der).map_err(|_| ChainError::Malformed)
 }
 
 /// Judges a CA, and returns how many others may stand between it and a leaf.
-fn judged(der: &CertificateDer<'_>, now: SystemTime) -> Result<Option<usize>, BadIssuer> {
-    let facts = Facts::read(der).map_err(|_| BadIssuer::Unreadable)?;
+fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> Result<Option<usize>, ChainError> {
+    let facts = CertificateInfo::read(der).map_err(|_| ChainError::Malformed)?;
     if now < facts.not_before || facts.not_after <= now {
-        return Err(BadIssuer::Date);
+        return Err(ChainError::OutsideValidityPeriod);
     }
     let extensions = read(der)?;
     // One of version 1 says nothing, and may be a CA.
@@ -106,46 +106,48 @@ fn judged(der: &CertificateDer<'_>, now: SystemTime) -> Result<Option<usize>, Ba
         is_ca: !facts.has_extensions,
         path_length: None,
     };
-    let constraints =
-        find(&extensions, BASIC_CONSTRAINTS).map_or(Ok(silent), Extension::basic_constraints);
-    let constraints = constraints.map_err(|_| BadIssuer::Unreadable)?;
+    let constraints = find_extension(&extensions, BASIC_CONSTRAINTS)
+        .map_or(Ok(silent), Extension::basic_constraints);
+    let constraints = constraints.map_err(|_| ChainError::Malformed)?;
     if !constraints.is_ca {
-        return Err(BadIssuer::NoCa);
+        return Err(ChainError::NotACa);
     }
-    let usage = find(&extensions, KEY_USAGE);
+    let usage = find_extension(&extensions, KEY_USAGE);
     let signs = usage.map_or(Ok(true), Extension::has_key_cert_sign);
-    if !signs.map_err(|_| BadIssuer::Unreadable)? {
-        return Err(BadIssuer::KeyUsage);
+    if !signs.map_err(|_| ChainError::Malformed)? {
+        return Err(ChainError::KeyUsage);
     }
-    for_servers(&extensions)?;
-    match extensions.iter().all(is_known) {
+    check_server_auth(&extensions)?;
+    match extensions.iter().all(is_accepted) {
         true => Ok(constraints.path_length),
-        false => Err(BadIssuer::Critical),
+        false => Err(ChainError::UnknownCriticalExtension),
     }
 }
 
-fn find<'a, 'b>(extensions: &'b [Extension<'a>], id: &[u8]) -> Option<&'b Extension<'a>> {
+fn find_extension<'a, 'b>(extensions: &'b [Extension<'a>], id: &[u8]) -> Option<&'b Extension<'a>> {
     extensions.iter().find(|extension| extension.id == id)
 }
 
 /// Returns true for an extension that clients know, or need not.
-fn is_known(extension: &Extension<'_>) -> bool {
+fn is_accepted(extension: &Extension<'_>) -> bool {
     // Identifiers of keys, keyUsage, subjectAltName, basicConstraints, nameConstraints, CRL distribution points, the
     // policies, extKeyUsage.
     !extension.is_critical || matches!(extension.id, [0x55, 0x1d, 14..=19 | 30..=33 | 35..=37 | 54])
 }
 
 /// Makes sure that the purposes, where there are any, include servers.
-fn for_servers(extensions: &[Extension<'_>]) -> Result<(), BadIssuer> {
-    let Some(extension) = find(extensions, EXTENDED_KEY_USAGE) else {
+fn check_server_auth(extensions: &[Extension<'_>]) -> Result<(), ChainError> {
+    let Some(extension) = find_extension(extensions, EXTENDED_KEY_USAGE) else {
         return Ok(());
     };
-    let includes_servers = extension
-        .purposes()
-        .map(|purposes| purposes.iter().any(|purpose| FOR_SERVERS.contains(purpose)));
+    let includes_servers = extension.purposes().map(|purposes| {
+        purposes
+            .iter()
+            .any(|purpose| SERVER_AUTH_PURPOSES.contains(purpose))
+    });
     match includes_servers {
         Ok(true) => Ok(()),
-        Ok(false) => Err(BadIssuer::ExtendedKeyUsage),
-        Err(_) => Err(BadIssuer::Unreadable),
+        Ok(false) => Err(ChainError::ExtendedKeyUsage),
+        Err(_) => Err(ChainError::Malformed),
     }
 }

@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use super::bundle::Bundle;
 use super::ca::Ca;
-use super::cluster::{Data, LONGEST_ROTATE, Secret};
+use super::cluster::{MAX_ROTATE_LEN, Secret, SecretData};
 use super::lifetimes::Lifetimes;
-use super::rotation::{MOST_KNOWN, Reason, Step};
+use super::rotation::{MAX_STORED_CAS, RotationReason, Step};
 
 /// Every authority that may have signed a leaf which is still shown, PEM.
 const CA_CRT: &str = "ca.crt";
-const SIGNER: Pair = Pair {
+const SIGNER: CaDataKeys = CaDataKeys {
     certificate: "signer.crt",
     key: "signer.key",
 };
-const NEXT: Pair = Pair {
+const NEXT: CaDataKeys = CaDataKeys {
     certificate: "next.crt",
     key: "next.key",
 };
@@ -43,9 +43,9 @@ const KEYS: [&str; 8] = [
 
 /// Our authorities: the one that signs, the one that will, and those that did.
 #[derive(Debug, Clone, Default)]
-pub struct Keyring {
+pub struct CaSecret {
     /// It signs.
-    pub signer: Option<Arc<Ca>>,
+    pub active: Option<Arc<Ca>>,
     /// It is published, and signs nothing until every API server trusts it.
     pub next: Option<Arc<Ca>>,
     /// They sign nothing any more; leaves that they signed may be shown still.
@@ -56,17 +56,17 @@ pub struct Keyring {
     /// When the last of the retired or distrusted came to them.
     pub retired_at: Option<SystemTime>,
     /// The rotation that an operator requests.
-    pub requested: Option<String>,
+    pub requested_rotation: Option<String>,
     /// The last requested rotation that was begun.
-    pub rotated: Option<String>,
+    pub started_rotation: Option<String>,
     /// Keys of the Secret that are not ours. The next write removes them: they could fill the Secret, so that
     /// no write would ever succeed.
-    pub foreign: Vec<String>,
+    pub foreign_keys: Vec<String>,
 }
 
 /// The keys of the Secret under which an authority is stored.
 #[derive(Debug, Clone, Copy)]
-struct Pair {
+struct CaDataKeys {
     certificate: &'static str,
     key: &'static str,
 }
@@ -81,7 +81,7 @@ struct State {
 
 // === impl Keyring ===
 
-impl Keyring {
+impl CaSecret {
     /// Reads the Secret, and names the keys in it that cannot be used: what they should hold is
     /// missing then, and is made anew as anything else that is missing. So is a CA that is not `fit`: it
     /// signs no more, and is trusted as any other that signed before.
@@ -89,7 +89,7 @@ impl Keyring {
     pub fn read(secret: &Secret, fit: impl Fn(&Ca) -> bool) -> (Self, Vec<&'static str>) {
         let data = &secret.data;
         let mut unusable = Vec::new();
-        let mut pair = |pair: Pair| match pair.read(data) {
+        let mut pair = |pair: CaDataKeys| match pair.read(data) {
             Ok(Some(ca)) if !fit(&ca) => {
                 unusable.push(pair.certificate);
                 None
@@ -110,33 +110,35 @@ impl Keyring {
             None => State::default(),
         };
         let listed = data.get(CA_CRT).map(|pem| Bundle::read(pem));
-        let own = listed.as_ref().map(Bundle::own);
+        let own = listed.as_ref().map(Bundle::issued_by_us);
         // No CA of another issuer is one that we could retire.
         if own != listed || own.as_ref().is_some_and(Bundle::is_empty) {
             unusable.push(CA_CRT);
         }
         let rotated = data
             .get(ROTATED)
-            .filter(|value| value.len() <= LONGEST_ROTATE);
-        let distrusted = data.get(DISTRUSTED).map(|pem| Bundle::read(pem).own());
+            .filter(|value| value.len() <= MAX_ROTATE_LEN);
+        let distrusted = data
+            .get(DISTRUSTED)
+            .map(|pem| Bundle::read(pem).issued_by_us());
         let foreign = data.keys().filter(|key| !KEYS.contains(&key.as_str()));
         let mut this = Self {
-            signer,
+            active: signer,
             next,
             retired: Bundle::default(),
             // Those that signed last come first.
-            distrusted: distrusted.unwrap_or_default().first(MOST_KNOWN),
-            retired_at: state.retired_at.and_then(time),
-            requested: secret.rotate.clone(),
-            rotated: rotated.map(|value| String::from_utf8_lossy(value).into_owned()),
-            foreign: foreign.cloned().collect(),
+            distrusted: distrusted.unwrap_or_default().first(MAX_STORED_CAS),
+            retired_at: state.retired_at.and_then(from_unix_seconds),
+            requested_rotation: secret.rotate.clone(),
+            started_rotation: rotated.map(|value| String::from_utf8_lossy(value).into_owned()),
+            foreign_keys: foreign.cloned().collect(),
         };
-        let others = this.current().with(&this.distrusted);
+        let others = this.current().union(&this.distrusted);
         this.retired = own
             .unwrap_or_default()
-            .only(|certificate| !others.contains(certificate))
+            .filter(|certificate| !others.contains(certificate))
             // More would leave no room for a new one.
-            .last(MOST_KNOWN);
+            .last(MAX_STORED_CAS);
         (this, unusable)
     }
 
@@ -144,58 +146,61 @@ impl Keyring {
     #[must_use]
     pub fn write(&self) -> BTreeMap<String, Option<Vec<u8>>> {
         let state = State {
-            retired_at: self.retired_at.map(seconds),
+            retired_at: self.retired_at.map(unix_seconds),
         };
         let state = serde_json::to_vec(&state).expect("a struct of numbers is JSON");
         let mut keys = BTreeMap::from([
-            (CA_CRT, Some(self.all().pem().into_bytes())),
+            (CA_CRT, Some(self.trust_bundle().pem().into_bytes())),
             (STATE, Some(state)),
             (
                 DISTRUSTED,
                 (!self.distrusted.is_empty()).then(|| self.distrusted.pem().into_bytes()),
             ),
-            (ROTATED, self.rotated.clone().map(String::into_bytes)),
+            (
+                ROTATED,
+                self.started_rotation.clone().map(String::into_bytes),
+            ),
         ]);
-        for (Pair { certificate, key }, ca) in [(SIGNER, &self.signer), (NEXT, &self.next)] {
+        for (CaDataKeys { certificate, key }, ca) in [(SIGNER, &self.active), (NEXT, &self.next)] {
             let ca = ca.as_ref();
             keys.insert(certificate, ca.map(|ca| ca.pem().as_bytes().to_vec()));
             keys.insert(key, ca.map(|ca| ca.key_pem().into_bytes()));
         }
         let ours = keys.into_iter().map(|(key, value)| (key.to_owned(), value));
-        let foreign = self.foreign.iter().map(|key| (key.clone(), None));
+        let foreign = self.foreign_keys.iter().map(|key| (key.clone(), None));
         ours.chain(foreign).collect()
     }
 
     /// Those that sign or will.
     #[must_use]
     pub fn current(&self) -> Bundle {
-        let both = [&self.signer, &self.next].into_iter().flatten();
+        let both = [&self.active, &self.next].into_iter().flatten();
         both.map(|ca| ca.der().clone()).collect()
     }
 
     /// What clients must trust.
     #[must_use]
-    pub fn all(&self) -> Bundle {
-        self.current().with(&self.retired)
+    pub fn trust_bundle(&self) -> Bundle {
+        self.current().union(&self.retired)
     }
 
     /// All of them.
     #[must_use]
-    pub fn known(&self) -> Bundle {
-        self.all().with(&self.distrusted)
+    pub fn known_cas(&self) -> Bundle {
+        self.trust_bundle().union(&self.distrusted)
     }
 
     /// Those that are distrusted and sign no more.
     #[must_use]
-    pub fn leaked(&self) -> Bundle {
+    pub fn inactive_distrusted(&self) -> Bundle {
         let current = self.current();
-        self.distrusted.only(|der| !current.contains(der))
+        self.distrusted.filter(|der| !current.contains(der))
     }
 
     /// Returns true if an operator requests a rotation that has not begun.
     #[must_use]
     pub fn is_rotation_requested(&self) -> bool {
-        self.requested.is_some() && self.requested != self.rotated
+        self.requested_rotation.is_some() && self.requested_rotation != self.started_rotation
     }
 
     /// Adds authorities that sign no more, at `now`.
@@ -212,7 +217,7 @@ impl Keyring {
 
     /// Distrusts every authority that the Secret holds, at `now`: whoever read it has their keys.
     fn distrust(&mut self, now: SystemTime) {
-        self.distrusted = self.known();
+        self.distrusted = self.known_cas();
         self.retired = Bundle::default();
         self.retired_at = Some(now);
     }
@@ -221,7 +226,7 @@ impl Keyring {
     ///
     /// # Errors
     /// When the system gives no randomness for a new key.
-    pub fn take(
+    pub fn apply(
         &mut self,
         step: Step,
         now: SystemTime,
@@ -229,35 +234,35 @@ impl Keyring {
         names: &[String],
     ) -> Result<(), rcgen::Error> {
         match step {
-            Step::Rest | Step::Crowd(_) => {}
-            Step::Adopt(own) => self.retire(own.iter().cloned(), now),
-            Step::Date => self.retired_at = Some(now),
-            Step::Publish(reason) => {
-                if reason == Reason::Requested {
+            Step::None | Step::TooManyCas(_) => {}
+            Step::AdoptOrphans(own) => self.retire(own.iter().cloned(), now),
+            Step::DateRetirement => self.retired_at = Some(now),
+            Step::PublishNext(reason) => {
+                if reason == RotationReason::Requested {
                     self.distrust(now);
                 }
-                if self.requested.is_some() {
-                    self.rotated.clone_from(&self.requested);
+                if self.requested_rotation.is_some() {
+                    self.started_rotation.clone_from(&self.requested_rotation);
                 }
                 let next = Ca::try_new_for(names, now, lifetimes.ca())?;
                 if let Some(old) = self.next.replace(Arc::new(next)) {
                     let old = Bundle::from(old.der().clone());
-                    if reason == Reason::Outlives {
+                    if reason == RotationReason::Outlives {
                         // It never signed for us.
-                        self.distrusted = self.distrusted.clone().with(&old);
+                        self.distrusted = self.distrusted.clone().union(&old);
                     }
                     self.retire(old.iter().cloned(), now);
                 }
             }
-            Step::Activate => {
+            Step::ActivateNext => {
                 if let Some(next) = self.next.take() {
-                    let old = self.signer.replace(next);
+                    let old = self.active.replace(next);
                     self.retire(old.map(|old| old.der().clone()), now);
                 }
             }
-            Step::Forget(gone) => {
-                self.retired = self.retired.only(|der| !gone.contains(der));
-                self.distrusted = self.distrusted.only(|der| !gone.contains(der));
+            Step::PruneRetired(gone) => {
+                self.retired = self.retired.filter(|der| !gone.contains(der));
+                self.distrusted = self.distrusted.filter(|der| !gone.contains(der));
             }
         }
         Ok(())
@@ -266,12 +271,12 @@ impl Keyring {
 
 // === impl Pair ===
 
-impl Pair {
+impl CaDataKeys {
     /// Reads an authority; `None` where none is stored.
     ///
     /// # Errors
     /// Names the key whose value is unusable, or lacks its other half.
-    fn read(self, data: &Data) -> Result<Option<Ca>, &'static str> {
+    fn read(self, data: &SecretData) -> Result<Option<Ca>, &'static str> {
         match (data.get(self.certificate), data.get(self.key)) {
             (None, None) => Ok(None),
             (Some(certificate), Some(key)) => Ca::from_pem(certificate, key)
@@ -283,12 +288,12 @@ impl Pair {
     }
 }
 
-fn seconds(at: SystemTime) -> u64 {
+fn unix_seconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// `None` for a number that is no time.
-fn time(seconds: u64) -> Option<SystemTime> {
+fn from_unix_seconds(seconds: u64) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
@@ -303,34 +308,34 @@ mod tests {
         Arc::new(Ca::try_new(wall_clock(), YEAR).unwrap())
     }
 
-    fn data(keyring: &Keyring) -> Data {
+    fn data(keyring: &CaSecret) -> SecretData {
         let keys = keyring.write().into_iter();
         keys.filter_map(|(key, value)| Some((key, value?)))
             .collect()
     }
 
-    fn read(data: &Data) -> (Keyring, Vec<&'static str>) {
-        Keyring::read(
+    fn read(data: &SecretData) -> (CaSecret, Vec<&'static str>) {
+        CaSecret::read(
             &Secret {
-                version: String::new(),
+                resource_version: String::new(),
                 data: data.clone(),
                 rotate: Some("today".to_owned()),
-                obstacle: None,
+                unwritable_reason: None,
             },
             |_| true,
         )
     }
 
-    fn full() -> Keyring {
-        Keyring {
-            signer: Some(ca()),
+    fn full() -> CaSecret {
+        CaSecret {
+            active: Some(ca()),
             next: Some(ca()),
             retired: Bundle::from(ca().der().clone()),
             distrusted: Bundle::from(ca().der().clone()),
-            retired_at: time(1_700_000_000),
-            requested: None,
-            rotated: Some("yesterday".to_owned()),
-            foreign: Vec::new(),
+            retired_at: from_unix_seconds(1_700_000_000),
+            requested_rotation: None,
+            started_rotation: Some("yesterday".to_owned()),
+            foreign_keys: Vec::new(),
         }
     }
 
@@ -340,21 +345,21 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        let alone = Keyring {
-            signer: Some(ca()),
-            ..Keyring::default()
+        let alone = CaSecret {
+            active: Some(ca()),
+            ..CaSecret::default()
         };
-        for keyring in [full(), alone, Keyring::default()] {
+        for keyring in [full(), alone, CaSecret::default()] {
             let (read, unusable) = read(&data(&keyring));
-            assert_eq!(der(read.signer.as_ref()), der(keyring.signer.as_ref()));
+            assert_eq!(der(read.active.as_ref()), der(keyring.active.as_ref()));
             assert_eq!(der(read.next.as_ref()), der(keyring.next.as_ref()));
             assert_eq!(read.retired, keyring.retired);
             assert_eq!(read.distrusted, keyring.distrusted);
             assert_eq!(read.retired_at, keyring.retired_at);
-            assert_eq!(read.all(), keyring.all());
-            assert_eq!(read.rotated, keyring.rotated);
-            assert_eq!(read.requested.as_deref(), Some("today"));
-            let wanted: &[_] = if keyring.all().is_empty() {
+            assert_eq!(read.trust_bundle(), keyring.trust_bundle());
+            assert_eq!(read.started_rotation, keyring.started_rotation);
+            assert_eq!(read.requested_rotation.as_deref(), Some("today"));
+            let wanted: &[_] = if keyring.trust_bundle().is_empty() {
                 &[CA_CRT]
             } else {
                 &[]
@@ -365,14 +370,14 @@ mod tests {
 
     #[test]
     fn an_empty_secret_holds_nothing() {
-        let (read, unusable) = read(&Data::new());
-        assert!(read.all().is_empty() && read.retired_at.is_none());
+        let (read, unusable) = read(&SecretData::new());
+        assert!(read.trust_bundle().is_empty() && read.retired_at.is_none());
         assert!(unusable.is_empty());
     }
 
     #[test]
     fn what_is_unusable_is_named_and_the_rest_is_kept() {
-        type Spoil = fn(&mut Data);
+        type Spoil = fn(&mut SecretData);
         let junk = || b"junk".to_vec();
         let table: [(Spoil, &[&str], usize); 7] = [
             (
@@ -413,7 +418,7 @@ mod tests {
             let (read, unusable) = read(&data);
             assert_eq!(unusable, wanted, "row {row}");
             // An authority whose key is lost is trusted on: it may have signed.
-            assert_eq!(read.all().iter().count(), left, "row {row}");
+            assert_eq!(read.trust_bundle().iter().count(), left, "row {row}");
         }
         let everything = [
             "ca.crt",
@@ -424,9 +429,9 @@ mod tests {
             "state.json",
         ]
         .map(|key| (key.to_owned(), junk()));
-        let (read, unusable) = read(&Data::from(everything));
+        let (read, unusable) = read(&SecretData::from(everything));
         assert_eq!(unusable, ["signer.crt", "next.crt", "state.json", "ca.crt"]);
-        assert!(read.all().is_empty());
+        assert!(read.trust_bundle().is_empty());
     }
 
     #[test]
@@ -444,39 +449,44 @@ mod tests {
     #[test]
     fn a_requested_rotation_distrusts_what_the_secret_held() {
         let before = full();
-        let mut keyring = Keyring {
-            requested: Some("today".to_owned()),
+        let mut keyring = CaSecret {
+            requested_rotation: Some("today".to_owned()),
             ..before.clone()
         };
         let (now, lifetimes) = (wall_clock(), Lifetimes::default());
         assert!(keyring.is_rotation_requested() && !before.is_rotation_requested());
-        let publish = Step::Publish(Reason::Requested);
-        keyring.take(publish, now, &lifetimes, &[]).unwrap();
+        let publish = Step::PublishNext(RotationReason::Requested);
+        keyring.apply(publish, now, &lifetimes, &[]).unwrap();
         assert!(!keyring.is_rotation_requested());
-        assert_eq!(keyring.distrusted, before.known());
+        assert_eq!(keyring.distrusted, before.known_cas());
         assert!(keyring.retired.is_empty());
         assert_eq!(
-            der(keyring.signer.as_ref()),
-            der(before.signer.as_ref()),
+            der(keyring.active.as_ref()),
+            der(before.active.as_ref()),
             "it signs until the next one does"
         );
         let next = Bundle::from(der(keyring.next.as_ref()).unwrap().clone());
-        keyring.take(Step::Activate, now, &lifetimes, &[]).unwrap();
-        assert_eq!(keyring.all(), next);
-        assert_eq!(keyring.leaked(), before.known());
+        keyring
+            .apply(Step::ActivateNext, now, &lifetimes, &[])
+            .unwrap();
+        assert_eq!(keyring.trust_bundle(), next);
+        assert_eq!(keyring.inactive_distrusted(), before.known_cas());
         let (read, unusable) = read(&data(&keyring));
-        assert_eq!((read.leaked(), read.all()), (before.known(), next));
+        assert_eq!(
+            (read.inactive_distrusted(), read.trust_bundle()),
+            (before.known_cas(), next)
+        );
         assert!(unusable.is_empty());
         // An earlier release adopts it, and knows nothing of those that are distrusted.
         let mut adopted = data(&keyring);
-        adopted.insert(CA_CRT.into(), keyring.known().pem().into_bytes());
+        adopted.insert(CA_CRT.into(), keyring.known_cas().pem().into_bytes());
         assert!(
-            Keyring::read(
+            CaSecret::read(
                 &Secret {
                     data: adopted,
-                    version: String::new(),
+                    resource_version: String::new(),
                     rotate: None,
-                    obstacle: None,
+                    unwritable_reason: None,
                 },
                 |_| true
             )
@@ -489,27 +499,30 @@ mod tests {
     #[test]
     fn of_many_distrusted_those_that_signed_last_are_kept() {
         let retired = || (0..100).map(|_| ca().der().clone()).collect();
-        let mut keyring = Keyring {
+        let mut keyring = CaSecret {
             retired: retired(),
             distrusted: retired(),
             ..full()
         };
         let signed = keyring.current();
-        let publish = Step::Publish(Reason::Requested);
+        let publish = Step::PublishNext(RotationReason::Requested);
         let lifetimes = Lifetimes::default();
         keyring
-            .take(publish, wall_clock(), &lifetimes, &[])
+            .apply(publish, wall_clock(), &lifetimes, &[])
             .unwrap();
         let (read, _) = read(&data(&keyring));
         assert!(read.distrusted.contains_all(&signed));
-        assert_eq!(read.distrusted.iter().count(), MOST_KNOWN);
+        assert_eq!(read.distrusted.iter().count(), MAX_STORED_CAS);
     }
 
     #[test]
     fn a_number_that_is_no_time_is_none() {
-        for (seconds, wanted) in [(u64::MAX, None), (i64::MAX as u64, time(i64::MAX as u64))] {
+        for (seconds, wanted) in [
+            (u64::MAX, None),
+            (i64::MAX as u64, from_unix_seconds(i64::MAX as u64)),
+        ] {
             let state = format!("{{\"retiredAt\":{seconds}}}").into_bytes();
-            let (read, unusable) = read(&Data::from([(STATE.to_owned(), state)]));
+            let (read, unusable) = read(&SecretData::from([(STATE.to_owned(), state)]));
             assert_eq!((read.retired_at, unusable.len()), (wanted, 0), "{seconds}");
         }
     }

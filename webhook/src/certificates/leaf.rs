@@ -6,14 +6,14 @@ use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsag
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
 use super::ca::Ca;
-use super::identity::{BadIdentity, Identity};
+use super::identity::{CertifiedKeyError, CertifiedKeyPair};
 
 /// Why no leaf could be issued.
 #[derive(Debug, thiserror::Error)]
-pub enum NoLeaf {
+pub enum IssueError {
     /// A name is neither a DNS name nor an IP address, or the system gives no randomness.
     #[error("no certificate can be issued for {}", .names.join(", "))]
-    Issue {
+    Sign {
         /// The names asked for.
         names: Vec<String>,
         /// What was wrong.
@@ -22,7 +22,7 @@ pub enum NoLeaf {
     },
     /// The certificate cannot be served.
     #[error(transparent)]
-    Identity(#[from] BadIdentity),
+    CertifiedKey(#[from] CertifiedKeyError),
 }
 
 /// Issues a leaf with a new key for `names` (DNS names and IP addresses), valid until `lifetime` after
@@ -38,7 +38,7 @@ pub fn issue(
     names: &[String],
     now: SystemTime,
     lifetime: Duration,
-) -> Result<Identity, NoLeaf> {
+) -> Result<CertifiedKeyPair, IssueError> {
     let sign = || {
         let mut params = CertificateParams::new(names)?;
         params
@@ -47,24 +47,27 @@ pub fn issue(
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
-        params.not_before = ca.facts().not_before.into();
-        params.not_after = (now + lifetime).min(ca.facts().not_after).into();
+        params.not_before = ca.info().not_before.into();
+        params.not_after = (now + lifetime).min(ca.info().not_after).into();
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, ca.issuer())?;
         Ok((certificate, key))
     };
-    let (certificate, key) = sign().map_err(|source| NoLeaf::Issue {
+    let (certificate, key) = sign().map_err(|source| IssueError::Sign {
         names: names.to_vec(),
         source,
     })?;
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    Ok(Identity::from_der(vec![certificate.into()], key.into())?)
+    Ok(CertifiedKeyPair::from_der(
+        vec![certificate.into()],
+        key.into(),
+    )?)
 }
 
 /// When a leaf that was issued at `issued` is due to be replaced: after two thirds of its life, so
 /// that a third is left in which replacing it may fail and be tried again.
 #[must_use]
-pub fn renew_at(issued: SystemTime, not_after: SystemTime) -> SystemTime {
+pub fn renewal_time(issued: SystemTime, not_after: SystemTime) -> SystemTime {
     let life = not_after.duration_since(issued).unwrap_or_default();
     issued + life * 2 / 3
 }
@@ -83,7 +86,7 @@ pub(super) mod tests {
     /// Verifies a leaf as a client does that trusts this bundle.
     pub(in crate::certificates) fn verify(
         trusted: &Bundle,
-        leaf: &Identity,
+        leaf: &CertifiedKeyPair,
         name: &str,
         at: SystemTime,
     ) -> Result<(), Error> {
@@ -131,7 +134,7 @@ pub(super) mod tests {
         let now = wall_clock();
         let ca = Ca::try_new(now, 10 * HOUR).unwrap();
         let leaf = issue(&ca, &names(&["a"]), now + 5 * HOUR, 10 * HOUR).unwrap();
-        assert_eq!(leaf.not_after(), ca.facts().not_after);
+        assert_eq!(leaf.not_after(), ca.info().not_after);
     }
 
     #[test]
@@ -157,8 +160,8 @@ pub(super) mod tests {
     #[test]
     fn a_leaf_is_due_when_a_third_of_its_life_is_left() {
         let now = wall_clock();
-        assert_eq!(renew_at(now, now + 3 * HOUR), now + 2 * HOUR);
-        assert_eq!(renew_at(now, now), now);
-        assert_eq!(renew_at(now, now - HOUR), now);
+        assert_eq!(renewal_time(now, now + 3 * HOUR), now + 2 * HOUR);
+        assert_eq!(renewal_time(now, now), now);
+        assert_eq!(renewal_time(now, now - HOUR), now);
     }
 }

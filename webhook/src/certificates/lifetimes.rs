@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 /// Longer is of no use, and dates must stay within what certificates can write.
-pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+pub(super) const MAX_CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// A clock that made a CA was no further ahead of the one that judges it than this, ...
-pub(super) const LEAST_SLACK: Duration = Duration::from_secs(60 * 60);
+pub(super) const MIN_CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
 /// ... or than this part of a CA's lifetime, if that is more: a month of a year.
-const SLACK_SHARE: u32 = 12;
+const CLOCK_SKEW_SHARE: u32 = 12;
 
 /// The lifetimes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,21 +21,21 @@ pub struct Lifetimes {
 
 /// Lifetimes that do not fit each other.
 #[derive(Debug, thiserror::Error)]
-pub enum BadLifetimes {
+pub enum LifetimesError {
     /// An authority that lives for too long.
-    #[error("ca-lifetime: at most {}h", LONGEST.as_secs() / 3600)]
-    TooLong,
+    #[error("ca-lifetime: at most {}h", MAX_CA_LIFETIME.as_secs() / 3600)]
+    CaTooLong,
     /// A leaf would still be in use when its authority ends.
     #[error("ca-lifetime is less than three times leaf-lifetime: raise the one or lower the other")]
-    Leaf,
+    LeafTooLong,
     /// A leaf that is due when the Secret is lost would end before a new authority may sign the next.
     #[error(
         "leaf-lifetime is less than six times ca-activation-delay: raise the one or lower the other"
     )]
-    ActivationDelay,
+    ActivationDelayTooLong,
     /// Less than a change takes to be seen.
     #[error("ca-activation-delay: give at least 1s")]
-    TooShort,
+    ActivationDelayTooShort,
 }
 
 // === impl Lifetimes ===
@@ -49,18 +49,18 @@ impl Lifetimes {
         ca: Duration,
         leaf: Duration,
         activation_delay: Duration,
-    ) -> Result<Self, BadLifetimes> {
-        if ca > LONGEST {
-            return Err(BadLifetimes::TooLong);
+    ) -> Result<Self, LifetimesError> {
+        if ca > MAX_CA_LIFETIME {
+            return Err(LifetimesError::CaTooLong);
         }
         if activation_delay < Duration::from_secs(1) {
-            return Err(BadLifetimes::TooShort);
+            return Err(LifetimesError::ActivationDelayTooShort);
         }
         if ca < leaf.saturating_mul(3) {
-            return Err(BadLifetimes::Leaf);
+            return Err(LifetimesError::LeafTooLong);
         }
         if leaf < activation_delay.saturating_mul(6) {
-            return Err(BadLifetimes::ActivationDelay);
+            return Err(LifetimesError::ActivationDelayTooLong);
         }
         Ok(Self {
             ca,
@@ -77,8 +77,8 @@ impl Lifetimes {
 
     /// How far clocks may be apart before a CA is thought to live for longer than it should.
     #[must_use]
-    pub fn slack(&self) -> Duration {
-        (self.ca / SLACK_SHARE).max(LEAST_SLACK)
+    pub fn clock_skew(&self) -> Duration {
+        (self.ca / CLOCK_SKEW_SHARE).max(MIN_CLOCK_SKEW)
     }
 
     /// A leaf's.

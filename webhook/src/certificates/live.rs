@@ -12,53 +12,53 @@ use super::bundle::Bundle;
 /// That is measured by this process's own stopwatch, not by times that others wrote: their clocks
 /// may be minutes off, and the API servers' delay is two.
 #[derive(Debug, Default)]
-pub struct Live {
+pub struct ObservedBundles {
     bundles: Vec<Bundle>,
-    written: Option<SystemTime>,
-    looked: Option<Look>,
-    seen: Vec<Seen>,
+    written_at: Option<SystemTime>,
+    window: Option<ObservationWindow>,
+    certificates: Vec<ObservedCertificate>,
 }
 
 /// So many delays ago is not lately by a clock that is minutes ahead either.
-const MARGIN: u32 = 4;
+const CLOCK_SKEW_FACTOR: u32 = 4;
 
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct ObservationWindow {
     first: Instant,
     last: Instant,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct ObservedCertificate {
     certificate: CertificateDer<'static>,
     since: Instant,
 }
 
 // === impl Live ===
 
-impl Live {
+impl ObservedBundles {
     /// Takes what was read at `now`, no bundles where there are no webhooks, and when they were
     /// `written`, as far as that is known.
-    pub fn look(&mut self, bundles: Vec<Bundle>, written: Option<SystemTime>, now: Instant) {
-        let first = self.looked.map_or(now, |look| look.first);
-        self.looked = Some(Look { first, last: now });
+    pub fn observe(&mut self, bundles: Vec<Bundle>, written: Option<SystemTime>, now: Instant) {
+        let first = self.window.map_or(now, |look| look.first);
+        self.window = Some(ObservationWindow { first, last: now });
         self.bundles = bundles;
-        self.written = written;
+        self.written_at = written;
         let Some((one, others)) = self.bundles.split_first() else {
-            self.seen.clear();
+            self.certificates.clear();
             return;
         };
         let everywhere =
-            one.only(|certificate| others.iter().all(|bundle| bundle.contains(certificate)));
-        self.seen
+            one.filter(|certificate| others.iter().all(|bundle| bundle.contains(certificate)));
+        self.certificates
             .retain(|seen| everywhere.contains(&seen.certificate));
         for certificate in everywhere.iter() {
             if !self
-                .seen
+                .certificates
                 .iter()
                 .any(|seen| seen.certificate == *certificate)
             {
-                self.seen.push(Seen {
+                self.certificates.push(ObservedCertificate {
                     certificate: certificate.clone(),
                     since: now,
                 });
@@ -74,15 +74,15 @@ impl Live {
 
     /// When a replica last changed a bundle, by the API server's clock, as far as that is known.
     #[must_use]
-    pub fn written(&self) -> Option<SystemTime> {
-        self.written
+    pub fn written_at(&self) -> Option<SystemTime> {
+        self.written_at
     }
 
     /// What any of them has.
     #[must_use]
-    pub fn anywhere(&self) -> Bundle {
+    pub fn union(&self) -> Bundle {
         let bundles = self.bundles.iter();
-        bundles.fold(Bundle::default(), Bundle::with)
+        bundles.fold(Bundle::default(), Bundle::union)
     }
 
     /// Returns true if every API server has learnt to trust `anchors`, as far as this process saw
@@ -92,8 +92,8 @@ impl Live {
     /// that nothing was trusted before them that could be lost. That others use nothing else either
     /// is told by the bundles, since every replica asks them for what it shows.
     #[must_use]
-    pub fn has_settled(&self, anchors: &Bundle, in_use: &Bundle, delay: Duration) -> bool {
-        let (Some(since), Some(look)) = (self.since(anchors), self.looked) else {
+    pub fn is_propagated(&self, anchors: &Bundle, in_use: &Bundle, delay: Duration) -> bool {
+        let (Some(since), Some(look)) = (self.since(anchors), self.window) else {
             return false;
         };
         let alone = self
@@ -108,25 +108,28 @@ impl Live {
     /// was, and by the wall clock nobody has written a bundle lately. Only then does the wall clock
     /// count, and with a margin, since it is compared with the API server's.
     #[must_use]
-    pub fn has_most_likely_settled(
+    pub fn is_probably_propagated(
         &self,
         anchors: &Bundle,
         delay: Duration,
         now: SystemTime,
     ) -> bool {
-        let at_first = match (self.since(anchors), self.looked) {
+        let at_first = match (self.since(anchors), self.window) {
             (Some(since), Some(look)) => since == look.first,
             _ => false,
         };
-        let ago = self.written.map(|written| now.duration_since(written));
-        let long_ago = matches!(ago, Some(Ok(ago)) if ago >= delay * MARGIN);
-        at_first && long_ago || self.has_settled(anchors, anchors, delay)
+        let ago = self.written_at.map(|written| now.duration_since(written));
+        let long_ago = matches!(ago, Some(Ok(ago)) if ago >= delay * CLOCK_SKEW_FACTOR);
+        at_first && long_ago || self.is_propagated(anchors, anchors, delay)
     }
 
     /// Since when all of `anchors` have been in every bundle.
     fn since(&self, anchors: &Bundle) -> Option<Instant> {
         let since = |anchor: &CertificateDer<'_>| {
-            let seen = self.seen.iter().find(|seen| seen.certificate == *anchor);
+            let seen = self
+                .certificates
+                .iter()
+                .find(|seen| seen.certificate == *anchor);
             seen.map(|seen| seen.since)
         };
         // No anchors are trusted by nobody.
@@ -147,17 +150,17 @@ mod tests {
     }
 
     /// Looks at bundles in these states, ten seconds apart, and a last time after `wait`.
-    fn live(looks: &[&[&str]], wait: Duration) -> Live {
+    fn observe_all(looks: &[&[&str]], wait: Duration) -> ObservedBundles {
         let written = SystemTime::UNIX_EPOCH;
-        let mut live = Live::default();
+        let mut live = ObservedBundles::default();
         let mut now = Instant::now();
         let read = |look: &[&str]| look.iter().copied().map(bundle).collect::<Vec<_>>();
         for look in looks {
-            live.look(read(look), Some(written), now);
+            live.observe(read(look), Some(written), now);
             now += Duration::from_secs(10);
         }
         if let Some(last) = looks.last() {
-            live.look(
+            live.observe(
                 read(last),
                 Some(written),
                 now - Duration::from_secs(10) + wait,
@@ -180,8 +183,8 @@ mod tests {
             (&[], "a", false),
             (&[&["a"], &["b"]], "a", false),
         ] {
-            let live = live(looks, Duration::ZERO);
-            let trusts = live.has_settled(&bundle(anchors), &Bundle::default(), Duration::ZERO);
+            let live = observe_all(looks, Duration::ZERO);
+            let trusts = live.is_propagated(&bundle(anchors), &Bundle::default(), Duration::ZERO);
             assert_eq!(trusts, wanted, "{anchors} in {looks:?}");
         }
     }
@@ -220,16 +223,16 @@ mod tests {
             (&[&[]], DELAY, "a", false, false),
             (&[], DELAY, "a", false, false),
         ] {
-            let live = live(looks, wait);
+            let live = observe_all(looks, wait);
             let anchors = bundle(anchors);
             let row = format!("{anchors:?} in {looks:?} after {wait:?}");
             assert_eq!(
-                live.has_settled(&anchors, &Bundle::default(), DELAY),
+                live.is_propagated(&anchors, &Bundle::default(), DELAY),
                 settled,
                 "{row}"
             );
             assert_eq!(
-                live.has_most_likely_settled(&anchors, DELAY, SystemTime::UNIX_EPOCH + DELAY * 4),
+                live.is_probably_propagated(&anchors, DELAY, SystemTime::UNIX_EPOCH + DELAY * 4),
                 likely,
                 "{row}"
             );
@@ -246,8 +249,8 @@ mod tests {
             ("ab", soon, false),
             ("b", DELAY, true),
         ] {
-            let live = live(&[&[""], &["a"]], wait);
-            let found = live.has_settled(&bundle("a"), &bundle(in_use), DELAY);
+            let live = observe_all(&[&[""], &["a"]], wait);
+            let found = live.is_propagated(&bundle("a"), &bundle(in_use), DELAY);
             assert_eq!(found, settled, "{in_use:?} after {wait:?}");
         }
     }
@@ -268,11 +271,11 @@ mod tests {
             // There was nothing before it.
             ("a", Some(epoch), epoch, soon, true),
         ] {
-            let mut live = Live::default();
+            let mut live = ObservedBundles::default();
             let first = Instant::now();
-            live.look(vec![bundle(bundles)], written, first);
-            live.look(vec![bundle(bundles)], written, first + wait);
-            let found = live.has_most_likely_settled(&bundle("a"), DELAY, now);
+            live.observe(vec![bundle(bundles)], written, first);
+            live.observe(vec![bundle(bundles)], written, first + wait);
+            let found = live.is_probably_propagated(&bundle("a"), DELAY, now);
             assert_eq!(found, likely, "{bundles}, {written:?}, {now:?}, {wait:?}");
         }
     }

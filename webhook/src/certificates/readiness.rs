@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::live::Live;
-use super::showing::{Now, Shown};
+use super::live::ObservedBundles;
+use super::showing::{Clocks, ServedCertificate};
 
 /// Without a webhook configuration nobody calls, and who installs the webhook before it may wait for
 /// the webhook to be ready.
-const NO_WEBHOOKS: Duration = Duration::from_secs(30);
+const NO_WEBHOOKS_GRACE: Duration = Duration::from_secs(30);
 
 /// Whether a replica may be called.
 #[derive(Debug, Default)]
-pub struct Readiness {
+pub struct ServingReadiness {
     no_webhooks_since: Option<Instant>,
 }
 
@@ -23,28 +23,28 @@ pub enum Ready {
     /// Every API server most likely trusts what it shows.
     Trusted,
     /// There has been no webhook for a while.
-    Uncalled,
+    NoWebhookConfiguration,
 }
 
 // === impl Readiness ===
 
-impl Readiness {
+impl ServingReadiness {
     /// Tells whether a replica that shows `shown` may be called, just after a look at the webhooks.
-    pub fn reached(
+    pub fn update(
         &mut self,
-        shown: Option<&Shown>,
-        live: &Live,
+        shown: Option<&ServedCertificate>,
+        live: &ObservedBundles,
         activation_delay: Duration,
-        now: Now,
+        now: Clocks,
     ) -> Option<Ready> {
         if live.bundles().is_empty() {
-            let since = *self.no_webhooks_since.get_or_insert(now.stopwatch);
-            let uncalled = now.stopwatch.duration_since(since) >= NO_WEBHOOKS;
-            return uncalled.then_some(Ready::Uncalled);
+            let since = *self.no_webhooks_since.get_or_insert(now.monotonic);
+            let uncalled = now.monotonic.duration_since(since) >= NO_WEBHOOKS_GRACE;
+            return uncalled.then_some(Ready::NoWebhookConfiguration);
         }
         self.no_webhooks_since = None;
         let shown = shown.filter(|shown| shown.is_valid(now.wall))?;
-        live.has_most_likely_settled(&shown.anchors, activation_delay, now.wall)
+        live.is_probably_propagated(&shown.anchors, activation_delay, now.wall)
             .then_some(Ready::Trusted)
     }
 }
@@ -52,11 +52,11 @@ impl Readiness {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificates::cast::{Cast, DAY, MINUTE};
+    use crate::certificates::cast::{DAY, Fixtures, MINUTE};
 
     #[test]
     fn a_replica_is_ready_when_what_it_shows_is_trusted_or_nobody_calls() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         let stopwatch = Instant::now();
         // Days ago that its leaf was issued; bundles at the first look, then; seconds later; why.
         for (shown, first, then, later, wanted) in [
@@ -71,41 +71,42 @@ mod tests {
             (None, "y y", "y y", 120, None),
             (Some(8), "y y", "y y", 120, None),
             (Some(0), "", "", 29, None),
-            (Some(0), "", "", 30, Some(Ready::Uncalled)),
-            (None, "", "", 30, Some(Ready::Uncalled)),
+            (Some(0), "", "", 30, Some(Ready::NoWebhookConfiguration)),
+            (None, "", "", 30, Some(Ready::NoWebhookConfiguration)),
         ] {
-            let mut readiness = Readiness::default();
-            let now = |later| Now {
+            let mut readiness = ServingReadiness::default();
+            let now = |later| Clocks {
                 wall: cast.now,
-                stopwatch: stopwatch + Duration::from_secs(later),
+                monotonic: stopwatch + Duration::from_secs(later),
             };
-            let issued = shown.map(|ago: u32| Now {
+            let issued = shown.map(|ago: u32| Clocks {
                 wall: cast.now - DAY * ago,
-                stopwatch,
+                monotonic: stopwatch,
             });
-            let leaf = issued
-                .map(|now| Shown::issue(cast.ca('y'), &["a".into()], DAY * 7, None, now).unwrap());
-            let live = |wait| cast.live(first, then, Duration::from_secs(wait));
+            let leaf = issued.map(|now| {
+                ServedCertificate::issue(cast.ca('y'), &["a".into()], DAY * 7, None, now).unwrap()
+            });
+            let live = |wait| cast.observed_bundles(first, then, Duration::from_secs(wait));
             let delay = MINUTE * 2;
-            readiness.reached(leaf.as_ref(), &live(0), delay, now(0));
-            let reached = readiness.reached(leaf.as_ref(), &live(later), delay, now(later));
+            readiness.update(leaf.as_ref(), &live(0), delay, now(0));
+            let reached = readiness.update(leaf.as_ref(), &live(later), delay, now(later));
             assert_eq!(reached, wanted, "{shown:?}, {first:?}, {then:?}, {later} s");
         }
     }
 
     #[test]
     fn the_wait_for_webhooks_starts_anew_when_they_go() {
-        let cast = Cast::new();
-        let mut readiness = Readiness::default();
+        let cast = Fixtures::new();
+        let mut readiness = ServingReadiness::default();
         let start = Instant::now();
         let mut reached = |bundles, later| {
-            let now = Now {
+            let now = Clocks {
                 wall: cast.now,
-                stopwatch: start + Duration::from_secs(later),
+                monotonic: start + Duration::from_secs(later),
             };
-            readiness.reached(
+            readiness.update(
                 None,
-                &cast.live(bundles, bundles, Duration::ZERO),
+                &cast.observed_bundles(bundles, bundles, Duration::ZERO),
                 MINUTE,
                 now,
             )
@@ -114,6 +115,6 @@ mod tests {
         assert_eq!(reached("-", 20), None);
         assert_eq!(reached("", 40), None);
         assert_eq!(reached("", 69), None);
-        assert_eq!(reached("", 70), Some(Ready::Uncalled));
+        assert_eq!(reached("", 70), Some(Ready::NoWebhookConfiguration));
     }
 }

@@ -9,32 +9,32 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::bundle::Bundle;
 use super::ca::Ca;
-use super::keyring::Keyring;
-use super::lifetimes::{LONGEST, Lifetimes};
-use super::live::Live;
+use super::keyring::CaSecret;
+use super::lifetimes::{Lifetimes, MAX_CA_LIFETIME};
+use super::live::ObservedBundles;
 
 /// So many of our own are asked for at once, and may be trusted for want of one that signs. Clients try
 /// each of them, since they have one name, and Go's give up after 100 signatures.
 /// <https://github.com/golang/go/blob/master/src/crypto/x509/verify.go>
-pub(super) const MOST: usize = 32;
+pub(super) const MAX_CAS: usize = 32;
 
 /// So many are adopted into the Secret, which may hold 1 MiB. More are not of our making, which ends at
 /// [`MOST`] and a few.
-pub(super) const MOST_KNOWN: usize = 2 * MOST;
+pub(super) const MAX_STORED_CAS: usize = 2 * MAX_CAS;
 
 /// A clock is thought to be set back by no more than this.
-const MOST_BEHIND: Duration = Duration::from_secs(31 * 24 * 60 * 60);
+const MAX_CLOCK_LAG: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 
 /// All that the decision rests on.
 #[derive(Debug, Clone, Copy)]
-pub struct Situation<'a> {
+pub struct RotationInputs<'a> {
     /// What the Secret holds.
-    pub keyring: &'a Keyring,
+    pub ca_secret: &'a CaSecret,
     /// For how long this process has found [`Keyring::retired_at`] to be what it is now, by its own
     /// stopwatch: a wall clock that jumps, or is off, does not make others lose a leaf in use.
     pub retired_for: Duration,
     /// What API servers trust.
-    pub live: &'a Live,
+    pub observed: &'a ObservedBundles,
     /// What clients must trust to trust what this process shows.
     pub in_use: &'a Bundle,
     /// The wall clock.
@@ -47,27 +47,27 @@ pub struct Situation<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Nothing.
-    Rest,
+    None,
     /// Take those of our own line that are trusted and unknown to the Secret among the retired: the
     /// Secret was lost, and their leaves may be in use.
-    Adopt(Bundle),
+    AdoptOrphans(Bundle),
     /// Date the last retirement from now: without a date, or with one to come, the retired would be
     /// trusted until they expire.
-    Date,
+    DateRetirement,
     /// Make a new authority, and publish it before it signs.
-    Publish(Reason),
+    PublishNext(RotationReason),
     /// Make none, though there is none: so many are trusted that were made for the same want, as
     /// somebody empties the Secret again and again. Their leaves are out of use in time.
-    Crowd(usize),
+    TooManyCas(usize),
     /// Sign with the published one.
-    Activate,
+    ActivateNext,
     /// Forget these: no API server trusts them any more.
-    Forget(Bundle),
+    PruneRetired(Bundle),
 }
 
 /// Why a new authority is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum RotationReason {
     /// There is none: the Secret is new, lost or spoilt.
     Missing,
     /// The one that signs comes of age.
@@ -81,93 +81,102 @@ pub enum Reason {
 
 // === impl Reason ===
 
-impl Reason {
+impl RotationReason {
     /// Every reason.
     pub const ALL: [Self; 4] = [Self::Missing, Self::Due, Self::Requested, Self::Outlives];
 }
 
 /// Decides the next step.
 #[must_use]
-pub fn next(situation: &Situation<'_>) -> Step {
-    let Situation {
-        keyring,
-        live,
+pub fn next(situation: &RotationInputs<'_>) -> Step {
+    let RotationInputs {
+        ca_secret: keyring,
+        observed: live,
         in_use,
         now,
         lifetimes,
         ..
     } = *situation;
-    let trusted = live.anywhere();
-    let own = trusted.own().valid(now);
-    let (adoptable, _) = unknown(situation);
+    let trusted = live.union();
+    let own = trusted.issued_by_us().valid(now);
+    let (adoptable, _) = unknown_cas(situation);
     if !adoptable.is_empty() {
-        return Step::Adopt(adoptable);
+        return Step::AdoptOrphans(adoptable);
     }
-    let left = keyring.retired.clone().with(&keyring.leaked());
-    if !left.is_empty() && !is_dated(situation) {
-        return Step::Date;
+    let left = keyring
+        .retired
+        .clone()
+        .union(&keyring.inactive_distrusted());
+    if !left.is_empty() && !is_retirement_dated(situation) {
+        return Step::DateRetirement;
     }
     let many = own.iter().count();
-    let is_crowded = |is_over: bool| many >= MOST && !(is_over && is_known(situation));
-    if keyring.is_rotation_requested() && !keyring.all().is_empty() {
+    let is_crowded =
+        |is_over: bool| many >= MAX_CAS && !(is_over && is_retirement_propagated(situation));
+    if keyring.is_rotation_requested() && !keyring.trust_bundle().is_empty() {
         return match is_crowded(true) {
-            true => Step::Crowd(many),
-            false => Step::Publish(Reason::Requested),
+            true => Step::TooManyCas(many),
+            false => Step::PublishNext(RotationReason::Requested),
         };
     }
-    let usable = |ca: &&Arc<Ca>| now < ca.facts().not_after;
+    let usable = |ca: &&Arc<Ca>| now < ca.info().not_after;
     if let Some(next) = keyring.next.as_ref().filter(usable) {
         let anchor = Bundle::from(next.der().clone());
-        return if let Some(reason) = replaced_at_once(next, situation) {
-            Step::Publish(reason)
-        } else if live.has_settled(&anchor, in_use, lifetimes.activation_delay()) {
-            Step::Activate
+        return if let Some(reason) = immediate_replacement_reason(next, situation) {
+            Step::PublishNext(reason)
+        } else if live.is_propagated(&anchor, in_use, lifetimes.activation_delay()) {
+            Step::ActivateNext
         } else {
-            Step::Rest
+            Step::None
         };
     }
-    match keyring.signer.as_ref().filter(usable) {
+    match keyring.active.as_ref().filter(usable) {
         None => {
             // Without a leaf to show, it is worse to wait than to have one more, while API servers can
             // still try all of them.
-            let is_needed = in_use.is_empty() && many < MOST_KNOWN;
-            return match is_crowded(is_needed || is_ago(situation, 2)) {
-                true => Step::Crowd(many),
-                false => Step::Publish(Reason::Missing),
+            let is_needed = in_use.is_empty() && many < MAX_STORED_CAS;
+            return match is_crowded(is_needed || is_retired_for(situation, 2)) {
+                true => Step::TooManyCas(many),
+                false => Step::PublishNext(RotationReason::Missing),
             };
         }
         Some(signer) => {
-            let due = (now >= due(signer)).then_some(Reason::Due);
-            if let Some(reason) = replaced_at_once(signer, situation).or(due) {
-                return Step::Publish(reason);
+            let due = (now >= renewal_time(signer)).then_some(RotationReason::Due);
+            if let Some(reason) = immediate_replacement_reason(signer, situation).or(due) {
+                return Step::PublishNext(reason);
             }
         }
     }
-    let leaked = match is_ago(situation, 2) && is_known(situation) {
-        true => keyring.leaked(),
+    let leaked = match is_retired_for(situation, 2) && is_retirement_propagated(situation) {
+        true => keyring.inactive_distrusted(),
         false => Bundle::default(),
     };
-    let forgotten = forgotten(situation)
-        .only(|der| !keyring.distrusted.contains(der))
-        .with(&leaked)
-        .only(|der| !trusted.contains(der));
+    let forgotten = prunable_cas(situation)
+        .filter(|der| !keyring.distrusted.contains(der))
+        .union(&leaked)
+        .filter(|der| !trusted.contains(der));
     if forgotten.is_empty() {
-        Step::Rest
+        Step::None
     } else {
-        Step::Forget(forgotten)
+        Step::PruneRetired(forgotten)
     }
 }
 
 /// Why a CA is to be replaced, however long it still lives.
-pub(super) fn replaced_at_once(ca: &Ca, situation: &Situation<'_>) -> Option<Reason> {
-    let Situation {
-        keyring, lifetimes, ..
+pub(super) fn immediate_replacement_reason(
+    ca: &Ca,
+    situation: &RotationInputs<'_>,
+) -> Option<RotationReason> {
+    let RotationInputs {
+        ca_secret: keyring,
+        lifetimes,
+        ..
     } = situation;
     if keyring.distrusted.contains(ca.der()) {
-        return Some(Reason::Requested);
+        return Some(RotationReason::Requested);
     }
-    let end = latest_end(situation, lifetimes.ca());
-    (end < ca.facts().not_after).then_some(Reason::Outlives)
+    let end = latest_not_after(situation, lifetimes.ca());
+    (end < ca.info().not_after).then_some(RotationReason::Outlives)
 }
 
 /// When a CA of this lifetime ends at the latest, whoever of us made it until now.
@@ -175,49 +184,58 @@ pub(super) fn replaced_at_once(ca: &Ca, situation: &Situation<'_>) -> Option<Rea
 /// A clock that was set back would judge too strictly, so the API server's counts where it is known to be
 /// further: every replica in that cluster is judged by it. It is read where others can write any time, so
 /// it counts for a month at most.
-fn latest_end(situation: &Situation<'_>, lifetime: Duration) -> SystemTime {
+fn latest_not_after(situation: &RotationInputs<'_>, lifetime: Duration) -> SystemTime {
     let now = situation.now;
-    let written = situation.live.written().unwrap_or(UNIX_EPOCH);
-    now.max(written.min(now + MOST_BEHIND)) + lifetime + situation.lifetimes.slack()
+    let written = situation.observed.written_at().unwrap_or(UNIX_EPOCH);
+    now.max(written.min(now + MAX_CLOCK_LAG)) + lifetime + situation.lifetimes.clock_skew()
 }
 
 /// Those of our own line that are trusted and unknown to the Secret: which of them may be ours, and which
 /// are not, for their dates or their number.
-fn unknown(situation: &Situation<'_>) -> (Bundle, Bundle) {
-    let Situation {
-        keyring, live, now, ..
+fn unknown_cas(situation: &RotationInputs<'_>) -> (Bundle, Bundle) {
+    let RotationInputs {
+        ca_secret: keyring,
+        observed: live,
+        now,
+        ..
     } = *situation;
-    let known = keyring.known();
+    let known = keyring.known_cas();
     let unknown = live
-        .anywhere()
-        .own()
+        .union()
+        .issued_by_us()
         .valid(now)
-        .only(|der| !known.contains(der));
-    let forged = unknown.outliving(latest_end(situation, LONGEST));
-    let room = MOST_KNOWN.saturating_sub(known.iter().count());
-    let adoptable = unknown.only(|der| !forged.contains(der)).first(room);
-    let others = unknown.only(|der| !adoptable.contains(der));
+        .filter(|der| !known.contains(der));
+    let forged = unknown.outliving(latest_not_after(situation, MAX_CA_LIFETIME));
+    let room = MAX_STORED_CAS.saturating_sub(known.iter().count());
+    let adoptable = unknown.filter(|der| !forged.contains(der)).first(room);
+    let others = unknown.filter(|der| !adoptable.contains(der));
     (adoptable, others)
 }
 
 /// Those that are not to be asked for: a leaf's lifetime after the last of the retired signed, every replica
 /// that knows that shows none of their leaves. And those that must not be trusted, at once.
 #[must_use]
-pub fn idle(situation: &Situation<'_>) -> Bundle {
-    let Situation { keyring, .. } = *situation;
+pub fn unused_cas(situation: &RotationInputs<'_>) -> Bundle {
+    let RotationInputs {
+        ca_secret: keyring, ..
+    } = *situation;
     let next = keyring.next.as_ref();
-    let next = next.filter(|next| replaced_at_once(next, situation).is_some());
+    let next = next.filter(|next| immediate_replacement_reason(next, situation).is_some());
     let unsigned = next.map(|next| next.der().clone()).into_iter().collect();
-    retired_before(situation, 1)
-        .with(&untrusted(situation))
-        .with(&unsigned)
+    out_of_use_cas(situation, 1)
+        .union(&untrusted_cas(situation))
+        .union(&unsigned)
 }
 
 /// Those in the Secret that sign no more, and that are distrusted or not of our making.
-fn untrusted(situation: &Situation<'_>) -> Bundle {
-    let Situation { keyring, .. } = *situation;
-    let forged = keyring.retired.outliving(latest_end(situation, LONGEST));
-    keyring.leaked().with(&forged)
+fn untrusted_cas(situation: &RotationInputs<'_>) -> Bundle {
+    let RotationInputs {
+        ca_secret: keyring, ..
+    } = *situation;
+    let forged = keyring
+        .retired
+        .outliving(latest_not_after(situation, MAX_CA_LIFETIME));
+    keyring.inactive_distrusted().union(&forged)
 }
 
 /// Those that are to be removed from every `caBundle`.
@@ -230,44 +248,46 @@ fn untrusted(situation: &Situation<'_>) -> Bundle {
 /// Those that are distrusted, or cannot be of our making, go as soon as every replica that reaches the API
 /// server has had that time: one that does not is no reason to trust a leaked key.
 #[must_use]
-pub fn forgotten(situation: &Situation<'_>) -> Bundle {
-    let Situation {
-        keyring, in_use, ..
+pub fn prunable_cas(situation: &RotationInputs<'_>) -> Bundle {
+    let RotationInputs {
+        ca_secret: keyring,
+        in_use,
+        ..
     } = *situation;
-    if !is_known(situation) {
+    if !is_retirement_propagated(situation) {
         return Bundle::default();
     }
-    let (_, others) = unknown(situation);
-    let early = match keyring.signer {
-        Some(_) => untrusted(situation).with(&others),
+    let (_, others) = unknown_cas(situation);
+    let early = match keyring.active {
+        Some(_) => untrusted_cas(situation).union(&others),
         None => Bundle::default(),
     };
-    let early = early.only(|der| !in_use.contains(der));
-    retired_before(situation, 2).with(&early)
+    let early = early.filter(|der| !in_use.contains(der));
+    out_of_use_cas(situation, 2).union(&early)
 }
 
 /// The retired that have expired by the wall clock, and all of them if that was so many lifetimes of a
 /// leaf ago. Never what this process shows.
-fn retired_before(situation: &Situation<'_>, leaves: u32) -> Bundle {
-    let Situation {
-        keyring,
+fn out_of_use_cas(situation: &RotationInputs<'_>, leaves: u32) -> Bundle {
+    let RotationInputs {
+        ca_secret: keyring,
         in_use,
         now,
         ..
     } = *situation;
     // Without a signer, its key was lost, so the last that signed is among them.
-    let retired = if keyring.signer.is_some() && is_ago(situation, leaves) {
+    let retired = if keyring.active.is_some() && is_retired_for(situation, leaves) {
         keyring.retired.clone()
     } else {
         keyring.retired.expired(now)
     };
-    retired.only(|der| !in_use.contains(der))
+    retired.filter(|der| !in_use.contains(der))
 }
 
 /// Returns true if by the wall clock the last retirement was so many lifetimes of a leaf ago.
-fn is_ago(situation: &Situation<'_>, leaves: u32) -> bool {
-    let Situation {
-        keyring,
+fn is_retired_for(situation: &RotationInputs<'_>, leaves: u32) -> bool {
+    let RotationInputs {
+        ca_secret: keyring,
         now,
         lifetimes,
         ..
@@ -279,14 +299,14 @@ fn is_ago(situation: &Situation<'_>, leaves: u32) -> bool {
 }
 
 /// Returns true if the last retirement has a date by which the retired can be removed.
-fn is_dated(situation: &Situation<'_>) -> bool {
-    let latest = latest_end(situation, Duration::ZERO);
-    let retired_at = situation.keyring.retired_at;
+fn is_retirement_dated(situation: &RotationInputs<'_>) -> bool {
+    let latest = latest_not_after(situation, Duration::ZERO);
+    let retired_at = situation.ca_secret.retired_at;
     retired_at.is_some_and(|at| at <= latest)
 }
 
 /// Returns true if every replica has had time to learn of the last retirement.
-fn is_known(situation: &Situation<'_>) -> bool {
+fn is_retirement_propagated(situation: &RotationInputs<'_>) -> bool {
     situation.retired_for >= situation.lifetimes.activation_delay() * 3
 }
 
@@ -294,8 +314,8 @@ fn is_known(situation: &Situation<'_>) -> bool {
 /// fifteenth, so that not all releases of a fleet that was installed at once do it at once. The
 /// replicas of one agree, as that is drawn from the certificate: from the second at which it ends.
 #[must_use]
-pub fn due(ca: &Ca) -> SystemTime {
-    let facts = ca.facts();
+pub fn renewal_time(ca: &Ca) -> SystemTime {
+    let facts = ca.info();
     let validity = facts.not_after.duration_since(facts.not_before);
     // Half of it was before it was made.
     let life = validity.unwrap_or_default() / 2;
@@ -312,24 +332,24 @@ pub fn due(ca: &Ca) -> SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificates::cast::{Cast, DAY, MINUTE};
+    use crate::certificates::cast::{DAY, Fixtures, MINUTE};
     use crate::clock::wall_clock;
 
-    fn written(step: &Step, cast: &Cast) -> String {
+    fn describe(step: &Step, cast: &Fixtures) -> String {
         match step {
-            Step::Rest => "rest".into(),
-            Step::Adopt(own) => format!("adopt {}", cast.named(own)),
-            Step::Date => "date".into(),
-            Step::Publish(reason) => format!("publish {reason:?}"),
-            Step::Crowd(many) => format!("crowd of {many}"),
-            Step::Activate => "activate".into(),
-            Step::Forget(gone) => format!("forget {}", cast.named(gone)),
+            Step::None => "rest".into(),
+            Step::AdoptOrphans(own) => format!("adopt {}", cast.letters_of(own)),
+            Step::DateRetirement => "date".into(),
+            Step::PublishNext(reason) => format!("publish {reason:?}"),
+            Step::TooManyCas(many) => format!("crowd of {many}"),
+            Step::ActivateNext => "activate".into(),
+            Step::PruneRetired(gone) => format!("forget {}", cast.letters_of(gone)),
         }
     }
 
     #[test]
     fn the_next_step_follows_from_the_secret_and_the_bundles() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         let long = DAY * 15;
         // Secret, first look, last look, time between, since the last retirement, step.
         for (secret, first, then, wait, retired, wanted) in [
@@ -403,21 +423,21 @@ mod tests {
             ("n - - y", "yn yn", "yn yn", 9, Some(long), "rest"),
         ] {
             let row = format!("{secret:?}, {first:?}, {then:?}, {wait} min, {retired:?}");
-            let situation = Situation {
-                keyring: &cast.keyring(secret, retired.map(|ago| cast.now - ago)),
+            let situation = RotationInputs {
+                ca_secret: &cast.ca_secret(secret, retired.map(|ago| cast.now - ago)),
                 retired_for: DAY,
-                live: &cast.live(first, then, MINUTE * wait),
+                observed: &cast.observed_bundles(first, then, MINUTE * wait),
                 in_use: &Bundle::default(),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             };
-            assert_eq!(written(&next(&situation), &cast), wanted, "{row}");
+            assert_eq!(describe(&next(&situation), &cast), wanted, "{row}");
         }
     }
 
     #[test]
     fn what_this_process_shows_delays_the_next_one_and_is_not_forgotten() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         for (secret, bundles, wait, in_use, wanted) in [
             // All that was trusted has just been lost, but not its leaves.
             ("- n", "n", 1, "", "activate"),
@@ -426,15 +446,15 @@ mod tests {
             ("y - o", "y", 9, "", "forget o"),
             ("y - o", "y", 9, "o", "rest"),
         ] {
-            let situation = Situation {
-                keyring: &cast.keyring(secret, Some(cast.now - DAY * 15)),
+            let situation = RotationInputs {
+                ca_secret: &cast.ca_secret(secret, Some(cast.now - DAY * 15)),
                 retired_for: DAY,
-                live: &cast.live("-", bundles, MINUTE * wait),
+                observed: &cast.observed_bundles("-", bundles, MINUTE * wait),
                 in_use: &cast.bundle(in_use),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             };
-            let found = written(&next(&situation), &cast);
+            let found = describe(&next(&situation), &cast);
             assert_eq!(
                 found, wanted,
                 "{secret:?}, {bundles:?}, {wait} min, {in_use:?}"
@@ -444,7 +464,7 @@ mod tests {
 
     #[test]
     fn a_requested_rotation_comes_first_unless_there_is_nothing_to_replace() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         for (secret, requested, rotated, wanted) in [
             ("y -", None, None, "rest"),
             ("y -", Some("1"), None, "publish Requested"),
@@ -455,115 +475,118 @@ mod tests {
             ("- - y", Some("1"), None, "publish Requested"),
             ("- -", Some("1"), None, "publish Missing"),
         ] {
-            let mut keyring = cast.keyring(secret, Some(cast.now - DAY));
-            keyring.requested = requested.map(str::to_owned);
-            keyring.rotated = rotated.map(str::to_owned);
-            let trusted = cast.named(&keyring.all());
-            let situation = Situation {
-                keyring: &keyring,
+            let mut keyring = cast.ca_secret(secret, Some(cast.now - DAY));
+            keyring.requested_rotation = requested.map(str::to_owned);
+            keyring.started_rotation = rotated.map(str::to_owned);
+            let trusted = cast.letters_of(&keyring.trust_bundle());
+            let situation = RotationInputs {
+                ca_secret: &keyring,
                 retired_for: DAY,
-                live: &cast.live(&trusted, &trusted, MINUTE),
+                observed: &cast.observed_bundles(&trusted, &trusted, MINUTE),
                 in_use: &Bundle::default(),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             };
-            let found = written(&next(&situation), &cast);
+            let found = describe(&next(&situation), &cast);
             assert_eq!(found, wanted, "{secret:?}, {requested:?}, {rotated:?}");
         }
     }
 
     #[test]
     fn a_clock_that_was_set_back_distrusts_no_ca_that_api_servers_know() {
-        let cast = Cast::new();
-        let (keyring, known) = (cast.keyring("y - o", None), ["oy oy", "oy oy"]);
+        let cast = Fixtures::new();
+        let (keyring, known) = (cast.ca_secret("y - o", None), ["oy oy", "oy oy"]);
         for (days, wanted) in [(0, "date"), (30, "date"), (365 * 5, "date")] {
-            let situation = Situation {
-                keyring: &keyring,
+            let situation = RotationInputs {
+                ca_secret: &keyring,
                 retired_for: DAY,
-                live: &cast.live(known[0], known[1], MINUTE),
+                observed: &cast.observed_bundles(known[0], known[1], MINUTE),
                 in_use: &Bundle::default(),
                 now: cast.now - DAY * days,
                 lifetimes: &Lifetimes::default(),
             };
-            assert_eq!(written(&next(&situation), &cast), wanted, "{days} days");
-            assert!(forgotten(&situation).is_empty(), "{days} days");
+            assert_eq!(describe(&next(&situation), &cast), wanted, "{days} days");
+            assert!(prunable_cas(&situation).is_empty(), "{days} days");
         }
     }
 
     #[test]
     fn a_write_that_is_dated_ahead_excuses_no_ca() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         for (secret, days, wanted) in [
             ("h -", 0, "publish Outlives"),
             ("h -", 365 * 6_000, "publish Outlives"),
             ("y h", 365 * 6_000, "publish Outlives"),
             ("y -", 365 * 6_000, "rest"),
         ] {
-            let trusted = cast.named(&cast.keyring(secret, None).all());
-            let mut live = Live::default();
+            let trusted = cast.letters_of(&cast.ca_secret(secret, None).trust_bundle());
+            let mut live = ObservedBundles::default();
             let dated = Some(cast.now + DAY * days);
             let bundles = vec![cast.bundle(&trusted)];
-            live.look(bundles, dated, tokio::time::Instant::now());
-            let situation = Situation {
-                keyring: &cast.keyring(secret, None),
+            live.observe(bundles, dated, tokio::time::Instant::now());
+            let situation = RotationInputs {
+                ca_secret: &cast.ca_secret(secret, None),
                 retired_for: DAY,
-                live: &live,
+                observed: &live,
                 in_use: &Bundle::default(),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             };
-            let found = written(&next(&situation), &cast);
+            let found = describe(&next(&situation), &cast);
             assert_eq!(found, wanted, "{secret:?}, {days} days");
         }
     }
 
     #[test]
     fn of_1700_forged_authorities_few_are_adopted_and_the_rest_leaves() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         let one = || Ca::try_new(cast.now, DAY * 365).unwrap().der().clone();
         let forged: Bundle = (0..1700).map(|_| one()).collect();
-        let mut live = Live::default();
-        live.look(vec![forged.clone()], None, tokio::time::Instant::now());
-        let mut keyring = cast.keyring("y -", None);
-        let decide = |keyring: &Keyring| {
-            let situation = Situation {
-                keyring,
+        let mut live = ObservedBundles::default();
+        live.observe(vec![forged.clone()], None, tokio::time::Instant::now());
+        let mut keyring = cast.ca_secret("y -", None);
+        let decide = |keyring: &CaSecret| {
+            let situation = RotationInputs {
+                ca_secret: keyring,
                 retired_for: DAY,
-                live: &live,
+                observed: &live,
                 in_use: &Bundle::default(),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             };
-            (next(&situation), forgotten(&situation))
+            (next(&situation), prunable_cas(&situation))
         };
         let (step, gone) = decide(&keyring);
-        let Step::Adopt(adopted) = &step else {
+        let Step::AdoptOrphans(adopted) = &step else {
             panic!("{step:?}")
         };
-        assert_eq!(adopted.iter().count(), MOST_KNOWN - 1);
-        assert_eq!(gone.iter().count(), 1700 - (MOST_KNOWN - 1));
+        assert_eq!(adopted.iter().count(), MAX_STORED_CAS - 1);
+        assert_eq!(gone.iter().count(), 1700 - (MAX_STORED_CAS - 1));
         keyring
-            .take(step, cast.now, &Lifetimes::default(), &[])
+            .apply(step, cast.now, &Lifetimes::default(), &[])
             .unwrap();
         let (step, gone) = decide(&keyring);
         assert_eq!(
             (step, gone.iter().count()),
-            (Step::Rest, 1700 - (MOST_KNOWN - 1))
+            (Step::None, 1700 - (MAX_STORED_CAS - 1))
         );
     }
 
     #[test]
     fn a_crowd_of_authorities_is_made_no_larger_until_their_leaves_are_out_of_use() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         let one = || Ca::try_new(cast.now, DAY * 365).unwrap().der().clone();
-        let many: Bundle = (0..MOST).map(|_| one()).collect();
+        let many: Bundle = (0..MAX_CAS).map(|_| one()).collect();
         let fewer = {
             let first = many.iter().next().unwrap();
-            many.only(|der| der != first)
+            many.filter(|der| der != first)
         };
         let ago = |days: u32| Some(cast.now - DAY * days);
-        let more = |count: usize| many.clone().with(&(MOST..count).map(|_| one()).collect());
-        let (most, too_many) = (more(MOST_KNOWN - 1), more(MOST_KNOWN));
+        let more = |count: usize| {
+            many.clone()
+                .union(&(MAX_CAS..count).map(|_| one()).collect())
+        };
+        let (most, too_many) = (more(MAX_STORED_CAS - 1), more(MAX_STORED_CAS));
         // Secret, CAs, retired at, known for, shown, step.
         for (secret, trusted, retired_at, retired_for, in_use, wanted) in [
             ("- -", &fewer, ago(0), DAY, "n", "publish Missing"),
@@ -583,44 +606,48 @@ mod tests {
             ("y -", &many, ago(0), DAY, "", "rest"),
             ("o -", &many, ago(0), DAY, "", "publish Due"),
         ] {
-            let mut keyring = cast.keyring(secret, retired_at);
+            let mut keyring = cast.ca_secret(secret, retired_at);
             keyring.retired = trusted.clone();
-            let mut live = Live::default();
-            live.look(vec![trusted.clone()], None, tokio::time::Instant::now());
-            let situation = Situation {
-                keyring: &keyring,
+            let mut live = ObservedBundles::default();
+            live.observe(vec![trusted.clone()], None, tokio::time::Instant::now());
+            let situation = RotationInputs {
+                ca_secret: &keyring,
                 retired_for,
-                live: &live,
+                observed: &live,
                 in_use: &cast.bundle(in_use),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             };
             let row = format!("{secret:?}, {retired_at:?}, {retired_for:?}, {in_use:?}");
-            assert_eq!(written(&next(&situation), &cast), wanted, "{row}");
+            assert_eq!(describe(&next(&situation), &cast), wanted, "{row}");
         }
     }
 
     #[test]
     fn a_step_makes_the_secret_what_the_next_one_starts_from() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         let earlier = cast.now - DAY;
         for (secret, step, wanted) in [
-            ("- -", Step::Rest, "- - "),
-            ("- -", Step::Adopt(cast.bundle("oy")), "- - oy now"),
-            ("y - o", Step::Publish(Reason::Due), "y new o"),
-            ("y x o", Step::Publish(Reason::Missing), "y new ox now"),
-            ("y n o", Step::Activate, "n - oy now"),
-            ("- n o", Step::Activate, "n - o now"),
-            ("y - ox", Step::Forget(cast.bundle("x")), "y - o"),
+            ("- -", Step::None, "- - "),
+            ("- -", Step::AdoptOrphans(cast.bundle("oy")), "- - oy now"),
+            ("y - o", Step::PublishNext(RotationReason::Due), "y new o"),
+            (
+                "y x o",
+                Step::PublishNext(RotationReason::Missing),
+                "y new ox now",
+            ),
+            ("y n o", Step::ActivateNext, "n - oy now"),
+            ("- n o", Step::ActivateNext, "n - o now"),
+            ("y - ox", Step::PruneRetired(cast.bundle("x")), "y - o"),
         ] {
-            let mut keyring = cast.keyring(secret, Some(earlier));
-            let row = format!("{secret:?} and {}", written(&step, &cast));
+            let mut keyring = cast.ca_secret(secret, Some(earlier));
+            let row = format!("{secret:?} and {}", describe(&step, &cast));
             keyring
-                .take(step, cast.now, &Lifetimes::default(), &[])
+                .apply(step, cast.now, &Lifetimes::default(), &[])
                 .unwrap();
             let name =
                 |ca: &Option<Arc<Ca>>| match ca.as_ref().map(|ca| Bundle::from(ca.der().clone())) {
-                    Some(one) => match cast.named(&one).as_str() {
+                    Some(one) => match cast.letters_of(&one).as_str() {
                         "" => "new".to_owned(),
                         known => known.to_owned(),
                     },
@@ -630,15 +657,15 @@ mod tests {
                 Some(at) if at == cast.now => " now",
                 _ => "",
             };
-            let (signer, next) = (name(&keyring.signer), name(&keyring.next));
-            let retired = cast.named(&keyring.retired);
+            let (signer, next) = (name(&keyring.active), name(&keyring.next));
+            let retired = cast.letters_of(&keyring.retired);
             assert_eq!(format!("{signer} {next} {retired}{when}"), wanted, "{row}");
         }
     }
 
     #[test]
     fn the_retired_are_idle_after_a_leaf_and_forgotten_after_two_and_a_while() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         let ago = |days: u32| Some(cast.now - DAY * days);
         let never = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(i64::MAX as u64));
         let (short, long) = (MINUTE * 5, MINUTE * 6);
@@ -668,17 +695,21 @@ mod tests {
             // Whatever the Secret says, what is shown is in use.
             ("y - oxn", "ox", ago(99), long, "n", "n"),
         ] {
-            let situation = Situation {
-                keyring: &cast.keyring(secret, retired_at),
+            let situation = RotationInputs {
+                ca_secret: &cast.ca_secret(secret, retired_at),
                 retired_for,
-                live: &Live::default(),
+                observed: &ObservedBundles::default(),
                 in_use: &cast.bundle(in_use),
                 now: cast.now,
                 lifetimes: &Lifetimes::default(),
             };
             let row = format!("{secret}, {in_use}, {retired_at:?}, {retired_for:?}");
-            assert_eq!(cast.named(&idle(&situation)), is_idle, "{row}");
-            assert_eq!(cast.named(&forgotten(&situation)), is_forgotten, "{row}");
+            assert_eq!(cast.letters_of(&unused_cas(&situation)), is_idle, "{row}");
+            assert_eq!(
+                cast.letters_of(&prunable_cas(&situation)),
+                is_forgotten,
+                "{row}"
+            );
         }
     }
 
@@ -688,12 +719,12 @@ mod tests {
         let life = DAY * 300;
         let made = |second| Ca::try_new(now + Duration::from_secs(second), life).unwrap();
         let authorities: Vec<_> = (0..20).map(made).collect();
-        let dues: Vec<_> = authorities.iter().map(due).collect();
+        let dues: Vec<_> = authorities.iter().map(renewal_time).collect();
         for (ca, at) in authorities.iter().zip(&dues) {
-            let left = ca.facts().not_after.duration_since(*at).unwrap();
+            let left = ca.info().not_after.duration_since(*at).unwrap();
             assert!(left >= life * 4 / 15 && left <= life * 6 / 15, "{left:?}");
             let stored = Ca::from_pem(ca.pem().as_bytes(), ca.key_pem().as_bytes()).unwrap();
-            assert_eq!(due(&stored), *at);
+            assert_eq!(renewal_time(&stored), *at);
         }
         let (first, last) = (dues.iter().min().unwrap(), dues.iter().max().unwrap());
         let spread = last.duration_since(*first).unwrap();

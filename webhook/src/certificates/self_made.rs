@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use tokio::time::sleep;
 
 use super::ca::Ca;
-use super::identity::Identity;
-use super::leaf::{self, NoLeaf};
+use super::identity::CertifiedKeyPair;
+use super::leaf::{self, IssueError};
 use crate::clock::wall_clock;
 
 /// The authority lives in this process only, so no process may outlive it.
@@ -16,11 +16,11 @@ const LEAF_LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The pause between two looks at the wall clock. One long sleep would miss the hours in which the
 /// machine was suspended.
-const TICK: Duration = Duration::from_secs(30);
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// An authority and the names it signs leaves for.
 #[derive(Debug)]
-pub struct SelfMade {
+pub struct InMemoryCa {
     ca: Ca,
     names: Vec<String>,
     renew_at: SystemTime,
@@ -28,13 +28,16 @@ pub struct SelfMade {
 
 // === impl SelfMade ===
 
-impl SelfMade {
+impl InMemoryCa {
     /// Makes an authority, and its first leaf for `names`.
     ///
     /// # Errors
     /// As [`leaf::issue`].
-    pub fn try_new(names: Vec<String>, now: SystemTime) -> Result<(Self, Identity), NoLeaf> {
-        let ca = Ca::try_new(now, CA_LIFETIME).map_err(|source| NoLeaf::Issue {
+    pub fn try_new(
+        names: Vec<String>,
+        now: SystemTime,
+    ) -> Result<(Self, CertifiedKeyPair), IssueError> {
+        let ca = Ca::try_new(now, CA_LIFETIME).map_err(|source| IssueError::Sign {
             names: names.clone(),
             source,
         })?;
@@ -57,9 +60,9 @@ impl SelfMade {
     ///
     /// # Errors
     /// As [`leaf::issue`]; the next call tries again.
-    pub async fn next(&mut self) -> Result<Identity, NoLeaf> {
+    pub async fn next_leaf(&mut self) -> Result<CertifiedKeyPair, IssueError> {
         loop {
-            sleep(TICK).await;
+            sleep(CLOCK_CHECK_INTERVAL).await;
             let now = wall_clock();
             if now >= self.renew_at {
                 return self.renew(now);
@@ -67,9 +70,9 @@ impl SelfMade {
         }
     }
 
-    fn renew(&mut self, now: SystemTime) -> Result<Identity, NoLeaf> {
+    fn renew(&mut self, now: SystemTime) -> Result<CertifiedKeyPair, IssueError> {
         let identity = leaf::issue(&self.ca, &self.names, now, LEAF_LIFETIME)?;
-        self.renew_at = leaf::renew_at(now, identity.not_after());
+        self.renew_at = leaf::renewal_time(now, identity.not_after());
         Ok(identity)
     }
 }
@@ -81,7 +84,7 @@ mod tests {
     #[test]
     fn each_leaf_is_due_before_it_ends_and_the_next_outlives_it() {
         let now = wall_clock();
-        let (mut self_made, first) = SelfMade::try_new(vec!["localhost".into()], now).unwrap();
+        let (mut self_made, first) = InMemoryCa::try_new(vec!["localhost".into()], now).unwrap();
         let due = self_made.renew_at;
         assert!(now < due && due < first.not_after());
         let second = self_made.renew(due).unwrap();
@@ -92,13 +95,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_leaf_that_is_due_is_renewed_within_a_tick() {
         let now = wall_clock();
-        let (mut self_made, _) = SelfMade::try_new(vec!["localhost".into()], now).unwrap();
+        let (mut self_made, _) = InMemoryCa::try_new(vec!["localhost".into()], now).unwrap();
         self_made.renew_at = now;
-        tokio::time::timeout(TICK * 2, self_made.next())
+        tokio::time::timeout(CLOCK_CHECK_INTERVAL * 2, self_made.next_leaf())
             .await
             .unwrap()
             .unwrap();
-        let early = tokio::time::timeout(TICK * 10, self_made.next()).await;
+        let early = tokio::time::timeout(CLOCK_CHECK_INTERVAL * 10, self_made.next_leaf()).await;
         assert!(early.is_err(), "renewed again at once");
     }
 }

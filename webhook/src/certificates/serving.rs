@@ -7,50 +7,50 @@ use arc_swap::ArcSwapOption;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use super::identity::Identity;
+use super::identity::CertifiedKeyPair;
 
 /// The identity that new connections are shown. Whoever makes certificates replaces it while the
 /// server serves; connections that are open keep the one they were shown.
 #[derive(Debug)]
-pub struct Serving {
-    identity: ArcSwapOption<Identity>,
+pub struct CertResolver {
+    certified_key: ArcSwapOption<CertifiedKeyPair>,
     ready: AtomicBool,
 }
 
 // === impl Serving ===
 
-impl Serving {
+impl CertResolver {
     /// Shows `first` until it is replaced, and is ready.
     #[must_use]
-    pub fn new(first: Identity) -> Self {
-        let this = Self::waiting();
-        this.replace(first);
-        this.announce();
+    pub fn new(first: CertifiedKeyPair) -> Self {
+        let this = Self::empty();
+        this.set(first);
+        this.set_ready();
         this
     }
 
     /// Has nothing to show yet, so that handshakes fail, and is not ready.
     #[must_use]
-    pub fn waiting() -> Self {
+    pub fn empty() -> Self {
         Self {
-            identity: ArcSwapOption::empty(),
+            certified_key: ArcSwapOption::empty(),
             ready: AtomicBool::new(false),
         }
     }
 
     /// Shows `next` to every connection from now on.
-    pub fn replace(&self, next: Identity) {
-        self.identity.store(Some(Arc::new(next)));
+    pub fn set(&self, next: CertifiedKeyPair) {
+        self.certified_key.store(Some(Arc::new(next)));
     }
 
     /// What new connections are shown.
     #[must_use]
-    pub fn shown(&self) -> Option<Arc<Identity>> {
-        self.identity.load_full()
+    pub fn current(&self) -> Option<Arc<CertifiedKeyPair>> {
+        self.certified_key.load_full()
     }
 
     /// Says that clients trust what is shown. That is so for good.
-    pub fn announce(&self) {
+    pub fn set_ready(&self) {
         self.ready.store(true, Ordering::Relaxed);
     }
 
@@ -61,9 +61,9 @@ impl Serving {
     }
 }
 
-impl ResolvesServerCert for Serving {
+impl ResolvesServerCert for CertResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let identity = self.identity.load();
-        Some(Arc::clone(&identity.as_ref()?.certified))
+        let identity = self.certified_key.load();
+        Some(Arc::clone(&identity.as_ref()?.rustls_key))
     }
 }

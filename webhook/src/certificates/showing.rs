@@ -8,42 +8,42 @@ use tokio::time::Instant;
 
 use super::bundle::Bundle;
 use super::ca::Ca;
-use super::identity::Identity;
-use super::leaf::{self, NoLeaf};
-use super::live::Live;
+use super::identity::CertifiedKeyPair;
+use super::leaf::{self, IssueError};
+use super::live::ObservedBundles;
 
 /// What the server shows, and what clients must trust to trust it.
 #[derive(Debug)]
-pub struct Shown {
+pub struct ServedCertificate {
     /// The certificate.
-    pub identity: Identity,
+    pub certified_key: CertifiedKeyPair,
     /// What clients must trust.
     pub anchors: Bundle,
     /// Who signed it, where that is an authority of our own.
-    pub signature: Option<Signature>,
+    pub issued_by: Option<IssuedBy>,
 }
 
 /// How a leaf of our own came to be, and so does the next.
 #[derive(Debug, Clone)]
-pub struct Signature {
+pub struct IssuedBy {
     signer: Arc<Ca>,
-    at: SystemTime,
-    clock: Instant,
-    due_after: Duration,
+    issued_at: SystemTime,
+    issued_at_monotonic: Instant,
+    renew_after: Duration,
 }
 
 /// Both clocks.
 #[derive(Debug, Clone, Copy)]
-pub struct Now {
+pub struct Clocks {
     /// The wall clock, which may jump.
     pub wall: SystemTime,
     /// The stopwatch, which stands still while the machine is suspended.
-    pub stopwatch: Instant,
+    pub monotonic: Instant,
 }
 
 // === impl Shown ===
 
-impl Shown {
+impl ServedCertificate {
     /// Issues a leaf of `signer` that lives for `lifetime`. It follows `last`, if there was one: a
     /// wall clock that was set back since does not make its end come sooner.
     ///
@@ -53,44 +53,47 @@ impl Shown {
         signer: Arc<Ca>,
         names: &[String],
         lifetime: Duration,
-        last: Option<&Signature>,
-        now: Now,
-    ) -> Result<Self, NoLeaf> {
-        let at = last.map_or(now.wall, |last| now.wall.max(last.expected(now.stopwatch)));
+        last: Option<&IssuedBy>,
+        now: Clocks,
+    ) -> Result<Self, IssueError> {
+        let at = last.map_or(now.wall, |last| {
+            now.wall.max(last.expected_wall_clock(now.monotonic))
+        });
         let identity = leaf::issue(&signer, names, at, lifetime)?;
-        let due = leaf::renew_at(at, identity.not_after());
+        let due = leaf::renewal_time(at, identity.not_after());
         Ok(Self {
             anchors: Bundle::from(signer.der().clone()),
-            signature: Some(Signature {
+            issued_by: Some(IssuedBy {
                 signer,
-                at,
-                clock: now.stopwatch,
-                due_after: due.duration_since(at).unwrap_or_default(),
+                issued_at: at,
+                issued_at_monotonic: now.monotonic,
+                renew_after: due.duration_since(at).unwrap_or_default(),
             }),
-            identity,
+            certified_key: identity,
         })
     }
 
     /// Returns true if its certificate can be trusted at `now`.
     #[must_use]
     pub fn is_valid(&self, now: SystemTime) -> bool {
-        now < self.identity.not_after()
+        now < self.certified_key.not_after()
     }
 }
 
 /// Returns true if a certificate of `anchors` may be shown at `now`: every API server trusts it, or
 /// what is `shown` is no better.
 #[must_use]
-pub fn may_show(
+pub fn can_serve(
     anchors: &Bundle,
-    shown: Option<&Shown>,
-    live: &Live,
+    shown: Option<&ServedCertificate>,
+    live: &ObservedBundles,
     activation_delay: Duration,
     now: SystemTime,
 ) -> bool {
     match shown.filter(|shown| shown.is_valid(now)) {
         Some(shown) => {
-            shown.anchors == *anchors || live.has_settled(anchors, &shown.anchors, activation_delay)
+            shown.anchors == *anchors
+                || live.is_propagated(anchors, &shown.anchors, activation_delay)
         }
         None => true,
     }
@@ -99,13 +102,13 @@ pub fn may_show(
 /// Returns true if a leaf of `signer`, which lives for `lifetime`, is worth showing at `now` instead of
 /// what is `shown`. That of the same authority renews itself.
 #[must_use]
-pub fn is_worth_showing(
+pub fn should_switch_to(
     signer: &Ca,
-    shown: Option<&Shown>,
+    shown: Option<&ServedCertificate>,
     lifetime: Duration,
     now: SystemTime,
 ) -> bool {
-    let left = signer.facts().not_after.duration_since(now);
+    let left = signer.info().not_after.duration_since(now);
     let left = left.unwrap_or_default();
     match shown {
         Some(shown) if shown.anchors.contains(signer.der()) => false,
@@ -117,7 +120,7 @@ pub fn is_worth_showing(
 
 // === impl Signature ===
 
-impl Signature {
+impl IssuedBy {
     /// The authority.
     #[must_use]
     pub fn signer(&self) -> &Arc<Ca> {
@@ -126,37 +129,37 @@ impl Signature {
 
     /// Returns true if the next leaf is due, by either clock, and its authority lives.
     #[must_use]
-    pub fn is_due(&self, now: Now) -> bool {
-        let by_wall = now.wall.duration_since(self.at).unwrap_or_default();
-        let by_stopwatch = now.stopwatch.duration_since(self.clock);
-        by_wall.max(by_stopwatch) >= self.due_after && now.wall < self.signer.facts().not_after
+    pub fn is_renewal_due(&self, now: Clocks) -> bool {
+        let by_wall = now.wall.duration_since(self.issued_at).unwrap_or_default();
+        let by_stopwatch = now.monotonic.duration_since(self.issued_at_monotonic);
+        by_wall.max(by_stopwatch) >= self.renew_after && now.wall < self.signer.info().not_after
     }
 
     /// What the wall clock would show by now, had nobody set it.
-    fn expected(&self, stopwatch: Instant) -> SystemTime {
-        self.at + stopwatch.duration_since(self.clock)
+    fn expected_wall_clock(&self, stopwatch: Instant) -> SystemTime {
+        self.issued_at + stopwatch.duration_since(self.issued_at_monotonic)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificates::cast::{Cast, DAY, MINUTE};
+    use crate::certificates::cast::{DAY, Fixtures, MINUTE};
 
     const HOUR: Duration = Duration::from_secs(60 * 60);
     const LEAF: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-    fn shown(cast: &Cast, letter: char, wall: SystemTime) -> Shown {
-        let now = Now {
+    fn served(cast: &Fixtures, letter: char, wall: SystemTime) -> ServedCertificate {
+        let now = Clocks {
             wall,
-            stopwatch: Instant::now(),
+            monotonic: Instant::now(),
         };
-        Shown::issue(cast.ca(letter), &["a".into()], LEAF, None, now).unwrap()
+        ServedCertificate::issue(cast.ca(letter), &["a".into()], LEAF, None, now).unwrap()
     }
 
     #[test]
     fn another_certificate_is_shown_when_every_api_server_trusts_it_or_nothing_is_to_be_lost() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         let delay = MINUTE * 2;
         // Shown, days ago, another, first look at the bundles, the next, minutes between, may it be.
         for (letters, days, another, first, then, wait, wanted) in [
@@ -184,9 +187,9 @@ mod tests {
             ("y", 0, "ns", "y y", "yns yns", 2, true),
         ] {
             let shown = letters.chars().next();
-            let shown = shown.map(|letter| self::shown(&cast, letter, cast.now - DAY * days));
-            let live = cast.live(first, then, MINUTE * wait);
-            let may = may_show(
+            let shown = shown.map(|letter| self::served(&cast, letter, cast.now - DAY * days));
+            let live = cast.observed_bundles(first, then, MINUTE * wait);
+            let may = can_serve(
                 &cast.bundle(another),
                 shown.as_ref(),
                 &live,
@@ -200,7 +203,7 @@ mod tests {
 
     #[test]
     fn an_authority_that_lives_for_a_leaf_is_worth_showing() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         // Shown, days ago, signer, from now, is it worth it.
         for (letters, days, signer, later, wanted) in [
             ("", 0, 'y', 0, true),
@@ -217,16 +220,16 @@ mod tests {
         ] {
             let now = cast.now + DAY * later;
             let shown = letters.chars().next();
-            let shown = shown.map(|letter| self::shown(&cast, letter, cast.now - DAY * days));
-            let worth = is_worth_showing(&cast.ca(signer), shown.as_ref(), LEAF, now);
+            let shown = shown.map(|letter| self::served(&cast, letter, cast.now - DAY * days));
+            let worth = should_switch_to(&cast.ca(signer), shown.as_ref(), LEAF, now);
             assert_eq!(worth, wanted, "{letters:?}, {days} d, {signer}, {later} d");
         }
         // A week is left of it, and then less.
         for (hours, wanted) in [(0, true), (1, false)] {
-            let now = cast.ca('o').facts().not_after - LEAF + HOUR * hours;
-            let shown = shown(&cast, 'n', now);
+            let now = cast.ca('o').info().not_after - LEAF + HOUR * hours;
+            let shown = served(&cast, 'n', now);
             assert_eq!(
-                is_worth_showing(&cast.ca('o'), Some(&shown), LEAF, now),
+                should_switch_to(&cast.ca('o'), Some(&shown), LEAF, now),
                 wanted
             );
         }
@@ -234,9 +237,9 @@ mod tests {
 
     #[test]
     fn the_next_leaf_is_due_by_either_clock() {
-        let cast = Cast::new();
+        let cast = Fixtures::new();
         let (wall, stopwatch) = (cast.now, Instant::now());
-        let signature = shown(&cast, 'y', wall).signature.unwrap();
+        let signature = served(&cast, 'y', wall).issued_by.unwrap();
         let two_thirds = LEAF * 2 / 3;
         for (by_wall, by_stopwatch, wanted) in [
             (Duration::ZERO, Duration::ZERO, false),
@@ -249,12 +252,12 @@ mod tests {
             // Its authority has ended.
             (DAY * 400, two_thirds + HOUR, false),
         ] {
-            let now = Now {
+            let now = Clocks {
                 wall: wall + by_wall,
-                stopwatch: stopwatch + by_stopwatch,
+                monotonic: stopwatch + by_stopwatch,
             };
             assert_eq!(
-                signature.is_due(now),
+                signature.is_renewal_due(now),
                 wanted,
                 "{by_wall:?}, {by_stopwatch:?}"
             );
@@ -263,16 +266,17 @@ mod tests {
 
     #[test]
     fn a_clock_that_was_set_back_does_not_make_the_next_leaf_end_sooner() {
-        let cast = Cast::new();
-        let first = shown(&cast, 'y', cast.now);
+        let cast = Fixtures::new();
+        let first = served(&cast, 'y', cast.now);
         let issue = |wall, after| {
-            let now = Now {
+            let now = Clocks {
                 wall,
-                stopwatch: Instant::now() + after,
+                monotonic: Instant::now() + after,
             };
-            let last = first.signature.as_ref();
-            let next = Shown::issue(cast.ca('y'), &["a".into()], LEAF, last, now).unwrap();
-            let end = next.identity.not_after();
+            let last = first.issued_by.as_ref();
+            let next =
+                ServedCertificate::issue(cast.ca('y'), &["a".into()], LEAF, last, now).unwrap();
+            let end = next.certified_key.not_after();
             let days = end.duration_since(cast.now).unwrap().as_secs_f64() / DAY.as_secs_f64();
             (days * 10.0).round() / 10.0
         };

@@ -5,53 +5,53 @@ use std::error::Error;
 
 use tracing::{error, info};
 
-use super::authority::Authority;
+use super::authority::CertificateReconciler;
 use super::cluster::Cluster;
 use super::files::Files;
-use super::identity::Identity;
-use super::self_made::SelfMade;
-use super::serving::Serving;
-use crate::report::{Kind, Report};
+use super::identity::CertifiedKeyPair;
+use super::self_made::InMemoryCa;
+use super::serving::CertResolver;
+use crate::report::{CertificateKind, Metrics};
 
 /// Where identities come from.
 #[derive(Debug)]
-pub enum Source<C> {
+pub enum CertificateSource<C> {
     /// A Secret in the cluster that this webhook serves.
-    Cluster(Box<Authority<C>>),
+    Cluster(Box<CertificateReconciler<C>>),
     /// Two PEM files that somebody else renews.
     Files(Files),
     /// A certificate authority in this process's memory.
-    SelfMade(Box<SelfMade>),
+    InMemory(Box<InMemoryCa>),
 }
 
 /// Shows each identity that `source` brings, for as long as it is polled. A bad one is told and the
 /// old one stays.
-pub async fn follow<C: Cluster>(
-    source: Source<C>,
-    serving: &Serving,
-    report: &Report,
+pub async fn run<C: Cluster>(
+    source: CertificateSource<C>,
+    serving: &CertResolver,
+    report: &Metrics,
 ) -> Infallible {
     match source {
-        Source::Cluster(authority) => authority.run(serving, report).await,
-        Source::Files(mut files) => loop {
-            show(files.next().await, serving, report);
+        CertificateSource::Cluster(authority) => authority.run(serving, report).await,
+        CertificateSource::Files(mut files) => loop {
+            serve(files.next().await, serving, report);
         },
-        Source::SelfMade(mut self_made) => loop {
-            show(self_made.next().await, serving, report);
+        CertificateSource::InMemory(mut self_made) => loop {
+            serve(self_made.next_leaf().await, serving, report);
         },
     }
 }
 
-fn show(
-    next: Result<Identity, impl Error + Send + Sync + 'static>,
-    serving: &Serving,
-    report: &Report,
+fn serve(
+    next: Result<CertifiedKeyPair, impl Error + Send + Sync + 'static>,
+    serving: &CertResolver,
+    report: &Metrics,
 ) {
-    report.certificate_reloaded(next.is_ok());
+    report.count_certificate_reload(next.is_ok());
     match next {
         Ok(identity) => {
-            report.certificate_ends(Kind::Leaf, identity.not_after());
-            serving.replace(identity);
+            report.set_not_after(CertificateKind::Leaf, identity.not_after());
+            serving.set(identity);
             info!("Certificate replaced");
         }
         Err(error) => {
@@ -63,13 +63,13 @@ fn show(
 
 // === impl Source ===
 
-impl<C: Cluster> Source<C> {
+impl<C: Cluster> CertificateSource<C> {
     /// The cluster that identities come from, if they do.
     #[must_use]
     pub fn cluster(&self) -> Option<&C> {
         match self {
             Self::Cluster(authority) => Some(authority.cluster()),
-            Self::Files(_) | Self::SelfMade(_) => None,
+            Self::Files(_) | Self::InMemory(_) => None,
         }
     }
 }

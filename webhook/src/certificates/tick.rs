@@ -2,45 +2,45 @@
 
 use tracing::{debug, error};
 
-use super::cluster::{CallFailed, ROTATE};
-use super::given::BadSecret;
-use super::leaf::NoLeaf;
-use crate::report::Report;
+use super::cluster::{ROTATE_ANNOTATION, StoreError};
+use super::given::TlsSecretError;
+use super::leaf::IssueError;
+use crate::report::Metrics;
 
 /// What a tick came to.
 #[derive(Debug, Default)]
-pub struct Tick {
+pub struct ReconcileResult {
     /// It wrote something, so there may be more to do.
     pub changed: bool,
     /// Why it did not do all that was due. What does not depend on that was done, and the next tick
     /// tries again.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<ReconcileError>,
 }
 
 /// What can fail in a tick.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum ReconcileError {
     /// The API server.
     #[error(transparent)]
-    Call(#[from] CallFailed),
+    Store(#[from] StoreError),
     /// The Secret of mode `secret`.
     #[error(transparent)]
-    Secret(#[from] BadSecret),
+    TlsSecret(#[from] TlsSecretError),
     /// The leaf.
     #[error(transparent)]
-    Leaf(#[from] NoLeaf),
+    Issue(#[from] IssueError),
     /// The authority's key.
     #[error("cannot make an authority")]
     Ca(#[from] rcgen::Error),
     /// The Secret, in a state in which it can never be written.
     #[error("{0}")]
-    Obstacle(String),
+    SecretUnwritable(String),
     /// The authority, as there would be too many.
     #[error(
         "no authority is made beside {0} that signed before: find who empties the Secret again and \
-         again, or writes CAs into caBundle; to replace them all, annotate the Secret with {ROTATE}"
+         again, or writes CAs into caBundle; to replace them all, annotate the Secret with {ROTATE_ANNOTATION}"
     )]
-    Crowd(usize),
+    TooManyCas(usize),
     /// A bug, whose message is in the log before this.
     #[error("a bug in this program: it panicked")]
     Panic,
@@ -48,32 +48,32 @@ pub enum Failure {
 
 // === impl Tick ===
 
-impl Tick {
+impl ReconcileResult {
     /// Returns true if all is well, and nothing is left to do.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
+    pub fn is_converged(&self) -> bool {
         !self.changed && self.failures.is_empty()
     }
 
     /// Takes what was done, or why not.
-    pub(super) fn note<T>(&mut self, result: Result<T, impl Into<Failure>>) -> Option<T> {
+    pub(super) fn note<T>(&mut self, result: Result<T, impl Into<ReconcileError>>) -> Option<T> {
         let noted = result.map_err(|failure| self.failures.push(failure.into()));
         noted.ok()
     }
 
     /// Takes that something was written, or why not.
-    pub(super) fn wrote(&mut self, result: Result<(), CallFailed>) -> bool {
+    pub(super) fn note_write(&mut self, result: Result<(), StoreError>) -> bool {
         let wrote = self.note(result).is_some();
         self.changed |= wrote;
         wrote
     }
 
     /// Logs why not all was done that was due.
-    pub fn tell(self, report: &Report) {
+    pub fn log(self, report: &Metrics) {
         for failure in self.failures {
-            if let Failure::Call(failed) = &failure {
-                report.call_failed(failed);
-                if let CallFailed::Conflict { call } = failed {
+            if let ReconcileError::Store(failed) = &failure {
+                report.count_failed_call(failed);
+                if let StoreError::Conflict { call } = failed {
                     debug!(%call, "Another replica was faster");
                     continue;
                 }

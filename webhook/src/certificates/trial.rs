@@ -7,15 +7,15 @@ use rustls::Error;
 use super::bundle::Bundle;
 use super::ca::Ca;
 use super::leaf;
-use super::lifetimes::LEAST_SLACK;
+use super::lifetimes::MIN_CLOCK_SKEW;
 use super::trust;
 
 /// A leaf that is only tried lives for this long.
-const LIFETIME: Duration = Duration::from_secs(60);
+const TEST_LEAF_LIFETIME: Duration = Duration::from_secs(60);
 
 /// Why a CA cannot sign.
 #[derive(Debug, thiserror::Error)]
-pub enum Unfit {
+pub enum CaCheckError {
     /// Its extensions are not those of a CA for servers.
     #[error("it is no CA for certificates of servers")]
     Extensions,
@@ -34,23 +34,26 @@ pub enum Unfit {
 ///
 /// # Errors
 /// Why the client refuses it.
-pub fn check(ca: &Ca, names: &[String], now: SystemTime) -> Result<(), Unfit> {
-    let facts = ca.facts();
-    if !facts.may_sign {
-        return Err(Unfit::Extensions);
+pub fn check(ca: &Ca, names: &[String], now: SystemTime) -> Result<(), CaCheckError> {
+    let facts = ca.info();
+    if !facts.can_sign {
+        return Err(CaCheckError::Extensions);
     }
-    if facts.not_before > now + LEAST_SLACK {
-        return Err(Unfit::NotValidYet);
+    if facts.not_before > now + MIN_CLOCK_SKEW {
+        return Err(CaCheckError::NotValidYet);
     }
-    let within = facts.not_after.checked_sub(LIFETIME).unwrap_or(now);
+    let within = facts
+        .not_after
+        .checked_sub(TEST_LEAF_LIFETIME)
+        .unwrap_or(now);
     // It may live for less than the leaf: then its beginning is the one time that is surely within.
     let at = now.min(within).max(facts.not_before);
     // Names that no leaf can have say nothing of the CA: issuing fails, and says so.
-    let Ok(leaf) = leaf::issue(ca, names, at, LIFETIME) else {
+    let Ok(leaf) = leaf::issue(ca, names, at, TEST_LEAF_LIFETIME) else {
         return Ok(());
     };
     let trusted = Bundle::from(ca.der().clone());
-    trust::signature(leaf.chain(), &trusted, at).map_err(Unfit::Untrusted)
+    trust::verify_chain(leaf.chain(), &trusted, at).map_err(CaCheckError::Untrusted)
 }
 
 #[cfg(test)]
@@ -71,7 +74,7 @@ mod tests {
         vec!["envoy-drainer.drainers.svc".to_owned()]
     }
 
-    fn stored(change: impl FnOnce(&mut CertificateParams)) -> Ca {
+    fn ca_with(change: impl FnOnce(&mut CertificateParams)) -> Ca {
         let now = wall_clock();
         let mut params = ca::params();
         params.not_before = (now - YEAR).into();
@@ -173,7 +176,7 @@ mod tests {
             ),
         ];
         for (which, change, wanted) in table {
-            let found = check(&stored(change), &names(), now);
+            let found = check(&ca_with(change), &names(), now);
             assert_eq!(found.is_ok(), wanted, "{which}: {found:?}");
         }
     }

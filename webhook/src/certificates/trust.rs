@@ -9,7 +9,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, Error, RootCertStore};
 
 use super::bundle::Bundle;
-use super::x509::Facts;
+use super::x509::CertificateInfo;
 
 /// Verifies a chain, leaf first, as a client does that trusts `bundle`, calls the server `name`, and
 /// has the clock at `now`.
@@ -22,8 +22,8 @@ pub fn verify(
     name: &str,
     now: SystemTime,
 ) -> Result<(), Error> {
-    signature(chain, bundle, now)?;
-    self::name(chain, name)
+    verify_chain(chain, bundle, now)?;
+    self::verify_name(chain, name)
 }
 
 /// Verifies who signed a chain, and its dates.
@@ -33,7 +33,7 @@ pub fn verify(
 ///
 /// # Errors
 /// Why the client goes away.
-pub fn signature(
+pub fn verify_chain(
     chain: &[CertificateDer<'_>],
     bundle: &Bundle,
     now: SystemTime,
@@ -54,15 +54,15 @@ pub fn signature(
             .all,
     );
     match signed {
-        Err(_) if bundle.contains(leaf) => dates(leaf, now),
-        Err(error) if is_beyond_us(&error) => Ok(()),
+        Err(_) if bundle.contains(leaf) => verify_dates(leaf, now),
+        Err(error) if is_unsupported(&error) => Ok(()),
         signed => signed,
     }
 }
 
 /// Returns true for a signature of a kind that cannot be verified here. API servers know some more,
 /// such as of P-521 keys.
-fn is_beyond_us(error: &Error) -> bool {
+fn is_unsupported(error: &Error) -> bool {
     matches!(
         error,
         Error::InvalidCertificate(
@@ -72,8 +72,8 @@ fn is_beyond_us(error: &Error) -> bool {
     )
 }
 
-fn dates(leaf: &CertificateDer<'_>, now: SystemTime) -> Result<(), Error> {
-    let facts = Facts::read(leaf).map_err(|_| CertificateError::BadEncoding)?;
+fn verify_dates(leaf: &CertificateDer<'_>, now: SystemTime) -> Result<(), Error> {
+    let facts = CertificateInfo::read(leaf).map_err(|_| CertificateError::BadEncoding)?;
     if now < facts.not_before {
         return Err(CertificateError::NotValidYet.into());
     }
@@ -87,7 +87,7 @@ fn dates(leaf: &CertificateDer<'_>, now: SystemTime) -> Result<(), Error> {
 ///
 /// # Errors
 /// Why the client goes away.
-pub fn name(chain: &[CertificateDer<'_>], name: &str) -> Result<(), Error> {
+pub fn verify_name(chain: &[CertificateDer<'_>], name: &str) -> Result<(), Error> {
     let leaf = chain.first().ok_or(Error::NoCertificatesPresented)?;
     let name = ServerName::try_from(name)
         .map_err(|_| Error::InvalidCertificate(CertificateError::NotValidForName))?;

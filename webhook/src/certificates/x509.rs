@@ -27,12 +27,12 @@ const V3: u8 = 2;
 
 /// The fields that decide here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct CertificateInfo {
     /// True from version 3 on: earlier certificates have no extensions, and so no names of servers.
     pub has_extensions: bool,
     /// True for a CA, with no extension but those that a CA for servers here has: clients pass over no
     /// critical one that they do not know, and an extended key usage would have to include servers.
-    pub may_sign: bool,
+    pub can_sign: bool,
     /// The name of the certificate's owner, DER.
     pub subject: Vec<u8>,
     /// The first instant at which it is valid.
@@ -64,30 +64,30 @@ pub(super) struct BasicConstraints {
 /// Bytes that are no certificate.
 #[derive(Debug, thiserror::Error)]
 #[error("the certificate is no X.509 certificate")]
-pub struct NoCertificate(#[source] der::Error);
+pub struct X509Error(#[source] der::Error);
 
 // === impl Facts ===
 
-impl Facts {
+impl CertificateInfo {
     /// Reads a certificate. <https://www.rfc-editor.org/rfc/rfc5280#section-4.1>
     ///
     /// # Errors
     /// When the DER is none.
-    pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, NoCertificate> {
-        let (mut facts, extensions) = self::certificate(certificate).map_err(NoCertificate)?;
-        facts.may_sign = facts.has_extensions && may_sign(extensions).unwrap_or(false);
+    pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, X509Error> {
+        let (mut facts, extensions) = self::parse_certificate(certificate).map_err(X509Error)?;
+        facts.can_sign = facts.has_extensions && can_sign(extensions).unwrap_or(false);
         Ok(facts)
     }
 }
 
 /// Reads the extensions of a certificate; none of one that has none.
 pub(super) fn extensions(der: &[u8]) -> der::Result<Vec<Extension<'_>>> {
-    let (_, extensions) = certificate(der)?;
+    let (_, extensions) = parse_certificate(der)?;
     read_extensions(extensions)
 }
 
 /// Returns the fields but for `may_sign`, and the extensions' DER, which is empty where there are none.
-fn certificate(der: &[u8]) -> der::Result<(Facts, &[u8])> {
+fn parse_certificate(der: &[u8]) -> der::Result<(CertificateInfo, &[u8])> {
     read_all(der, |der| {
         der.sequence(|der| {
             let read = der.sequence(tbs_certificate)?;
@@ -98,7 +98,7 @@ fn certificate(der: &[u8]) -> der::Result<(Facts, &[u8])> {
     })
 }
 
-fn tbs_certificate<'a>(der: &mut SliceReader<'a>) -> der::Result<(Facts, &'a [u8])> {
+fn tbs_certificate<'a>(der: &mut SliceReader<'a>) -> der::Result<(CertificateInfo, &'a [u8])> {
     let version: Option<u8> = der.context_specific(TagNumber(0), TagMode::Explicit)?;
     AnyRef::decode(der)?; // serialNumber
     AnyRef::decode(der)?; // signature
@@ -115,9 +115,9 @@ fn tbs_certificate<'a>(der: &mut SliceReader<'a>) -> der::Result<(Facts, &'a [u8
             extensions = field.value();
         }
     }
-    let facts = Facts {
+    let facts = CertificateInfo {
         has_extensions: version.is_some_and(|version| version >= V3),
-        may_sign: false,
+        can_sign: false,
         subject,
         not_before,
         not_after,
@@ -178,7 +178,7 @@ fn read_all<'a, T>(
 }
 
 /// Judges the extensions of a CA. <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1>
-fn may_sign(extensions: &[u8]) -> der::Result<bool> {
+fn can_sign(extensions: &[u8]) -> der::Result<bool> {
     let mut is_ca = false;
     for extension in read_extensions(extensions)? {
         match extension.id {
@@ -247,12 +247,12 @@ mod tests {
 
     const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-    fn made() -> Vec<u8> {
+    fn ca_der() -> Vec<u8> {
         Ca::try_new(wall_clock(), YEAR).unwrap().der().to_vec()
     }
 
-    fn read(der: &[u8]) -> Result<Facts, NoCertificate> {
-        Facts::read(&CertificateDer::from(der))
+    fn read(der: &[u8]) -> Result<CertificateInfo, X509Error> {
+        CertificateInfo::read(&CertificateDer::from(der))
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
         let now = wall_clock();
         let ca = Ca::try_new(now, YEAR).unwrap();
         let facts = read(ca.der()).unwrap();
-        assert!(facts.has_extensions && crate::certificates::ca::is_own(ca.der(), &facts));
+        assert!(facts.has_extensions && crate::certificates::ca::is_issued_by_us(ca.der(), &facts));
         for (found, made) in [
             (facts.not_before, now - YEAR),
             (facts.not_after, now + YEAR),
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn no_part_of_a_certificate_is_one() {
-        let der = made();
+        let der = ca_der();
         for length in 0..der.len() {
             assert!(read(&der[..length]).is_err(), "{length}");
         }
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_certificate_with_any_byte_changed_is_read_or_refused() {
-        let der = made();
+        let der = ca_der();
         for at in 0..der.len() {
             let mut changed = der.clone();
             for byte in 0..=u8::MAX {
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_field_of_any_length_is_refused() {
-        let der = made();
+        let der = ca_der();
         let fields = |der: &[u8]| {
             let mut der = SliceReader::new(der).unwrap();
             let all = der.sequence(|der| {

@@ -7,73 +7,73 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use rustls::CertificateError;
 use rustls::pki_types::CertificateDer;
 
-use super::point::{About, Point, Section};
-use super::words::{left, span};
+use super::point::{CheckResult, Section, Subject};
+use super::words::{format_duration, remaining};
 use crate::certificates::bundle::Bundle;
 use crate::certificates::lifetimes::Lifetimes;
-use crate::certificates::x509::Facts;
+use crate::certificates::x509::CertificateInfo;
 use crate::certificates::{issuer, trust};
-use crate::kubernetes::{Shown, Unseen};
+use crate::kubernetes::{ReadError, Shown};
 
 /// Whoever keeps certificates for others replaces them when more than this is left, or an eighth of their
 /// life.
-const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// The name of the points about replicas.
 const REPLICA: &str = "replica";
 
 /// A replica, and what it showed to a caller.
 #[derive(Debug)]
-pub struct Replica {
+pub struct ServingReplica {
     /// Its pod.
-    pub pod: About,
+    pub pod: Subject,
     /// The chain that it showed, leaf first.
-    pub shown: Result<Shown, Unseen>,
+    pub chain: Result<Shown, ReadError>,
 }
 
 /// Who keeps the certificate that the replicas show.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Keeper {
+pub enum CertificateMode {
     /// They themselves, for so long at a time.
-    Own(Lifetimes),
+    SelfManaged(Lifetimes),
     /// Somebody else, in a Secret of this name.
     Secret(String),
 }
 
 /// What replicas are called, and who keeps their certificates.
 #[derive(Debug, Clone, Copy)]
-pub struct Caller<'a> {
+pub struct ServerIdentity<'a> {
     /// The name by which API servers call.
     pub host: &'a str,
     /// Who keeps the certificates, if that is known and the same for all replicas.
-    pub keeper: Option<&'a Keeper>,
+    pub mode: Option<&'a CertificateMode>,
 }
 
 /// Judges what the entries of the configuration trust, and what the replicas show.
 #[must_use]
 pub fn section(
     entries: &[MutatingWebhook],
-    replicas: &Result<Vec<Replica>, Unseen>,
-    caller: Caller<'_>,
+    replicas: &Result<Vec<ServingReplica>, ReadError>,
+    server: ServerIdentity<'_>,
     now: SystemTime,
 ) -> Section {
     let bundles: Vec<_> = entries
         .iter()
         .map(|entry| (&*entry.name, bundle(entry)))
         .collect();
-    let mut points = vec![caller.bundles(&bundles, now)];
+    let mut points = vec![server.bundles(&bundles, now)];
     // What all of them trust.
     let common = |bundle: Bundle, (_, other): &(&str, Bundle)| {
-        bundle.only(|certificate| other.contains(certificate))
+        bundle.filter(|certificate| other.contains(certificate))
     };
     let trusted = bundles.first().map(|(_, bundle)| bundle.clone());
     let trusted = bundles.iter().fold(trusted.unwrap_or_default(), common);
-    match seen(replicas) {
+    match readable_replicas(replicas) {
         Ok(replicas) => {
             let replicas = replicas.iter();
-            points.extend(replicas.map(|replica| caller.replica(replica, &trusted, now)));
+            points.extend(replicas.map(|replica| server.replica(replica, &trusted, now)));
         }
-        Err(unseen) => points.push(Point::undecided(
+        Err(unseen) => points.push(CheckResult::unknown_blocking(
             REPLICA,
             "whether API servers trust what the replicas show",
             unseen,
@@ -81,17 +81,19 @@ pub fn section(
     }
     Section {
         name: "certificates",
-        points,
+        results: points,
     }
 }
 
 /// The replicas, unless none of them can be seen: whoever may not call one may call no other.
-fn seen(replicas: &Result<Vec<Replica>, Unseen>) -> Result<&[Replica], &Unseen> {
+fn readable_replicas(
+    replicas: &Result<Vec<ServingReplica>, ReadError>,
+) -> Result<&[ServingReplica], &ReadError> {
     let replicas = replicas.as_ref()?;
     let mut unseen = replicas
         .iter()
-        .filter_map(|replica| replica.shown.as_ref().err());
-    match unseen.find(|unseen| matches!(unseen, Unseen::Forbidden(_))) {
+        .filter_map(|replica| replica.chain.as_ref().err());
+    match unseen.find(|unseen| matches!(unseen, ReadError::Forbidden(_))) {
         Some(unseen) => Err(unseen),
         None => Ok(replicas),
     }
@@ -102,75 +104,77 @@ fn bundle(entry: &MutatingWebhook) -> Bundle {
     pem.map_or_else(Bundle::default, |ByteString(pem)| Bundle::read(pem))
 }
 
-fn facts(certificate: &CertificateDer<'_>) -> Option<Facts> {
-    Facts::read(certificate).ok()
+fn certificate_info(certificate: &CertificateDer<'_>) -> Option<CertificateInfo> {
+    CertificateInfo::read(certificate).ok()
 }
 
 // === impl Caller ===
 
-impl Caller<'_> {
-    fn bundles(&self, bundles: &[(&str, Bundle)], now: SystemTime) -> Point {
+impl ServerIdentity<'_> {
+    fn bundles(&self, bundles: &[(&str, Bundle)], now: SystemTime) -> CheckResult {
         const NAME: &str = "ca-bundle";
         if let Some((entry, _)) = bundles.iter().find(|(_, bundle)| bundle.is_empty()) {
             let message = format!("`{entry}` has no caBundle, so that API servers trust nobody");
-            return Point::error(NAME, message).remedy(self.who_writes_bundles());
+            return CheckResult::error(NAME, message).remedy(self.bundle_remedy());
         }
         let differs = |(one, other): (&(&str, Bundle), &(&str, Bundle))| {
             (one.1 != other.1).then(|| format!("`{}` and `{}`", one.0, other.0))
         };
         if let Some(entries) = bundles.iter().zip(bundles.iter().skip(1)).find_map(differs) {
             let message = format!("{entries} have different caBundles");
-            return Point::warning(NAME, message).remedy(self.who_writes_bundles());
+            return CheckResult::warning(NAME, message).remedy(self.bundle_remedy());
         }
         let bundle = bundles.first().map(|(_, bundle)| bundle.clone());
-        let authorities = match (self.keeper, bundle.unwrap_or_default()) {
+        let authorities = match (self.mode, bundle.unwrap_or_default()) {
             // Somebody else's stays for a while after a change of mode, and may outlive ours.
-            (Some(Keeper::Own(_)), bundle) => bundle.own(),
-            (Some(Keeper::Secret(_)) | None, bundle) => bundle,
+            (Some(CertificateMode::SelfManaged(_)), bundle) => bundle.issued_by_us(),
+            (Some(CertificateMode::Secret(_)) | None, bundle) => bundle,
         };
-        let facts = authorities.iter().filter_map(facts);
+        let facts = authorities.iter().filter_map(certificate_info);
         let Some(newest) = facts.max_by_key(|facts| facts.not_after) else {
             // Whether API servers trust what the replicas show nevertheless, is told of each.
-            return Point::warning(NAME, "the caBundle has no authority of the webhook's")
-                .remedy(self.who_writes_bundles());
+            return CheckResult::warning(NAME, "the caBundle has no authority of the webhook's")
+                .remedy(self.bundle_remedy());
         };
-        match left(now, newest.not_after) {
-            None => Point::error(NAME, "the webhook's authority has expired")
-                .remedy(self.who_writes_bundles()),
-            Some(left) if self.is_due(Lifetimes::ca, &newest, now) => Point::warning(
-                NAME,
-                format!("the webhook's authority ends in {left}, and there is no next one"),
-            )
-            .remedy(self.who_writes_bundles()),
-            Some(left) => Point::ok(
+        match remaining(now, newest.not_after) {
+            None => CheckResult::error(NAME, "the webhook's authority has expired")
+                .remedy(self.bundle_remedy()),
+            Some(left) if self.is_renewal_overdue(Lifetimes::ca, &newest, now) => {
+                CheckResult::warning(
+                    NAME,
+                    format!("the webhook's authority ends in {left}, and there is no next one"),
+                )
+                .remedy(self.bundle_remedy())
+            }
+            Some(left) => CheckResult::ok(
                 NAME,
                 format!("API servers trust the webhook's authority, for {left} more"),
             ),
         }
     }
 
-    fn replica(&self, replica: &Replica, trusted: &Bundle, now: SystemTime) -> Point {
-        let Replica { pod, shown } = replica;
+    fn replica(&self, replica: &ServingReplica, trusted: &Bundle, now: SystemTime) -> CheckResult {
+        let ServingReplica { pod, chain: shown } = replica;
         let about = pod.clone();
         let chain = match shown {
             Err(unseen) => {
                 let what = format!("whether API servers trust `{}`", pod.name);
-                return Point::undecided(REPLICA, what, unseen).about(about);
+                return CheckResult::unknown_blocking(REPLICA, what, unseen).subject(about);
             }
             Ok(Shown::Nothing(why)) => {
                 let message = format!("`{}` does not answer: {why}", pod.name);
-                return Point::error(REPLICA, message)
+                return CheckResult::error(REPLICA, message)
                     .remedy(
                         "see its log, and whether the Service leads to the port where it listens",
                     )
-                    .command(logs(pod))
-                    .about(about);
+                    .command(logs_command(pod))
+                    .subject(about);
             }
             Ok(Shown::Chain(chain)) => chain,
         };
         let host = self.host;
-        let verified =
-            trust::verify(chain, trusted, host, now).map_err(|error| why(&error, chain, now));
+        let verified = trust::verify(chain, trusted, host, now)
+            .map_err(|error| describe_error(&error, chain, now));
         let verified = verified.and_then(|()| {
             let checked = issuer::check(chain, trusted, now);
             checked.map_err(|bad| {
@@ -182,47 +186,54 @@ impl Caller<'_> {
                 "API servers do not trust `{}`, which they call {host}: {why}",
                 pod.name
             );
-            return Point::error(REPLICA, message)
-                .remedy(self.who_keeps_certificates())
-                .command(logs(pod))
-                .about(about);
+            return CheckResult::error(REPLICA, message)
+                .remedy(self.certificate_remedy())
+                .command(logs_command(pod))
+                .subject(about);
         }
-        let leaf = chain.first().and_then(facts);
-        let valid = leaf.as_ref().and_then(|leaf| left(now, leaf.not_after));
+        let leaf = chain.first().and_then(certificate_info);
+        let valid = leaf
+            .as_ref()
+            .and_then(|leaf| remaining(now, leaf.not_after));
         let valid = valid.unwrap_or_default();
         match leaf {
-            Some(leaf) if self.is_due(Lifetimes::leaf, &leaf, now) => {
+            Some(leaf) if self.is_renewal_overdue(Lifetimes::leaf, &leaf, now) => {
                 let message = format!(
                     "`{}` has not replaced its certificate, which is valid for {valid} only",
                     pod.name
                 );
-                Point::warning(REPLICA, message)
-                    .remedy(self.who_keeps_certificates())
-                    .command(logs(pod))
+                CheckResult::warning(REPLICA, message)
+                    .remedy(self.certificate_remedy())
+                    .command(logs_command(pod))
             }
-            _ => Point::ok(
+            _ => CheckResult::ok(
                 REPLICA,
                 format!(
                     "`{}` shows a certificate that they trust, valid for {valid}{}",
                     pod.name,
-                    match self.keeper {
-                        Some(Keeper::Own(_)) => " and replaced in time",
-                        Some(Keeper::Secret(_)) | None => "",
+                    match self.mode {
+                        Some(CertificateMode::SelfManaged(_)) => " and replaced in time",
+                        Some(CertificateMode::Secret(_)) | None => "",
                     }
                 ),
             ),
         }
-        .about(about)
+        .subject(about)
     }
 
     /// True if so little is left that replacing it must have failed: our own is replaced when a third
     /// is left.
-    fn is_due(&self, own: fn(&Lifetimes) -> Duration, facts: &Facts, now: SystemTime) -> bool {
-        let due = match self.keeper {
-            Some(Keeper::Own(lifetimes)) => own(lifetimes) / 6,
-            Some(Keeper::Secret(_)) => {
+    fn is_renewal_overdue(
+        &self,
+        own: fn(&Lifetimes) -> Duration,
+        facts: &CertificateInfo,
+        now: SystemTime,
+    ) -> bool {
+        let due = match self.mode {
+            Some(CertificateMode::SelfManaged(lifetimes)) => own(lifetimes) / 6,
+            Some(CertificateMode::Secret(_)) => {
                 let life = facts.not_after.duration_since(facts.not_before);
-                SOON.min(life.unwrap_or_default() / 8)
+                EXPIRY_WARNING.min(life.unwrap_or_default() / 8)
             }
             None => Duration::ZERO,
         };
@@ -230,25 +241,25 @@ impl Caller<'_> {
     }
 
     /// What to do about a caBundle.
-    fn who_writes_bundles(&self) -> String {
-        match self.keeper {
-            Some(Keeper::Secret(secret)) => format!(
+    fn bundle_remedy(&self) -> String {
+        match self.mode {
+            Some(CertificateMode::Secret(secret)) => format!(
                 "the webhook copies it from `ca.crt` in the Secret `{secret}`; its log tells why it did not"
             ),
-            Some(Keeper::Own(_)) | None => {
+            Some(CertificateMode::SelfManaged(_)) | None => {
                 "the webhook writes it when it runs; its log tells why it did not".to_owned()
             }
         }
     }
 
     /// What to do about a replica's certificate.
-    fn who_keeps_certificates(&self) -> String {
-        match self.keeper {
-            Some(Keeper::Secret(secret)) => format!(
+    fn certificate_remedy(&self) -> String {
+        match self.mode {
+            Some(CertificateMode::Secret(secret)) => format!(
                 "renew the Secret `{secret}`: a `tls.crt` for {}, and its authority in `ca.crt`",
                 self.host
             ),
-            Some(Keeper::Own(_)) | None => {
+            Some(CertificateMode::SelfManaged(_)) | None => {
                 "the webhook replaces certificate and caBundle by itself; its log tells why it did not"
                     .to_owned()
             }
@@ -256,13 +267,13 @@ impl Caller<'_> {
     }
 }
 
-fn logs(pod: &About) -> String {
+fn logs_command(pod: &Subject) -> String {
     let namespace = pod.namespace.as_deref().unwrap_or_default();
     format!("kubectl logs {} --namespace {namespace}", pod.name)
 }
 
 /// In the words of a person, who may not know those of X.509.
-fn why(error: &rustls::Error, chain: &[CertificateDer<'_>], now: SystemTime) -> String {
+fn describe_error(error: &rustls::Error, chain: &[CertificateDer<'_>], now: SystemTime) -> String {
     let rustls::Error::InvalidCertificate(error) = error else {
         return error.to_string();
     };
@@ -274,10 +285,13 @@ fn why(error: &rustls::Error, chain: &[CertificateDer<'_>], now: SystemTime) -> 
             "its certificate is for another name".to_owned()
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            let end = chain.first().and_then(facts).map(|facts| facts.not_after);
+            let end = chain
+                .first()
+                .and_then(certificate_info)
+                .map(|facts| facts.not_after);
             let ago = end.and_then(|end| now.duration_since(end).ok());
             match ago {
-                Some(ago) => format!("its certificate expired {} ago", span(ago)),
+                Some(ago) => format!("its certificate expired {} ago", format_duration(ago)),
                 None => "its authority has expired".to_owned(),
             }
         }
@@ -296,9 +310,9 @@ mod tests {
     use super::*;
     use crate::certificates::ca::Ca;
     use crate::certificates::leaf;
-    use crate::check::Mark;
+    use crate::check::Severity;
     use crate::clock::wall_clock;
-    use crate::kubernetes::Call;
+    use crate::kubernetes::ApiCall;
 
     const HOUR: Duration = Duration::from_secs(60 * 60);
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -319,27 +333,32 @@ mod tests {
         }
     }
 
-    fn shown(ca: &Ca, name: &str, from: SystemTime, lifetime: Duration) -> Result<Shown, Unseen> {
+    fn served_chain(
+        ca: &Ca,
+        name: &str,
+        from: SystemTime,
+        lifetime: Duration,
+    ) -> Result<Shown, ReadError> {
         let leaf = leaf::issue(ca, &[name.to_owned()], from, lifetime).unwrap();
         Ok(Shown::Chain(leaf.chain().to_vec()))
     }
 
-    fn points(
+    fn results(
         entries: &[MutatingWebhook],
-        shown: Result<Shown, Unseen>,
+        shown: Result<Shown, ReadError>,
         now: SystemTime,
-    ) -> Vec<(Mark, String)> {
-        let pod = About::in_namespace("Pod", "infra", "w-1");
-        let replicas = Ok(vec![Replica { pod, shown }]);
-        let keeper = Keeper::Own(Lifetimes::default());
-        let caller = Caller {
+    ) -> Vec<(Severity, String)> {
+        let pod = Subject::namespaced("Pod", "infra", "w-1");
+        let replicas = Ok(vec![ServingReplica { pod, chain: shown }]);
+        let keeper = CertificateMode::SelfManaged(Lifetimes::default());
+        let caller = ServerIdentity {
             host: HOST,
-            keeper: Some(&keeper),
+            mode: Some(&keeper),
         };
-        let points = section(entries, &replicas, caller, now).points;
+        let points = section(entries, &replicas, caller, now).results;
         points
             .into_iter()
-            .map(|point| (point.mark, point.message))
+            .map(|point| (point.severity, point.message))
             .collect()
     }
 
@@ -348,50 +367,50 @@ mod tests {
         let now = wall_clock();
         let [ours, other] = [(); 2].map(|()| ca(now));
         let entries = [entry("pods", ours.pem()), entry("workloads", ours.pem())];
-        let call = Call {
+        let call = ApiCall {
             verb: "create",
             resource: "pods/portforward",
             namespace: Some("infra".to_owned()),
         };
         let table = [
             (
-                shown(&ours, HOST, now, 7 * DAY),
-                Mark::Ok,
+                served_chain(&ours, HOST, now, 7 * DAY),
+                Severity::Ok,
                 "`w-1` shows a certificate that they trust, valid for 6 days and replaced in time",
             ),
             (
-                shown(&ours, HOST, now - 155 * HOUR, 168 * HOUR),
-                Mark::Warning,
+                served_chain(&ours, HOST, now - 155 * HOUR, 168 * HOUR),
+                Severity::Warning,
                 "`w-1` has not replaced its certificate, which is valid for 12 hours only",
             ),
             (
-                shown(&other, HOST, now, 7 * DAY),
-                Mark::Error,
+                served_chain(&other, HOST, now, 7 * DAY),
+                Severity::Error,
                 "API servers do not trust `w-1`, which they call envoy-drainer.infra.svc: its certificate is of an authority that is not in the caBundle",
             ),
             (
-                shown(&ours, "envoy-drainer.other.svc", now, 7 * DAY),
-                Mark::Error,
+                served_chain(&ours, "envoy-drainer.other.svc", now, 7 * DAY),
+                Severity::Error,
                 "API servers do not trust `w-1`, which they call envoy-drainer.infra.svc: its certificate is for another name",
             ),
             (
-                shown(&ours, HOST, now - 10 * DAY, 7 * DAY),
-                Mark::Error,
+                served_chain(&ours, HOST, now - 10 * DAY, 7 * DAY),
+                Severity::Error,
                 "API servers do not trust `w-1`, which they call envoy-drainer.infra.svc: its certificate expired 3 days ago",
             ),
             (
                 Ok(Shown::Nothing("connection refused".to_owned())),
-                Mark::Error,
+                Severity::Error,
                 "`w-1` does not answer: connection refused",
             ),
             (
-                Err(Unseen::Forbidden(call)),
-                Mark::Unknown,
+                Err(ReadError::Forbidden(call)),
+                Severity::Unknown,
                 "whether API servers trust what the replicas show is not known: you may not create pods/portforward in the namespace `infra`",
             ),
         ];
         for (shown, mark, message) in table {
-            let told = points(&entries, shown, now);
+            let told = results(&entries, shown, now);
             assert_eq!(told[1], (mark, message.to_owned()));
         }
     }
@@ -408,9 +427,9 @@ mod tests {
         let key = KeyPair::generate().unwrap();
         let leaf = params.signed_by(&key, &issuer).unwrap();
         let shown = Ok(Shown::Chain(vec![leaf.der().clone()]));
-        let told = points(&[entry("pods", &root)], shown, now);
+        let told = results(&[entry("pods", &root)], shown, now);
         let (mark, message) = &told[1];
-        assert_eq!(*mark, Mark::Error, "{message}");
+        assert_eq!(*mark, Severity::Error, "{message}");
         assert!(
             message.ends_with("its basicConstraints do not say CA:TRUE"),
             "{message}"
@@ -421,14 +440,14 @@ mod tests {
     fn a_certificate_is_not_due_where_nobody_knows_who_keeps_it() {
         let now = wall_clock();
         let ours = ca(now);
-        let pod = About::in_namespace("Pod", "infra", "w-1");
-        let shown = shown(&ours, HOST, now - 155 * HOUR, 168 * HOUR);
-        let replicas = Ok(vec![Replica { pod, shown }]);
-        let caller = Caller {
+        let pod = Subject::namespaced("Pod", "infra", "w-1");
+        let shown = served_chain(&ours, HOST, now - 155 * HOUR, 168 * HOUR);
+        let replicas = Ok(vec![ServingReplica { pod, chain: shown }]);
+        let caller = ServerIdentity {
             host: HOST,
-            keeper: None,
+            mode: None,
         };
-        let told = section(&[entry("pods", ours.pem())], &replicas, caller, now).points;
+        let told = section(&[entry("pods", ours.pem())], &replicas, caller, now).results;
         assert_eq!(
             told[1].message,
             "`w-1` shows a certificate that they trust, valid for 12 hours"
@@ -440,23 +459,23 @@ mod tests {
         let now = wall_clock();
         let [ours, other] = [(); 2].map(|()| ca(now));
         let table = [
-            (ours.pem(), ours.pem(), Mark::Ok),
-            (ours.pem(), "", Mark::Error),
-            (ours.pem(), "no PEM", Mark::Error),
-            (ours.pem(), other.pem(), Mark::Warning),
+            (ours.pem(), ours.pem(), Severity::Ok),
+            (ours.pem(), "", Severity::Error),
+            (ours.pem(), "no PEM", Severity::Error),
+            (ours.pem(), other.pem(), Severity::Warning),
         ];
         for (one, two, mark) in table {
             let entries = [entry("pods", one), entry("workloads", two)];
-            let told = points(&entries, shown(&ours, HOST, now, 7 * DAY), now);
+            let told = results(&entries, served_chain(&ours, HOST, now, 7 * DAY), now);
             assert_eq!(told[0].0, mark, "{told:?}");
             // One caller that does not trust it is one too many.
-            let is_trusted = told[1].0 == Mark::Ok;
-            assert_eq!(is_trusted, mark == Mark::Ok, "{told:?}");
+            let is_trusted = told[1].0 == Severity::Ok;
+            assert_eq!(is_trusted, mark == Severity::Ok, "{told:?}");
         }
         let entries = [entry("pods", ours.pem())];
         let late = now + 366 * DAY;
-        let told = points(&entries, shown(&ours, HOST, now, DAY), late);
-        assert_eq!((told[0].0, told[1].0), (Mark::Error, Mark::Error));
+        let told = results(&entries, served_chain(&ours, HOST, now, DAY), late);
+        assert_eq!((told[0].0, told[1].0), (Severity::Error, Severity::Error));
     }
 
     #[test]
@@ -469,21 +488,21 @@ mod tests {
             "pods",
             &format!("{}{}", stranger.cert.pem(), ours.pem()),
         )];
-        let chain = || shown(&ours, HOST, now, 365 * DAY);
+        let chain = || served_chain(&ours, HOST, now, 365 * DAY);
         for (later, mark) in [
-            (Duration::ZERO, Mark::Ok),
-            (364 * DAY, Mark::Warning),
-            (366 * DAY, Mark::Error),
+            (Duration::ZERO, Severity::Ok),
+            (364 * DAY, Severity::Warning),
+            (366 * DAY, Severity::Error),
         ] {
-            let told = points(&both, chain(), now + later);
+            let told = results(&both, chain(), now + later);
             assert_eq!(told[0].0, mark, "{told:?}");
         }
         let none_of_ours = [entry("pods", &stranger.cert.pem())];
-        let told = points(&none_of_ours, chain(), now);
+        let told = results(&none_of_ours, chain(), now);
         assert_eq!(
             told[0],
             (
-                Mark::Warning,
+                Severity::Warning,
                 "the caBundle has no authority of the webhook's".to_owned()
             )
         );
@@ -499,8 +518,8 @@ mod tests {
         params.not_after = (now + 365 * DAY).into();
         let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
         let chain = Ok(Shown::Chain(vec![made.der().clone()]));
-        let told = points(&[entry("pods", &made.pem())], chain, now);
-        assert_eq!(told[1].0, Mark::Ok, "{told:?}");
+        let told = results(&[entry("pods", &made.pem())], chain, now);
+        assert_eq!(told[1].0, Severity::Ok, "{told:?}");
     }
 
     #[test]
@@ -508,8 +527,8 @@ mod tests {
         let now = wall_clock();
         let entries = [entry("pods", ca(now).pem())];
         for chain in [Vec::new(), vec![CertificateDer::from(vec![0x30, 0])]] {
-            let told = points(&entries, Ok(Shown::Chain(chain)), now);
-            assert_eq!(told[1].0, Mark::Error, "{told:?}");
+            let told = results(&entries, Ok(Shown::Chain(chain)), now);
+            assert_eq!(told[1].0, Severity::Error, "{told:?}");
         }
     }
 }

@@ -5,14 +5,14 @@ use std::fmt;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::version::Info;
 
-use super::point::{About, Point, Section};
-use super::words::{count, names};
-use crate::admission::Sidecar;
-use crate::kubernetes::Unseen;
+use super::point::{CheckResult, Section, Subject};
+use super::words::{join, plural};
+use crate::admission::SidecarMode;
+use crate::kubernetes::ReadError;
 
 /// The oldest Kubernetes that is supported: the first that knows native sidecars without being told to.
 /// <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>
-const OLDEST: Version = Version(1, 29);
+const MIN_VERSION: Version = Version(1, 29);
 
 /// A version of Kubernetes, major and minor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,21 +21,21 @@ pub struct Version(u16, u16);
 /// The kubelets that can get pods with drainers.
 #[derive(Debug, Default)]
 pub struct Kubelets {
-    many: usize,
+    count: usize,
     /// Node and version.
-    old: Vec<(String, String)>,
+    outdated: Vec<(String, String)>,
 }
 
 /// Judges the API server and the nodes. `form` is what the drainers of most pods are.
 #[must_use]
 pub fn section(
-    server: &Result<Info, Unseen>,
-    kubelets: &Result<Kubelets, Unseen>,
-    form: Sidecar,
+    server: &Result<Info, ReadError>,
+    kubelets: &Result<Kubelets, ReadError>,
+    sidecar_mode: SidecarMode,
 ) -> Section {
     let kubelets = match kubelets {
-        Ok(kubelets) => kubelets.points(form),
-        Err(unseen) => vec![Point::unknown(
+        Ok(kubelets) => kubelets.results(sidecar_mode),
+        Err(unseen) => vec![CheckResult::unknown(
             "nodes",
             "whether the nodes are new enough",
             unseen,
@@ -43,21 +43,23 @@ pub fn section(
     };
     Section {
         name: "cluster",
-        points: [api_server(server)].into_iter().chain(kubelets).collect(),
+        results: [api_server(server)].into_iter().chain(kubelets).collect(),
     }
 }
 
-fn api_server(server: &Result<Info, Unseen>) -> Point {
+fn api_server(server: &Result<Info, ReadError>) -> CheckResult {
     const NAME: &str = "api-server";
     match server {
-        Err(unseen) => Point::unknown(NAME, "the version of the API server", unseen),
+        Err(unseen) => CheckResult::unknown(NAME, "the version of the API server", unseen),
         Ok(Info { git_version, .. }) => match Version::parse(git_version) {
-            Some(version) if version < OLDEST => Point::error(
+            Some(version) if version < MIN_VERSION => CheckResult::error(
                 NAME,
-                format!("the API server is Kubernetes {git_version}: at least {OLDEST} is needed"),
+                format!(
+                    "the API server is Kubernetes {git_version}: at least {MIN_VERSION} is needed"
+                ),
             )
             .remedy("upgrade the cluster"),
-            _ => Point::ok(NAME, format!("the API server is Kubernetes {git_version}")),
+            _ => CheckResult::ok(NAME, format!("the API server is Kubernetes {git_version}")),
         },
     }
 }
@@ -94,46 +96,46 @@ impl Kubelets {
         if info.operating_system == "windows" {
             return;
         }
-        self.many += 1;
+        self.count += 1;
         let version = Version::parse(&info.kubelet_version);
-        if version.is_some_and(|version| version < OLDEST) {
+        if version.is_some_and(|version| version < MIN_VERSION) {
             let name = node.metadata.name.unwrap_or_default();
-            self.old.push((name, info.kubelet_version));
+            self.outdated.push((name, info.kubelet_version));
         }
     }
 
-    fn points(&self, form: Sidecar) -> Vec<Point> {
+    fn results(&self, sidecar_mode: SidecarMode) -> Vec<CheckResult> {
         const NAME: &str = "nodes";
-        let nodes = count(self.many, "node");
-        if self.old.is_empty() {
-            let message = match self.many {
+        let nodes = plural(self.count, "node");
+        if self.outdated.is_empty() {
+            let message = match self.count {
                 0 => "there is no node yet".to_owned(),
                 1 => "the one node is new enough for drainers".to_owned(),
                 _ => format!("all {nodes} are new enough for drainers"),
             };
-            return vec![Point::ok(NAME, message)];
+            return vec![CheckResult::ok(NAME, message)];
         }
-        let mut versions: Vec<_> = self.old.iter().map(|(_, version)| version).collect();
+        let mut versions: Vec<_> = self.outdated.iter().map(|(_, version)| version).collect();
         versions.sort();
         versions.dedup();
         let of_version = |version: &String| {
-            let old = self.old.iter().filter(|(_, other)| other == version);
+            let old = self.outdated.iter().filter(|(_, other)| other == version);
             let old: Vec<_> = old.map(|(name, _)| &**name).collect();
-            let listed = names(old.iter().copied());
+            let listed = join(old.iter().copied());
             let those = format!("kubelet {version} on {} of {nodes} ({listed})", old.len());
-            let point = match form {
-                Sidecar::Native => Point::error(
+            let point = match sidecar_mode {
+                SidecarMode::Native => CheckResult::error(
                     NAME,
                     format!(
                         "{those} does not know native sidecars: pods with a drainer do not start there"
                     ),
                 )
                 .remedy("upgrade the kubelet, or set `drainer.nativeSidecar: false` in the chart's values"),
-                Sidecar::Plain => Point::warning(NAME, format!("{those} is not supported"))
-                    .remedy(format!("upgrade the kubelet to {OLDEST} at least")),
+                SidecarMode::Plain => CheckResult::warning(NAME, format!("{those} is not supported"))
+                    .remedy(format!("upgrade the kubelet to {MIN_VERSION} at least")),
             };
             match &old[..] {
-                [one] => point.about(About::of_cluster("Node", *one)),
+                [one] => point.subject(Subject::cluster_scoped("Node", *one)),
                 _ => point,
             }
         };
@@ -146,7 +148,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::check::Mark;
+    use crate::check::Severity;
 
     fn kubelets(nodes: &[(&str, &str, &str)]) -> Kubelets {
         let mut kubelets = Kubelets::default();
@@ -176,22 +178,22 @@ mod tests {
         ] {
             assert_eq!(Version::parse(text), want, "{text}");
         }
-        assert!(Version(1, 9) < OLDEST);
+        assert!(Version(1, 9) < MIN_VERSION);
     }
 
     #[test]
     fn an_api_server_below_the_floor_is_an_error_and_an_odd_one_is_none() {
         for (version, mark) in [
-            ("v1.28.15", Mark::Error),
-            ("v1.29.0", Mark::Ok),
-            ("v2.0.0", Mark::Ok),
-            ("main", Mark::Ok),
+            ("v1.28.15", Severity::Error),
+            ("v1.29.0", Severity::Ok),
+            ("v2.0.0", Severity::Ok),
+            ("main", Severity::Ok),
         ] {
             let info = Info {
                 git_version: version.to_owned(),
                 ..Info::default()
             };
-            assert_eq!(api_server(&Ok(info)).mark, mark, "{version}");
+            assert_eq!(api_server(&Ok(info)).severity, mark, "{version}");
         }
     }
 
@@ -205,34 +207,34 @@ mod tests {
             ("e", "windows", "v1.20.0"),
         ];
         let told: Vec<_> = kubelets(&all)
-            .points(Sidecar::Native)
+            .results(SidecarMode::Native)
             .into_iter()
-            .map(|point| (point.mark, point.message))
+            .map(|point| (point.severity, point.message))
             .collect();
         let what = "does not know native sidecars: pods with a drainer do not start there";
         assert_eq!(
             told,
             [
                 (
-                    Mark::Error,
+                    Severity::Error,
                     format!("kubelet v1.27.0 on 1 of 4 nodes (`c`) {what}")
                 ),
                 (
-                    Mark::Error,
+                    Severity::Error,
                     format!("kubelet v1.28.1 on 2 of 4 nodes (`b`, `d`) {what}")
                 ),
             ]
         );
-        let [fine] = &kubelets(&all[..1]).points(Sidecar::Native)[..] else {
+        let [fine] = &kubelets(&all[..1]).results(SidecarMode::Native)[..] else {
             panic!("one point");
         };
-        assert_eq!(fine.mark, Mark::Ok);
+        assert_eq!(fine.severity, Severity::Ok);
     }
 
     #[test]
     fn a_node_that_tells_nothing_of_itself_is_passed_over() {
         let mut kubelets = Kubelets::default();
         kubelets.add(Node::default());
-        assert_eq!(kubelets.many, 0);
+        assert_eq!(kubelets.count, 0);
     }
 }

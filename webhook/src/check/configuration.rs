@@ -3,7 +3,7 @@
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, RuleWithOperations};
 
 use super::installation::{Installation, PODS_ENTRY};
-use super::point::{About, Point, Section};
+use super::point::{CheckResult, Section, Subject};
 use super::selector::{Requirement, requirements};
 use crate::admission::annotations::INJECTION;
 
@@ -15,14 +15,14 @@ const WORKLOADS_ENTRY: &str = "workloads.envoy-drainer.dev";
 pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// The labels of namespaces by which the chart, or AKS, leaves some out.
-pub(super) const LEAVES_OUT: [&str; 3] = [
+pub(super) const EXCLUSION_LABELS: [&str; 3] = [
     NAMESPACE_NAME,
     "control-plane",
     "kubernetes.azure.com/managedby",
 ];
 
 /// The conditions of the chart.
-const CONDITIONS: [&str; 3] = ["asks", "not-mirror", "not-windows"];
+const CHART_CONDITIONS: [&str; 3] = ["asks", "not-mirror", "not-windows"];
 
 /// Judges the entries of an installation.
 #[must_use]
@@ -30,33 +30,33 @@ pub fn section(installation: &Installation) -> Section {
     let mut points = Vec::new();
     if let Some(entry) = installation.pods_entry() {
         points.extend(rules(entry));
-        points.extend(namespaces(entry));
-        points.extend(narrowed(entry));
+        points.extend(namespace_selector(entry));
+        points.extend(pod_filters(entry));
         points.extend(reinvocation(entry));
     }
     let mut entries = installation.entries.iter();
     if !entries.any(|entry| entry.name == WORKLOADS_ENTRY) {
         let message =
             format!("the entry `{WORKLOADS_ENTRY}` is missing: nothing warns at `kubectl apply`");
-        points.push(Point::warning("entries", message).remedy("upgrade the release"));
+        points.push(CheckResult::warning("entries", message).remedy("upgrade the release"));
     }
     if points.is_empty() {
         let message = "API servers ask about every pod with the annotation, in every namespace with the label";
-        points.push(Point::ok("entries", message));
+        points.push(CheckResult::ok("entries", message));
     }
-    let about = About::of_cluster("MutatingWebhookConfiguration", &installation.name);
+    let about = Subject::cluster_scoped("MutatingWebhookConfiguration", &installation.name);
     Section {
         name: "configuration",
-        points: points
+        results: points
             .into_iter()
-            .map(|point| point.about(about.clone()))
+            .map(|point| point.subject(about.clone()))
             .collect(),
     }
 }
 
 /// The namespaces that API servers ask about, as one requirement after the other.
 #[must_use]
-pub fn asked_about(entry: &MutatingWebhook) -> Vec<Requirement> {
+pub fn namespace_requirements(entry: &MutatingWebhook) -> Vec<Requirement> {
     requirements(entry.namespace_selector.as_ref())
 }
 
@@ -68,7 +68,7 @@ pub fn is_opt_in(requirement: &Requirement) -> bool {
         && requirement.values == ["enabled"]
 }
 
-fn rules(entry: &MutatingWebhook) -> Option<Point> {
+fn rules(entry: &MutatingWebhook) -> Option<CheckResult> {
     let has = |list: &Option<Vec<String>>, wanted: &str| {
         let mut list = list.iter().flatten();
         list.any(|listed| listed == wanted || listed == "*")
@@ -85,58 +85,58 @@ fn rules(entry: &MutatingWebhook) -> Option<Point> {
     }
     let message =
         format!("API servers do not ask about new pods: the rules of `{PODS_ENTRY}` differ");
-    Some(Point::error("rules", message).remedy("upgrade the release, which writes them anew"))
+    Some(CheckResult::error("rules", message).remedy("upgrade the release, which writes them anew"))
 }
 
-fn namespaces(entry: &MutatingWebhook) -> Vec<Point> {
+fn namespace_selector(entry: &MutatingWebhook) -> Vec<CheckResult> {
     const NAME: &str = "namespace-selector";
-    let asked = asked_about(entry);
+    let asked = namespace_requirements(entry);
     let mut points = Vec::new();
     if !asked.iter().any(is_opt_in) {
         let message = format!("API servers do not ask by the label {INJECTION}=enabled");
         points.push(
-            Point::warning(NAME, message).remedy("upgrade the release, which writes it anew"),
+            CheckResult::warning(NAME, message).remedy("upgrade the release, which writes it anew"),
         );
     }
     let of_others = asked.iter().filter(|requirement| {
-        requirement.key != INJECTION && !LEAVES_OUT.contains(&&*requirement.key)
+        requirement.key != INJECTION && !EXCLUSION_LABELS.contains(&&*requirement.key)
     });
     let narrows = of_others.map(|requirement| {
         let message = format!("API servers ask only about namespaces with `{requirement}` too");
-        Point::warning(NAME, message)
+        CheckResult::warning(NAME, message)
             .remedy("somebody else has added that: nothing of the chart's needs it")
     });
     points.extend(narrows);
     points
 }
 
-fn narrowed(entry: &MutatingWebhook) -> Vec<Point> {
+fn pod_filters(entry: &MutatingWebhook) -> Vec<CheckResult> {
     let labels = requirements(entry.object_selector.as_ref());
     let labels = labels.iter().map(|requirement| {
         let message = format!("API servers ask only about pods with the labels `{requirement}`");
-        Point::warning("object-selector", message)
+        CheckResult::warning("object-selector", message)
             .remedy("somebody else has added that: nothing of the chart's needs it")
     });
     let conditions = entry.match_conditions.iter().flatten();
-    let others = conditions.filter(|condition| !CONDITIONS.contains(&&*condition.name));
+    let others = conditions.filter(|condition| !CHART_CONDITIONS.contains(&&*condition.name));
     let others = others.map(|condition| {
         let message = format!(
             "API servers ask only about pods that meet the condition `{}` too: {}",
             condition.name, condition.expression
         );
-        Point::warning("match-conditions", message)
+        CheckResult::warning("match-conditions", message)
             .remedy("somebody else has added that: nothing of the chart's needs it")
     });
     labels.chain(others).collect()
 }
 
-fn reinvocation(entry: &MutatingWebhook) -> Option<Point> {
+fn reinvocation(entry: &MutatingWebhook) -> Option<CheckResult> {
     if entry.reinvocation_policy.as_deref() == Some("IfNeeded") {
         return None;
     }
     let message = "an Envoy that a later webhook adds to a pod is not seen (reinvocationPolicy is not `IfNeeded`)";
     Some(
-        Point::warning("reinvocation-policy", message)
+        CheckResult::warning("reinvocation-policy", message)
             .remedy("upgrade the release, which writes it anew"),
     )
 }
@@ -148,10 +148,10 @@ mod tests {
 
     use super::super::installation;
     use super::*;
-    use crate::check::Mark;
+    use crate::check::Severity;
 
     /// The marks and names of what is said about an installation as the chart makes it, changed.
-    fn points(change: impl FnOnce(&mut Value)) -> Vec<(Mark, &'static str)> {
+    fn results(change: impl FnOnce(&mut Value)) -> Vec<(Severity, &'static str)> {
         let selector = json!({"matchExpressions": [
             {"key": "envoy-drainer.dev/injection", "operator": "In", "values": ["enabled"]},
             {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]},
@@ -180,8 +180,8 @@ mod tests {
             serde_json::from_value(json!({"metadata": {"name": "a"}, "webhooks": entries}))
                 .unwrap();
         let installation = installation::find(vec![configuration], None).expect("it is there");
-        let points = section(&installation).points.into_iter();
-        points.map(|point| (point.mark, point.name)).collect()
+        let points = section(&installation).results.into_iter();
+        points.map(|point| (point.severity, point.name)).collect()
     }
 
     #[test]
@@ -191,26 +191,26 @@ mod tests {
             selector.as_array_mut().unwrap()
         }
         type Change = fn(&mut Value);
-        let table: [(Change, &[(Mark, &str)]); 11] = [
-            (|_| {}, &[(Mark::Ok, "entries")]),
+        let table: [(Change, &[(Severity, &str)]); 11] = [
+            (|_| {}, &[(Severity::Ok, "entries")]),
             (
                 |entries| entries[0]["rules"][0]["operations"] = json!(["UPDATE"]),
-                &[(Mark::Error, "rules")],
+                &[(Severity::Error, "rules")],
             ),
             (
                 |entries| entries[0]["rules"] = json!(null),
-                &[(Mark::Error, "rules")],
+                &[(Severity::Error, "rules")],
             ),
             (
                 |entries| {
                     entries[0]["rules"][0]["apiGroups"] = json!(["*"]);
                     entries[0]["rules"][0]["scope"] = json!("*");
                 },
-                &[(Mark::Ok, "entries")],
+                &[(Severity::Ok, "entries")],
             ),
             (
                 |entries| entries[0]["namespaceSelector"] = json!(null),
-                &[(Mark::Warning, "namespace-selector")],
+                &[(Severity::Warning, "namespace-selector")],
             ),
             (
                 // What AKS' admissions enforcer adds.
@@ -218,35 +218,35 @@ mod tests {
                     let added = json!({"key": "control-plane", "operator": "DoesNotExist"});
                     expressions(entries).push(added);
                 },
-                &[(Mark::Ok, "entries")],
+                &[(Severity::Ok, "entries")],
             ),
             (
                 |entries| {
                     expressions(entries).push(json!({"key": "team", "operator": "Exists"}));
                 },
-                &[(Mark::Warning, "namespace-selector")],
+                &[(Severity::Warning, "namespace-selector")],
             ),
             (
                 |entries| entries[0]["objectSelector"] = json!({"matchLabels": {"a": "1"}}),
-                &[(Mark::Warning, "object-selector")],
+                &[(Severity::Warning, "object-selector")],
             ),
             (
                 |entries| entries[0]["matchConditions"][0]["name"] = json!("ours"),
-                &[(Mark::Warning, "match-conditions")],
+                &[(Severity::Warning, "match-conditions")],
             ),
             (
                 |entries| entries[0]["reinvocationPolicy"] = json!("Never"),
-                &[(Mark::Warning, "reinvocation-policy")],
+                &[(Severity::Warning, "reinvocation-policy")],
             ),
             (
                 |entries| {
                     entries.as_array_mut().unwrap().truncate(1);
                 },
-                &[(Mark::Warning, "entries")],
+                &[(Severity::Warning, "entries")],
             ),
         ];
         for (at, (change, want)) in table.into_iter().enumerate() {
-            assert_eq!(points(change), want, "row {at}");
+            assert_eq!(results(change), want, "row {at}");
         }
     }
 }

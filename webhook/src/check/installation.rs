@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::point::{About, Point};
-use super::words::names;
-use crate::kubernetes::Unseen;
+use super::point::{CheckResult, Subject};
+use super::words::join;
+use crate::kubernetes::ReadError;
 
 /// The entry of a webhook configuration by which an installation is known, whatever its release is
 /// called.
@@ -31,7 +31,7 @@ pub struct Installation {
     /// The name of its webhook configuration, and of most else.
     pub name: String,
     /// When that was made.
-    pub since: Option<Time>,
+    pub installed_at: Option<Time>,
     /// The namespace of its Service.
     pub namespace: String,
     /// The name of its Service.
@@ -43,12 +43,12 @@ pub struct Installation {
     /// Its entries.
     pub entries: Vec<MutatingWebhook>,
     /// The names of other installations.
-    others: Vec<String>,
+    other_installations: Vec<String>,
 }
 
 /// Why the flags of an installation's webhook cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnreadFlags {
+pub enum ServeArgsError {
     /// This program does not know them: they are another version's.
     #[error("{0}")]
     Unknown(String),
@@ -64,8 +64,11 @@ pub enum UnreadFlags {
 pub fn find(
     configurations: Vec<MutatingWebhookConfiguration>,
     chosen: Option<&str>,
-) -> Result<Installation, Box<Point>> {
-    let mut found: Vec<_> = configurations.into_iter().filter_map(read).collect();
+) -> Result<Installation, Box<CheckResult>> {
+    let mut found: Vec<_> = configurations
+        .into_iter()
+        .filter_map(from_configuration)
+        .collect();
     // The order in which API servers ask.
     // <https://github.com/kubernetes/apiserver/blob/master/pkg/admission/configuration/mutating_webhook_manager.go>
     found.sort_by(|one, other| one.name.cmp(&other.name));
@@ -73,16 +76,16 @@ pub fn find(
     let wanted = |found: &Installation| chosen.is_none_or(|chosen| chosen == found.name);
     match found.into_iter().find(wanted) {
         Some(found) => Ok(Installation {
-            others: all.into_iter().filter(|name| *name != found.name).collect(),
+            other_installations: all.into_iter().filter(|name| *name != found.name).collect(),
             ..found
         }),
         None => Err(Box::new(not_found(chosen, &all))),
     }
 }
 
-fn not_found(chosen: Option<&str>, all: &[String]) -> Point {
+fn not_found(chosen: Option<&str>, all: &[String]) -> CheckResult {
     let Some(chosen) = chosen else {
-        return Point::error(FOUND, "envoy-drainer is not installed in this cluster")
+        return CheckResult::error(FOUND, "envoy-drainer is not installed in this cluster")
             .remedy("install its chart")
             .command(
                 "helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace",
@@ -90,18 +93,15 @@ fn not_found(chosen: Option<&str>, all: &[String]) -> Point {
     };
     let message =
         format!("no MutatingWebhookConfiguration `{chosen}` has the entry `{PODS_ENTRY}`");
-    let point = Point::error(FOUND, message);
+    let point = CheckResult::error(FOUND, message);
     match all {
         [] => point,
-        all => point.remedy(format!(
-            "there is {}",
-            names(all.iter().map(String::as_str))
-        )),
+        all => point.remedy(format!("there is {}", join(all.iter().map(String::as_str)))),
     }
 }
 
 /// `None` for one that is not the chart's: that one has API servers call a Service.
-fn read(configuration: MutatingWebhookConfiguration) -> Option<Installation> {
+fn from_configuration(configuration: MutatingWebhookConfiguration) -> Option<Installation> {
     let entries = configuration.webhooks.unwrap_or_default();
     let pods = entries.iter().find(|entry| entry.name == PODS_ENTRY)?;
     let service = pods.client_config.service.clone()?;
@@ -113,21 +113,21 @@ fn read(configuration: MutatingWebhookConfiguration) -> Option<Installation> {
     } = configuration.metadata;
     Some(Installation {
         name: name.unwrap_or_default(),
-        since: creation_timestamp,
+        installed_at: creation_timestamp,
         namespace: service.namespace,
         service: service.name,
         // The default of the API.
         port: service.port.unwrap_or(443),
         labels: labels.unwrap_or_default(),
         entries,
-        others: Vec::new(),
+        other_installations: Vec::new(),
     })
 }
 
 /// Says that it cannot be known whether there is an installation.
 #[must_use]
-pub fn not_seen(unseen: &Unseen) -> Point {
-    Point::undecided(FOUND, "whether envoy-drainer is installed", unseen)
+pub fn unknown_installation(error: &ReadError) -> CheckResult {
+    CheckResult::unknown_blocking(FOUND, "whether envoy-drainer is installed", error)
         .remedy("ask somebody who may see the cluster's webhook configurations")
 }
 
@@ -160,10 +160,10 @@ impl Installation {
 
     /// Judges what it is. `unread` says why the flags of its webhook cannot be read.
     #[must_use]
-    pub fn points(&self, unread: Option<&UnreadFlags>) -> Vec<Point> {
-        let mut points = vec![self.found()];
-        points.extend(self.several());
-        points.extend(self.other_version(unread));
+    pub fn results(&self, args_error: Option<&ServeArgsError>) -> Vec<CheckResult> {
+        let mut points = vec![self.summary()];
+        points.extend(self.several_installations());
+        points.extend(self.version_mismatch(args_error));
         points
     }
 
@@ -173,7 +173,7 @@ impl Installation {
         self.labels.get(&key).map(String::as_str)
     }
 
-    fn found(&self) -> Point {
+    fn summary(&self) -> CheckResult {
         let version = self.label("version").map(|version| format!(" {version}"));
         let release = self.label("instance").unwrap_or(&self.name);
         let message = format!(
@@ -181,22 +181,22 @@ impl Installation {
             version.unwrap_or_default(),
             self.namespace
         );
-        Point::ok(FOUND, message).about(About::of_cluster(
+        CheckResult::ok(FOUND, message).subject(Subject::cluster_scoped(
             "MutatingWebhookConfiguration",
             &self.name,
         ))
     }
 
-    fn several(&self) -> Option<Point> {
-        let [first, ..] = &self.others[..] else {
+    fn several_installations(&self) -> Option<CheckResult> {
+        let [first, ..] = &self.other_installations[..] else {
             return None;
         };
-        let others = names(self.others.iter().map(String::as_str));
+        let others = join(self.other_installations.iter().map(String::as_str));
         let message = format!(
             "there are others, {others}: the first by name changes the pods of all, and only `{}` is looked at",
             self.name
         );
-        let point = Point::warning("several", message)
+        let point = CheckResult::warning("several", message)
             .remedy("uninstall all but one; to look at another")
             .command(format!(
                 "envoy-drainer check --webhook-configuration {first}"
@@ -204,28 +204,28 @@ impl Installation {
         Some(point)
     }
 
-    fn other_version(&self, unread: Option<&UnreadFlags>) -> Option<Point> {
+    fn version_mismatch(&self, args_error: Option<&ServeArgsError>) -> Option<CheckResult> {
         const NAME: &str = "version";
         let installed = self.label("version").filter(|version| *version != VERSION);
-        let message = match (installed, unread) {
+        let message = match (installed, args_error) {
             (None, None) => return None,
             (Some(installed), None) => {
                 format!("this program is of version {VERSION}, the installation of {installed}")
             }
-            (None, Some(UnreadFlags::Invalid(why))) => return Some(self.invalid(why)),
+            (None, Some(ServeArgsError::Invalid(why))) => return Some(self.invalid_values(why)),
             (_, Some(unread)) => {
                 format!("the webhook's flags are not those of this program, {VERSION}: {unread}")
             }
         };
         let remedy = "check with the program of the installation's version";
-        Some(Point::warning(NAME, message).remedy(remedy))
+        Some(CheckResult::warning(NAME, message).remedy(remedy))
     }
 
     /// Older replicas may have better values, and go on to work.
-    fn invalid(&self, why: &str) -> Point {
+    fn invalid_values(&self, why: &str) -> CheckResult {
         let message = format!("the webhook does not start with its values: {why}");
         let release = self.label("instance").unwrap_or(&self.name);
-        Point::warning("values", message)
+        CheckResult::warning("values", message)
             .remedy(
                 "correct the chart's values and upgrade the release, or go back to those before",
             )
@@ -241,7 +241,7 @@ pub(super) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::check::Mark;
+    use crate::check::Severity;
 
     /// An installation's, changed.
     pub(in crate::check) fn configuration(
@@ -282,7 +282,7 @@ pub(super) mod tests {
         assert_eq!(found.host(), "mine.infra.svc");
         assert_eq!(found.port, 443);
         let none = find(vec![strangers()], None).unwrap_err();
-        assert_eq!(none.mark, Mark::Error);
+        assert_eq!(none.severity, Severity::Error);
         assert_eq!(
             none.message,
             "envoy-drainer is not installed in this cluster"
@@ -295,8 +295,8 @@ pub(super) mod tests {
         let both = || vec![installed("b"), installed("a")];
         let first = find(both(), None).expect("there are two");
         assert_eq!(first.name, "a");
-        let told = &first.points(None)[1];
-        assert_eq!((told.name, told.mark), ("several", Mark::Warning));
+        let told = &first.results(None)[1];
+        assert_eq!((told.name, told.severity), ("several", Severity::Warning));
         assert_eq!(find(both(), Some("b")).expect("it is there").name, "b");
         let none = find(both(), Some("c")).unwrap_err();
         assert_eq!(none.remedy.as_deref(), Some("there is `a`, `b`"));
@@ -308,14 +308,14 @@ pub(super) mod tests {
             value["metadata"]["labels"]["app.kubernetes.io/version"] = json!("9.9.9");
         });
         let other = find(vec![other], None).expect("it is there");
-        let told = &other.points(None)[1];
-        assert_eq!((told.name, told.mark), ("version", Mark::Warning));
+        let told = &other.results(None)[1];
+        assert_eq!((told.name, told.severity), ("version", Severity::Warning));
     }
 
     #[test]
     fn values_that_are_wrong_are_told_from_flags_of_another_version() {
-        let unknown = || UnreadFlags::Unknown("unexpected argument '--new' found".to_owned());
-        let invalid = || UnreadFlags::Invalid("drain-timeout 5s is too short".to_owned());
+        let unknown = || ServeArgsError::Unknown("unexpected argument '--new' found".to_owned());
+        let invalid = || ServeArgsError::Invalid("drain-timeout 5s is too short".to_owned());
         let upgrade = "check with the program of the installation's version";
         let correct =
             "correct the chart's values and upgrade the release, or go back to those before";
@@ -330,8 +330,8 @@ pub(super) mod tests {
                 value["metadata"]["labels"]["app.kubernetes.io/version"] = json!(version);
             });
             let installed = find(vec![installed], None).expect("it is there");
-            let told = &installed.points(Some(&unread))[1];
-            assert_eq!((told.name, told.mark), (name, Mark::Warning));
+            let told = &installed.results(Some(&unread))[1];
+            assert_eq!((told.name, told.severity), (name, Severity::Warning));
             assert!(told.message.ends_with(&unread.to_string()), "{told:?}");
             assert_eq!(told.remedy.as_deref(), Some(remedy));
         }

@@ -4,34 +4,34 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::configuration::{LEAVES_OUT, NAMESPACE_NAME};
-use super::point::{About, Point};
+use super::configuration::{EXCLUSION_LABELS, NAMESPACE_NAME};
+use super::point::{CheckResult, Subject};
 use super::selector::Requirement;
-use super::words::{count, has, names};
+use super::words::{has_or_have, join, plural};
 use crate::admission::annotations::{INJECTION, PREFIX};
-use crate::kubernetes::Unseen;
+use crate::kubernetes::ReadError;
 
 /// The label's value that opts in.
 const ENABLED: &str = "enabled";
 
 /// Values by which people say that they do not want something.
-const DECLINES: [&str; 5] = ["disabled", "false", "off", "no", ""];
+const OPT_OUT_VALUES: [&str; 5] = ["disabled", "false", "off", "no", ""];
 
 /// What to do about a requirement that is not the chart's.
-const ADDED_BY_OTHERS: &str = "somebody else has added that: see `configuration` above";
+const FOREIGN_REQUIREMENT_REMEDY: &str = "somebody else has added that: see `configuration` above";
 
 /// The namespaces of a cluster.
 #[derive(Debug)]
 pub struct Namespaces {
-    asked_about: Vec<Requirement>,
+    requirements: Vec<Requirement>,
     /// Those that API servers ask about.
-    pub asked: BTreeSet<String>,
+    pub selected: BTreeSet<String>,
     /// Left out, labelled or not, and by what.
-    shut: BTreeMap<String, Requirement>,
+    excluded: BTreeMap<String, Requirement>,
     /// Labelled, and left out nevertheless, by what.
-    left_out: Vec<(String, Requirement)>,
+    excluded_with_label: Vec<(String, Requirement)>,
     /// Labelled with another value.
-    mistaken: Vec<(String, String)>,
+    wrong_label_values: Vec<(String, String)>,
     /// With another label, or an annotation, that is of pods.
     misplaced: Vec<(String, String)>,
 }
@@ -43,11 +43,11 @@ impl Namespaces {
     #[must_use]
     pub fn new(asked_about: Vec<Requirement>) -> Self {
         Self {
-            asked_about,
-            asked: BTreeSet::new(),
-            shut: BTreeMap::new(),
-            left_out: Vec::new(),
-            mistaken: Vec::new(),
+            requirements: asked_about,
+            selected: BTreeSet::new(),
+            excluded: BTreeMap::new(),
+            excluded_with_label: Vec::new(),
+            wrong_label_values: Vec::new(),
             misplaced: Vec::new(),
         }
     }
@@ -75,23 +75,23 @@ impl Namespaces {
         }
         let value = labels.get(INJECTION).map(String::as_str);
         let mut unmet = self
-            .asked_about
+            .requirements
             .iter()
             .filter(|asked| !asked.is_met(&labels));
         let beside_label = unmet.clone().find(|unmet| unmet.key != INJECTION);
         if let Some(beside_label) = beside_label {
-            self.shut.insert(name.clone(), beside_label.clone());
+            self.excluded.insert(name.clone(), beside_label.clone());
         }
         let unmet = unmet.next();
         match (unmet, value) {
             (None, _) => {
-                self.asked.insert(name);
+                self.selected.insert(name);
             }
-            (Some(unmet), Some(ENABLED)) => self.left_out.push((name, unmet.clone())),
-            (Some(_), Some(value)) if !DECLINES.contains(&value) => match beside_label {
+            (Some(unmet), Some(ENABLED)) => self.excluded_with_label.push((name, unmet.clone())),
+            (Some(_), Some(value)) if !OPT_OUT_VALUES.contains(&value) => match beside_label {
                 // The right value would not help.
-                Some(unmet) => self.left_out.push((name, unmet.clone())),
-                None => self.mistaken.push((name, value.to_owned())),
+                Some(unmet) => self.excluded_with_label.push((name, unmet.clone())),
+                None => self.wrong_label_values.push((name, value.to_owned())),
             },
             (Some(_), _) => {}
         }
@@ -99,83 +99,83 @@ impl Namespaces {
 
     /// Why API servers do not ask about the pods of a namespace though it has the label, or would not if
     /// it had; and what to do about a pod that asks there.
-    pub(super) fn leaves_out(&self, name: &str) -> Option<(&Requirement, &'static str)> {
+    pub(super) fn exclusion(&self, name: &str) -> Option<(&Requirement, &'static str)> {
         let left_out = || {
-            let mut left_out = self.left_out.iter();
+            let mut left_out = self.excluded_with_label.iter();
             left_out.find(|(labelled, _)| labelled == name)
         };
         let unmet = self
-            .shut
+            .excluded
             .get(name)
             .or_else(|| left_out().map(|(_, unmet)| unmet))?;
         let remedy = match &*unmet.key {
             NAMESPACE_NAME => {
                 "run this Envoy in another namespace, or take this one out of `admission.excludedNamespaces` in the chart's values if it is there"
             }
-            key if LEAVES_OUT.contains(&key) => "run this Envoy in another namespace",
-            _ => ADDED_BY_OTHERS,
+            key if EXCLUSION_LABELS.contains(&key) => "run this Envoy in another namespace",
+            _ => FOREIGN_REQUIREMENT_REMEDY,
         };
         Some((unmet, remedy))
     }
 
     /// Judges them.
     #[must_use]
-    pub fn points(&self) -> Vec<Point> {
-        let mut points = vec![self.opted_in()];
-        points.extend(self.left_out.iter().map(|(name, unmet)| {
+    pub fn results(&self) -> Vec<CheckResult> {
+        let mut points = vec![self.opt_in_summary()];
+        points.extend(self.excluded_with_label.iter().map(|(name, unmet)| {
             let message = format!(
                 "`{name}` has the label, but API servers leave it out: they ask where `{unmet}`"
             );
             let remedy = match &*unmet.key {
                 NAMESPACE_NAME => "remove the label and run its Envoys in another namespace, unless `admission.excludedNamespaces` in the chart's values names it",
-                _ => ADDED_BY_OTHERS,
+                _ => FOREIGN_REQUIREMENT_REMEDY,
             };
-            Point::warning("left-out", message)
+            CheckResult::warning("left-out", message)
                 .remedy(remedy)
-                .about(About::of_cluster("Namespace", name))
+                .subject(Subject::cluster_scoped("Namespace", name))
         }));
-        points.extend(self.mistaken.iter().map(|(name, value)| {
+        points.extend(self.wrong_label_values.iter().map(|(name, value)| {
             let message = format!(
                 "`{name}` has not opted in: the label {INJECTION} is `{value}`, and only `{ENABLED}` counts"
             );
-            Point::warning("label", message)
+            CheckResult::warning("label", message)
                 .command(format!(
                     "kubectl label namespace {name} {INJECTION}={ENABLED} --overwrite"
                 ))
-                .about(About::of_cluster("Namespace", name))
+                .subject(Subject::cluster_scoped("Namespace", name))
         }));
         points.extend(self.misplaced.iter().map(|(name, key)| {
             let message = format!("`{name}` has `{key}`, which means nothing for a namespace");
-            Point::warning("misplaced", message)
+            CheckResult::warning("misplaced", message)
                 .remedy(format!("namespaces opt in by the label {INJECTION}={ENABLED}; annotations are the pods'"))
-                .about(About::of_cluster("Namespace", name))
+                .subject(Subject::cluster_scoped("Namespace", name))
         }));
         points
     }
 
-    fn opted_in(&self) -> Point {
+    fn opt_in_summary(&self) -> CheckResult {
         const NAME: &str = "opted-in";
-        if self.asked.is_empty() {
-            return Point::warning(NAME, "no namespace has opted in").command(format!(
+        if self.selected.is_empty() {
+            return CheckResult::warning(NAME, "no namespace has opted in").command(format!(
                 "kubectl label namespace NAMESPACE {INJECTION}={ENABLED}"
             ));
         }
-        let listed = names(self.asked.iter().map(String::as_str));
-        let many = self.asked.len();
-        let namespaces = count(many, "namespace");
-        Point::ok(
+        let listed = join(self.selected.iter().map(String::as_str));
+        let many = self.selected.len();
+        let namespaces = plural(many, "namespace");
+        CheckResult::ok(
             NAME,
-            format!("{namespaces} {} opted in: {listed}", has(many)),
+            format!("{namespaces} {} opted in: {listed}", has_or_have(many)),
         )
     }
 }
 
 /// Judges the namespaces, if they could be seen.
 #[must_use]
-pub fn points(namespaces: &Result<Namespaces, Unseen>) -> Vec<Point> {
+pub fn results(namespaces: &Result<Namespaces, ReadError>) -> Vec<CheckResult> {
     match namespaces {
-        Ok(namespaces) => namespaces.points(),
-        Err(unseen) => vec![Point::undecided(
+        Ok(namespaces) => namespaces.results(),
+        Err(unseen) => vec![CheckResult::unknown_blocking(
             "opted-in",
             "which namespaces have opted in",
             unseen,
@@ -188,9 +188,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::check::Mark;
+    use crate::check::Severity;
 
-    fn asked_about() -> Vec<Requirement> {
+    fn requirements() -> Vec<Requirement> {
         let requirement = |key: &str, operator: &str, value: &str| Requirement {
             key: key.to_owned(),
             operator: operator.to_owned(),
@@ -204,7 +204,7 @@ mod tests {
 
     /// Namespaces of these metadata beside their names.
     fn namespaces(all: &[(&str, Value)]) -> Namespaces {
-        let mut namespaces = Namespaces::new(asked_about());
+        let mut namespaces = Namespaces::new(requirements());
         for (name, metadata) in all {
             let mut metadata = metadata.clone();
             metadata["name"] = json!(name);
@@ -214,9 +214,11 @@ mod tests {
         namespaces
     }
 
-    fn told(namespaces: &Namespaces) -> Vec<(Mark, String)> {
-        let points = namespaces.points().into_iter();
-        points.map(|point| (point.mark, point.message)).collect()
+    fn messages(namespaces: &Namespaces) -> Vec<(Severity, String)> {
+        let points = namespaces.results().into_iter();
+        points
+            .map(|point| (point.severity, point.message))
+            .collect()
     }
 
     #[test]
@@ -233,10 +235,10 @@ mod tests {
             ),
         ]);
         let message = "2 namespaces have opted in: `api`, `shop`".to_owned();
-        assert_eq!(told(&all), [(Mark::Ok, message)]);
+        assert_eq!(messages(&all), [(Severity::Ok, message)]);
         let none = namespaces(&[("default", json!({}))]);
         let message = "no namespace has opted in".to_owned();
-        assert_eq!(told(&none), [(Mark::Warning, message)]);
+        assert_eq!(messages(&none), [(Severity::Warning, message)]);
     }
 
     #[test]
@@ -274,8 +276,8 @@ mod tests {
             ),
         ];
         for (name, metadata, want) in table {
-            let told = told(&namespaces(&[(name, metadata)]));
-            assert_eq!(told[1..], [(Mark::Warning, want.to_owned())]);
+            let told = messages(&namespaces(&[(name, metadata)]));
+            assert_eq!(told[1..], [(Severity::Warning, want.to_owned())]);
         }
     }
 }

@@ -2,18 +2,18 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::point::{About, Point};
+use super::point::{CheckResult, Subject};
 
 /// Whom one would have to tell to make an object of this kind, a pod or a ReplicaSet, anew. A pod's
 /// Deployment is known by the name of its ReplicaSet.
-pub(super) fn owner(kind: &str, object: &ObjectMeta) -> About {
+pub(super) fn owner(kind: &str, object: &ObjectMeta) -> Subject {
     let namespace = object.namespace.clone();
     let references = object.owner_references.iter().flatten();
     let mut controllers = references.filter(|reference| reference.controller == Some(true));
     let Some(owner) = controllers.next() else {
         let name = object.name.clone().unwrap_or_default();
         let kind = kind.to_owned();
-        return About {
+        return Subject {
             kind,
             namespace,
             name,
@@ -28,7 +28,7 @@ pub(super) fn owner(kind: &str, object: &ObjectMeta) -> About {
         Some(deployment) => ("Deployment", deployment),
         None => (&*owner.kind, &*owner.name),
     };
-    About {
+    Subject {
         kind: kind.to_owned(),
         namespace,
         name: name.to_owned(),
@@ -36,8 +36,8 @@ pub(super) fn owner(kind: &str, object: &ObjectMeta) -> About {
 }
 
 /// The same with what makes the pods of an owner anew.
-pub(super) fn anew(point: Point, owner: &About) -> Point {
-    let About {
+pub(super) fn recreate_remedy(point: CheckResult, owner: &Subject) -> CheckResult {
+    let Subject {
         kind,
         namespace,
         name,
@@ -108,9 +108,9 @@ mod tests {
         for (owners, whose, how) in table {
             let owner = owner("Pod", &pod(&owners));
             assert_eq!(owner.to_string(), whose);
-            let Point {
+            let CheckResult {
                 remedy, commands, ..
-            } = anew(Point::warning("a", ""), &owner);
+            } = recreate_remedy(CheckResult::warning("a", ""), &owner);
             assert_eq!(
                 commands.into_iter().chain(remedy).collect::<Vec<_>>(),
                 [how]

@@ -2,34 +2,34 @@
 
 mod judge;
 
-pub use judge::Judge;
+pub use judge::PodDiagnoser;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use self::judge::Finding;
+use self::judge::Diagnosis;
 use super::owner::owner;
-use super::point::{About, Point, Section};
-use super::words::{count, has, names};
-use crate::kubernetes::Unseen;
+use super::point::{CheckResult, Section, Subject};
+use super::words::{has_or_have, join, plural};
+use crate::kubernetes::ReadError;
 
 /// The pods of a cluster, as far as they are any business of ours.
 #[derive(Debug)]
 pub struct Pods<'a> {
-    judge: Judge<'a>,
+    diagnoser: PodDiagnoser<'a>,
     /// How many have a drainer.
     injected: usize,
     /// What is to be said of whose pods.
-    found: BTreeMap<(Finding, About), Alike>,
+    groups: BTreeMap<(Diagnosis, Subject), PodGroup>,
 }
 
 /// A number of pods alike.
 #[derive(Debug)]
-struct Alike {
-    many: usize,
+struct PodGroup {
+    count: usize,
     /// The name of the first.
-    one: String,
+    first: String,
 }
 
 // === impl Pods ===
@@ -37,11 +37,11 @@ struct Alike {
 impl<'a> Pods<'a> {
     /// None yet.
     #[must_use]
-    pub fn new(judge: Judge<'a>) -> Self {
+    pub fn new(judge: PodDiagnoser<'a>) -> Self {
         Self {
-            judge,
+            diagnoser: judge,
             injected: 0,
-            found: BTreeMap::new(),
+            groups: BTreeMap::new(),
         }
     }
 
@@ -56,60 +56,60 @@ impl<'a> Pods<'a> {
             return;
         }
         self.injected += usize::from(judge::drainer(pod).is_some());
-        if let Some(finding) = self.judge.finding(pod) {
-            let alike = self.found.entry((finding, owner("Pod", &pod.metadata)));
-            let alike = alike.or_insert_with(|| Alike {
-                many: 0,
-                one: pod.metadata.name.clone().unwrap_or_default(),
+        if let Some(finding) = self.diagnoser.diagnose(pod) {
+            let alike = self.groups.entry((finding, owner("Pod", &pod.metadata)));
+            let alike = alike.or_insert_with(|| PodGroup {
+                count: 0,
+                first: pod.metadata.name.clone().unwrap_or_default(),
             });
-            alike.many += 1;
+            alike.count += 1;
         }
     }
 
     /// Judges them. `unseen` says why some, or all, are not among them.
     #[must_use]
-    pub fn section(&self, unseen: Option<&Unseen>) -> Section {
+    pub fn section(&self, error: Option<&ReadError>) -> Section {
         let drainers = match self.injected {
             0 => "no pod has a drainer yet".to_owned(),
-            many => format!("{} {} a drainer", count(many, "pod"), has(many)),
+            many => format!("{} {} a drainer", plural(many, "pod"), has_or_have(many)),
         };
         let mut points = Vec::new();
-        if unseen.is_none() || self.injected > 0 {
-            points.push(Point::ok("injected", drainers));
+        if error.is_none() || self.injected > 0 {
+            points.push(CheckResult::ok("injected", drainers));
         }
         points.extend(
-            unseen.map(|unseen| Point::unknown("pods", "what there is of other pods", unseen)),
+            error.map(|unseen| CheckResult::unknown("pods", "what there is of other pods", unseen)),
         );
-        for ((finding, owner), alike) in &self.found {
-            points.extend(self.judge.point(finding, owner, alike));
+        for ((finding, owner), alike) in &self.groups {
+            points.extend(self.diagnoser.check_result(finding, owner, alike));
         }
         points.extend(self.other_images());
         Section {
             name: "pods",
-            points,
+            results: points,
         }
     }
 
     /// What is to be said of drainers that are not the newest: a line an image, since there are many of
     /// them after each upgrade.
-    fn other_images(&self) -> Vec<Point> {
+    fn other_images(&self) -> Vec<CheckResult> {
         let mut images: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
-        for ((finding, owner), alike) in &self.found {
-            if let Finding::OtherImage(image) = finding {
+        for ((finding, owner), alike) in &self.groups {
+            if let Diagnosis::OtherImage(image) = finding {
                 let (many, owners) = images.entry(image).or_default();
-                *many += alike.many;
+                *many += alike.count;
                 owners.push(owner.to_string());
             }
         }
         let point = |(image, (many, owners)): (&str, (usize, Vec<String>))| {
             let message = format!(
                 "{} of {} {} the drainer {image}, which goes on to work; new pods get {}",
-                count(many, "pod"),
-                names(owners.iter().map(String::as_str)),
-                has(many),
-                self.judge.image.unwrap_or_default()
+                plural(many, "pod"),
+                join(owners.iter().map(String::as_str)),
+                has_or_have(many),
+                self.diagnoser.image.unwrap_or_default()
             );
-            Point::warning("other-image", message).remedy("roll them when it suits you")
+            CheckResult::warning("other-image", message).remedy("roll them when it suits you")
         };
         images.into_iter().map(point).collect()
     }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::admission::annotations::{INJECT, INJECTION, STATUS};
     use crate::admission::{CONTAINER_NAME, Defaults};
-    use crate::check::Mark;
+    use crate::check::Severity;
     use crate::check::namespaces::Namespaces;
     use crate::check::selector::Requirement;
 
@@ -186,25 +186,25 @@ mod tests {
         pod["spec"]["initContainers"] = json!([{"name": CONTAINER_NAME, "image": image}]);
     }
 
-    fn waits(pod: &mut Value, reason: &str) {
+    fn set_waiting(pod: &mut Value, reason: &str) {
         let state = json!({"waiting": {"reason": reason}});
         pod["status"]["initContainerStatuses"] = json!([{
             "name": CONTAINER_NAME, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state,
         }]);
     }
 
-    fn points(pods: impl IntoIterator<Item = Pod>) -> Vec<Point> {
+    fn results(pods: impl IntoIterator<Item = Pod>) -> Vec<CheckResult> {
         let namespaces = namespaces();
         let since: Time = serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap();
         let defaults = Defaults::new(IMAGE, "infra");
-        let mut all = Pods::new(Judge {
+        let mut all = Pods::new(PodDiagnoser {
             defaults: &defaults,
             image: Some(IMAGE),
-            since: Some(&since),
+            installed_at: Some(&since),
             namespaces: Some(&namespaces),
         });
         pods.into_iter().for_each(|pod| all.add(&pod));
-        all.section(None).points
+        all.section(None).results
     }
 
     #[test]
@@ -273,11 +273,11 @@ mod tests {
             ),
         ];
         for (change, why) in table {
-            let told = points([pod(change)]);
-            let namespace = told[1].about.as_ref().unwrap().namespace.clone();
+            let told = results([pod(change)]);
+            let namespace = told[1].subject.as_ref().unwrap().namespace.clone();
             let whose = format!("1 pod of Deployment {}/edge", namespace.unwrap());
             assert_eq!(told[1].message, format!("{whose} has no drainer: {why}"));
-            assert_eq!(told[1].mark, Mark::Warning);
+            assert_eq!(told[1].severity, Severity::Warning);
             let labels = told[1]
                 .commands
                 .iter()
@@ -292,7 +292,7 @@ mod tests {
             pod["metadata"]["namespace"] = json!("default");
             pod["metadata"]["ownerReferences"] = json!(null);
         });
-        let told = points([alone]);
+        let told = results([alone]);
         let remedy = "label the namespace, then delete the pod and make it anew";
         assert_eq!(told[1].remedy.as_deref(), Some(remedy));
         let label =
@@ -306,27 +306,27 @@ mod tests {
             (pod(|pod| with_drainer(pod, IMAGE)), None),
             (
                 pod(|pod| with_drainer(pod, "drainer:1")),
-                Some((Mark::Warning, "other-image")),
+                Some((Severity::Warning, "other-image")),
             ),
             (
                 pod(|pod| {
                     with_drainer(pod, "drainer:1");
-                    waits(pod, "ImagePullBackOff");
+                    set_waiting(pod, "ImagePullBackOff");
                 }),
-                Some((Mark::Error, "not-running")),
+                Some((Severity::Error, "not-running")),
             ),
             (
                 pod(|pod| {
                     with_drainer(pod, IMAGE);
-                    waits(pod, "PodInitializing");
+                    set_waiting(pod, "PodInitializing");
                 }),
                 None,
             ),
         ];
         for (pod, want) in table {
-            let told = points([pod.clone()]);
+            let told = results([pod.clone()]);
             assert_eq!(told[0].message, "1 pod has a drainer");
-            let found = told.get(1).map(|point| (point.mark, point.name));
+            let found = told.get(1).map(|point| (point.severity, point.name));
             assert_eq!(found, want, "{pod:?}");
         }
     }
@@ -343,17 +343,17 @@ mod tests {
             |pod| pod["status"]["phase"] = json!("Failed"),
         ];
         for change in changes {
-            let told = points([pod(change)]);
+            let told = results([pod(change)]);
             assert_eq!(told.len(), 1, "{told:?}");
         }
-        assert_eq!(points([Pod::default()]).len(), 1);
+        assert_eq!(results([Pod::default()]).len(), 1);
     }
 
     #[test]
     fn pods_alike_of_one_owner_are_counted() {
         let alone = pod(|pod| pod["metadata"]["ownerReferences"] = json!(null));
         let older = pod(|pod| pod["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z"));
-        let told = points([pod(|_| {}), alone, older, pod(|_| {})]);
+        let told = results([pod(|_| {}), alone, older, pod(|_| {})]);
         let told: Vec<_> = told
             .iter()
             .filter_map(|point| point.message.split_once(" no drainer: "))
@@ -376,7 +376,7 @@ mod tests {
                 pod["metadata"]["ownerReferences"][0]["name"] = json!(name);
             })
         };
-        let told = points([
+        let told = results([
             old("b-5b4977cc78"),
             old("a-5b4977cc78"),
             old("a-5b4977cc78"),

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::kubernetes::Unseen;
+use crate::kubernetes::ReadError;
 use serde::Serialize;
 
 /// The points of one topic.
@@ -12,21 +12,24 @@ pub struct Section {
     /// The topic, in a word.
     pub name: &'static str,
     /// In the order in which a person should read them.
-    pub points: Vec<Point>,
+    #[serde(rename = "points")]
+    pub results: Vec<CheckResult>,
 }
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Point {
+pub struct CheckResult {
     /// What was looked at, in a word or two; several points may have one name, each about an object.
     pub name: &'static str,
     /// What came of it.
-    pub mark: Mark,
+    #[serde(rename = "mark")]
+    pub severity: Severity,
     /// True if nobody knows whether the installation works while this is not known.
     #[serde(skip)]
-    pub decides: bool,
+    pub is_blocking: bool,
     /// The object that it is about; `null` if that is the installation as a whole.
-    pub about: Option<About>,
+    #[serde(rename = "about")]
+    pub subject: Option<Subject>,
     /// What is the case.
     pub message: String,
     /// What to do about it.
@@ -38,7 +41,7 @@ pub struct Point {
 /// What came of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mark {
+pub enum Severity {
     /// It is as it should be.
     Ok,
     /// The installation works, but not as somebody may expect.
@@ -51,7 +54,7 @@ pub enum Mark {
 
 /// An object in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct About {
+pub struct Subject {
     /// Its kind, as `Deployment`.
     pub kind: String,
     /// Its namespace; `null` if it is in none.
@@ -62,44 +65,48 @@ pub struct About {
 
 // === impl Point ===
 
-impl Point {
+impl CheckResult {
     /// Something as it should be.
     pub fn ok(name: &'static str, message: impl Into<String>) -> Self {
-        Self::new(name, Mark::Ok, message)
+        Self::new(name, Severity::Ok, message)
     }
 
     /// Something that somebody may not expect.
     pub fn warning(name: &'static str, message: impl Into<String>) -> Self {
-        Self::new(name, Mark::Warning, message)
+        Self::new(name, Severity::Warning, message)
     }
 
     /// Something that does not work.
     pub fn error(name: &'static str, message: impl Into<String>) -> Self {
-        Self::new(name, Mark::Error, message)
+        Self::new(name, Severity::Error, message)
     }
 
     /// Something that could not be looked at, and does not decide: `what` is a clause, as `whether it
     /// runs`.
-    pub fn unknown(name: &'static str, what: impl fmt::Display, unseen: &Unseen) -> Self {
+    pub fn unknown(name: &'static str, what: impl fmt::Display, unseen: &ReadError) -> Self {
         let message = format!("{what} is not known: {unseen}");
-        Self::new(name, Mark::Unknown, message)
+        Self::new(name, Severity::Unknown, message)
     }
 
     /// Something that could not be looked at, and decides whether the installation works.
-    pub fn undecided(name: &'static str, what: impl fmt::Display, unseen: &Unseen) -> Self {
+    pub fn unknown_blocking(
+        name: &'static str,
+        what: impl fmt::Display,
+        unseen: &ReadError,
+    ) -> Self {
         let decides = true;
         Self {
-            decides,
+            is_blocking: decides,
             ..Self::unknown(name, what, unseen)
         }
     }
 
-    fn new(name: &'static str, mark: Mark, message: impl Into<String>) -> Self {
+    fn new(name: &'static str, mark: Severity, message: impl Into<String>) -> Self {
         Self {
             name,
-            mark,
-            decides: false,
-            about: None,
+            severity: mark,
+            is_blocking: false,
+            subject: None,
             message: message.into(),
             remedy: None,
             commands: Vec::new(),
@@ -108,9 +115,12 @@ impl Point {
 
     /// The same about an object.
     #[must_use]
-    pub fn about(self, about: About) -> Self {
+    pub fn subject(self, about: Subject) -> Self {
         let about = Some(about);
-        Self { about, ..self }
+        Self {
+            subject: about,
+            ..self
+        }
     }
 
     /// The same with what to do about it.
@@ -130,9 +140,9 @@ impl Point {
 
 // === impl About ===
 
-impl About {
+impl Subject {
     /// An object of a namespace.
-    pub fn in_namespace(
+    pub fn namespaced(
         kind: impl Into<String>,
         namespace: impl Into<String>,
         name: impl Into<String>,
@@ -145,7 +155,7 @@ impl About {
     }
 
     /// An object outside of namespaces.
-    pub fn of_cluster(kind: impl Into<String>, name: impl Into<String>) -> Self {
+    pub fn cluster_scoped(kind: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             kind: kind.into(),
             namespace: None,
@@ -154,7 +164,7 @@ impl About {
     }
 }
 
-impl fmt::Display for About {
+impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.kind)?;
         if let Some(namespace) = &self.namespace {

@@ -7,33 +7,33 @@ use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::owner::owner;
-use super::pods::Judge;
-use super::point::{About, Point};
-use super::trial::{Outcome, UNREACHABLE, outcome};
+use super::pods::PodDiagnoser;
+use super::point::{CheckResult, Subject};
+use super::trial::{DryRunOutcome, UNREACHABLE_REMEDY, outcome};
 use crate::admission::annotations::INJECT;
-use crate::admission::{Verdict, astray, objects};
-use crate::kubernetes::Unseen;
+use crate::admission::{Decision, misplaced, objects};
+use crate::kubernetes::ReadError;
 
 /// The ReplicaSets of a cluster, as far as they are any business of ours.
 #[derive(Debug)]
-pub struct Refused<'a> {
-    judge: Judge<'a>,
+pub struct BlockedReplicaSets<'a> {
+    diagnoser: PodDiagnoser<'a>,
     /// Those whose pods ask and are refused, and what the API server says.
-    refusals: BTreeMap<About, String>,
+    refusals: BTreeMap<Subject, String>,
     /// What counts for none of their pods, and what to do about it.
-    astray: BTreeSet<(About, String, Option<&'static str>)>,
+    misplaced: BTreeSet<(Subject, String, Option<&'static str>)>,
 }
 
 // === impl Refused ===
 
-impl<'a> Refused<'a> {
+impl<'a> BlockedReplicaSets<'a> {
     /// None yet.
     #[must_use]
-    pub fn new(judge: Judge<'a>) -> Self {
+    pub fn new(judge: PodDiagnoser<'a>) -> Self {
         Self {
-            judge,
+            diagnoser: judge,
             refusals: BTreeMap::new(),
-            astray: BTreeSet::new(),
+            misplaced: BTreeSet::new(),
         }
     }
 
@@ -44,19 +44,19 @@ impl<'a> Refused<'a> {
             return;
         }
         let owner = owner("ReplicaSet", &set.metadata);
-        if let Some(why) = refusal(set).filter(|_| self.asks(set)) {
+        if let Some(why) = create_failure(set).filter(|_| self.requests_injection(set)) {
             self.refusals.entry(owner.clone()).or_insert(why);
         }
         // It has its Deployment's annotations too, and keeps one that is taken away there until a rollout.
         let json = serde_json::to_value(set).unwrap_or_default();
-        let stray = objects(&json).into_iter().flat_map(|set| astray(&set));
-        self.astray.extend(stray.map(|stray| {
-            let notice = stray.notice;
+        let stray = objects(&json).into_iter().flat_map(|set| misplaced(&set));
+        self.misplaced.extend(stray.map(|stray| {
+            let notice = stray.diagnostic;
             (owner.clone(), notice.to_string(), notice.remedy())
         }));
     }
 
-    fn asks(&self, set: &ReplicaSet) -> bool {
+    fn requests_injection(&self, set: &ReplicaSet) -> bool {
         let template = set.spec.as_ref().and_then(|spec| spec.template.clone());
         let template = template.unwrap_or_default();
         let metadata = template.metadata.unwrap_or_default();
@@ -69,30 +69,36 @@ impl<'a> Refused<'a> {
             spec: template.spec,
             status: None,
         };
-        let verdict = self.judge.verdict(&pod, set.metadata.namespace.as_deref());
-        !matches!(verdict, None | Some(Verdict::NotAsked))
+        let verdict = self
+            .diagnoser
+            .decision(&pod, set.metadata.namespace.as_deref());
+        !matches!(verdict, None | Some(Decision::NotRequested))
     }
 
     /// Judges them. `unseen` says why some, or all, are not among them.
     #[must_use]
-    pub fn points(&self, unseen: Option<&Unseen>) -> Vec<Point> {
+    pub fn results(&self, error: Option<&ReadError>) -> Vec<CheckResult> {
         let unseen =
-            unseen.map(|unseen| Point::unknown("refused", "whether pods are refused", unseen));
+            error.map(|unseen| CheckResult::unknown("refused", "whether pods are refused", unseen));
         let refused = self.refusals.iter().map(|(owner, why)| {
             let (why, remedy) = match outcome(Err(why.clone())) {
-                Ok(Outcome::Denied { why, remedy }) => (why, remedy),
-                Ok(Outcome::Uncalled(why)) => (why, Some(UNREACHABLE)),
+                Ok(DryRunOutcome::Denied {
+                    reason: why,
+                    remedy,
+                }) => (why, remedy),
+                Ok(DryRunOutcome::WebhookCallFailed(why)) => (why, Some(UNREACHABLE_REMEDY)),
                 Ok(_) | Err(_) => (why.clone(), None),
             };
             let message = format!("{owner} gets no new pods: {why}");
-            let point = Point::warning("refused", message).about(owner.clone());
+            let point = CheckResult::warning("refused", message).subject(owner.clone());
             match remedy {
                 Some(remedy) => point.remedy(remedy),
                 None => point,
             }
         });
-        let astray = self.astray.iter().map(|(owner, why, remedy)| {
-            let point = Point::warning("astray", format!("{owner}: {why}")).about(owner.clone());
+        let astray = self.misplaced.iter().map(|(owner, why, remedy)| {
+            let point =
+                CheckResult::warning("astray", format!("{owner}: {why}")).subject(owner.clone());
             match remedy {
                 Some(remedy) => point.remedy(*remedy),
                 None => point,
@@ -104,7 +110,7 @@ impl<'a> Refused<'a> {
 
 /// Why new pods of a ReplicaSet are refused, if they are.
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/replicaset/replica_set_utils.go>
-fn refusal(set: &ReplicaSet) -> Option<String> {
+fn create_failure(set: &ReplicaSet) -> Option<String> {
     let is_refusal = |condition: &&ReplicaSetCondition| {
         condition.type_ == "ReplicaFailure"
             && condition.status == "True"
@@ -121,12 +127,12 @@ mod tests {
     use super::*;
     use crate::admission::{Code, Defaults};
     use crate::check::installation::PODS_ENTRY;
-    use crate::kubernetes::Call;
+    use crate::kubernetes::ApiCall;
 
     const QUOTA: &str = r#"pods "edge-5b49-2sv4r" is forbidden: exceeded quota: small"#;
 
     /// What is told of a ReplicaSet of the Deployment `edge` that asks and is refused so, changed.
-    fn points(why: &str, change: impl FnOnce(&mut Value)) -> Vec<(String, Option<String>)> {
+    fn results(why: &str, change: impl FnOnce(&mut Value)) -> Vec<(String, Option<String>)> {
         let owner = json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "name": "edge", "uid": "1", "controller": true,
         });
@@ -147,32 +153,32 @@ mod tests {
         });
         change(&mut set);
         let defaults = Defaults::new("", "infra");
-        let mut refused = Refused::new(Judge {
+        let mut refused = BlockedReplicaSets::new(PodDiagnoser {
             defaults: &defaults,
             image: None,
-            since: None,
+            installed_at: None,
             namespaces: None,
         });
         refused.add(&serde_json::from_value(set).unwrap());
-        let points = refused.points(None).into_iter();
+        let points = refused.results(None).into_iter();
         points.map(|point| (point.message, point.remedy)).collect()
     }
 
     #[test]
     fn whose_pods_are_refused_is_told_and_what_to_do_if_the_refusal_is_ours() {
-        let notice = Code::SocketNotMounted.about("no volume at `/run`");
+        let notice = Code::SocketNotMounted.diagnostic("no volume at `/run`");
         let ours = format!(r#"admission webhook "{PODS_ENTRY}" denied the request: {notice:#}"#);
         let uncalled = format!(r#"failed calling webhook "{PODS_ENTRY}": connection refused"#);
         let remedy = Code::SocketNotMounted.remedy();
         let table = [
             (&*ours, "DRN023: no volume at `/run`", Some(remedy)),
-            (&*uncalled, &*uncalled, Some(UNREACHABLE)),
+            (&*uncalled, &*uncalled, Some(UNREACHABLE_REMEDY)),
             (QUOTA, QUOTA, None),
         ];
         for (why, told, remedy) in table {
             let message = format!("Deployment shop/edge gets no new pods: {told}");
             let want = (message, remedy.map(ToOwned::to_owned));
-            assert_eq!(points(why, |_| {}), [want]);
+            assert_eq!(results(why, |_| {}), [want]);
         }
     }
 
@@ -189,7 +195,7 @@ mod tests {
             |set| set["status"] = json!(null),
         ];
         for (at, change) in changes.into_iter().enumerate() {
-            assert_eq!(points(QUOTA, change), [], "row {at}");
+            assert_eq!(results(QUOTA, change), [], "row {at}");
         }
     }
 
@@ -217,7 +223,7 @@ mod tests {
             ),
         ];
         for (change, want) in table {
-            let told = points("", |set| {
+            let told = results("", |set| {
                 set["status"] = json!(null);
                 set["spec"]["template"]["metadata"]["annotations"] = json!({});
                 change(set);
@@ -230,22 +236,22 @@ mod tests {
     #[test]
     fn whether_pods_are_refused_may_not_be_known() {
         let defaults = Defaults::new("", "infra");
-        let refused = Refused::new(Judge {
+        let refused = BlockedReplicaSets::new(PodDiagnoser {
             defaults: &defaults,
             image: None,
-            since: None,
+            installed_at: None,
             namespaces: None,
         });
-        let unseen = Unseen::Forbidden(Call {
+        let unseen = ReadError::Forbidden(ApiCall {
             verb: "list",
             resource: "replicasets",
             namespace: None,
         });
-        let points = refused.points(Some(&unseen));
+        let points = refused.results(Some(&unseen));
         assert_eq!(
             points[0].message,
             "whether pods are refused is not known: you may not list replicasets"
         );
-        assert!(!points[0].decides);
+        assert!(!points[0].is_blocking);
     }
 }

@@ -6,11 +6,11 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rollout {
     /// All replicas are of that version.
-    Done,
+    Complete,
     /// Some are not, or not only those.
-    UnderWay,
+    Progressing,
     /// The same, for longer than it may be (`progressDeadlineSeconds`).
-    Late,
+    DeadlineExceeded,
 }
 
 // === impl Rollout ===
@@ -23,7 +23,7 @@ impl Rollout {
         let spec = deployment.spec.as_ref();
         let wanted = spec.and_then(|spec| spec.replicas).unwrap_or(1);
         let Some(status) = &deployment.status else {
-            return Self::Done;
+            return Self::Complete;
         };
         let updated = status.updated_replicas.unwrap_or(0);
         let all = status.replicas.unwrap_or(0);
@@ -32,11 +32,11 @@ impl Rollout {
                 && condition.reason.as_deref() == Some("ProgressDeadlineExceeded")
         };
         if updated >= wanted && updated >= all {
-            Self::Done
+            Self::Complete
         } else if status.conditions.iter().flatten().any(is_late) {
-            Self::Late
+            Self::DeadlineExceeded
         } else {
-            Self::UnderWay
+            Self::Progressing
         }
     }
 }
@@ -51,25 +51,28 @@ mod tests {
     fn a_rollout_is_done_when_all_replicas_are_of_the_newest_version() {
         let late = json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]);
         let table = [
-            (json!({"replicas": 2, "updatedReplicas": 2}), Rollout::Done),
+            (
+                json!({"replicas": 2, "updatedReplicas": 2}),
+                Rollout::Complete,
+            ),
             (
                 json!({"replicas": 2, "updatedReplicas": 1}),
-                Rollout::UnderWay,
+                Rollout::Progressing,
             ),
             // A field that is 0 is left out.
-            (json!({"replicas": 2}), Rollout::UnderWay),
+            (json!({"replicas": 2}), Rollout::Progressing),
             // All of the newest are there, and so is one that they are to replace.
             (
                 json!({"replicas": 3, "updatedReplicas": 2}),
-                Rollout::UnderWay,
+                Rollout::Progressing,
             ),
             (
                 json!({"replicas": 3, "updatedReplicas": 1, "conditions": late}),
-                Rollout::Late,
+                Rollout::DeadlineExceeded,
             ),
             (
                 json!({"replicas": 2, "updatedReplicas": 2, "conditions": late}),
-                Rollout::Done,
+                Rollout::Complete,
             ),
         ];
         for (status, want) in table {
@@ -78,6 +81,6 @@ mod tests {
             let deployment = serde_json::from_value(deployment).unwrap();
             assert_eq!(Rollout::of(&deployment), want, "{status}");
         }
-        assert_eq!(Rollout::of(&Deployment::default()), Rollout::Done);
+        assert_eq!(Rollout::of(&Deployment::default()), Rollout::Complete);
     }
 }

@@ -4,25 +4,25 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::installation::{Installation, UnreadFlags};
-use super::point::{About, Point, Section};
+use super::installation::{Installation, ServeArgsError};
+use super::point::{CheckResult, Section, Subject};
 use super::rollout::Rollout;
-use super::unready::Unready;
-use crate::kubernetes::Unseen;
+use super::unready::UnreadyPod;
+use crate::kubernetes::ReadError;
 
 /// What there is of an installation, or why that is not known.
 #[derive(Debug)]
-pub struct Parts {
+pub struct DeploymentObjects {
     /// Where API servers call.
-    pub service: Result<Option<Service>, Unseen>,
+    pub service: Result<Option<Service>, ReadError>,
     /// What runs behind it.
-    pub deployment: Result<Option<Deployment>, Unseen>,
+    pub deployment: Result<Option<Deployment>, ReadError>,
     /// Its pods.
-    pub pods: Result<Vec<Pod>, Unseen>,
+    pub pods: Result<Vec<Pod>, ReadError>,
     /// Whether its policy is there, and bound.
-    pub policy: Result<bool, Unseen>,
+    pub policy: Result<bool, ReadError>,
     /// Whether the policy for its service account is there, and bound.
-    pub ca_bundle_policy: Result<bool, Unseen>,
+    pub ca_bundle_policy: Result<bool, ReadError>,
 }
 
 /// Judges what an installation is, and what there is of it. `unread` says why the flags of its webhook
@@ -30,17 +30,17 @@ pub struct Parts {
 #[must_use]
 pub fn section(
     installation: &Installation,
-    parts: &Parts,
-    unread: Option<&UnreadFlags>,
+    objects: &DeploymentObjects,
+    args_error: Option<&ServeArgsError>,
 ) -> Section {
-    let mut points = installation.points(unread);
-    points.extend(service(installation, &parts.service));
-    points.push(replicas(installation, parts));
-    points.push(failure_policy(installation, &parts.policy));
-    points.push(account(installation, &parts.ca_bundle_policy));
+    let mut points = installation.results(args_error);
+    points.extend(service(installation, &objects.service));
+    points.push(replicas(installation, objects));
+    points.push(failure_policy(installation, &objects.policy));
+    points.push(service_account(installation, &objects.ca_bundle_policy));
     Section {
         name: "installation",
-        points,
+        results: points,
     }
 }
 
@@ -74,8 +74,8 @@ pub fn is_ready(pod: &Pod) -> bool {
 
 fn service(
     installation: &Installation,
-    service: &Result<Option<Service>, Unseen>,
-) -> Option<Point> {
+    service: &Result<Option<Service>, ReadError>,
+) -> Option<CheckResult> {
     const NAME: &str = "service";
     match service {
         Ok(Some(_)) => None,
@@ -84,9 +84,9 @@ fn service(
                 "there is no Service `{}` in the namespace `{}`, which API servers call",
                 installation.service, installation.namespace
             );
-            Some(Point::error(NAME, message).remedy("upgrade or install the release again"))
+            Some(CheckResult::error(NAME, message).remedy("upgrade or install the release again"))
         }
-        Err(unseen) => Some(Point::undecided(
+        Err(unseen) => Some(CheckResult::unknown_blocking(
             NAME,
             "whether there is the Service that API servers call",
             unseen,
@@ -94,45 +94,48 @@ fn service(
     }
 }
 
-fn replicas(installation: &Installation, parts: &Parts) -> Point {
+fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckResult {
     const NAME: &str = "replicas";
-    let deployment = match &parts.deployment {
+    let deployment = match &objects.deployment {
         Ok(Some(deployment)) => deployment,
         Ok(None) => {
             let message = format!(
                 "no Deployment of the namespace `{}` is behind the Service `{}`",
                 installation.namespace, installation.service
             );
-            return Point::error(NAME, message).remedy("upgrade or install the release again");
+            return CheckResult::error(NAME, message)
+                .remedy("upgrade or install the release again");
         }
-        Err(unseen) => return Point::undecided(NAME, "how many replicas are ready", unseen),
+        Err(unseen) => {
+            return CheckResult::unknown_blocking(NAME, "how many replicas are ready", unseen);
+        }
     };
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let spec = deployment.spec.as_ref();
     let wanted = spec.and_then(|spec| spec.replicas).unwrap_or(1).max(0);
     let status = deployment.status.as_ref();
     let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
-    let about = About::in_namespace("Deployment", &installation.namespace, name);
+    let about = Subject::namespaced("Deployment", &installation.namespace, name);
     if wanted == 0 {
         let namespace = &installation.namespace;
-        return Point::error(
+        return CheckResult::error(
             NAME,
             format!("Deployment `{name}` is scaled to 0: nobody answers"),
         )
         .command(format!(
             "kubectl scale deployment {name} --replicas 2 --namespace {namespace}"
         ))
-        .about(about);
+        .subject(about);
     }
     let of_wanted = match wanted {
         1 => format!("{ready} of 1 replica is ready"),
         wanted => format!("{ready} of {wanted} replicas are ready"),
     };
     let rollout = Rollout::of(deployment);
-    if ready >= wanted && rollout == Rollout::Done {
-        return Point::ok(NAME, of_wanted).about(about);
+    if ready >= wanted && rollout == Rollout::Complete {
+        return CheckResult::ok(NAME, of_wanted).subject(about);
     }
-    let unready = Unready::first(parts.pods.iter().flatten());
+    let unready = UnreadyPod::first(objects.pods.iter().flatten());
     let namespace = &installation.namespace;
     let release = installation.label("instance").unwrap_or(name);
     let why = unready.as_ref().map(|unready| format!(": {unready}"));
@@ -143,14 +146,15 @@ fn replicas(installation: &Installation, parts: &Parts) -> Point {
             "kubectl logs --namespace {namespace} --selector app.kubernetes.io/instance={release} --prefix --tail 10"
         ),
     };
-    let is_stuck = rollout == Rollout::Late || unready.as_ref().is_some_and(Unready::is_stuck);
+    let is_stuck =
+        rollout == Rollout::DeadlineExceeded || unready.as_ref().is_some_and(UnreadyPod::is_stuck);
     let (on_the_way, then) = match rollout {
-        Rollout::Done => ("", None),
+        Rollout::Complete => ("", None),
         _ if is_stuck => (
             "; the rollout is stuck",
             Some(format!("helm rollback {release} --namespace {namespace}")),
         ),
-        Rollout::UnderWay | Rollout::Late => (
+        Rollout::Progressing | Rollout::DeadlineExceeded => (
             "; a rollout is under way",
             Some(format!(
                 "kubectl rollout status deployment {name} --namespace {namespace}"
@@ -158,56 +162,56 @@ fn replicas(installation: &Installation, parts: &Parts) -> Point {
         ),
     };
     let point = match ready {
-        0 => Point::error(
+        0 => CheckResult::error(
             NAME,
             format!("{of_wanted}, so nobody answers{on_the_way}{why}"),
         ),
-        _ => Point::warning(NAME, format!("{of_wanted}{on_the_way}{why}")),
+        _ => CheckResult::warning(NAME, format!("{of_wanted}{on_the_way}{why}")),
     };
     let commands = [look].into_iter().chain(then);
-    commands.fold(point, Point::command).about(about)
+    commands.fold(point, CheckResult::command).subject(about)
 }
 
-fn failure_policy(installation: &Installation, policy: &Result<bool, Unseen>) -> Point {
+fn failure_policy(installation: &Installation, policy: &Result<bool, ReadError>) -> CheckResult {
     const NAME: &str = "failure-policy";
     let entry = installation.pods_entry();
     // The default of the API.
     let fails = entry.and_then(|entry| entry.failure_policy.as_deref()) != Some("Ignore");
     if fails {
         let message = "while no replica answers, pods that ask for a drainer are refused (failurePolicy `Fail`)";
-        return Point::ok(NAME, message);
+        return CheckResult::ok(NAME, message);
     }
     let message = "while no replica answers, pods start without a drainer (failurePolicy `Ignore`)";
     match policy {
-        Ok(true) => Point::ok(
+        Ok(true) => CheckResult::ok(
             NAME,
             format!(
                 "{message}, and the policy `{}` tells of them",
                 installation.policy()
             ),
         ),
-        Ok(false) => Point::warning(NAME, format!("{message}, and nothing tells of them"))
+        Ok(false) => CheckResult::warning(NAME, format!("{message}, and nothing tells of them"))
             .remedy("set `policy.enabled: true` in the chart's values, from Kubernetes 1.30 on"),
         Err(unseen) => {
             let what = format!(
                 "{message}; whether the policy `{}` tells of them",
                 installation.policy()
             );
-            Point::unknown(NAME, what, unseen)
+            CheckResult::unknown(NAME, what, unseen)
         }
     }
 }
 
 /// What the token of its service account is good for.
-fn account(installation: &Installation, policy: &Result<bool, Unseen>) -> Point {
+fn service_account(installation: &Installation, policy: &Result<bool, ReadError>) -> CheckResult {
     const NAME: &str = "service-account";
     let name = installation.ca_bundle_policy();
     match policy {
-        Ok(true) => Point::ok(
+        Ok(true) => CheckResult::ok(
             NAME,
             format!("of its configuration the webhook may write the caBundle alone, by the policy `{name}`"),
         ),
-        Ok(false) => Point::warning(
+        Ok(false) => CheckResult::warning(
             NAME,
             format!(
                 "there is no policy `{name}`, so with the webhook's token every object of the cluster can be sent \
@@ -217,7 +221,7 @@ fn account(installation: &Installation, policy: &Result<bool, Unseen>) -> Point 
         .remedy("set `policy.enabled: true` in the chart's values, from Kubernetes 1.30 on"),
         Err(unseen) => {
             let what = format!("whether the policy `{name}` restricts the webhook's service account");
-            Point::unknown(NAME, what, unseen)
+            CheckResult::unknown(NAME, what, unseen)
         }
     }
 }
@@ -227,10 +231,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::check::Mark;
+    use crate::check::Severity;
     use crate::check::installation::find;
     use crate::check::installation::tests::configuration;
-    use crate::kubernetes::Call;
+    use crate::kubernetes::ApiCall;
 
     fn installation(change: impl FnOnce(&mut Value)) -> Installation {
         find(vec![configuration("drainer", change)], None).expect("there is one")
@@ -249,8 +253,8 @@ mod tests {
         serde_json::from_value(deployment).unwrap()
     }
 
-    fn parts(deployment: Option<Deployment>) -> Parts {
-        Parts {
+    fn objects(deployment: Option<Deployment>) -> DeploymentObjects {
+        DeploymentObjects {
             service: Ok(Some(Service::default())),
             deployment: Ok(deployment),
             pods: Ok(Vec::new()),
@@ -260,14 +264,17 @@ mod tests {
     }
 
     /// The points of an installation by name, but for `found`.
-    fn points(installation: &Installation, parts: &Parts) -> Vec<(&'static str, Mark)> {
-        let points = section(installation, parts, None).points.into_iter();
-        let points = points.map(|point| (point.name, point.mark));
+    fn results(
+        installation: &Installation,
+        parts: &DeploymentObjects,
+    ) -> Vec<(&'static str, Severity)> {
+        let points = section(installation, parts, None).results.into_iter();
+        let points = points.map(|point| (point.name, point.severity));
         points.filter(|(name, _)| *name != "found").collect()
     }
 
-    fn forbidden() -> Unseen {
-        Unseen::Forbidden(Call {
+    fn forbidden() -> ReadError {
+        ReadError::Forbidden(ApiCall {
             verb: "get",
             resource: "services",
             namespace: None,
@@ -277,23 +284,23 @@ mod tests {
     #[test]
     fn replicas_are_counted() {
         let table = [
-            (Some(deployment(2, 2, 2)), Mark::Ok),
-            (Some(deployment(2, 1, 2)), Mark::Warning),
-            (Some(deployment(2, 2, 1)), Mark::Warning),
-            (Some(deployment(2, 0, 2)), Mark::Error),
-            (Some(deployment(0, 0, 0)), Mark::Error),
-            (Some(Deployment::default()), Mark::Error),
-            (None, Mark::Error),
+            (Some(deployment(2, 2, 2)), Severity::Ok),
+            (Some(deployment(2, 1, 2)), Severity::Warning),
+            (Some(deployment(2, 2, 1)), Severity::Warning),
+            (Some(deployment(2, 0, 2)), Severity::Error),
+            (Some(deployment(0, 0, 0)), Severity::Error),
+            (Some(Deployment::default()), Severity::Error),
+            (None, Severity::Error),
         ];
         for (deployment, mark) in table {
-            let parts = parts(deployment);
-            let told = points(&installation(|_| {}), &parts);
+            let parts = objects(deployment);
+            let told = results(&installation(|_| {}), &parts);
             assert_eq!(
                 told,
                 [
                     ("replicas", mark),
-                    ("failure-policy", Mark::Ok),
-                    ("service-account", Mark::Ok)
+                    ("failure-policy", Severity::Ok),
+                    ("service-account", Severity::Ok)
                 ],
                 "{parts:?}"
             );
@@ -305,9 +312,9 @@ mod tests {
         let image = json!({"name": "webhook", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}});
         let pod = json!({"metadata": {}, "status": {"containerStatuses": [image]}});
-        let mut parts = parts(Some(deployment(1, 0, 1)));
+        let mut parts = objects(Some(deployment(1, 0, 1)));
         parts.pods = Ok(vec![serde_json::from_value(pod).unwrap()]);
-        let told = section(&installation(|_| {}), &parts, None).points;
+        let told = section(&installation(|_| {}), &parts, None).results;
         assert_eq!(
             told[1].message,
             "0 of 1 replica is ready, so nobody answers: ImagePullBackOff (no such image)"
@@ -375,13 +382,13 @@ mod tests {
                 json!({"metadata": {"name": "going", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
             let new =
                 json!({"metadata": {"name": "new"}, "status": {"containerStatuses": [container]}});
-            let mut parts = parts(Some(deployment));
+            let mut parts = objects(Some(deployment));
             parts.pods = Ok(serde_json::from_value(json!([old, going, new])).unwrap());
             let told = section(&installation(|_| {}), &parts, None)
-                .points
+                .results
                 .remove(1);
             assert_eq!(told.message, format!("2 of 2 replicas are ready; {want}"));
-            assert_eq!(told.mark, Mark::Warning);
+            assert_eq!(told.severity, Severity::Warning);
             assert_eq!(told.commands, commands);
         }
     }
@@ -389,18 +396,18 @@ mod tests {
     #[test]
     fn pods_that_nobody_asks_about_are_refused_or_told_of_or_neither() {
         let table = [
-            ("Ignore", Ok(true), Mark::Ok),
-            ("Ignore", Ok(false), Mark::Warning),
-            ("Ignore", Err(forbidden()), Mark::Unknown),
-            ("Fail", Ok(false), Mark::Ok),
-            ("Fail", Err(forbidden()), Mark::Ok),
+            ("Ignore", Ok(true), Severity::Ok),
+            ("Ignore", Ok(false), Severity::Warning),
+            ("Ignore", Err(forbidden()), Severity::Unknown),
+            ("Fail", Ok(false), Severity::Ok),
+            ("Fail", Err(forbidden()), Severity::Ok),
         ];
         for (fails, policy, mark) in table {
             let installation =
                 installation(|value| value["webhooks"][0]["failurePolicy"] = json!(fails));
-            let mut parts = parts(Some(deployment(2, 2, 2)));
+            let mut parts = objects(Some(deployment(2, 2, 2)));
             parts.policy = policy;
-            let told = points(&installation, &parts);
+            let told = results(&installation, &parts);
             assert_eq!(told[1], ("failure-policy", mark), "{fails} {parts:?}");
         }
     }
@@ -408,23 +415,26 @@ mod tests {
     #[test]
     fn an_account_that_no_policy_restricts_is_a_warning() {
         for (policy, mark) in [
-            (Ok(true), Mark::Ok),
-            (Ok(false), Mark::Warning),
-            (Err(forbidden()), Mark::Unknown),
+            (Ok(true), Severity::Ok),
+            (Ok(false), Severity::Warning),
+            (Err(forbidden()), Severity::Unknown),
         ] {
-            let mut parts = parts(Some(deployment(2, 2, 2)));
+            let mut parts = objects(Some(deployment(2, 2, 2)));
             parts.ca_bundle_policy = policy;
-            let told = points(&installation(|_| {}), &parts);
+            let told = results(&installation(|_| {}), &parts);
             assert_eq!(told.last(), Some(&("service-account", mark)), "{parts:?}");
         }
     }
 
     #[test]
     fn a_missing_service_is_an_error_and_one_that_cannot_be_seen_is_not() {
-        for (service, mark) in [(Ok(None), Mark::Error), (Err(forbidden()), Mark::Unknown)] {
-            let mut parts = parts(None);
+        for (service, mark) in [
+            (Ok(None), Severity::Error),
+            (Err(forbidden()), Severity::Unknown),
+        ] {
+            let mut parts = objects(None);
             parts.service = service;
-            let told = points(&installation(|_| {}), &parts);
+            let told = results(&installation(|_| {}), &parts);
             assert_eq!(told[0], ("service", mark));
         }
     }

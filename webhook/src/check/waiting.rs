@@ -2,10 +2,10 @@
 //! <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/types.go>
 
 /// What every container goes through.
-const STARTING: [&str; 2] = ["PodInitializing", "ContainerCreating"];
+const STARTING_REASONS: [&str; 2] = ["PodInitializing", "ContainerCreating"];
 
 /// What is said of an image that a node does not have.
-const PULLING: [&str; 4] = [
+const IMAGE_PULL_REASONS: [&str; 4] = [
     "ErrImagePull",
     "ImagePullBackOff",
     "InvalidImageName",
@@ -13,19 +13,19 @@ const PULLING: [&str; 4] = [
 ];
 
 /// What is said of a container that has run, and ended.
-const CRASHING: &str = "CrashLoopBackOff";
+const CRASH_LOOP: &str = "CrashLoopBackOff";
 
 /// Returns true if the container has yet to be started.
 pub(super) fn is_starting(reason: &str) -> bool {
-    STARTING.contains(&reason)
+    STARTING_REASONS.contains(&reason)
 }
 
 /// Returns true if the node has no image.
-pub(super) fn is_pulling(reason: &str) -> bool {
-    PULLING.contains(&reason)
+pub(super) fn is_image_pull_error(reason: &str) -> bool {
+    IMAGE_PULL_REASONS.contains(&reason)
 }
 
 /// Returns true if the container has run, so that its log may tell why it ended.
-pub(super) fn is_crashing(reason: &str) -> bool {
-    reason == CRASHING
+pub(super) fn is_crash_loop(reason: &str) -> bool {
+    reason == CRASH_LOOP
 }

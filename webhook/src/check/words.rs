@@ -7,7 +7,7 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
 /// Says how many there are: `1 pod`, `2 pods`.
-pub(super) fn count(many: usize, one: &str) -> String {
+pub(super) fn plural(many: usize, one: &str) -> String {
     match many {
         1 => format!("1 {one}"),
         many => format!("{many} {one}s"),
@@ -15,7 +15,7 @@ pub(super) fn count(many: usize, one: &str) -> String {
 }
 
 /// The verb for so many.
-pub(super) fn has(many: usize) -> &'static str {
+pub(super) fn has_or_have(many: usize) -> &'static str {
     match many {
         1 => "has",
         _ => "have",
@@ -23,7 +23,7 @@ pub(super) fn has(many: usize) -> &'static str {
 }
 
 /// Lists names, but no more than a few of them.
-pub(super) fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub(super) fn join<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const FEW: usize = 5;
     let names: Vec<_> = names.into_iter().collect();
     let shown: Vec<_> = names
@@ -38,16 +38,16 @@ pub(super) fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// Says how long it is from `now` to `end`, rounded down: `6 days`. `None` if that is over.
-pub(super) fn left(now: SystemTime, end: SystemTime) -> Option<String> {
+pub(super) fn remaining(now: SystemTime, end: SystemTime) -> Option<String> {
     let left = end
         .duration_since(now)
         .ok()
         .filter(|left| !left.is_zero())?;
-    Some(span(left))
+    Some(format_duration(left))
 }
 
 /// Says how long something takes, in its largest unit of which there are two, rounded down.
-pub(super) fn span(span: Duration) -> String {
+pub(super) fn format_duration(span: Duration) -> String {
     let seconds = span.as_secs();
     let (unit, name) = match seconds {
         0..=119 => (1, "second"),
@@ -77,26 +77,26 @@ mod tests {
             (2 * DAY, "2 days"),
             (3_650 * DAY, "3650 days"),
         ] {
-            assert_eq!(span(Duration::from_secs(seconds)), want);
+            assert_eq!(format_duration(Duration::from_secs(seconds)), want);
         }
     }
 
     #[test]
     fn what_is_over_has_nothing_left() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(DAY);
-        assert_eq!(left(now, now), None);
-        assert_eq!(left(now, SystemTime::UNIX_EPOCH), None);
+        assert_eq!(remaining(now, now), None);
+        assert_eq!(remaining(now, SystemTime::UNIX_EPOCH), None);
         assert_eq!(
-            left(SystemTime::UNIX_EPOCH, now).as_deref(),
+            remaining(SystemTime::UNIX_EPOCH, now).as_deref(),
             Some("24 hours")
         );
     }
 
     #[test]
     fn long_lists_are_cut() {
-        assert_eq!(names(["a", "b"]), "`a`, `b`");
+        assert_eq!(join(["a", "b"]), "`a`, `b`");
         assert_eq!(
-            names(["a", "b", "c", "d", "e", "f", "g"]),
+            join(["a", "b", "c", "d", "e", "f", "g"]),
             "`a`, `b`, `c`, `d`, `e` and 2 more"
         );
     }

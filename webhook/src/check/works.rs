@@ -2,43 +2,43 @@
 
 use serde::Serialize;
 
-use super::point::{Mark, Section};
+use super::point::{Section, Severity};
 
 /// Whether an installation works; in JSON `true`, `false` or `null`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(into = "Option<bool>")]
-pub enum Works {
+pub enum Health {
     /// It does.
-    Yes,
+    Healthy,
     /// Something does not.
-    No,
+    Unhealthy,
     /// That cannot be found out: something that decides could not be looked at.
     Unknown,
 }
 
 // === impl Works ===
 
-impl Works {
+impl Health {
     /// Sums up. What is known not to work outweighs what is not known.
     #[must_use]
     pub fn of(sections: &[Section]) -> Self {
-        let points = || sections.iter().flat_map(|section| &section.points);
-        if points().any(|point| point.mark == Mark::Error) {
-            Self::No
-        } else if points().any(|point| point.mark == Mark::Unknown && point.decides) {
+        let points = || sections.iter().flat_map(|section| &section.results);
+        if points().any(|point| point.severity == Severity::Error) {
+            Self::Unhealthy
+        } else if points().any(|point| point.severity == Severity::Unknown && point.is_blocking) {
             Self::Unknown
         } else {
-            Self::Yes
+            Self::Healthy
         }
     }
 }
 
-impl From<Works> for Option<bool> {
-    fn from(works: Works) -> Self {
+impl From<Health> for Option<bool> {
+    fn from(works: Health) -> Self {
         match works {
-            Works::Yes => Some(true),
-            Works::No => Some(false),
-            Works::Unknown => None,
+            Health::Healthy => Some(true),
+            Health::Unhealthy => Some(false),
+            Health::Unknown => None,
         }
     }
 }
@@ -48,21 +48,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::check::Point;
-    use crate::kubernetes::{Call, Unseen};
+    use crate::check::CheckResult;
+    use crate::kubernetes::{ApiCall, ReadError};
 
     #[test]
     fn an_installation_works_if_nothing_speaks_against_it_and_what_decides_was_seen() {
-        let unseen = Unseen::Forbidden(Call {
+        let unseen = ReadError::Forbidden(ApiCall {
             verb: "list",
             resource: "nodes",
             namespace: None,
         });
-        let ok = || Point::ok("a", "");
-        let warning = || Point::warning("b", "");
-        let error = || Point::error("c", "");
-        let unknown = || Point::unknown("d", "it", &unseen);
-        let undecided = || Point::undecided("e", "it", &unseen);
+        let ok = || CheckResult::ok("a", "");
+        let warning = || CheckResult::warning("b", "");
+        let error = || CheckResult::error("c", "");
+        let unknown = || CheckResult::unknown("d", "it", &unseen);
+        let undecided = || CheckResult::unknown_blocking("e", "it", &unseen);
         let table = [
             (vec![ok()], json!(true)),
             (vec![ok(), warning(), unknown()], json!(true)),
@@ -73,14 +73,17 @@ mod tests {
         ];
         for (points, want) in table {
             // However they are spread over sections.
-            let one = |point: &Point| Section {
+            let one = |point: &CheckResult| Section {
                 name: "s",
-                points: vec![point.clone()],
+                results: vec![point.clone()],
             };
             let apart: Vec<_> = points.iter().map(one).collect();
-            let together = [Section { name: "s", points }];
+            let together = [Section {
+                name: "s",
+                results: points,
+            }];
             for sections in [&apart[..], &together] {
-                assert_eq!(json!(Works::of(sections)), want, "{sections:?}");
+                assert_eq!(json!(Health::of(sections)), want, "{sections:?}");
             }
         }
     }

@@ -14,11 +14,11 @@ use tokio::runtime;
 use super::print;
 use crate::args::cluster::ClusterArgs;
 use crate::args::color::ColorArgs;
-use crate::args::output::{Format, OutputArgs};
-use crate::check::{Section, Works};
-use crate::kubernetes::Survey;
+use crate::args::output::{OutputArgs, OutputFormat};
+use crate::check::{Health, Section};
+use crate::kubernetes::ClusterReader;
 
-use page::Page;
+use page::CheckRenderer;
 
 /// What `--help` says below the flags.
 const HELP: &str = "\
@@ -47,8 +47,9 @@ pub struct Args {
 
 /// All that `check` has to say.
 #[derive(Debug, Serialize)]
-struct Report {
-    works: Works,
+struct CheckReport {
+    #[serde(rename = "works")]
+    health: Health,
     sections: Vec<Section>,
 }
 
@@ -63,11 +64,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         output: OutputArgs { output },
         color,
     } = args;
-    let page = Page::new(color.styles(&io::stdout()));
+    let page = CheckRenderer::new(color.is_enabled_for(&io::stdout()));
     let mut sections = Vec::new();
     // A person reads while the next is looked at.
-    let mut tell = |section: Section| {
-        if output == Format::Text {
+    let mut emit = |section: Section| {
+        if output == OutputFormat::Text {
             print(page.section(&section).as_bytes())?;
         }
         sections.push(section);
@@ -78,21 +79,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?
         .block_on(async {
-            let survey = Survey::open(cluster.into()).await?;
-            look::look(&survey, webhook_configuration.as_deref(), &mut tell).await
+            let reader = ClusterReader::open(cluster.into()).await?;
+            look::collect(&reader, webhook_configuration.as_deref(), &mut emit).await
         })?;
-    let works = Works::of(&sections);
+    let works = Health::of(&sections);
     match output {
-        Format::Text => print(page.end(works, &sections).as_bytes())?,
-        Format::Json => {
-            let report = Report { works, sections };
+        OutputFormat::Text => print(page.summary(works, &sections).as_bytes())?,
+        OutputFormat::Json => {
+            let report = CheckReport {
+                health: works,
+                sections,
+            };
             let mut json = serde_json::to_string_pretty(&report)?;
             json.push('\n');
             print(json.as_bytes())?;
         }
     }
     Ok(match works {
-        Works::Yes => ExitCode::SUCCESS,
-        Works::No | Works::Unknown => ExitCode::FAILURE,
+        Health::Healthy => ExitCode::SUCCESS,
+        Health::Unhealthy | Health::Unknown => ExitCode::FAILURE,
     })
 }

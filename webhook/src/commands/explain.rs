@@ -5,9 +5,12 @@ mod explanation;
 mod page;
 mod settings;
 
-pub use end::Moment;
-pub use explanation::{Admin, Drainer, Envoy, Explanation, Outcome, Plan, Probe, Reason};
-pub use settings::{Settings, Value};
+pub use end::TimelineEvent;
+pub use explanation::{
+    AdminModel, DrainerModel, EnvoyModel, Explanation, InjectionOutcome, PlanModel, ProbeModel,
+    ReasonModel,
+};
+pub use settings::{SettingValue, SettingsModel};
 
 use std::fmt;
 use std::io;
@@ -18,11 +21,11 @@ use serde::Serialize;
 use super::print;
 use crate::admission::Defaults;
 use crate::args::color::ColorArgs;
-use crate::args::defaults::DefaultsArgs;
+use crate::args::defaults::PodDefaultsArgs;
 use crate::args::files::FilesArgs;
-use crate::args::output::{Format, OutputArgs};
+use crate::args::output::{OutputArgs, OutputFormat};
 use crate::manifest;
-use crate::offline::{Input, Remark, Review};
+use crate::offline::{DocumentReview, Input, Message};
 use crate::printable::printable;
 
 /// What `--help` says below the flags.
@@ -46,21 +49,21 @@ pub struct Args {
     #[command(flatten)]
     color: ColorArgs,
     #[command(flatten)]
-    defaults: DefaultsArgs,
+    defaults: PodDefaultsArgs,
 }
 
 /// All that `explain` has to say.
 #[derive(Debug, Default, Serialize)]
-pub struct Explanations {
+pub struct ExplainReport {
     /// Every pod and pod template, in the order of the files.
     pub pods: Vec<Explanation>,
     /// The documents that cannot be read or changed.
-    pub errors: Vec<Error>,
+    pub errors: Vec<DocumentError>,
 }
 
 /// Why a document cannot be read or changed.
 #[derive(Debug, Serialize)]
-pub struct Error {
+pub struct DocumentError {
     /// Its file, or `stdin`.
     pub file: String,
     /// The line that is to blame.
@@ -83,30 +86,30 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         defaults,
     } = args;
     let defaults = defaults.into_defaults()?;
-    let mut unread = Vec::new();
+    let mut read_errors = Vec::new();
     let read = files.read().into_iter();
     let inputs: Vec<_> = read
-        .filter_map(|input| input.map_err(|error| unread.push(error)).ok())
+        .filter_map(|input| input.map_err(|error| read_errors.push(error)).ok())
         .collect();
-    let explanations = Explanations::of(&inputs, &defaults);
+    let explanations = ExplainReport::new(&inputs, &defaults);
     match output {
-        Format::Json => print(explanations.to_json().as_bytes())?,
-        Format::Text => {
-            let styled = color.styles(&io::stdout());
+        OutputFormat::Json => print(explanations.to_json().as_bytes())?,
+        OutputFormat::Text => {
+            let styled = color.is_enabled_for(&io::stdout());
             print(explanations.to_text(styled).as_bytes())?;
             for error in &explanations.errors {
                 eprintln!("{}", printable(&error.to_string()));
             }
             let nothing = explanations.pods.is_empty() && explanations.errors.is_empty();
-            if nothing && unread.is_empty() {
+            if nothing && read_errors.is_empty() {
                 eprintln!("no pod and no pod template found");
             }
         }
     }
-    for error in &unread {
+    for error in &read_errors {
         eprintln!("error: {}", printable(&format!("{error:#}")));
     }
-    Ok(match explanations.are_fine() && unread.is_empty() {
+    Ok(match explanations.is_success() && read_errors.is_empty() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
@@ -114,54 +117,58 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 // === impl Explanations ===
 
-impl Explanations {
+impl ExplainReport {
     /// Explains every pod and pod template of some streams.
     #[must_use]
-    pub fn of(inputs: &[Input], defaults: &Defaults) -> Self {
+    pub fn new(inputs: &[Input], defaults: &Defaults) -> Self {
         let mut explanations = Self::default();
         for Input { name, bytes } in inputs {
             for document in manifest::documents(bytes) {
-                match Review::of(&document, defaults) {
+                match DocumentReview::try_new(&document, defaults) {
                     Ok(review) => explanations.add(name, &review),
-                    Err(error) => explanations.fail(name, error.into()),
+                    Err(error) => explanations.add_error(name, error.into()),
                 }
             }
         }
         explanations
     }
 
-    fn add(&mut self, file: &str, review: &Review<'_>) {
-        let injected = review.injected();
+    fn add(&mut self, file: &str, review: &DocumentReview<'_>) {
+        let injected = review.injected_text();
         let stays = review.is_refused() || injected.is_err();
         let explained = review
-            .cases
+            .workloads
             .iter()
-            .map(|case| Explanation::of(file, case, stays));
+            .map(|case| Explanation::new(file, case, stays));
         self.pods.extend(explained);
         if let Err(error) = injected {
-            self.fail(file, error.into());
+            self.add_error(file, error.into());
         }
     }
 
-    fn fail(&mut self, file: &str, remark: Remark) {
-        self.errors.push(Error {
+    fn add_error(&mut self, file: &str, message: Message) {
+        self.errors.push(DocumentError {
             file: file.to_owned(),
-            line: remark.line,
-            column: remark.column,
-            message: remark.text,
+            line: message.line,
+            column: message.column,
+            message: message.text,
         });
     }
 
     /// True if everything could be read and changed, and no pod is refused.
     #[must_use]
-    pub fn are_fine(&self) -> bool {
-        self.errors.is_empty() && self.pods.iter().all(|pod| pod.outcome != Outcome::Refused)
+    pub fn is_success(&self) -> bool {
+        self.errors.is_empty()
+            && self
+                .pods
+                .iter()
+                .all(|pod| pod.outcome != InjectionOutcome::Refused)
     }
 
     /// For people.
     #[must_use]
     pub fn to_text(&self, styled: bool) -> String {
-        page::page(&self.pods, styled)
+        page::render(&self.pods, styled)
     }
 
     /// For programs.
@@ -176,7 +183,7 @@ impl Explanations {
 
 // === impl Error ===
 
-impl fmt::Display for Error {
+impl fmt::Display for DocumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             file,

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use super::print;
 use crate::admission::annotations::INJECT;
-use crate::admission::{Defaults, Notice, Verdict};
+use crate::admission::{Decision, Defaults, Diagnostic};
 use crate::args::color::ColorArgs;
-use crate::args::defaults::DefaultsArgs;
+use crate::args::defaults::PodDefaultsArgs;
 use crate::args::files::FilesArgs;
 use crate::manifest::{self, Document};
-use crate::offline::{Case, Input, Remark, RemarkKind, Review};
+use crate::offline::{DocumentReview, Input, Message, MessageKind, WorkloadResult};
 
 /// What `--help` says below the flags.
 const HELP: &str = "\
@@ -35,24 +35,24 @@ pub struct Args {
     #[command(flatten)]
     color: ColorArgs,
     #[command(flatten)]
-    defaults: DefaultsArgs,
+    defaults: PodDefaultsArgs,
 }
 
 /// A stream after injection.
 #[derive(Debug, Default)]
-pub struct Injected {
+pub struct InjectReport {
     /// The stream.
     pub bytes: Vec<u8>,
     /// What its author should know, in the order of the text.
-    pub remarks: Vec<Remark>,
+    pub messages: Vec<Message>,
     /// How many pods ask for a drainer.
-    pub asked: usize,
+    pub requested: usize,
     /// How many decline one.
-    pub declined: usize,
+    pub opted_out: usize,
     /// How many have got one.
     pub injected: usize,
     /// How many have one already.
-    pub present: usize,
+    pub already_injected: usize,
     /// How many ask for what they cannot have.
     pub refused: usize,
 }
@@ -78,26 +78,26 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let streams = || inputs.iter().zip(&injected);
     let output = match diff {
         true => {
-            let styled = color.styles(&io::stdout());
-            let diff = |(input, injected): (&Input, &Injected)| {
-                manifest::unified(&input.name, &input.bytes, &injected.bytes, styled)
+            let styled = color.is_enabled_for(&io::stdout());
+            let diff = |(input, injected): (&Input, &InjectReport)| {
+                manifest::unified_diff(&input.name, &input.bytes, &injected.bytes, styled)
             };
             streams().map(diff).collect::<String>().into_bytes()
         }
-        false => joined(injected.iter().map(|injected| &injected.bytes[..])),
+        false => join_streams(injected.iter().map(|injected| &injected.bytes[..])),
     };
     print(&output)?;
-    let styled = color.styles(&io::stderr());
+    let styled = color.is_enabled_for(&io::stderr());
     for (input, injected) in streams() {
-        for remark in &injected.remarks {
-            eprintln!("{}", remark.shown(&input.name, styled));
+        for remark in &injected.messages {
+            eprintln!("{}", remark.display(&input.name, styled));
         }
     }
     eprintln!("{}", summary(&injected));
     let failed = injected
         .iter()
-        .flat_map(|injected| &injected.remarks)
-        .any(Remark::is_failure);
+        .flat_map(|injected| &injected.messages)
+        .any(Message::is_failure);
     Ok(if failed {
         ExitCode::FAILURE
     } else {
@@ -107,24 +107,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Gives the pods of a stream their drainers. What cannot be read or changed stays as it is.
 #[must_use]
-pub fn inject(stream: &[u8], defaults: &Defaults) -> Injected {
-    let mut into = Injected::default();
+pub fn inject(stream: &[u8], defaults: &Defaults) -> InjectReport {
+    let mut into = InjectReport::default();
     for document in manifest::documents(stream) {
-        match Review::of(&document, defaults) {
+        match DocumentReview::try_new(&document, defaults) {
             Ok(review) => into.add(&document, &review),
             Err(unreadable) => {
-                into.remarks.push(unreadable.into());
+                into.messages.push(unreadable.into());
                 into.bytes.extend(document.bytes);
             }
         }
     }
-    into.remarks.sort_by_key(|remark| remark.line);
+    into.messages.sort_by_key(|remark| remark.line);
     into
 }
 
 /// One stream of many: a separator comes between them where none is and one is needed.
 #[must_use]
-pub fn joined<'a>(streams: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+pub fn join_streams<'a>(streams: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut joined = Vec::new();
     let mut all_json = true;
     for stream in streams {
@@ -142,12 +142,12 @@ pub fn joined<'a>(streams: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     joined
 }
 
-fn summary(injected: &[Injected]) -> String {
-    let sum = |count: fn(&Injected) -> usize| injected.iter().map(count).sum::<usize>();
-    let asked = sum(|injected| injected.asked);
+fn summary(injected: &[InjectReport]) -> String {
+    let sum = |count: fn(&InjectReport) -> usize| injected.iter().map(count).sum::<usize>();
+    let asked = sum(|injected| injected.requested);
     let [got, present, refused] = [
         sum(|injected| injected.injected),
-        sum(|injected| injected.present),
+        sum(|injected| injected.already_injected),
         sum(|injected| injected.refused),
     ];
     let counts = [
@@ -161,12 +161,12 @@ fn summary(injected: &[Injected]) -> String {
         1 => (count, one),
         _ => (count, many),
     });
-    let remarks = || injected.iter().flat_map(|injected| &injected.remarks);
+    let remarks = || injected.iter().flat_map(|injected| &injected.messages);
     match asked {
-        0 if remarks().next().is_none() && sum(|injected| injected.declined) == 0 => {
+        0 if remarks().next().is_none() && sum(|injected| injected.opted_out) == 0 => {
             format!("no pod asks for a drainer: annotate its template with {INJECT}: \"true\"")
         }
-        0 if remarks().any(|remark| remark.kind == RemarkKind::Error) => {
+        0 if remarks().any(|remark| remark.kind == MessageKind::Error) => {
             "no pod asks for a drainer in what could be read".to_owned()
         }
         0 => "no pod asks for a drainer".to_owned(),
@@ -188,24 +188,24 @@ fn summary(injected: &[Injected]) -> String {
 
 // === impl Injected ===
 
-impl Injected {
-    fn add(&mut self, document: &Document<'_>, review: &Review<'_>) {
+impl InjectReport {
+    fn add(&mut self, document: &Document<'_>, review: &DocumentReview<'_>) {
         let is_refused = review.is_refused();
-        for case in &review.cases {
-            if !matches!(case.verdict, Verdict::NotAsked) {
-                self.asked += 1;
-                self.present += usize::from(case.has_one());
+        for case in &review.workloads {
+            if !matches!(case.decision, Decision::NotRequested) {
+                self.requested += 1;
+                self.already_injected += usize::from(case.has_drainer());
                 self.refused += usize::from(case.is_refused());
-                self.remark(case, is_refused);
+                self.add_messages(case, is_refused);
             }
-            self.declined += usize::from(case.declines());
-            let hints = case.hints.iter().map(|hint| Remark::hint(case, hint));
-            self.remarks.extend(hints);
+            self.opted_out += usize::from(case.opts_out());
+            let hints = case.lints.iter().map(|hint| Message::from_lint(case, hint));
+            self.messages.extend(hints);
         }
-        match review.injected() {
+        match review.injected_text() {
             Ok(Some(text)) => {
                 self.injected += review
-                    .cases
+                    .workloads
                     .iter()
                     .filter(|case| case.is_injected())
                     .count();
@@ -213,37 +213,41 @@ impl Injected {
                 return;
             }
             Ok(None) => {}
-            Err(error) => self.remarks.push(error.into()),
+            Err(error) => self.messages.push(error.into()),
         }
         self.bytes.extend(document.bytes);
     }
 
-    fn remark(&mut self, case: &Case, another_is_refused: bool) {
-        let all = |kind, notices: &[Notice]| -> Vec<_> {
+    fn add_messages(&mut self, workload: &WorkloadResult, another_is_refused: bool) {
+        let all = |kind, notices: &[Diagnostic]| -> Vec<_> {
             notices
                 .iter()
-                .map(|notice| Remark::of(case, kind, notice))
+                .map(|notice| Message::from_diagnostic(workload, kind, notice))
                 .collect()
         };
-        let (first, warnings) = match &case.verdict {
-            Verdict::NotAsked => return,
-            Verdict::Inject { warnings, .. } if another_is_refused => {
+        let (first, warnings) = match &workload.decision {
+            Decision::NotRequested => return,
+            Decision::Inject { warnings, .. } if another_is_refused => {
                 let why = "another pod of its document is refused";
                 (
-                    vec![Remark::about(case, RemarkKind::Skipped, why)],
+                    vec![Message::for_workload(workload, MessageKind::Skipped, why)],
                     warnings,
                 )
             }
-            Verdict::Inject { warnings, .. } => (Vec::new(), warnings),
-            Verdict::Skip {
+            Decision::Inject { warnings, .. } => (Vec::new(), warnings),
+            Decision::Skip {
                 reason, warnings, ..
             } => (
-                vec![Remark::of(case, RemarkKind::Skipped, reason)],
+                vec![Message::from_diagnostic(
+                    workload,
+                    MessageKind::Skipped,
+                    reason,
+                )],
                 warnings,
             ),
-            Verdict::Deny { reasons, warnings } => (all(RemarkKind::Refused, reasons), warnings),
+            Decision::Deny { reasons, warnings } => (all(MessageKind::Refused, reasons), warnings),
         };
-        self.remarks.extend(first);
-        self.remarks.extend(all(RemarkKind::Warning, warnings));
+        self.messages.extend(first);
+        self.messages.extend(all(MessageKind::Warning, warnings));
     }
 }

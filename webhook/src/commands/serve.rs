@@ -12,16 +12,16 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
 use crate::admission::{self, Defaults};
-use crate::args::defaults::{DefaultsArgs, InvalidDefaults};
+use crate::args::defaults::{InvalidDefaults, PodDefaultsArgs};
 use crate::args::logs::LogArgs;
 use crate::args::tls::TlsArgs;
-use crate::args::written::Span;
+use crate::args::written::HumanDuration;
 use crate::certificates::source;
 use crate::events;
-use crate::report::Report;
-use crate::server::{self, Limits, Listeners, Server};
+use crate::report::Metrics;
+use crate::server::{self, Limits, Server, ServerPorts};
 use crate::signals::Signals;
-use crate::token::Tokens;
+use crate::token::TokenGenerator;
 
 /// The flags of `serve`.
 #[derive(Debug, clap::Args)]
@@ -55,9 +55,9 @@ pub struct Args {
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_SHUTDOWN_DELAY",
-        default_value_t = Span(Limits::default().shutdown_delay)
+        default_value_t = HumanDuration(Limits::default().shutdown_delay)
     )]
-    shutdown_delay: Span,
+    shutdown_delay: HumanDuration,
     /// Whether the owner of a pod that asks for a drainer and gets none has an Event that says why, with --webhook-configuration.
     #[arg(
         long,
@@ -88,7 +88,7 @@ pub struct Args {
     #[command(flatten)]
     logs: LogArgs,
     #[command(flatten)]
-    defaults: DefaultsArgs,
+    defaults: PodDefaultsArgs,
 }
 
 /// Serves until SIGTERM or SIGINT, and ends gracefully; at once with a second signal.
@@ -110,8 +110,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         listen,
         health_listen,
         metrics_listen,
-        shutdown_delay: Span(shutdown_delay),
-        events: tells,
+        shutdown_delay: HumanDuration(shutdown_delay),
+        events: events_enabled,
         excluded_namespaces,
         pod_name,
         tls,
@@ -121,27 +121,27 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let mut signals = Signals::install().context("cannot handle signals")?;
     logs.start();
     let defaults = Arc::new(defaults.into_defaults()?);
-    let report = Arc::new(Report::new());
+    let report = Arc::new(Metrics::new());
     let client_ca = tls.client_ca()?;
     let (source, serving, tls_min_version) = tls.open(&defaults.release_namespace, &report).await?;
     let serving = Arc::new(serving);
-    let cluster = source.cluster().filter(|_| tells);
-    let (undrained, told) = cluster
+    let cluster = source.cluster().filter(|_| events_enabled);
+    let (undrained, event_output) = cluster
         .map(|cluster| {
-            let (undrained, queue) = mpsc::channel(events::QUEUE);
-            (undrained, (queue, cluster.events(pod_name)))
+            let (undrained, queue) = mpsc::channel(events::QUEUE_CAPACITY);
+            (undrained, (queue, cluster.event_writer(pod_name)))
         })
         .unzip();
-    let tell = async {
-        match told {
+    let publish_events = async {
+        match event_output {
             Some((queue, events)) => {
                 let write = async |series: &events::Series| events.write(series).await;
-                events::tell(queue, &excluded_namespaces, &report, write).await
+                events::publish(queue, &excluded_namespaces, &report, write).await
             }
             None => pending().await,
         }
     };
-    let listeners = Listeners {
+    let listeners = ServerPorts {
         tls: listener(listen)?,
         health: listener(health_listen)?,
         metrics: listener(metrics_listen)?,
@@ -155,29 +155,29 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let server = Server {
         admit: Box::new({
             let defaults = Arc::clone(&defaults);
-            let tokens = Tokens::default();
-            move |body| admission::answer(body, &defaults, || tokens.token())
+            let tokens = TokenGenerator::default();
+            move |body| admission::admit_pod(body, &defaults, || tokens.generate())
         }),
-        advise: Box::new(move |body| admission::advise(body, &defaults)),
-        serving: Arc::clone(&serving),
+        admit_workload: Box::new(move |body| admission::admit_workload(body, &defaults)),
+        resolver: Arc::clone(&serving),
         tls_min_version,
         client_ca,
         limits: Limits {
             shutdown_delay,
             ..Limits::default()
         },
-        report: Arc::clone(&report),
-        undrained,
+        metrics: Arc::clone(&report),
+        skipped_pods: undrained,
     };
     let (stop, stopped) = oneshot::channel();
     let stopped = async {
         // Dropped or sent, it is time to go.
         let _ = stopped.await;
     };
-    let twice = async {
+    let second_signal = async {
         tokio::select! {
             () = signals.next() => {}
-            never = source::follow(source, &serving, &report) => match never {},
+            never = source::run(source, &serving, &report) => match never {},
         }
         // Who leaves writes neither Secret nor caBundle: what is being deleted would be made anew.
         let _ = stop.send(());
@@ -185,8 +185,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     };
     tokio::select! {
         served = server::run(listeners, server, stopped) => served,
-        never = tell => match never {},
-        () = twice => bail!("ended at once by a second signal"),
+        never = publish_events => match never {},
+        () = second_signal => bail!("ended at once by a second signal"),
     }
 }
 

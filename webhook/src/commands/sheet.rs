@@ -13,14 +13,14 @@ const WIDTH: usize = 92;
 const TEXT_COLUMN: usize = 12;
 
 /// What is written so far.
-pub(super) struct Sheet {
+pub(super) struct TextWriter {
     text: String,
     styled: bool,
 }
 
 // === impl Sheet ===
 
-impl Sheet {
+impl TextWriter {
     /// An empty sheet, with styles or without.
     pub(super) fn new(styled: bool) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Sheet {
         self.text.push_str(&printable(text));
     }
 
-    pub(super) fn styled(&mut self, style: Style, text: &str) {
+    pub(super) fn push_styled(&mut self, style: Style, text: &str) {
         let style = if self.styled { style } else { Style::new() };
         let text = printable(text);
         self.text.push_str(&format!("{style}{text}{style:#}"));
@@ -51,29 +51,29 @@ impl Sheet {
     }
 
     /// A line of its own, in bold.
-    pub(super) fn heading(&mut self, text: &str) {
+    pub(super) fn push_heading(&mut self, text: &str) {
         self.push("  ");
-        self.styled(Style::new().bold(), text);
+        self.push_styled(Style::new().bold(), text);
         self.end_line();
     }
 
     /// A label and its text.
-    pub(super) fn row(&mut self, style: Style, label: &str, text: &str) {
+    pub(super) fn push_row(&mut self, style: Style, label: &str, text: &str) {
         self.push("  ");
-        self.styled(style, label);
-        self.spaces((TEXT_COLUMN - 2).saturating_sub(label.len()));
-        self.wrapped(TEXT_COLUMN, text);
+        self.push_styled(style, label);
+        self.push_spaces((TEXT_COLUMN - 2).saturating_sub(label.len()));
+        self.push_wrapped(TEXT_COLUMN, text);
     }
 
     /// The rest of a line that begins in `column`, and more lines in the same column as needed.
-    pub(super) fn wrapped(&mut self, column: usize, text: &str) {
+    pub(super) fn push_wrapped(&mut self, column: usize, text: &str) {
         let text = printable(text);
         let mut end = column;
         for (nth, word) in text.split(' ').enumerate() {
             let width = word.chars().count();
             if nth > 0 && end + 1 + width > WIDTH {
                 self.end_line();
-                self.spaces(column);
+                self.push_spaces(column);
                 end = column;
             } else if nth > 0 {
                 self.push(" ");
@@ -85,7 +85,7 @@ impl Sheet {
         self.end_line();
     }
 
-    fn spaces(&mut self, many: usize) {
+    fn push_spaces(&mut self, many: usize) {
         self.text.extend(iter::repeat_n(' ', many));
     }
 }

@@ -10,13 +10,13 @@ use crate::token_bucket::{Rate, TokenBucket};
 
 /// Of one namespace: as client-go's `EventSourceObjectSpamFilter` has it for one object.
 /// <https://github.com/kubernetes/client-go/blob/master/tools/record/events_cache.go>
-const NAMESPACE: Rate = Rate {
+const NAMESPACE_RATE: Rate = Rate {
     burst: 25,
     refill: Duration::from_secs(5 * 60),
 };
 
 /// Of all namespaces: more than a roll-out of many workloads at once needs. An Event is kept for an hour.
-const ALL: Rate = Rate {
+const TOTAL_RATE: Rate = Rate {
     burst: 100,
     refill: Duration::from_secs(60),
 };
@@ -24,7 +24,7 @@ const ALL: Rate = Rate {
 /// The Events that may still be begun.
 #[derive(Debug)]
 pub(super) struct EventLimit {
-    all: TokenBucket,
+    total: TokenBucket,
     /// Those that are not full, so no more than [`ALL`] has given out since: about 225.
     namespaces: BTreeMap<String, TokenBucket>,
 }
@@ -34,7 +34,7 @@ pub(super) struct EventLimit {
 impl EventLimit {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            all: TokenBucket::full(now),
+            total: TokenBucket::full(now),
             namespaces: BTreeMap::new(),
         }
     }
@@ -44,11 +44,11 @@ impl EventLimit {
         self.namespaces.retain(|_, bucket| !bucket.is_full(now));
         let known = self.namespaces.get(namespace).copied();
         let mut bucket = known.unwrap_or(TokenBucket::full(now));
-        if !bucket.has_token(NAMESPACE, now) || !self.all.has_token(ALL, now) {
+        if !bucket.has_token(NAMESPACE_RATE, now) || !self.total.has_token(TOTAL_RATE, now) {
             return false;
         }
-        bucket.take(NAMESPACE, now);
-        self.all.take(ALL, now);
+        bucket.take(NAMESPACE_RATE, now);
+        self.total.take(TOTAL_RATE, now);
         self.namespaces.insert(namespace.to_owned(), bucket);
         true
     }

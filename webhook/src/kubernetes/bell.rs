@@ -14,26 +14,26 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 /// How long the API server keeps a watch open, in seconds.
-const WATCH: u32 = 290;
+const WATCH_TIMEOUT_SECONDS: u32 = 290;
 
 /// How long a watch may take in all: a little longer, since one that died in silence has nobody who
 /// ends it. The client itself waits for an answer for ever.
-const DEADLINE: Duration = Duration::from_secs(WATCH as u64 + 10);
+const DEADLINE: Duration = Duration::from_secs(WATCH_TIMEOUT_SECONDS as u64 + 10);
 
 /// The pause after a watch that ended or could not be opened.
-const PAUSE: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Rings when one of its objects may have changed. What they are is read by who hears it.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
-    rung: Arc<Notify>,
+pub(super) struct ChangeNotifier {
+    changes: Arc<Notify>,
     // They end with the bell.
     watches: JoinSet<()>,
 }
 
 // === impl Bell ===
 
-impl Bell {
+impl ChangeNotifier {
     /// Rings for this object too, from now on and at least once.
     pub(super) fn watch<K>(&mut self, api: Api<K>, name: &str)
     where
@@ -41,28 +41,28 @@ impl Bell {
     {
         let watched = WatchParams::default()
             .fields(&format!("metadata.name={name}"))
-            .timeout(WATCH);
-        let rung = Arc::clone(&self.rung);
+            .timeout(WATCH_TIMEOUT_SECONDS);
+        let rung = Arc::clone(&self.changes);
         self.watches.spawn(async move {
             loop {
-                match timeout(DEADLINE, ring(&api, &watched, &rung)).await {
+                match timeout(DEADLINE, notify(&api, &watched, &rung)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => debug!(%error, "Watch ended"),
                     Err(_) => debug!("Watch fell silent"),
                 }
-                sleep(PAUSE).await;
+                sleep(RETRY_DELAY).await;
             }
         });
     }
 
     /// Waits until it rings, or has rung since the last wait.
-    pub(super) async fn rung(&self) {
-        self.rung.notified().await;
+    pub(super) async fn changed(&self) {
+        self.changes.notified().await;
     }
 }
 
 /// Rings for each event of one watch, until that ends. Metadata is enough.
-async fn ring<K>(api: &Api<K>, watched: &WatchParams, bell: &Notify) -> kube::Result<()>
+async fn notify<K>(api: &Api<K>, watched: &WatchParams, changes: &Notify) -> kube::Result<()>
 where
     K: Clone + Debug + DeserializeOwned,
 {
@@ -72,7 +72,7 @@ where
         match event {
             WatchEvent::Bookmark(_) => {}
             WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
-            _ => bell.notify_one(),
+            _ => changes.notify_one(),
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigEr
 
 /// Why there is no cluster to talk to. kube's errors tell their sources themselves.
 #[derive(Debug, thiserror::Error)]
-pub enum NoCluster {
+pub enum ClientConfigError {
     /// There is neither a service account nor a kubeconfig.
     #[error("cannot find the cluster, neither as a pod nor by a kubeconfig: {0}")]
     Config(InferConfigError),
@@ -22,7 +22,7 @@ pub enum NoCluster {
 /// The cluster that is meant: by default that of `KUBECONFIG`, of `~/.kube/config`, or the one that
 /// this process runs in.
 #[derive(Debug, Clone, Default)]
-pub struct Access {
+pub struct ClientConfig {
     /// Another kubeconfig.
     pub kubeconfig: Option<PathBuf>,
     /// Another context of the kubeconfig than its current one.
@@ -31,26 +31,27 @@ pub struct Access {
 
 // === impl Access ===
 
-impl Access {
+impl ClientConfig {
     /// Where that cluster is, and who asks.
     ///
     /// # Errors
     /// When there is none.
-    pub(super) async fn config(self) -> Result<Config, NoCluster> {
+    pub(super) async fn config(self) -> Result<Config, ClientConfigError> {
         let options = KubeConfigOptions {
             context: self.context,
             ..KubeConfigOptions::default()
         };
         match self.kubeconfig {
             Some(path) => {
-                let kubeconfig = Kubeconfig::read_from(path).map_err(NoCluster::Kubeconfig)?;
+                let kubeconfig =
+                    Kubeconfig::read_from(path).map_err(ClientConfigError::Kubeconfig)?;
                 let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-                config.map_err(NoCluster::Kubeconfig)
+                config.map_err(ClientConfigError::Kubeconfig)
             }
             None if options.context.is_some() => Config::from_kubeconfig(&options)
                 .await
-                .map_err(NoCluster::Kubeconfig),
-            None => Config::infer().await.map_err(NoCluster::Config),
+                .map_err(ClientConfigError::Kubeconfig),
+            None => Config::infer().await.map_err(ClientConfigError::Config),
         }
     }
 }

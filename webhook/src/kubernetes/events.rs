@@ -10,14 +10,14 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use tokio::time::timeout;
 
-use crate::admission::{Owner, Undrained};
-use crate::events::{NotWritten, Series};
+use crate::admission::{Owner, SkippedPod};
+use crate::events::{PublishError, Series};
 
 /// Others wait meanwhile.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Who tells.
-const CONTROLLER: &str = "envoy-drainer.dev/webhook";
+const REPORTING_CONTROLLER: &str = "envoy-drainer.dev/webhook";
 
 /// What is told, in one word for all codes.
 const REASON: &str = "DrainerNotInjected";
@@ -26,23 +26,23 @@ const REASON: &str = "DrainerNotInjected";
 const ACTION: &str = "Inject";
 
 /// Who writes the Events, to the API server.
-const MANAGER: &str = "envoy-drainer";
+const FIELD_MANAGER: &str = "envoy-drainer";
 
 /// In bytes. The API server refuses longer ones.
-const LONGEST_INSTANCE: usize = 128;
+const MAX_INSTANCE_LENGTH: usize = 128;
 
 /// The Events of one replica.
-pub struct Events {
+pub struct EventWriter {
     client: Client,
     instance: String,
 }
 
 // === impl Events ===
 
-impl Events {
+impl EventWriter {
     /// Events that the replica of this name writes.
     pub(super) fn new(client: Client, mut instance: String) -> Self {
-        instance.truncate(instance.floor_char_boundary(LONGEST_INSTANCE));
+        instance.truncate(instance.floor_char_boundary(MAX_INSTANCE_LENGTH));
         Self { client, instance }
     }
 
@@ -50,27 +50,27 @@ impl Events {
     ///
     /// # Errors
     /// When it is not written.
-    pub async fn write(&self, series: &Series) -> Result<(), NotWritten> {
+    pub async fn write(&self, series: &Series) -> Result<(), PublishError> {
         let event = event(series, &self.instance);
-        let namespace = &series.undrained.owner.namespace;
+        let namespace = &series.skipped_pod.owner.namespace;
         let api = Api::<Event>::namespaced(self.client.clone(), namespace);
         let name = event.metadata.name.as_deref().unwrap_or_default();
         // Applied, so that one call does for the first of a series, the others, and an Event that somebody
         // has deleted.
-        let (params, patch) = (PatchParams::apply(MANAGER), Patch::Apply(&event));
+        let (params, patch) = (PatchParams::apply(FIELD_MANAGER), Patch::Apply(&event));
         match timeout(DEADLINE, api.patch_metadata(name, &params, &patch)).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(kube::Error::Api(status))) if is_final(status.code) => {
-                Err(NotWritten::Refused(status.message))
+            Ok(Err(kube::Error::Api(status))) if is_permanent(status.code) => {
+                Err(PublishError::Rejected(status.message))
             }
-            Ok(Err(error)) => Err(NotWritten::Failed(error.into())),
-            Err(late) => Err(NotWritten::Failed(late.into())),
+            Ok(Err(error)) => Err(PublishError::Transient(error.into())),
+            Err(late) => Err(PublishError::Transient(late.into())),
         }
     }
 }
 
 /// True for the HTTP status of a request that would be refused again.
-fn is_final(status: u16) -> bool {
+fn is_permanent(status: u16) -> bool {
     const TOO_MANY_REQUESTS: u16 = 429;
     (400..500).contains(&status) && status != TOO_MANY_REQUESTS
 }
@@ -78,10 +78,10 @@ fn is_final(status: u16) -> bool {
 /// Only `series` may differ between two Events of one name.
 fn event(series: &Series, instance: &str) -> Event {
     let Series {
-        undrained: Undrained { owner, note, .. },
-        pods,
-        first,
-        last,
+        skipped_pod: SkippedPod { owner, note, .. },
+        count: pods,
+        first_observed: first,
+        last_observed: last,
     } = series;
     let Owner {
         api_version,
@@ -116,7 +116,7 @@ fn event(series: &Series, instance: &str) -> Event {
             count: *pods,
             last_observed_time: MicroTime(timestamp(*last)),
         }),
-        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_controller: Some(REPORTING_CONTROLLER.to_owned()),
         reporting_instance: Some(instance.to_owned()),
         ..Event::default()
     }
@@ -139,7 +139,7 @@ mod tests {
     fn series(pods: i32) -> Series {
         let text = str::to_owned;
         Series {
-            undrained: Undrained {
+            skipped_pod: SkippedPod {
                 owner: Owner {
                     api_version: text("apps/v1"),
                     kind: text("ReplicaSet"),
@@ -150,9 +150,9 @@ mod tests {
                 code: Code::ExistingHook,
                 note: text("DRN008: why"),
             },
-            pods,
-            first: UNIX_EPOCH + Duration::from_millis(1_500),
-            last: UNIX_EPOCH + Duration::from_secs(60),
+            count: pods,
+            first_observed: UNIX_EPOCH + Duration::from_millis(1_500),
+            last_observed: UNIX_EPOCH + Duration::from_secs(60),
         }
     }
 
@@ -193,7 +193,7 @@ mod tests {
             (429, false),
             (500, false),
         ] {
-            assert_eq!(is_final(status), wanted, "{status}");
+            assert_eq!(is_permanent(status), wanted, "{status}");
         }
     }
 }

@@ -17,12 +17,12 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::bell::Bell;
-use super::client::{Access, NoCluster};
-use super::events::Events;
+use super::bell::ChangeNotifier;
+use super::client::{ClientConfig, ClientConfigError};
+use super::events::EventWriter;
 use crate::certificates::bundle::Bundle;
 use crate::certificates::cluster::{
-    Call, CallFailed, Cluster, LONGEST_ROTATE, ROTATE, Secret, Webhooks,
+    Cluster, MAX_ROTATE_LEN, ROTATE_ANNOTATION, Secret, StoreCall, StoreError, Webhooks,
 };
 
 /// Longer than a healthy API server takes, and shorter than a tick.
@@ -31,31 +31,31 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Who writes `caBundle`s, to the API server: nobody else owns them, so no upgrade of the chart, which
 /// writes none, takes them away.
 /// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>
-const BUNDLE_MANAGER: &str = "envoy-drainer-cabundle";
+const BUNDLE_FIELD_MANAGER: &str = "envoy-drainer-cabundle";
 
 /// Who writes the Secret.
-const SECRET_MANAGER: &str = "envoy-drainer";
+const SECRET_FIELD_MANAGER: &str = "envoy-drainer";
 
 /// The Secret and the webhook configuration, in the cluster that this process runs in or that
 /// KUBECONFIG names.
-pub struct Objects {
+pub struct CertificateStore {
     namespace: String,
-    secret: Named<v1::Secret>,
-    webhooks: Named<MutatingWebhookConfiguration>,
+    secret: NamedApi<v1::Secret>,
+    webhooks: NamedApi<MutatingWebhookConfiguration>,
     /// By which API servers call; of entries for other servers nothing is read or written. Where there are
     /// none, all entries count.
     hosts: Vec<String>,
-    bell: Bell,
+    notifier: ChangeNotifier,
 }
 
-struct Named<K> {
+struct NamedApi<K> {
     api: Api<K>,
     name: String,
 }
 
 // === impl Objects ===
 
-impl Objects {
+impl CertificateStore {
     /// Finds the cluster; whether it answers is another question.
     ///
     /// # Errors
@@ -65,34 +65,34 @@ impl Objects {
         secret: String,
         webhooks: String,
         hosts: Vec<String>,
-    ) -> Result<Self, NoCluster> {
-        let config = Access::default().config().await?;
-        Self::of(config, namespace, secret, webhooks, hosts)
+    ) -> Result<Self, ClientConfigError> {
+        let config = ClientConfig::default().config().await?;
+        Self::from_config(config, namespace, secret, webhooks, hosts)
     }
 
     /// Takes the cluster that `config` tells of.
     ///
     /// # Errors
     /// When there can be no client of it.
-    pub fn of(
+    pub fn from_config(
         mut config: Config,
         namespace: &str,
         secret: String,
         webhooks: String,
         hosts: Vec<String>,
-    ) -> Result<Self, NoCluster> {
+    ) -> Result<Self, ClientConfigError> {
         // The next tick tries again, from what there is by then.
         config.default_retry = false;
-        let client = Client::try_from(config).map_err(NoCluster::Client)?;
-        let secret = Named {
+        let client = Client::try_from(config).map_err(ClientConfigError::Client)?;
+        let secret = NamedApi {
             api: Api::namespaced(client.clone(), namespace),
             name: secret,
         };
-        let webhooks = Named {
+        let webhooks = NamedApi {
             api: Api::all(client),
             name: webhooks,
         };
-        let mut bell = Bell::default();
+        let mut bell = ChangeNotifier::default();
         bell.watch(secret.api.clone(), &secret.name);
         bell.watch(webhooks.api.clone(), &webhooks.name);
         Ok(Self {
@@ -100,25 +100,25 @@ impl Objects {
             secret,
             webhooks,
             hosts,
-            bell,
+            notifier: bell,
         })
     }
 
     /// Events of this cluster, written by the replica of this name.
     #[must_use]
-    pub fn events(&self, replica: String) -> Events {
-        Events::new(self.secret.api.clone().into_client(), replica)
+    pub fn event_writer(&self, replica: String) -> EventWriter {
+        EventWriter::new(self.secret.api.clone().into_client(), replica)
     }
 }
 
-impl Cluster for Objects {
-    async fn secret(&self) -> Result<Option<Secret>, CallFailed> {
-        let Named { api, name } = &self.secret;
-        let found = within(Call::ReadSecret, api.get_opt(name)).await?;
+impl Cluster for CertificateStore {
+    async fn secret(&self) -> Result<Option<Secret>, StoreError> {
+        let NamedApi { api, name } = &self.secret;
+        let found = with_deadline(StoreCall::ReadSecret, api.get_opt(name)).await?;
         Ok(found.map(|secret| Secret {
-            obstacle: obstacle(&secret, &self.namespace, name),
-            version: secret.metadata.resource_version.unwrap_or_default(),
-            rotate: rotate(secret.metadata.annotations.as_ref()),
+            unwritable_reason: write_obstacle(&secret, &self.namespace, name),
+            resource_version: secret.metadata.resource_version.unwrap_or_default(),
+            rotate: requested_rotation(secret.metadata.annotations.as_ref()),
             data: secret
                 .data
                 .into_iter()
@@ -128,17 +128,17 @@ impl Cluster for Objects {
         }))
     }
 
-    async fn create_secret(&self) -> Result<(), CallFailed> {
-        let Named { api, name } = &self.secret;
+    async fn create_secret(&self) -> Result<(), StoreError> {
+        let NamedApi { api, name } = &self.secret;
         let secret = json!({
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": { "name": name },
         });
         // Applied, not created, as that may be allowed for this one name.
-        let params = PatchParams::apply(SECRET_MANAGER);
+        let params = PatchParams::apply(SECRET_FIELD_MANAGER);
         let patch = Patch::Apply(secret);
-        within(Call::WriteSecret, api.patch(name, &params, &patch)).await?;
+        with_deadline(StoreCall::WriteSecret, api.patch(name, &params, &patch)).await?;
         Ok(())
     }
 
@@ -146,8 +146,8 @@ impl Cluster for Objects {
         &self,
         version: &str,
         keys: BTreeMap<String, Option<Vec<u8>>>,
-    ) -> Result<(), CallFailed> {
-        let Named { api, name } = &self.secret;
+    ) -> Result<(), StoreError> {
+        let NamedApi { api, name } = &self.secret;
         let data: BTreeMap<_, _> = keys
             .into_iter()
             .map(|(key, value)| (key, value.map(ByteString)))
@@ -156,25 +156,25 @@ impl Cluster for Objects {
         // https://kubernetes.io/docs/reference/using-api/api-concepts/#patch-and-apply
         let patch = json!({ "metadata": { "resourceVersion": version }, "data": data });
         let params = PatchParams {
-            field_manager: Some(SECRET_MANAGER.to_owned()),
+            field_manager: Some(SECRET_FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let patch = Patch::Merge(patch);
-        within(Call::WriteSecret, api.patch(name, &params, &patch)).await?;
+        with_deadline(StoreCall::WriteSecret, api.patch(name, &params, &patch)).await?;
         Ok(())
     }
 
-    async fn webhooks(&self) -> Result<Option<Webhooks>, CallFailed> {
-        let Named { api, name } = &self.webhooks;
-        let found = within(Call::ReadWebhooks, api.get_opt(name)).await?;
+    async fn webhooks(&self) -> Result<Option<Webhooks>, StoreError> {
+        let NamedApi { api, name } = &self.webhooks;
+        let found = with_deadline(StoreCall::ReadWebhooks, api.get_opt(name)).await?;
         Ok(found.map(|configuration| Webhooks {
-            written: written(&configuration.metadata),
-            version: configuration.metadata.resource_version.unwrap_or_default(),
+            written_at: bundles_written_at(&configuration.metadata),
+            resource_version: configuration.metadata.resource_version.unwrap_or_default(),
             bundles: configuration
                 .webhooks
                 .into_iter()
                 .flatten()
-                .filter(|webhook| calls(&webhook.client_config, &self.hosts))
+                .filter(|webhook| calls_any_host(&webhook.client_config, &self.hosts))
                 .map(|webhook| {
                     let ByteString(pem) = webhook.client_config.ca_bundle.unwrap_or_default();
                     (webhook.name, Bundle::read(&pem))
@@ -183,8 +183,8 @@ impl Cluster for Objects {
         }))
     }
 
-    async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), CallFailed> {
-        let Named { api, name } = &self.webhooks;
+    async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), StoreError> {
+        let NamedApi { api, name } = &self.webhooks;
         let entries: Vec<Value> = webhooks
             .bundles
             .iter()
@@ -196,23 +196,23 @@ impl Cluster for Objects {
         let patch = json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
-            "metadata": { "name": name, "resourceVersion": webhooks.version },
+            "metadata": { "name": name, "resourceVersion": webhooks.resource_version },
             "webhooks": entries,
         });
         // By force: a caBundle that somebody else once wrote is ours from now on.
-        let params = PatchParams::apply(BUNDLE_MANAGER).force();
+        let params = PatchParams::apply(BUNDLE_FIELD_MANAGER).force();
         let patch = Patch::Apply(patch);
-        within(Call::WriteBundles, api.patch(name, &params, &patch)).await?;
+        with_deadline(StoreCall::WriteBundles, api.patch(name, &params, &patch)).await?;
         Ok(())
     }
 
     async fn changed(&self) {
-        self.bell.rung().await;
+        self.notifier.changed().await;
     }
 }
 
 /// Returns true if this entry calls one of these hosts.
-fn calls(client: &WebhookClientConfig, hosts: &[String]) -> bool {
+fn calls_any_host(client: &WebhookClientConfig, hosts: &[String]) -> bool {
     let host = match (&client.service, &client.url) {
         (Some(service), _) => Some(format!("{}.{}.svc", service.name, service.namespace)),
         (None, Some(url)) => url
@@ -225,16 +225,16 @@ fn calls(client: &WebhookClientConfig, hosts: &[String]) -> bool {
 }
 
 /// The rotation that an operator requests.
-fn rotate(annotations: Option<&BTreeMap<String, String>>) -> Option<String> {
-    let mut value = annotations?.get(ROTATE)?.clone();
-    value.truncate(value.floor_char_boundary(LONGEST_ROTATE));
+fn requested_rotation(annotations: Option<&BTreeMap<String, String>>) -> Option<String> {
+    let mut value = annotations?.get(ROTATE_ANNOTATION)?.clone();
+    value.truncate(value.floor_char_boundary(MAX_ROTATE_LEN));
     Some(value)
 }
 
 /// Why the API server may refuse every write of a Secret, and what its operator can do. An account that may write
 /// the Secret can set both, unless a policy restricts it.
 /// <https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable>
-fn obstacle(secret: &v1::Secret, namespace: &str, name: &str) -> Option<String> {
+fn write_obstacle(secret: &v1::Secret, namespace: &str, name: &str) -> Option<String> {
     const TYPE: &str = "Opaque";
     let type_ = secret.type_.as_deref().unwrap_or(TYPE);
     let is = match secret.immutable {
@@ -253,14 +253,14 @@ fn obstacle(secret: &v1::Secret, namespace: &str, name: &str) -> Option<String> 
 
 /// When the owner of the `caBundle`s last changed one. Applying what there is changes nothing.
 /// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>
-fn written(metadata: &ObjectMeta) -> Option<SystemTime> {
+fn bundles_written_at(metadata: &ObjectMeta) -> Option<SystemTime> {
     let entries = metadata.managed_fields.iter().flatten();
-    let ours = entries.filter(|entry| entry.manager.as_deref() == Some(BUNDLE_MANAGER));
+    let ours = entries.filter(|entry| entry.manager.as_deref() == Some(BUNDLE_FIELD_MANAGER));
     let times = ours.filter_map(|entry| entry.time.as_ref());
     times.map(|Time(at)| SystemTime::from(*at)).max()
 }
 
-impl fmt::Debug for Objects {
+impl fmt::Debug for CertificateStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Objects")
             .field("secret", &self.secret.name)
@@ -270,7 +270,7 @@ impl fmt::Debug for Objects {
 }
 
 /// Why a call failed. What cannot be read is not quoted, since it may be a Secret.
-fn source(error: kube::Error) -> Box<dyn Error + Send + Sync> {
+fn redact(error: kube::Error) -> Box<dyn Error + Send + Sync> {
     match error {
         kube::Error::SerdeError(error) => {
             let (line, column) = (error.line(), error.column());
@@ -287,19 +287,19 @@ fn source(error: kube::Error) -> Box<dyn Error + Send + Sync> {
 }
 
 /// Waits for an answer until [`DEADLINE`].
-async fn within<T>(
-    call: Call,
+async fn with_deadline<T>(
+    call: StoreCall,
     answer: impl Future<Output = kube::Result<T>>,
-) -> Result<T, CallFailed> {
+) -> Result<T, StoreError> {
     match timeout(DEADLINE, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) if status.is_conflict() => {
-            Err(CallFailed::Conflict { call })
+            Err(StoreError::Conflict { call })
         }
-        Ok(Err(error)) => Err(CallFailed::Other {
+        Ok(Err(error)) => Err(StoreError::Other {
             call,
-            source: source(error),
+            source: redact(error),
         }),
-        Err(_) => Err(CallFailed::Late { call }),
+        Err(_) => Err(StoreError::Timeout { call }),
     }
 }

@@ -3,7 +3,7 @@
 mod read;
 mod trial;
 
-pub use trial::Answer;
+pub use trial::DryRunResult;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
@@ -20,32 +20,32 @@ use kube::Client;
 use kube::api::Api;
 use tokio::time::timeout;
 
-use self::read::{each, get, within};
-use super::client::{Access, NoCluster};
+use self::read::{for_each, get, with_deadline};
+use super::client::{ClientConfig, ClientConfigError};
 use super::tunnel::{self, Shown};
-use super::unseen::{Call, Unseen};
+use super::unseen::{ApiCall, ReadError};
 
 /// Longer than a healthy API server takes for a page.
 const DEADLINE: Duration = Duration::from_secs(15);
 
 /// A cluster, as whoever calls may see it.
 #[derive(Clone)]
-pub struct Survey {
+pub struct ClusterReader {
     client: Client,
     server: String,
 }
 
 // === impl Survey ===
 
-impl Survey {
+impl ClusterReader {
     /// Finds the cluster; whether it answers is another question.
     ///
     /// # Errors
     /// When there is none.
-    pub async fn open(access: Access) -> Result<Self, NoCluster> {
+    pub async fn open(access: ClientConfig) -> Result<Self, ClientConfigError> {
         let config = access.config().await?;
         let server = config.cluster_url.to_string();
-        let client = Client::try_from(config).map_err(NoCluster::Client)?;
+        let client = Client::try_from(config).map_err(ClientConfigError::Client)?;
         Ok(Self { client, server })
     }
 
@@ -59,23 +59,25 @@ impl Survey {
     ///
     /// # Errors
     /// When it does not say.
-    pub async fn version(&self) -> Result<Info, Unseen> {
-        let call = Call {
+    pub async fn version(&self) -> Result<Info, ReadError> {
+        let call = ApiCall {
             verb: "get",
             resource: "/version",
             namespace: None,
         };
-        within(call, self.client.apiserver_version()).await
+        with_deadline(call, self.client.apiserver_version()).await
     }
 
     /// Reads all webhook configurations. A cluster has a few of them.
     ///
     /// # Errors
     /// When they cannot be seen.
-    pub async fn configurations(&self) -> Result<Vec<MutatingWebhookConfiguration>, Unseen> {
+    pub async fn webhook_configurations(
+        &self,
+    ) -> Result<Vec<MutatingWebhookConfiguration>, ReadError> {
         let mut all = Vec::new();
         let api = Api::all(self.client.clone());
-        each(&api, None, |configuration| all.push(configuration)).await?;
+        for_each(&api, None, |configuration| all.push(configuration)).await?;
         Ok(all)
     }
 
@@ -83,7 +85,7 @@ impl Survey {
     ///
     /// # Errors
     /// When it cannot be seen.
-    pub async fn service(&self, namespace: &str, name: &str) -> Result<Option<Service>, Unseen> {
+    pub async fn service(&self, namespace: &str, name: &str) -> Result<Option<Service>, ReadError> {
         get(&Api::namespaced(self.client.clone(), namespace), name).await
     }
 
@@ -95,10 +97,10 @@ impl Survey {
         &self,
         namespace: &str,
         labels: &BTreeMap<String, String>,
-    ) -> Result<Option<Deployment>, Unseen> {
+    ) -> Result<Option<Deployment>, ReadError> {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
         let mut first = None;
-        each(&api, Some(labels), |deployment| {
+        for_each(&api, Some(labels), |deployment| {
             first.get_or_insert(deployment);
         })
         .await?;
@@ -113,10 +115,10 @@ impl Survey {
         &self,
         namespace: &str,
         labels: &BTreeMap<String, String>,
-    ) -> Result<Vec<Pod>, Unseen> {
+    ) -> Result<Vec<Pod>, ReadError> {
         let api = Api::namespaced(self.client.clone(), namespace);
         let mut all = Vec::new();
-        each(&api, Some(labels), |pod| all.push(pod)).await?;
+        for_each(&api, Some(labels), |pod| all.push(pod)).await?;
         Ok(all)
     }
 
@@ -124,7 +126,7 @@ impl Survey {
     ///
     /// # Errors
     /// When that cannot be seen.
-    pub async fn policy(&self, name: &str) -> Result<bool, Unseen> {
+    pub async fn has_policy(&self, name: &str) -> Result<bool, ReadError> {
         let policy: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let binding: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
         Ok(get(&policy, name).await?.is_some() && get(&binding, name).await?.is_some())
@@ -134,53 +136,59 @@ impl Survey {
     ///
     /// # Errors
     /// When not all of them could be seen.
-    pub async fn each_namespace(&self, mut seen: impl FnMut(ObjectMeta)) -> Result<(), Unseen> {
+    pub async fn for_each_namespace(
+        &self,
+        mut visit: impl FnMut(ObjectMeta),
+    ) -> Result<(), ReadError> {
         let api: Api<Namespace> = Api::all(self.client.clone());
-        each(&api, None, |namespace| seen(namespace.metadata)).await
+        for_each(&api, None, |namespace| visit(namespace.metadata)).await
     }
 
     /// Hands over every node.
     ///
     /// # Errors
     /// When not all of them could be seen.
-    pub async fn each_node(&self, seen: impl FnMut(Node)) -> Result<(), Unseen> {
-        each(&Api::all(self.client.clone()), None, seen).await
+    pub async fn for_each_node(&self, visit: impl FnMut(Node)) -> Result<(), ReadError> {
+        for_each(&Api::all(self.client.clone()), None, visit).await
     }
 
     /// Hands over every pod.
     ///
     /// # Errors
     /// When not all of them could be seen.
-    pub async fn each_pod(&self, seen: impl FnMut(Pod)) -> Result<(), Unseen> {
-        each(&Api::all(self.client.clone()), None, seen).await
+    pub async fn for_each_pod(&self, visit: impl FnMut(Pod)) -> Result<(), ReadError> {
+        for_each(&Api::all(self.client.clone()), None, visit).await
     }
 
     /// Hands over every ReplicaSet.
     ///
     /// # Errors
     /// When not all of them could be seen.
-    pub async fn each_replica_set(&self, seen: impl FnMut(ReplicaSet)) -> Result<(), Unseen> {
-        each(&Api::all(self.client.clone()), None, seen).await
+    pub async fn for_each_replica_set(
+        &self,
+        visit: impl FnMut(ReplicaSet),
+    ) -> Result<(), ReadError> {
+        for_each(&Api::all(self.client.clone()), None, visit).await
     }
 
     /// Calls a pod as API servers call it, but through a tunnel, and takes what it shows.
     ///
     /// # Errors
     /// When whoever calls may not, or there is no tunnel.
-    pub async fn shown(
+    pub async fn served_chain(
         &self,
         namespace: &str,
         pod: &str,
         port: u16,
         host: &str,
-    ) -> Result<Shown, Unseen> {
+    ) -> Result<Shown, ReadError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let call = Call {
+        let call = ApiCall {
             verb: "create",
             resource: "pods/portforward",
             namespace: Some(namespace.to_owned()),
         };
-        let forwarded = within(call.clone(), api.portforward(pod, &[port])).await?;
+        let forwarded = with_deadline(call.clone(), api.portforward(pod, &[port])).await?;
         match timeout(DEADLINE, tunnel::chain(forwarded, port, host)).await {
             Ok(Ok(chain)) => Ok(Shown::Chain(chain)),
             Ok(Err(why)) => Ok(Shown::Nothing(why)),
@@ -189,7 +197,7 @@ impl Survey {
     }
 }
 
-impl Debug for Survey {
+impl Debug for ClusterReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Survey")
             .field("server", &self.server)

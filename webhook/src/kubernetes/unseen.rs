@@ -5,7 +5,7 @@ use std::fmt;
 
 /// A call to the API server, in the words of its access rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct ApiCall {
     /// As `list`.
     pub verb: &'static str,
     /// As `pods`.
@@ -16,59 +16,59 @@ pub struct Call {
 
 /// Why something could not be looked at.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unseen {
+pub enum ReadError {
     /// Whoever asks has no right to.
     #[error("you may not {0}")]
-    Forbidden(Call),
+    Forbidden(ApiCall),
     /// Nobody knows whoever asks: their certificate or token is not valid, or no more.
     #[error("cannot {0}: the API server does not know who you are, so log in")]
-    Unauthorized(Call),
+    Unauthorized(ApiCall),
     /// There was no answer in time.
     #[error("no answer in time: {0}")]
-    Late(Call),
+    Timeout(ApiCall),
     /// Anything else.
-    #[error("cannot {call}: {why}")]
+    #[error("cannot {call}: {reason}")]
     Failed {
         /// What was asked for.
-        call: Call,
+        call: ApiCall,
         /// What went wrong.
-        why: String,
+        reason: String,
     },
 }
 
 // === impl Unseen ===
 
-impl Unseen {
+impl ReadError {
     /// Why a call failed.
-    pub(super) fn of(call: Call, error: kube::Error) -> Self {
+    pub(super) fn from_kube(call: ApiCall, error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) if status.code == 403 => Self::Forbidden(call),
             kube::Error::Api(status) if status.code == 401 => Self::Unauthorized(call),
             kube::Error::Api(status) => Self::Failed {
                 call,
-                why: status.message,
+                reason: status.message,
             },
             error => Self::Failed {
                 call,
-                why: deepest(&error),
+                reason: root_cause(&error),
             },
         }
     }
 
     /// The same of any namespace.
     #[must_use]
-    pub fn anywhere(self) -> Self {
-        let anywhere = |call: Call| Call {
+    pub fn without_namespace(self) -> Self {
+        let anywhere = |call: ApiCall| ApiCall {
             namespace: None,
             ..call
         };
         match self {
             Self::Forbidden(call) => Self::Forbidden(anywhere(call)),
             Self::Unauthorized(call) => Self::Unauthorized(anywhere(call)),
-            Self::Late(call) => Self::Late(anywhere(call)),
-            Self::Failed { call, why } => Self::Failed {
+            Self::Timeout(call) => Self::Timeout(anywhere(call)),
+            Self::Failed { call, reason: why } => Self::Failed {
                 call: anywhere(call),
-                why,
+                reason: why,
             },
         }
     }
@@ -76,7 +76,7 @@ impl Unseen {
 
 // === impl Call ===
 
-impl fmt::Display for Call {
+impl fmt::Display for ApiCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             verb,
@@ -92,7 +92,7 @@ impl fmt::Display for Call {
 }
 
 /// The source that knows what happened: those above it say only whom they ask.
-fn deepest(error: &dyn Error) -> String {
+fn root_cause(error: &dyn Error) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {
         deepest = source;

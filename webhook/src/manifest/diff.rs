@@ -8,11 +8,11 @@ use similar::TextDiff;
 use crate::printable::printable;
 
 /// The lines before and after a change that are shown with it.
-const CONTEXT: usize = 3;
+const CONTEXT_LINES: usize = 3;
 
 /// A unified diff of a stream called `name`; empty if nothing differs. With `styled`, in colours.
 #[must_use]
-pub fn unified(name: &str, before: &[u8], after: &[u8], styled: bool) -> String {
+pub fn unified_diff(name: &str, before: &[u8], after: &[u8], styled: bool) -> String {
     let (before, after) = (
         String::from_utf8_lossy(before),
         String::from_utf8_lossy(after),
@@ -22,7 +22,7 @@ pub fn unified(name: &str, before: &[u8], after: &[u8], styled: bool) -> String 
     let diff = TextDiff::from_lines(&*before, &*after);
     let diff = diff
         .unified_diff()
-        .context_radius(CONTEXT)
+        .context_radius(CONTEXT_LINES)
         .header(&format!("a/{path}"), &format!("b/{path}"))
         .to_string();
     if !styled {

@@ -4,14 +4,14 @@ use json_patch::jsonptr::Pointer;
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
 use serde_json::Value;
 
-use super::tree::{self, Anchors, Content, Entry, Key, Node, Tree};
+use super::tree::{self, Anchors, Content, Key, MappingEntry, Node, Tree};
 
 /// Why a change cannot be written into a document's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CannotEdit {
+pub enum EditError {
     /// A change of one use of a shared node would change the others.
     #[error("an alias on line {alias} stands for what is to be changed here: write it out there")]
-    Shared {
+    SharedNode {
         /// Where the anchor is.
         line: usize,
         /// Where its first alias is.
@@ -19,7 +19,7 @@ pub enum CannotEdit {
     },
     /// The text holds the place in a form into which the change cannot be written.
     #[error("`{path}` cannot be written into this text: use plain block style here")]
-    Form {
+    UnsupportedLayout {
         /// The line of the place.
         line: usize,
         /// A JSON pointer.
@@ -29,12 +29,12 @@ pub enum CannotEdit {
 
 // === impl CannotEdit ===
 
-impl CannotEdit {
+impl EditError {
     /// The line of the stream where the text stands that is in the way.
     #[must_use]
     pub fn line(&self) -> usize {
         match self {
-            Self::Shared { line, .. } | Self::Form { line, .. } => *line,
+            Self::SharedNode { line, .. } | Self::UnsupportedLayout { line, .. } => *line,
         }
     }
 }
@@ -48,38 +48,38 @@ struct Change<'a> {
 }
 
 /// Why a [`Change`] ended on its way.
-enum Stop {
-    Cannot(CannotEdit),
+enum ChangeError {
+    Edit(EditError),
     /// The rest of the path does not exist here.
-    NoPlace,
+    PathNotFound,
 }
 
 impl Tree {
     /// Applies the operations in their order.
-    pub(super) fn apply(&mut self, operations: &[PatchOperation]) -> Result<(), CannotEdit> {
+    pub(super) fn apply(&mut self, operations: &[PatchOperation]) -> Result<(), EditError> {
         for operation in operations {
             let (path, value, inserts) = match operation {
                 PatchOperation::Add(AddOperation { path, value }) => (path, value, true),
                 PatchOperation::Replace(ReplaceOperation { path, value }) => (path, value, false),
-                _ => return Err(self.form(operation.path())),
+                _ => return Err(self.layout_error(operation.path())),
             };
             let change = Change {
                 value,
                 inserts,
                 anchors: &self.anchors,
             };
-            match change.node(&mut self.root, path) {
+            match change.apply_to_node(&mut self.root, path) {
                 Ok(()) => {}
-                Err(Stop::Cannot(error)) => return Err(error),
-                Err(Stop::NoPlace) => return Err(self.form(path)),
+                Err(ChangeError::Edit(error)) => return Err(error),
+                Err(ChangeError::PathNotFound) => return Err(self.layout_error(path)),
             }
         }
         Ok(())
     }
 
     /// The text does not take a change at `path`.
-    pub(super) fn form(&self, path: &Pointer) -> CannotEdit {
-        CannotEdit::Form {
+    pub(super) fn layout_error(&self, path: &Pointer) -> EditError {
+        EditError::UnsupportedLayout {
             line: self.line(path),
             path: path.to_string(),
         }
@@ -89,13 +89,13 @@ impl Tree {
 // === impl Change ===
 
 impl Change<'_> {
-    fn node(&self, node: &mut Node, path: &Pointer) -> Result<(), Stop> {
-        if let Some(&alias) = self.anchors.aliases.get(&node.anchor) {
+    fn apply_to_node(&self, node: &mut Node, path: &Pointer) -> Result<(), ChangeError> {
+        if let Some(&alias) = self.anchors.first_alias_lines.get(&node.anchor) {
             let line = node.line;
-            return Err(Stop::Cannot(CannotEdit::Shared { line, alias }));
+            return Err(ChangeError::Edit(EditError::SharedNode { line, alias }));
         }
         let Some((token, rest)) = path.split_front() else {
-            node.new = Some(self.value.clone());
+            node.new_value = Some(self.value.clone());
             return Ok(());
         };
         // What is written as a whole anyway, and what an alias brings, is changed as a value.
@@ -105,62 +105,73 @@ impl Change<'_> {
             Content::Sequence(_, items) => items.is_empty(),
             Content::Scalar(_) => false,
         };
-        if node.new.is_some() || as_value {
+        if node.new_value.is_some() || as_value {
             let mut value = node.value(self.anchors);
-            self.value(&mut value, path)?;
-            node.new = Some(value);
+            self.apply_to_value(&mut value, path)?;
+            node.new_value = Some(value);
             return Ok(());
         }
         let token = token.decoded();
         match &mut node.content {
-            Content::Mapping(_, entries) => self.mapping(entries, &token, rest),
-            Content::Sequence(_, items) => self.sequence(items, &token, rest),
-            Content::Scalar(_) | Content::Alias(_) => Err(Stop::NoPlace),
+            Content::Mapping(_, entries) => self.apply_to_mapping(entries, &token, rest),
+            Content::Sequence(_, items) => self.apply_to_sequence(items, &token, rest),
+            Content::Scalar(_) | Content::Alias(_) => Err(ChangeError::PathNotFound),
         }
     }
 
-    fn mapping(&self, entries: &mut Vec<Entry>, token: &str, rest: &Pointer) -> Result<(), Stop> {
-        let is_named = |entry: &&mut Entry| matches!(&entry.key, Key::Name(name) if name == token);
+    fn apply_to_mapping(
+        &self,
+        entries: &mut Vec<MappingEntry>,
+        token: &str,
+        rest: &Pointer,
+    ) -> Result<(), ChangeError> {
+        let is_named =
+            |entry: &&mut MappingEntry| matches!(&entry.key, Key::Name(name) if name == token);
         if let Some(entry) = entries.iter_mut().find(is_named) {
-            return self.node(&mut entry.value, rest);
+            return self.apply_to_node(&mut entry.value, rest);
         }
         let value = if rest.is_root() {
             self.value.clone()
         } else {
             // A key that `<<` brings: written out here, where it wins over the merged one.
-            let mut merged = tree::object(entries, self.anchors);
-            let mut value = merged.remove(token).ok_or(Stop::NoPlace)?;
-            self.value(&mut value, rest)?;
+            let mut merged = tree::mapping_value(entries, self.anchors);
+            let mut value = merged.remove(token).ok_or(ChangeError::PathNotFound)?;
+            self.apply_to_value(&mut value, rest)?;
             value
         };
-        entries.push(Entry {
+        entries.push(MappingEntry {
             key: Key::Name(token.to_owned()),
-            at: 0..0,
+            key_range: 0..0,
             line: 0,
             value: Node::inserted(value),
         });
         Ok(())
     }
 
-    fn sequence(&self, items: &mut Vec<Node>, token: &str, rest: &Pointer) -> Result<(), Stop> {
+    fn apply_to_sequence(
+        &self,
+        items: &mut Vec<Node>,
+        token: &str,
+        rest: &Pointer,
+    ) -> Result<(), ChangeError> {
         let index = match token {
             "-" => items.len(),
-            token => token.parse().map_err(|_| Stop::NoPlace)?,
+            token => token.parse().map_err(|_| ChangeError::PathNotFound)?,
         };
         if self.inserts && rest.is_root() && index <= items.len() {
             items.insert(index, Node::inserted(self.value.clone()));
             return Ok(());
         }
-        self.node(items.get_mut(index).ok_or(Stop::NoPlace)?, rest)
+        self.apply_to_node(items.get_mut(index).ok_or(ChangeError::PathNotFound)?, rest)
     }
 
     /// The same on a value: `path` is what remains of the path.
-    fn value(&self, value: &mut Value, path: &Pointer) -> Result<(), Stop> {
+    fn apply_to_value(&self, value: &mut Value, path: &Pointer) -> Result<(), ChangeError> {
         let (path, new) = (path.to_buf(), self.value.clone());
         let operation = match self.inserts {
             true => PatchOperation::Add(AddOperation { path, value: new }),
             false => PatchOperation::Replace(ReplaceOperation { path, value: new }),
         };
-        json_patch::patch(value, &[operation]).map_err(|_| Stop::NoPlace)
+        json_patch::patch(value, &[operation]).map_err(|_| ChangeError::PathNotFound)
     }
 }

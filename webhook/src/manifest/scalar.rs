@@ -7,13 +7,13 @@ use serde_json::{Number, Value};
 
 /// A plain scalar that JSON cannot hold: `.inf`, `.nan`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NotJson;
+pub(super) struct NonFiniteNumber;
 
 /// Reads a plain scalar without a tag.
 ///
 /// # Errors
 /// For the numbers that JSON does not have.
-pub(super) fn resolve(text: &str) -> Result<Value, NotJson> {
+pub(super) fn resolve(text: &str) -> Result<Value, NonFiniteNumber> {
     Ok(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -23,7 +23,7 @@ pub(super) fn resolve(text: &str) -> Result<Value, NotJson> {
             Value::Bool(false)
         }
         ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF"
-        | "-.inf" | "-.Inf" | "-.INF" => return Err(NotJson),
+        | "-.inf" | "-.Inf" | "-.INF" => return Err(NonFiniteNumber),
         _ => number(text).map_or_else(|| Value::String(text.to_owned()), Value::Number),
     })
 }
@@ -152,7 +152,7 @@ mod tests {
             assert_eq!(resolve(text), Ok(want), "{text}");
         }
         for text in [".inf", "-.Inf", ".NaN"] {
-            assert_eq!(resolve(text), Err(NotJson), "{text}");
+            assert_eq!(resolve(text), Err(NonFiniteNumber), "{text}");
         }
     }
 }

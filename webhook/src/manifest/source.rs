@@ -1,15 +1,15 @@
 //! Where things begin and end in a document's text.
 
-use super::text::Flow;
-use super::tree::{Content, Entry, Node, Style};
+use super::text::FlowFormat;
+use super::tree::{Content, MappingEntry, Node, Style};
 
 /// The document's text, and questions about places in it.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a>(pub(super) &'a str);
+pub(super) struct SourceText<'a>(pub(super) &'a str);
 
 // === impl Source ===
 
-impl<'a> Source<'a> {
+impl<'a> SourceText<'a> {
     pub(super) fn line_start(self, at: usize) -> usize {
         self.0[..at].rfind('\n').map_or(0, |newline| newline + 1)
     }
@@ -60,34 +60,36 @@ impl<'a> Source<'a> {
     }
 
     /// The end of what of `node` is in the text.
-    pub(super) fn end(self, node: &Node) -> usize {
+    pub(super) fn node_end(self, node: &Node) -> usize {
         match &node.content {
             Content::Mapping(Style::Block, entries) => entries
                 .iter()
                 .rfind(|entry| !entry.value.is_inserted())
-                .map_or(node.at.end, |last| self.entry_end(last)),
+                .map_or(node.range.end, |last| self.entry_end(last)),
             Content::Sequence(Style::Block, items) => items
                 .iter()
                 .rfind(|item| !item.is_inserted())
-                .map_or(node.at.end, |last| self.end(last)),
+                .map_or(node.range.end, |last| self.node_end(last)),
             // A block scalar ends where the next token begins, perhaps behind its indentation.
-            Content::Scalar(_) if self.begins_line(node.at.end) => self.line_start(node.at.end),
-            _ => node.at.end,
+            Content::Scalar(_) if self.begins_line(node.range.end) => {
+                self.line_start(node.range.end)
+            }
+            _ => node.range.end,
         }
     }
 
-    pub(super) fn entry_end(self, entry: &Entry) -> usize {
-        let behind_key = self.skip_blanks(entry.at.end);
-        match entry.value.at.is_empty() && self.0[behind_key..].starts_with(':') {
+    pub(super) fn entry_end(self, entry: &MappingEntry) -> usize {
+        let behind_key = self.skip_blanks(entry.key_range.end);
+        match entry.value.range.is_empty() && self.0[behind_key..].starts_with(':') {
             true => behind_key + 1,
-            false => self.end(&entry.value).max(entry.at.end),
+            false => self.node_end(&entry.value).max(entry.key_range.end),
         }
     }
 
     /// The start of the line after `node` and after the comments that follow it at `column` or
     /// deeper.
-    pub(super) fn after_lines(self, node: &Node, column: usize) -> usize {
-        let mut at = self.next_line(self.end(node));
+    pub(super) fn line_after(self, node: &Node, column: usize) -> usize {
+        let mut at = self.next_line(self.node_end(node));
         while let Some(line) = self.0[at..].split_inclusive('\n').next() {
             let text = line.trim_start_matches(' ');
             if !text.starts_with('#') || line.len() - text.len() < column {
@@ -99,23 +101,31 @@ impl<'a> Source<'a> {
     }
 
     /// How the items of a bracket stand whose first one starts at `first`.
-    pub(super) fn flow(self, node: &Node, first: usize, unit: &'a str, is_json: bool) -> Flow<'a> {
-        let lead = &self.0[node.at.start..first];
+    pub(super) fn flow(
+        self,
+        node: &Node,
+        first: usize,
+        indent_unit: &'a str,
+        is_json: bool,
+    ) -> FlowFormat<'a> {
+        let lead = &self.0[node.range.start..first];
         match lead.contains('\n') && self.begins_line(first) {
-            true => Flow::Pretty {
+            true => FlowFormat::PrettyJson {
                 indent: &self.0[self.line_start(first)..first],
-                unit,
+                indent_unit,
             },
-            false if is_json => Flow::Compact,
-            false => Flow::Plain,
+            false if is_json => FlowFormat::CompactJson,
+            false => FlowFormat::Yaml,
         }
     }
 
     /// One level of indentation in a JSON document: that of the first thing in it.
-    pub(super) fn unit(self, root: &Node) -> &'a str {
+    pub(super) fn indent_unit(self, root: &Node) -> &'a str {
         let first = match &root.content {
-            Content::Mapping(Style::Flow, entries) => entries.first().map(|entry| entry.at.start),
-            Content::Sequence(Style::Flow, items) => items.first().map(|item| item.at.start),
+            Content::Mapping(Style::Flow, entries) => {
+                entries.first().map(|entry| entry.key_range.start)
+            }
+            Content::Sequence(Style::Flow, items) => items.first().map(|item| item.range.start),
             _ => None,
         };
         match first {
@@ -130,8 +140,8 @@ impl<'a> Source<'a> {
             Content::Mapping(Style::Block, entries) => {
                 entries.iter().find_map(|entry| match &entry.value.content {
                     Content::Sequence(Style::Block, _) => {
-                        let dash = self.dash(entry.at.end)?;
-                        Some(self.column(dash) > self.column(entry.at.start))
+                        let dash = self.dash(entry.key_range.end)?;
+                        Some(self.column(dash) > self.column(entry.key_range.start))
                     }
                     _ => self.indents_lists(&entry.value),
                 })

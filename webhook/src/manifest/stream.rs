@@ -16,11 +16,11 @@ pub struct Document<'a> {
 
 /// What of a document was seen when a line is looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum DocumentState {
     /// Blank lines, comments and directives alone: a `---` that follows belongs to them.
     Preamble,
     /// A `---` or content: the next `---` starts another document.
-    Begun,
+    Started,
     /// A `...`: whatever follows is another document.
     Ended,
 }
@@ -46,22 +46,22 @@ pub fn documents(stream: &[u8]) -> Vec<Document<'_>> {
 fn yaml_documents(stream: &[u8]) -> Vec<&[u8]> {
     let mut documents = Vec::new();
     let (mut start, mut end) = (0, 0);
-    let mut seen = Seen::Preamble;
+    let mut state = DocumentState::Preamble;
     for line in stream.split_inclusive(|&byte| byte == b'\n') {
         let text = match end {
             0 => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line),
             _ => line,
         };
         let separates = is_marker(text, b"---");
-        if seen == Seen::Ended || seen == Seen::Begun && separates {
+        if state == DocumentState::Ended || state == DocumentState::Started && separates {
             documents.push(&stream[start..end]);
             start = end;
-            seen = Seen::Preamble;
+            state = DocumentState::Preamble;
         }
         if is_marker(text, b"...") {
-            seen = Seen::Ended;
+            state = DocumentState::Ended;
         } else if separates || has_content(text) {
-            seen = Seen::Begun;
+            state = DocumentState::Started;
         }
         end += line.len();
     }

@@ -8,28 +8,31 @@ use super::scalar;
 
 /// How the lines of a document are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Lines {
+pub(super) struct BlockFormat {
     /// Whether a list stands deeper than its key; `kubectl` writes it level.
     pub(super) indents_lists: bool,
 }
 
 /// A value in brackets.
-pub(super) enum Flow<'a> {
+pub(super) enum FlowFormat<'a> {
     /// On one line of YAML.
-    Plain,
+    Yaml,
     /// On one line of JSON.
-    Compact,
+    CompactJson,
     /// JSON on many, each below `indent`, one level more for each bracket.
-    Pretty { indent: &'a str, unit: &'a str },
+    PrettyJson {
+        indent: &'a str,
+        indent_unit: &'a str,
+    },
 }
 
 // === impl Lines ===
 
-impl Lines {
+impl BlockFormat {
     /// The lines of a mapping's entry whose key stands in `column`.
     pub(super) fn entry(self, column: usize, key: &str, value: &Value) -> String {
         let mut lines = String::new();
-        indent(&mut lines, column);
+        push_indent(&mut lines, column);
         self.push_entry(&mut lines, column, key, value);
         lines
     }
@@ -37,14 +40,14 @@ impl Lines {
     /// The lines of a list's item whose dash stands in `column`.
     pub(super) fn item(self, column: usize, value: &Value) -> String {
         let mut lines = String::new();
-        indent(&mut lines, column);
+        push_indent(&mut lines, column);
         self.push_item(&mut lines, column, value);
         lines
     }
 
     /// The lines of a collection that is the value of a key in `column`; `None` where the value
     /// stands behind its key.
-    pub(super) fn below(self, column: usize, value: &Value) -> Option<String> {
+    pub(super) fn block_value(self, column: usize, value: &Value) -> Option<String> {
         let mut lines = String::new();
         match value {
             Value::Object(entries) if !entries.is_empty() => {
@@ -64,9 +67,9 @@ impl Lines {
     }
 
     fn push_entry(self, lines: &mut String, column: usize, key: &str, value: &Value) {
-        lines.push_str(&string(key));
+        lines.push_str(&quote_if_needed(key));
         lines.push(':');
-        match self.below(column, value) {
+        match self.block_value(column, value) {
             Some(below) => {
                 lines.push('\n');
                 lines.push_str(&below);
@@ -85,7 +88,7 @@ impl Lines {
             Value::Object(entries) if !entries.is_empty() => {
                 for (nth, (key, value)) in name_first(entries).enumerate() {
                     if nth > 0 {
-                        indent(lines, column + 2);
+                        push_indent(lines, column + 2);
                     }
                     self.push_entry(lines, column + 2, key, value);
                 }
@@ -93,7 +96,7 @@ impl Lines {
             Value::Array(items) if !items.is_empty() => {
                 for (nth, item) in items.iter().enumerate() {
                     if nth > 0 {
-                        indent(lines, column + 2);
+                        push_indent(lines, column + 2);
                     }
                     self.push_item(lines, column + 2, item);
                 }
@@ -106,7 +109,7 @@ impl Lines {
     }
 }
 
-fn indent(lines: &mut String, column: usize) {
+fn push_indent(lines: &mut String, column: usize) {
     lines.extend(std::iter::repeat_n(' ', column));
 }
 
@@ -119,13 +122,13 @@ fn name_first(entries: &Map<String, Value>) -> impl Iterator<Item = (&String, &V
 /// A scalar, or an empty collection.
 pub(super) fn inline(value: &Value) -> String {
     match value {
-        Value::String(text) => string(text),
+        Value::String(text) => quote_if_needed(text),
         value => value.to_string(),
     }
 }
 
 /// A string that no reader takes for anything else.
-fn string(text: &str) -> String {
+fn quote_if_needed(text: &str) -> String {
     let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     if is_plain(text) {
         text.to_owned()
@@ -189,39 +192,42 @@ fn double_quoted(text: &str) -> String {
 }
 
 /// A value in brackets, with as few quotes as may be.
-fn plain(value: &Value) -> String {
+fn flow_value(value: &Value) -> String {
     match value {
         Value::Object(entries) => {
             let entries: Vec<_> = name_first(entries)
-                .map(|(key, value)| format!("{}: {}", plain_string(key), plain(value)))
+                .map(|(key, value)| format!("{}: {}", flow_string(key), flow_value(value)))
                 .collect();
             format!("{{{}}}", entries.join(", "))
         }
         Value::Array(items) => {
-            let items: Vec<_> = items.iter().map(plain).collect();
+            let items: Vec<_> = items.iter().map(flow_value).collect();
             format!("[{}]", items.join(", "))
         }
-        Value::String(text) => plain_string(text),
+        Value::String(text) => flow_string(text),
         value => value.to_string(),
     }
 }
 
 /// A string in brackets, where older readers stumble over a colon in an unquoted one.
-fn plain_string(text: &str) -> String {
+fn flow_string(text: &str) -> String {
     match text.contains(':') && is_plain(text) {
         true => double_quoted(text),
-        false => string(text),
+        false => quote_if_needed(text),
     }
 }
 
 // === impl Flow ===
 
-impl Flow<'_> {
+impl FlowFormat<'_> {
     pub(super) fn value(&self, value: &Value) -> String {
         match self {
-            Flow::Plain => plain(value),
-            Flow::Compact => value.to_string(),
-            Flow::Pretty { indent, unit } => {
+            FlowFormat::Yaml => flow_value(value),
+            FlowFormat::CompactJson => value.to_string(),
+            FlowFormat::PrettyJson {
+                indent,
+                indent_unit: unit,
+            } => {
                 let formatter = PrettyFormatter::with_indent(unit.as_bytes());
                 let mut json = Vec::new();
                 value
@@ -240,8 +246,8 @@ impl Flow<'_> {
     /// What stands between a comma and the next item.
     pub(super) fn gap(&self) -> String {
         match self {
-            Flow::Plain | Flow::Compact => " ".to_owned(),
-            Flow::Pretty { indent, .. } => format!("\n{indent}"),
+            FlowFormat::Yaml | FlowFormat::CompactJson => " ".to_owned(),
+            FlowFormat::PrettyJson { indent, .. } => format!("\n{indent}"),
         }
     }
 }

@@ -12,7 +12,7 @@ pub(super) struct Tree {
     pub(super) root: Node,
     pub(super) anchors: Anchors,
     /// How many nodes there are in the text.
-    pub(super) nodes: usize,
+    pub(super) node_count: usize,
 }
 
 /// A node and where it stands.
@@ -20,7 +20,7 @@ pub(super) struct Tree {
 pub(super) struct Node {
     /// Its bytes in the text, without tag and anchor. A block collection's end is not known: the
     /// parser sees it at the next token, past comments.
-    pub(super) at: Range<usize>,
+    pub(super) range: Range<usize>,
     /// Its line in the stream, from 1; 0 for an inserted node.
     pub(super) line: usize,
     /// The anchor that names it; 0 is none.
@@ -28,7 +28,7 @@ pub(super) struct Node {
     /// What stands there in the text.
     pub(super) content: Content,
     /// What is to stand there instead; or, of an inserted node, for the first time.
-    pub(super) new: Option<Value>,
+    pub(super) new_value: Option<Value>,
 }
 
 /// What a node is.
@@ -36,16 +36,16 @@ pub(super) struct Node {
 pub(super) enum Content {
     Scalar(Value),
     Alias(usize),
-    Mapping(Style, Vec<Entry>),
+    Mapping(Style, Vec<MappingEntry>),
     Sequence(Style, Vec<Node>),
 }
 
 /// A key of a mapping and its value.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct MappingEntry {
     pub(super) key: Key,
     /// The key's bytes.
-    pub(super) at: Range<usize>,
+    pub(super) key_range: Range<usize>,
     /// The key's line.
     pub(super) line: usize,
     pub(super) value: Node,
@@ -71,17 +71,17 @@ pub(super) enum Style {
 /// What aliases stand for.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Anchors {
-    pub(super) values: HashMap<usize, Anchored>,
+    pub(super) values: HashMap<usize, AnchoredValue>,
     /// The line of the first alias of each anchor.
-    pub(super) aliases: HashMap<usize, usize>,
+    pub(super) first_alias_lines: HashMap<usize, usize>,
 }
 
 /// What an anchor names.
 #[derive(Debug, Clone)]
-pub(super) struct Anchored {
+pub(super) struct AnchoredValue {
     pub(super) value: Value,
     /// How many nodes the value has.
-    pub(super) nodes: usize,
+    pub(super) node_count: usize,
 }
 
 // === impl Tree ===
@@ -93,8 +93,8 @@ impl Tree {
     }
 
     /// The first entry, in the order of the text, whose key its mapping has already.
-    pub(super) fn repeated(&self) -> Option<&Entry> {
-        self.root.repeated()
+    pub(super) fn duplicate_entry(&self) -> Option<&MappingEntry> {
+        self.root.duplicate_entry()
     }
 
     /// The lines of the entries of the mapping at `path`, by their keys; none where no mapping is in the text.
@@ -149,21 +149,21 @@ impl Node {
     /// A node that is not in the text yet.
     pub(super) fn inserted(value: Value) -> Self {
         Self {
-            new: Some(value),
-            ..Self::nothing()
+            new_value: Some(value),
+            ..Self::empty()
         }
     }
 
-    fn repeated(&self) -> Option<&Entry> {
+    fn duplicate_entry(&self) -> Option<&MappingEntry> {
         match &self.content {
             Content::Mapping(_, entries) => {
                 let mut names = HashSet::new();
                 entries.iter().find_map(|entry| match &entry.key {
                     Key::Name(name) if !names.insert(name) => Some(entry),
-                    _ => entry.value.repeated(),
+                    _ => entry.value.duplicate_entry(),
                 })
             }
-            Content::Sequence(_, items) => items.iter().find_map(Self::repeated),
+            Content::Sequence(_, items) => items.iter().find_map(Self::duplicate_entry),
             Content::Scalar(_) | Content::Alias(_) => None,
         }
     }
@@ -174,32 +174,32 @@ impl Node {
     }
 
     /// The node of an empty document.
-    pub(super) fn nothing() -> Self {
+    pub(super) fn empty() -> Self {
         Self {
-            at: 0..0,
+            range: 0..0,
             line: 0,
             anchor: 0,
             content: Content::Scalar(Value::Null),
-            new: None,
+            new_value: None,
         }
     }
 
     /// The node as the API server gets it, with what is new.
     pub(super) fn value(&self, anchors: &Anchors) -> Value {
-        if let Some(new) = &self.new {
+        if let Some(new) = &self.new_value {
             return new.clone();
         }
         match &self.content {
             Content::Scalar(value) => value.clone(),
             Content::Alias(anchor) => anchors.value(*anchor).cloned().unwrap_or_default(),
             Content::Sequence(_, items) => items.iter().map(|item| item.value(anchors)).collect(),
-            Content::Mapping(_, entries) => Value::Object(object(entries, anchors)),
+            Content::Mapping(_, entries) => Value::Object(mapping_value(entries, anchors)),
         }
     }
 }
 
 /// The mapping of these entries, as the API server gets it.
-pub(super) fn object(entries: &[Entry], anchors: &Anchors) -> Map<String, Value> {
+pub(super) fn mapping_value(entries: &[MappingEntry], anchors: &Anchors) -> Map<String, Value> {
     let mut object = Map::new();
     for entry in entries {
         let value = entry.value.value(anchors);

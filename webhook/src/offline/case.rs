@@ -6,41 +6,46 @@ use json_patch::PatchOperation;
 use json_patch::jsonptr::{Pointer, PointerBuf};
 use serde_json::Value;
 
-use super::{Object, token, unquoted};
+use super::{ObjectName, token, unquoted};
 use crate::admission::annotations::{INJECT, PREFIX};
 use crate::admission::{
-    self, Code, Defaults, Facts, Notice, Patch, PodView, Stray, Template, Verdict, astray, mutate,
+    self, Code, Decision, Defaults, Diagnostic, MisplacedAnnotation, Patch, PodContext,
+    PodTemplate, PodView, decide, misplaced,
 };
 use crate::manifest::{self, Manifest};
 
 /// A pod, a pod template, or another object that seems to ask for a drainer, and what becomes of it.
 #[derive(Debug)]
-pub struct Case {
+pub struct WorkloadResult {
     /// Whose pods these are.
-    pub object: Object,
+    pub object: ObjectName,
     /// The line of the stream where it asks for a drainer, or else where it starts.
     pub line: usize,
     /// What becomes of it.
-    pub verdict: Verdict,
+    pub decision: Decision,
     /// What else is in the object that looks as if it were ours.
-    pub hints: Vec<Hint>,
+    pub lints: Vec<Lint>,
     /// Where its pod template stands in the document.
     pub(super) path: PointerBuf,
     /// The lines of its pod's annotations, by their names under our prefix.
-    lines: HashMap<String, usize>,
+    annotation_lines: HashMap<String, usize>,
 }
 
 /// Something that looks like an annotation of ours and counts for no pod.
 #[derive(Debug)]
-pub struct Hint {
+pub struct Lint {
     /// The line of the stream where it stands.
     pub line: usize,
     /// What is to be said of it.
-    pub notice: Notice,
+    pub diagnostic: Diagnostic,
 }
 
 /// The lines of the annotations of the pod at `path`, by their names under our prefix.
-fn lines(pod: &Value, path: &Pointer, manifest: &Manifest<'_>) -> HashMap<String, usize> {
+fn annotation_lines(
+    pod: &Value,
+    path: &Pointer,
+    manifest: &Manifest<'_>,
+) -> HashMap<String, usize> {
     let annotations = Pointer::from_static("/metadata/annotations");
     let Ok(Value::Object(entries)) = annotations.resolve(pod) else {
         return HashMap::new();
@@ -57,42 +62,46 @@ fn lines(pod: &Value, path: &Pointer, manifest: &Manifest<'_>) -> HashMap<String
 }
 
 /// What becomes of a pod, and the place in its object where it asks, or else where it starts.
-fn judged(template: &Template<'_>, object: &Object, defaults: &Defaults) -> (PointerBuf, Verdict) {
-    let Template { in_job, path, pod } = *template;
+fn decide_template(
+    template: &PodTemplate<'_>,
+    object: &ObjectName,
+    defaults: &Defaults,
+) -> (PointerBuf, Decision) {
+    let PodTemplate { in_job, path, pod } = *template;
     let asks = Pointer::from_static("/metadata/annotations").with_trailing_token(INJECT);
     if asks.resolve(pod).is_ok_and(|asks| !asks.is_null()) {
-        let facts = Facts {
+        let context = PodContext {
             namespace: object.namespace.as_deref(),
             in_job,
             token: token::token(object, pod),
         };
-        (path.concat(&asks), decide(pod, &facts, defaults))
+        (path.concat(&asks), decide_pod(pod, &context, defaults))
     } else {
-        (path.to_buf(), Verdict::NotAsked)
+        (path.to_buf(), Decision::NotRequested)
     }
 }
 
 /// What becomes of the pods of an object of a kind that is not known.
-fn of_unknown_kind(strays: &mut Vec<Stray>) -> Verdict {
-    let is_asking = |stray: &Stray| stray.notice.code == Code::UnknownKind;
-    match strays.iter().position(is_asking) {
-        Some(asking) => Verdict::Skip {
-            reason: strays.remove(asking).notice,
-            patch: Patch::none(),
+fn for_unknown_kind(misplaced_annotations: &mut Vec<MisplacedAnnotation>) -> Decision {
+    let is_asking = |stray: &MisplacedAnnotation| stray.diagnostic.code == Code::UnknownKind;
+    match misplaced_annotations.iter().position(is_asking) {
+        Some(asking) => Decision::Skip {
+            reason: misplaced_annotations.remove(asking).diagnostic,
+            patch: Patch::empty(),
             warnings: Vec::new(),
         },
-        None => Verdict::NotAsked,
+        None => Decision::NotRequested,
     }
 }
 
 /// What becomes of a pod that asks: everything that is wrong at once.
-fn decide(pod: &Value, facts: &Facts<'_>, defaults: &Defaults) -> Verdict {
-    let (pod, unquoted) = unquoted::quoted(pod, facts.in_job);
+fn decide_pod(pod: &Value, context: &PodContext<'_>, defaults: &Defaults) -> Decision {
+    let (pod, unquoted) = unquoted::quote_annotations(pod, context.in_job);
     let json = pod.to_string();
     let verdict = match PodView::decode(&json) {
-        Ok(pod) => mutate(&pod, facts, defaults),
-        Err(unread) => Verdict::Deny {
-            reasons: vec![Code::NotAPod.about(unread.to_string())],
+        Ok(pod) => decide(&pod, context, defaults),
+        Err(unread) => Decision::Deny {
+            reasons: vec![Code::NotAPod.diagnostic(unread.to_string())],
             warnings: Vec::new(),
         },
     };
@@ -100,9 +109,9 @@ fn decide(pod: &Value, facts: &Facts<'_>, defaults: &Defaults) -> Verdict {
         return verdict;
     }
     let (found, warnings) = match verdict {
-        Verdict::NotAsked => (Vec::new(), Vec::new()),
-        Verdict::Inject { warnings, .. } => (Vec::new(), warnings),
-        Verdict::Skip {
+        Decision::NotRequested => (Vec::new(), Vec::new()),
+        Decision::Inject { warnings, .. } => (Vec::new(), warnings),
+        Decision::Skip {
             reason,
             mut warnings,
             ..
@@ -110,7 +119,7 @@ fn decide(pod: &Value, facts: &Facts<'_>, defaults: &Defaults) -> Verdict {
             warnings.insert(0, reason);
             (Vec::new(), warnings)
         }
-        Verdict::Deny { reasons, warnings } => (reasons, warnings),
+        Decision::Deny { reasons, warnings } => (reasons, warnings),
     };
     let mut reasons = unquoted;
     for reason in found {
@@ -118,78 +127,86 @@ fn decide(pod: &Value, facts: &Facts<'_>, defaults: &Defaults) -> Verdict {
             reasons.push(reason);
         }
     }
-    Verdict::Deny { reasons, warnings }
+    Decision::Deny { reasons, warnings }
 }
 
 // === impl Case ===
 
-impl Case {
+impl WorkloadResult {
     /// `None` for an object that has no pods and nothing that looks like ours.
     pub(super) fn decide(
-        written: &admission::Object<'_>,
+        written: &admission::WorkloadObject<'_>,
         manifest: &Manifest<'_>,
         defaults: &Defaults,
     ) -> Option<Self> {
-        let mut strays = astray(written);
-        let admission::Object {
+        let mut misplaced_annotations = misplaced(written);
+        let admission::WorkloadObject {
             kind,
             namespace,
             name,
             ..
         } = *written;
-        let object = Object {
+        let object = ObjectName {
             kind: kind.to_owned(),
             namespace: namespace.map(ToOwned::to_owned),
             name: name.to_owned(),
         };
         let (place, verdict) = match &written.template {
-            Some(template) => judged(template, &object, defaults),
+            Some(template) => decide_template(template, &object, defaults),
             None => {
-                let place = strays.first()?.path.clone();
-                (place, of_unknown_kind(&mut strays))
+                let place = misplaced_annotations.first()?.path.clone();
+                (place, for_unknown_kind(&mut misplaced_annotations))
             }
         };
         let template = written.template.as_ref();
-        let hints = strays.into_iter().map(|Stray { path, notice }| Hint {
-            line: manifest.line(&written.path.concat(&path)),
-            notice,
-        });
+        let hints = misplaced_annotations.into_iter().map(
+            |MisplacedAnnotation {
+                 path,
+                 diagnostic: notice,
+             }| Lint {
+                line: manifest.line(&written.path.concat(&path)),
+                diagnostic: notice,
+            },
+        );
         let path = template.map_or_else(PointerBuf::new, |template| {
             written.path.concat(template.path)
         });
         Some(Self {
             object,
-            lines: template.map_or_else(HashMap::new, |template| {
-                lines(template.pod, &path, manifest)
+            annotation_lines: template.map_or_else(HashMap::new, |template| {
+                annotation_lines(template.pod, &path, manifest)
             }),
             line: manifest.line(&written.path.concat(&place)),
-            verdict,
-            hints: hints.collect(),
+            decision: verdict,
+            lints: hints.collect(),
             path,
         })
     }
 
     /// The line of the first annotation that a notice is about; where it is about none, the case's.
     #[must_use]
-    pub fn line_of(&self, notice: &Notice) -> usize {
-        let mut lines = notice.keys.iter().filter_map(|key| self.lines.get(key));
+    pub fn line_of(&self, diagnostic: &Diagnostic) -> usize {
+        let mut lines = diagnostic
+            .keys
+            .iter()
+            .filter_map(|key| self.annotation_lines.get(key));
         lines.next().copied().unwrap_or(self.line)
     }
 
     /// True if it asks for a drainer, whatever becomes of that.
-    pub(super) fn asks(&self) -> bool {
-        !matches!(self.verdict, Verdict::NotAsked)
+    pub(super) fn requests_drainer(&self) -> bool {
+        !matches!(self.decision, Decision::NotRequested)
     }
 
     /// How many nodes its drainer adds to the document.
-    pub(super) fn nodes(&self) -> usize {
-        let Verdict::Inject { patch, .. } = &self.verdict else {
+    pub(super) fn added_node_count(&self) -> usize {
+        let Decision::Inject { patch, .. } = &self.decision else {
             return 0;
         };
         let operations = patch.operations();
         let values = operations.0.iter().map(|operation| match operation {
-            PatchOperation::Add(add) => manifest::count(&add.value),
-            PatchOperation::Replace(replace) => manifest::count(&replace.value),
+            PatchOperation::Add(add) => manifest::count_nodes(&add.value),
+            PatchOperation::Replace(replace) => manifest::count_nodes(&replace.value),
             _ => 1,
         });
         values.sum()
@@ -198,24 +215,25 @@ impl Case {
     /// True if the pod gets a drainer.
     #[must_use]
     pub fn is_injected(&self) -> bool {
-        matches!(self.verdict, Verdict::Inject { .. })
+        matches!(self.decision, Decision::Inject { .. })
     }
 
     /// True if the pod says that it wants no drainer.
     #[must_use]
-    pub fn declines(&self) -> bool {
-        matches!(self.verdict, Verdict::NotAsked) && self.lines.contains_key("inject")
+    pub fn opts_out(&self) -> bool {
+        matches!(self.decision, Decision::NotRequested)
+            && self.annotation_lines.contains_key("inject")
     }
 
     /// True if the pod has a drainer already.
     #[must_use]
-    pub fn has_one(&self) -> bool {
-        matches!(&self.verdict, Verdict::Skip { reason, .. } if reason.code == Code::AlreadyInjected)
+    pub fn has_drainer(&self) -> bool {
+        matches!(&self.decision, Decision::Skip { reason, .. } if reason.code == Code::AlreadyInjected)
     }
 
     /// True if the pod asks for what it cannot have, so that its document stays as it is.
     #[must_use]
     pub fn is_refused(&self) -> bool {
-        matches!(self.verdict, Verdict::Deny { .. })
+        matches!(self.decision, Decision::Deny { .. })
     }
 }

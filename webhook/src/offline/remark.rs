@@ -4,28 +4,28 @@ use std::fmt;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::admission::Notice;
-use crate::manifest::{CannotEdit, Unreadable};
+use crate::admission::Diagnostic;
+use crate::manifest::{EditError, YamlError};
 use crate::printable::printable;
 
-use super::{Case, Hint};
+use super::{Lint, WorkloadResult};
 
 /// Something to know about a line of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remark {
+pub struct Message {
     /// The line.
     pub line: usize,
     /// The column, where a single character is to blame; from 1.
     pub column: Option<usize>,
     /// What it means.
-    pub kind: RemarkKind,
+    pub kind: MessageKind,
     /// What it is.
     pub text: String,
 }
 
 /// What a [`Remark`] means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RemarkKind {
+pub enum MessageKind {
     /// The document cannot be read or changed, and stays as it is.
     Error,
     /// A pod asks for what it cannot have, and its document stays as it is.
@@ -36,75 +36,83 @@ pub enum RemarkKind {
     Warning,
 }
 
-struct Shown<'a> {
-    remark: &'a Remark,
+struct MessageText<'a> {
+    message: &'a Message,
     file: &'a str,
     styled: bool,
 }
 
 // === impl Remark ===
 
-impl Remark {
+impl Message {
     /// About a pod.
-    pub(crate) fn about(case: &Case, kind: RemarkKind, text: impl fmt::Display) -> Self {
+    pub(crate) fn for_workload(
+        workload: &WorkloadResult,
+        kind: MessageKind,
+        text: impl fmt::Display,
+    ) -> Self {
         Self {
-            line: case.line,
+            line: workload.line,
             column: None,
             kind,
-            text: format!("{}: {text}", case.object),
+            text: format!("{}: {text}", workload.object),
         }
     }
 
     /// What a notice says of a pod, and what to do about it.
-    pub(crate) fn of(case: &Case, kind: RemarkKind, notice: &Notice) -> Self {
+    pub(crate) fn from_diagnostic(
+        workload: &WorkloadResult,
+        kind: MessageKind,
+        diagnostic: &Diagnostic,
+    ) -> Self {
         Self {
-            line: case.line_of(notice),
-            ..Self::about(case, kind, format_args!("{notice:#}"))
+            line: workload.line_of(diagnostic),
+            ..Self::for_workload(workload, kind, format_args!("{diagnostic:#}"))
         }
     }
 
     /// What is said beside of a case's object.
-    pub(crate) fn hint(case: &Case, hint: &Hint) -> Self {
+    pub(crate) fn from_lint(workload: &WorkloadResult, lint: &Lint) -> Self {
         Self {
-            line: hint.line,
-            ..Self::of(case, RemarkKind::Warning, &hint.notice)
+            line: lint.line,
+            ..Self::from_diagnostic(workload, MessageKind::Warning, &lint.diagnostic)
         }
     }
 
     /// True if it makes the command fail.
     #[must_use]
     pub fn is_failure(&self) -> bool {
-        matches!(self.kind, RemarkKind::Error | RemarkKind::Refused)
+        matches!(self.kind, MessageKind::Error | MessageKind::Refused)
     }
 
     /// One line as compilers write them, which editors and people find their way by.
     #[must_use]
-    pub fn shown<'a>(&'a self, file: &'a str, styled: bool) -> impl fmt::Display + 'a {
-        Shown {
-            remark: self,
+    pub fn display<'a>(&'a self, file: &'a str, styled: bool) -> impl fmt::Display + 'a {
+        MessageText {
+            message: self,
             file,
             styled,
         }
     }
 }
 
-impl From<Unreadable> for Remark {
-    fn from(unreadable: Unreadable) -> Self {
+impl From<YamlError> for Message {
+    fn from(error: YamlError) -> Self {
         Self {
-            line: unreadable.line,
-            column: Some(unreadable.column),
-            kind: RemarkKind::Error,
-            text: unreadable.why,
+            line: error.line,
+            column: Some(error.column),
+            kind: MessageKind::Error,
+            text: error.message,
         }
     }
 }
 
-impl From<CannotEdit> for Remark {
-    fn from(error: CannotEdit) -> Self {
+impl From<EditError> for Message {
+    fn from(error: EditError) -> Self {
         Self {
             line: error.line(),
             column: None,
-            kind: RemarkKind::Error,
+            kind: MessageKind::Error,
             text: error.to_string(),
         }
     }
@@ -112,7 +120,7 @@ impl From<CannotEdit> for Remark {
 
 // === impl RemarkKind ===
 
-impl RemarkKind {
+impl MessageKind {
     fn style(self) -> Style {
         let color = match self {
             Self::Error | Self::Refused => AnsiColor::Red,
@@ -122,7 +130,7 @@ impl RemarkKind {
     }
 }
 
-impl fmt::Display for RemarkKind {
+impl fmt::Display for MessageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Error => "error",
@@ -135,11 +143,11 @@ impl fmt::Display for RemarkKind {
 
 // === impl Shown ===
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for MessageText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            remark:
-                Remark {
+            message:
+                Message {
                     line,
                     column,
                     kind,

@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use super::Object;
+use super::ObjectName;
 use crate::admission;
 
 /// Makes the token from the object's kind, namespace and name, and from what its pod template means:
 /// the same document gives the same token on every run, and only a change that rolls the pods anyway
 /// gives another. Comments, quotes and the order of keys do not count.
-pub(super) fn token(object: &Object, pod: &Value) -> drainer::Token {
+pub(super) fn token(object: &ObjectName, pod: &Value) -> drainer::Token {
     let mut source = String::new();
-    let Object {
+    let ObjectName {
         kind,
         namespace,
         name,
@@ -19,12 +19,12 @@ pub(super) fn token(object: &Object, pod: &Value) -> drainer::Token {
         source.push_str(part);
         source.push('\0');
     }
-    canonical(pod, &mut source);
+    write_canonical(pod, &mut source);
     admission::token(source.as_bytes())
 }
 
 /// JSON with sorted keys; serde_json sorts them too unless some crate asks it not to.
-fn canonical(value: &Value, source: &mut String) {
+fn write_canonical(value: &Value, source: &mut String) {
     match value {
         Value::Object(entries) => {
             let mut entries: Vec<_> = entries.iter().collect();
@@ -32,14 +32,14 @@ fn canonical(value: &Value, source: &mut String) {
             source.push('{');
             for (key, value) in entries {
                 source.push_str(&Value::from(key.as_str()).to_string());
-                canonical(value, source);
+                write_canonical(value, source);
             }
             source.push('}');
         }
         Value::Array(items) => {
             source.push('[');
             for item in items {
-                canonical(item, source);
+                write_canonical(item, source);
             }
             source.push(']');
         }

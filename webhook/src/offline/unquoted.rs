@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use crate::admission::annotations::PREFIX;
-use crate::admission::{Code, Notice, misread};
+use crate::admission::{Code, Diagnostic, check_value};
 
 /// Puts texts in the place of our annotations that are none, as their author may have meant them, and
 /// tells how to write them. The API server refuses the pod as it is.
-pub(super) fn quoted(pod: &Value, in_job: bool) -> (Cow<'_, Value>, Vec<Notice>) {
+pub(super) fn quote_annotations(pod: &Value, in_job: bool) -> (Cow<'_, Value>, Vec<Diagnostic>) {
     let mut quoted = Cow::Borrowed(pod);
     let mut notices = Vec::new();
     let annotations = pod.pointer("/metadata/annotations");
@@ -25,11 +25,14 @@ pub(super) fn quoted(pod: &Value, in_job: bool) -> (Cow<'_, Value>, Vec<Notice>)
             Value::Array(_) => "list",
             Value::Object(_) => "mapping",
         };
-        let (text, notice) = match meant(name, value, in_job) {
+        let (text, notice) = match intended_text(name, value, in_job) {
             Ok(text) => {
                 let detail =
                     format!("`{key}`: a {kind} is not a text: write \"{text}\", with the quotes");
-                (text, Code::BadValue.about(detail).on([name]))
+                (
+                    text,
+                    Code::BadValue.diagnostic(detail).for_annotations([name]),
+                )
             }
             Err((text, misread)) => (text, misread),
         };
@@ -41,23 +44,23 @@ pub(super) fn quoted(pod: &Value, in_job: bool) -> (Cow<'_, Value>, Vec<Notice>)
 
 /// The text that a value of the annotation `name` was meant to be, so that it is right; else the value
 /// as a text, and what is wrong with that.
-fn meant(name: &str, value: &Value, in_job: bool) -> Result<String, (String, Notice)> {
+fn intended_text(name: &str, value: &Value, in_job: bool) -> Result<String, (String, Diagnostic)> {
     let text = match value {
-        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(","),
-        value => plain(value),
+        Value::Array(items) => items.iter().map(to_text).collect::<Vec<_>>().join(","),
+        value => to_text(value),
     };
-    let Some(notice) = misread(name, &text, in_job) else {
+    let Some(notice) = check_value(name, &text, in_job) else {
         return Ok(text);
     };
     let mut others = vec![format!("{text}s"), format!("{text}Mi")];
     if *value == Value::Bool(false) {
         others.push("off".to_owned());
     }
-    let right = |other: &String| misread(name, other, in_job).is_none();
+    let right = |other: &String| check_value(name, other, in_job).is_none();
     others.into_iter().find(right).ok_or((text, notice))
 }
 
-fn plain(value: &Value) -> String {
+fn to_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         value => value.to_string(),
@@ -152,10 +155,12 @@ mod tests {
         for (name, value, want) in table {
             let key = format!("{PREFIX}{name}");
             let pod = json!({"metadata": {"annotations": {(key.as_str()): value, "other": 1}}});
-            let (quoted, notices) = quoted(&pod, false);
+            let (quoted, notices) = quote_annotations(&pod, false);
             assert_eq!(
                 notices,
-                [Code::BadValue.about(format!("`{key}`: {want}")).on([name])],
+                [Code::BadValue
+                    .diagnostic(format!("`{key}`: {want}"))
+                    .for_annotations([name])],
                 "{name}"
             );
             assert!(
@@ -174,7 +179,7 @@ mod tests {
             json!([1]),
         ] {
             let pod = json!({"metadata": {"annotations": annotations}});
-            let (quoted, notices) = quoted(&pod, false);
+            let (quoted, notices) = quote_annotations(&pod, false);
             assert_eq!((&*quoted, notices), (&pod, vec![]), "{annotations}");
         }
     }

@@ -21,7 +21,7 @@ pub enum PortName {
 
 /// Why a connection had to go for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Eviction {
+pub enum EvictionReason {
     /// Its TLS handshake was not over.
     Handshaking,
     /// No AdmissionReview was answered on it yet.
@@ -34,44 +34,44 @@ pub enum Eviction {
 
 /// What is counted of all ports.
 #[derive(Debug, Default)]
-pub(super) struct Connections {
-    taken: Family<ByPort, Gauge>,
-    places: Family<ByPort, Gauge>,
-    evicted: Family<ByReason, Counter>,
-    full: Family<ByPort, Counter>,
+pub(super) struct ConnectionMetrics {
+    open: Family<PortLabels, Gauge>,
+    limit: Family<PortLabels, Gauge>,
+    evicted: Family<EvictionLabels, Counter>,
+    full_seconds: Family<PortLabels, Counter>,
 }
 
 /// What is counted of one port.
 #[derive(Debug, Clone)]
 pub struct PortMetrics {
-    taken: Gauge,
-    places: Gauge,
+    open: Gauge,
+    limit: Gauge,
     evicted: [Counter; 4],
-    full: Counter,
+    full_seconds: Counter,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByPort {
+struct PortLabels {
     port: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByReason {
+struct EvictionLabels {
     port: &'static str,
     reason: &'static str,
 }
 
 // === impl Connections ===
 
-impl Connections {
+impl ConnectionMetrics {
     /// Adds the metrics to those of `registry`.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let this = Self::default();
-        registry.register("connections", "Open connections", this.taken.clone());
+        registry.register("connections", "Open connections", this.open.clone());
         registry.register(
             "connections_limit",
             "Connections that may be open; one more costs another its place",
-            this.places.clone(),
+            this.limit.clone(),
         );
         registry.register(
             "connections_evicted",
@@ -81,25 +81,25 @@ impl Connections {
         registry.register(
             "connections_full_seconds",
             "Seconds in which all places were taken",
-            this.full.clone(),
+            this.full_seconds.clone(),
         );
         this
     }
 
     /// The metrics of one port, each of them seen at zero.
-    pub(super) fn of(&self, port: PortName) -> PortMetrics {
+    pub(super) fn for_port(&self, port: PortName) -> PortMetrics {
         let port = port.label();
-        let by_port = ByPort { port };
-        let evicted = Eviction::ALL.map(|eviction| {
+        let by_port = PortLabels { port };
+        let evicted = EvictionReason::ALL.map(|eviction| {
             let reason = eviction.label();
-            let by_reason = ByReason { port, reason };
+            let by_reason = EvictionLabels { port, reason };
             self.evicted.get_or_create(&by_reason).clone()
         });
         PortMetrics {
-            taken: self.taken.get_or_create(&by_port).clone(),
-            places: self.places.get_or_create(&by_port).clone(),
+            open: self.open.get_or_create(&by_port).clone(),
+            limit: self.limit.get_or_create(&by_port).clone(),
             evicted,
-            full: self.full.get_or_create(&by_port).clone(),
+            full_seconds: self.full_seconds.get_or_create(&by_port).clone(),
         }
     }
 }
@@ -108,23 +108,23 @@ impl Connections {
 
 impl PortMetrics {
     /// Tells how many connections are open.
-    pub fn taken(&self, many: usize) {
-        self.taken.set(i64::try_from(many).unwrap_or(i64::MAX));
+    pub fn set_open(&self, many: usize) {
+        self.open.set(i64::try_from(many).unwrap_or(i64::MAX));
     }
 
     /// Tells how many may be.
-    pub fn has_places(&self, many: usize) {
-        self.places.set(i64::try_from(many).unwrap_or(i64::MAX));
+    pub fn set_limit(&self, many: usize) {
+        self.limit.set(i64::try_from(many).unwrap_or(i64::MAX));
     }
 
     /// Counts a connection that was closed for another.
-    pub fn evicted(&self, eviction: Eviction) {
+    pub fn count_eviction(&self, eviction: EvictionReason) {
         self.evicted[eviction as usize].inc();
     }
 
     /// Counts time in which all places were taken.
-    pub fn was_full(&self, time: Duration) {
-        self.full.inc_by(time.as_secs());
+    pub fn add_full_time(&self, time: Duration) {
+        self.full_seconds.inc_by(time.as_secs());
     }
 }
 
@@ -142,7 +142,7 @@ impl PortName {
 
 // === impl Eviction ===
 
-impl Eviction {
+impl EvictionReason {
     /// As they are declared.
     const ALL: [Self; 4] = [
         Self::Handshaking,

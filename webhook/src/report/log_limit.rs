@@ -13,22 +13,22 @@ const RATE: Rate = Rate {
 };
 
 /// How often the lines that were not logged are reported.
-const REPORT: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A token bucket for log lines: a client that forges reviews has thousands answered in a second, and a
 /// line for each would fill a node's disk.
 #[derive(Debug)]
 pub(super) struct LogLimit {
-    lines: TokenBucket,
+    bucket: TokenBucket,
     dropped: u64,
-    reported: Instant,
+    reported_at: Instant,
 }
 
 /// What to log now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Allowed {
+pub(super) struct LogDecision {
     /// The line itself.
-    pub(super) line: bool,
+    pub(super) is_allowed: bool,
     /// That so many lines before it were not logged, if any.
     pub(super) dropped: u64,
 }
@@ -38,23 +38,26 @@ pub(super) struct Allowed {
 impl LogLimit {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            lines: TokenBucket::full(now),
+            bucket: TokenBucket::full(now),
             dropped: 0,
-            reported: now,
+            reported_at: now,
         }
     }
 
     /// Takes a token for one line, if there is one. Dropped lines are reported with the first line
     /// that comes a second or more after the last report.
-    pub(super) fn take(&mut self, now: Instant) -> Allowed {
-        let line = self.lines.has_token(RATE, now);
+    pub(super) fn take(&mut self, now: Instant) -> LogDecision {
+        let line = self.bucket.has_token(RATE, now);
         if line {
-            self.lines.take(RATE, now);
+            self.bucket.take(RATE, now);
         }
-        let mut allowed = Allowed { line, dropped: 0 };
-        if self.dropped > 0 && now >= self.reported + REPORT {
+        let mut allowed = LogDecision {
+            is_allowed: line,
+            dropped: 0,
+        };
+        if self.dropped > 0 && now >= self.reported_at + REPORT_INTERVAL {
             allowed.dropped = std::mem::take(&mut self.dropped);
-            self.reported = now;
+            self.reported_at = now;
         }
         self.dropped += u64::from(!line);
         allowed
@@ -68,7 +71,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn lines(limit: &mut LogLimit, many: u32, now: Instant) -> usize {
-        (0..many).filter(|_| limit.take(now).line).count()
+        (0..many).filter(|_| limit.take(now).is_allowed).count()
     }
 
     #[test]
@@ -103,8 +106,8 @@ mod tests {
             let allowed = limit.take(start + n * RATE.refill);
             assert_eq!(
                 allowed,
-                Allowed {
-                    line: true,
+                LogDecision {
+                    is_allowed: true,
                     dropped: 0
                 }
             );

@@ -11,16 +11,16 @@ use tokio::task::{JoinError, JoinSet, yield_now};
 use tokio::time::{Instant, interval, sleep, timeout};
 use tracing::{debug, error, warn};
 
-use super::phase::{Phase, ending};
-use super::port::{Place, Port, TICK};
+use super::phase::{ShutdownPhase, wait_for_closing};
+use super::port::{ConnectionLimiter, ConnectionSlot, TICK_INTERVAL};
 
 /// The pause after an accept failed for lack of something, usually file descriptors: what is
 /// missing comes back when connections end.
-const PAUSE: Duration = Duration::from_millis(200);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// So many connections are accepted before their tasks run. With more, a burst could evict connections
 /// of which nothing was read yet.
-const BATCH: u32 = 8;
+const BATCH_SIZE: u32 = 8;
 
 /// Gives each connection to `serve`, in a task of its own, until the phase is [`Phase::Ending`]; then
 /// gives those tasks `finish` to end, and drops the rest.
@@ -29,25 +29,25 @@ const BATCH: u32 = 8;
 /// is there to stay; accepted, it takes the place of the connection that is least worth keeping.
 pub(super) async fn accept<F>(
     listener: TcpListener,
-    port: &Arc<Port>,
+    limiter: &Arc<ConnectionLimiter>,
     finish: Duration,
-    mut phase: watch::Receiver<Phase>,
-    serve: impl Fn(TcpStream, Place) -> F,
+    mut phase: watch::Receiver<ShutdownPhase>,
+    serve: impl Fn(TcpStream, ConnectionSlot) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
     let mut connections = JoinSet::new();
-    let mut ticks = interval(TICK);
+    let mut ticks = interval(TICK_INTERVAL);
     let mut failed_until = Instant::now();
     let mut batch = 0;
     loop {
         tokio::select! {
-            () = ending(&mut phase) => break,
+            () = wait_for_closing(&mut phase) => break,
             Some(ended) = connections.join_next() => log_panic(ended),
-            now = ticks.tick() => port.tick(now > failed_until),
-            accepted = next(&listener) => match accepted {
+            now = ticks.tick() => limiter.tick(now > failed_until),
+            accepted = accept_next(&listener) => match accepted {
                 Ok((stream, peer)) => {
-                    let (place, evicted) = port.take(peer);
+                    let (place, evicted) = limiter.acquire(peer);
                     // Boxed, because the task below would otherwise have room for it twice.
                     // <https://github.com/rust-lang/rust/issues/62958>
                     let served = Box::pin(serve(stream, place));
@@ -59,15 +59,15 @@ pub(super) async fn accept<F>(
                         }
                     });
                     batch += 1;
-                    if batch == BATCH {
+                    if batch == BATCH_SIZE {
                         batch = 0;
                         yield_now().await;
                     }
                 }
                 Err(error) => {
                     warn!(%error, "Accepting a connection failed");
-                    failed_until = Instant::now() + TICK;
-                    sleep(PAUSE).await;
+                    failed_until = Instant::now() + TICK_INTERVAL;
+                    sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
@@ -87,7 +87,7 @@ pub(super) async fn accept<F>(
 ///
 /// # Errors
 /// When the system lacks something to accept one with.
-async fn next(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+async fn accept_next(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -96,14 +96,14 @@ async fn next(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
                     return Ok((stream, peer));
                 }
             }
-            Err(error) if is_the_clients(&error) => {}
+            Err(error) if is_connection_error(&error) => {}
             Err(error) => return Err(error),
         }
     }
 }
 
 /// Returns true if only that one connection failed.
-fn is_the_clients(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -128,10 +128,10 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::report::Report;
+    use crate::report::Metrics;
     use crate::report::connections::PortName;
     use crate::server::listen::listen;
-    use crate::server::places::Standing;
+    use crate::server::places::ConnectionStage;
 
     #[tokio::test]
     async fn a_burst_does_not_evict_unserved_connections() {
@@ -139,9 +139,9 @@ mod tests {
         let address = listener.local_addr().unwrap();
         // All of them wait in the kernel before the first is accepted.
         let clients: Vec<_> = (0..100).map(|_| Client::connect(address)).collect();
-        let metrics = Report::new().connections(PortName::Health);
-        let port = Port::new(16, Standing::Unanswered, metrics);
-        let (_phase, phase) = watch::channel(Phase::Serving);
+        let metrics = Metrics::new().connections(PortName::Health);
+        let port = ConnectionLimiter::new(16, ConnectionStage::Unanswered, metrics);
+        let (_phase, phase) = watch::channel(ShutdownPhase::Serving);
         let (serve, mut served) = mpsc::unbounded_channel();
         let accepted = accept(listener, &port, Duration::ZERO, phase, |stream, place| {
             let serve = serve.clone();

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 /// The pause between two reads of the file. Its content is compared: a mounted ConfigMap is changed by
 /// a link, up to two minutes after the object.
-const POLL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A file of CA certificates in PEM, and what was last read from it.
 ///
@@ -52,7 +52,7 @@ impl ClientCa {
     /// When the new content cannot be used; told once for each change.
     pub(super) async fn changed(&mut self) -> Result<Arc<dyn ClientCertVerifier>> {
         loop {
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
             // What is being replaced may be away for a moment.
             let Ok(pem) = self.read() else { continue };
             if pem != self.pem {

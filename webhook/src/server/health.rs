@@ -11,46 +11,46 @@ use axum::routing::get;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::phase::Phase;
-use crate::certificates::serving::Serving;
+use super::phase::ShutdownPhase;
+use crate::certificates::serving::CertResolver;
 
 /// A replica whose TLS port has accepted nothing for so long, though it could have been asked to, is
 /// not ready: its thread is held up, or it has no file descriptors. That its places are all taken is
 /// no reason: any client can see to that, and each newcomer gets one.
-const STALLED: Duration = Duration::from_secs(5);
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A replica whose admission thread has not run its tasks for so long is to be restarted: a bug holds it.
 /// No request takes a hundredth of it, and however many come, the tasks take turns.
-const STUCK: Duration = Duration::from_secs(30);
+const LIVENESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What decides whether the replica is ready, and whether it is alive.
 #[derive(Clone)]
-pub(super) struct Readiness {
+pub(super) struct HealthState {
     /// How far the server is.
-    pub(super) phase: watch::Receiver<Phase>,
+    pub(super) phase: watch::Receiver<ShutdownPhase>,
     /// Whether clients trust its certificate.
-    pub(super) serving: Arc<Serving>,
+    pub(super) resolver: Arc<CertResolver>,
     /// When the TLS port last was able to accept a connection.
-    pub(super) accepting: watch::Receiver<Instant>,
+    pub(super) last_accepting: watch::Receiver<Instant>,
     /// When the admission thread last ran its tasks.
-    pub(super) running: watch::Receiver<Instant>,
+    pub(super) last_ran: watch::Receiver<Instant>,
 }
 
 /// The router of the port for probes.
-pub(super) fn router(readiness: Readiness) -> Router {
+pub(super) fn router(readiness: HealthState) -> Router {
     let alive = readiness.clone();
     Router::new()
         .route(
             "/healthz",
-            get(move || future::ready(answer(alive.why_dead()))),
+            get(move || future::ready(respond(alive.not_alive_reason()))),
         )
         .route(
             "/readyz",
-            get(move || future::ready(answer(readiness.why_not()))),
+            get(move || future::ready(respond(readiness.not_ready_reason()))),
         )
 }
 
-fn answer(why_not: Option<&'static str>) -> impl IntoResponse {
+fn respond(why_not: Option<&'static str>) -> impl IntoResponse {
     match why_not {
         None => (StatusCode::OK, "ok\n"),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
@@ -59,21 +59,21 @@ fn answer(why_not: Option<&'static str>) -> impl IntoResponse {
 
 // === impl Readiness ===
 
-impl Readiness {
-    fn why_not(&self) -> Option<&'static str> {
-        if *self.phase.borrow() > Phase::Serving {
+impl HealthState {
+    fn not_ready_reason(&self) -> Option<&'static str> {
+        if *self.phase.borrow() > ShutdownPhase::Serving {
             Some("shutting down\n")
-        } else if !self.serving.is_ready() {
+        } else if !self.resolver.is_ready() {
             Some("waiting for a certificate that is trusted\n")
-        } else if self.accepting.borrow().elapsed() > STALLED {
+        } else if self.last_accepting.borrow().elapsed() > STALL_TIMEOUT {
             Some("the TLS port accepts no connections\n")
         } else {
             None
         }
     }
 
-    fn why_dead(&self) -> Option<&'static str> {
-        let is_stuck = self.running.borrow().elapsed() > STUCK;
+    fn not_alive_reason(&self) -> Option<&'static str> {
+        let is_stuck = self.last_ran.borrow().elapsed() > LIVENESS_TIMEOUT;
         is_stuck.then_some("the admission thread is stuck\n")
     }
 }
@@ -88,20 +88,25 @@ mod tests {
     async fn a_stalled_tls_port_is_not_ready_and_a_stuck_thread_not_alive() {
         let (accepts, accepting) = watch::channel(Instant::now());
         let (runs, running) = watch::channel(Instant::now());
-        let serving = Serving::waiting();
-        serving.announce();
-        let health = Readiness {
-            phase: watch::Sender::new(Phase::Serving).subscribe(),
-            serving: Arc::new(serving),
-            accepting,
-            running,
+        let serving = CertResolver::empty();
+        serving.set_ready();
+        let health = HealthState {
+            phase: watch::Sender::new(ShutdownPhase::Serving).subscribe(),
+            resolver: Arc::new(serving),
+            last_accepting: accepting,
+            last_ran: running,
         };
-        let is_well = || (health.why_not().is_none(), health.why_dead().is_none());
-        advance(STALLED).await;
+        let is_well = || {
+            (
+                health.not_ready_reason().is_none(),
+                health.not_alive_reason().is_none(),
+            )
+        };
+        advance(STALL_TIMEOUT).await;
         assert_eq!(is_well(), (true, true));
         advance(Duration::from_secs(1)).await;
         assert_eq!(is_well(), (false, true));
-        advance(STUCK).await;
+        advance(LIVENESS_TIMEOUT).await;
         assert_eq!(is_well(), (false, false));
         runs.send_replace(Instant::now());
         assert_eq!(is_well(), (false, true));

@@ -8,13 +8,13 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
 
-use crate::report::{METRICS_TYPE, Report};
+use crate::report::{METRICS_MEDIA_TYPE, Metrics};
 
 /// The router of the port for metrics.
-pub(super) fn router(report: Arc<Report>) -> Router {
-    Router::new().route("/metrics", get(move || future::ready(metrics(&report))))
+pub(super) fn router(metrics: Arc<Metrics>) -> Router {
+    Router::new().route("/metrics", get(move || future::ready(exposition(&metrics))))
 }
 
-fn metrics(report: &Report) -> impl IntoResponse + use<> {
-    ([(CONTENT_TYPE, METRICS_TYPE)], report.text())
+fn exposition(metrics: &Metrics) -> impl IntoResponse + use<> {
+    ([(CONTENT_TYPE, METRICS_MEDIA_TYPE)], metrics.text())
 }

@@ -11,16 +11,16 @@ use tokio::sync::{oneshot, watch};
 use tracing::error;
 
 use super::accept::accept;
-use super::connection::{Http, Use};
+use super::connection::{ConnectionHandler, KeepAlive};
 use super::limits::Limits;
-use super::phase::Phase;
-use super::places::Standing;
-use super::port::Port;
+use super::phase::ShutdownPhase;
+use super::places::ConnectionStage;
+use super::port::ConnectionLimiter;
 use super::write_deadline::WriteDeadline;
 use crate::report::connections::PortMetrics;
 
 /// One of these ports.
-pub(super) struct Plain {
+pub(super) struct PlainPort {
     pub(super) listener: TcpListener,
     pub(super) router: Router,
     pub(super) metrics: PortMetrics,
@@ -32,9 +32,9 @@ pub(super) struct Plain {
 /// # Errors
 /// When the system gives no thread, or no descriptors for it.
 pub(super) fn start(
-    ports: [Plain; 2],
+    ports: [PlainPort; 2],
     limits: &Arc<Limits>,
-    phase: &watch::Receiver<Phase>,
+    phase: &watch::Receiver<ShutdownPhase>,
 ) -> io::Result<impl Future<Output = ()> + use<>> {
     // A listener belongs to the runtime it was made in.
     let [one, other] = ports.map(|port| {
@@ -84,18 +84,28 @@ async fn serve(
     router: Router,
     metrics: PortMetrics,
     limits: &Arc<Limits>,
-    phase: &watch::Receiver<Phase>,
+    phase: &watch::Receiver<ShutdownPhase>,
 ) {
     // All are alike: each is for one request, which is to come at once.
-    let port = Port::new(limits.plain_connections, Standing::Unanswered, metrics);
-    let http = Http::new(router, limits.plain_head, Use::Once, limits, phase);
+    let limiter = ConnectionLimiter::new(
+        limits.max_plain_connections,
+        ConnectionStage::Unanswered,
+        metrics,
+    );
+    let http = ConnectionHandler::new(
+        router,
+        limits.plain_head_timeout,
+        KeepAlive::Disabled,
+        limits,
+        phase,
+    );
     accept(
         listener,
-        &port,
-        limits.finish,
+        &limiter,
+        limits.shutdown_grace,
         phase.clone(),
         |stream, place| {
-            let stream = WriteDeadline::new(stream, limits.write);
+            let stream = WriteDeadline::new(stream, limits.write_timeout);
             http.clone().serve(stream, place)
         },
     )

@@ -11,7 +11,7 @@ use super::write_deadline::WriteDeadline;
 
 /// In bytes: what is received beside what is carried, whatever that is. A handshake with the client's
 /// certificates, and two records that are still to be read, which have 16 KiB each.
-const ALLOWANCE: u64 = 64 << 10;
+const OVERHEAD_ALLOWANCE: u64 = 64 << 10;
 
 /// A TLS stream whose reads fail with [`ErrorKind::InvalidData`] once a quarter more was received than it
 /// carried, and [`ALLOWANCE`].
@@ -21,25 +21,25 @@ const ALLOWANCE: u64 = 64 << 10;
 /// much to send.
 /// <https://github.com/golang/go/blob/master/src/crypto/tls/conn.go>
 #[derive(Debug)]
-pub(super) struct Records {
+pub(super) struct MeteredTlsStream {
     stream: TlsStream<WriteDeadline>,
-    carried: u64,
+    payload: u64,
 }
 
 // === impl Records ===
 
-impl Records {
+impl MeteredTlsStream {
     pub(super) fn new(stream: TlsStream<WriteDeadline>) -> Self {
-        Self { stream, carried: 0 }
+        Self { stream, payload: 0 }
     }
 
-    fn are_empty(&self) -> bool {
+    fn is_overhead_excessive(&self) -> bool {
         let received = self.stream.get_ref().0.received();
-        received > self.carried + self.carried / 4 + ALLOWANCE
+        received > self.payload + self.payload / 4 + OVERHEAD_ALLOWANCE
     }
 }
 
-impl AsyncRead for Records {
+impl AsyncRead for MeteredTlsStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -47,15 +47,15 @@ impl AsyncRead for Records {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.carried += (buffer.filled().len() - before) as u64;
-        if self.are_empty() {
+        self.payload += (buffer.filled().len() - before) as u64;
+        if self.is_overhead_excessive() {
             return Poll::Ready(Err(ErrorKind::InvalidData.into()));
         }
         read
     }
 }
 
-impl AsyncWrite for Records {
+impl AsyncWrite for MeteredTlsStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

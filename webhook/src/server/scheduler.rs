@@ -7,31 +7,31 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use super::turns::{Ticket, Turns};
+use super::turns::{FairQueue, Ticket};
 
 /// How long reviews are decided before the runtime looks after all else: connections, handshakes, bodies.
 /// An ordinary review takes 11 to 25 µs, so some fifty share one slice; whatever takes longer is followed
 /// by a look at all sockets.
-const SLICE: Duration = Duration::from_millis(1);
+const TIME_SLICE: Duration = Duration::from_millis(1);
 
 /// Gives reviews their turn: one at a time, and where some wait, the addresses go round. So a client that
 /// sends reviews without a pause, on however many connections, delays another address' review by one of
 /// its own.
 #[derive(Debug, Default)]
-pub(super) struct Scheduler(Mutex<State>);
+pub(super) struct Scheduler(Mutex<SchedulerState>);
 
 #[derive(Debug, Default)]
-struct State {
-    waiting: Turns<oneshot::Sender<()>>,
+struct SchedulerState {
+    queue: FairQueue<oneshot::Sender<()>>,
     /// A turn was given that is not over.
-    busy: bool,
+    is_busy: bool,
     /// What reviews took since the runtime last looked after all else.
-    spent: Duration,
+    slice_used: Duration,
 }
 
 /// The right to decide one review, or a place among those that wait for it. Dropped, it goes to the next.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(super) struct ReviewPermit<'a> {
     scheduler: &'a Scheduler,
     ticket: Option<Ticket>,
 }
@@ -40,25 +40,25 @@ pub(super) struct Turn<'a> {
 
 impl Scheduler {
     /// Waits for a turn, if there is need to.
-    pub(super) async fn turn(&self, source: IpAddr) -> Turn<'_> {
+    pub(super) async fn acquire(&self, source: IpAddr) -> ReviewPermit<'_> {
         let (given, turn) = {
             let mut state = self.state();
             let scheduler = self;
-            if !state.busy {
-                state.busy = true;
+            if !state.is_busy {
+                state.is_busy = true;
                 let ticket = None;
-                return Turn { scheduler, ticket };
+                return ReviewPermit { scheduler, ticket };
             }
             let (give, given) = oneshot::channel();
-            let ticket = Some(state.waiting.push(source, give));
-            (given, Turn { scheduler, ticket })
+            let ticket = Some(state.queue.push(source, give));
+            (given, ReviewPermit { scheduler, ticket })
         };
         // It is given, never dropped: only its own turn takes it out of the queue.
         let _ = given.await;
         turn
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SchedulerState> {
         // Nothing in there can panic halfway through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -66,44 +66,44 @@ impl Scheduler {
 
 // === impl Turn ===
 
-impl Turn<'_> {
+impl ReviewPermit<'_> {
     /// Ends a turn in which a review took so long. If reviews have had their slice, the runtime looks after
     /// all else before the next one.
-    pub(super) async fn end(self, took: Duration) {
-        if self.scheduler.state().has_spent(took) {
+    pub(super) async fn finish(self, took: Duration) {
+        if self.scheduler.state().charge(took) {
             yield_now().await;
         }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ReviewPermit<'_> {
     fn drop(&mut self) {
         let mut state = self.scheduler.state();
-        let waits = self.ticket.is_some_and(|it| state.waiting.remove(it));
+        let waits = self.ticket.is_some_and(|it| state.queue.remove(it));
         if !waits {
-            state.pass_on();
+            state.grant_next();
         }
     }
 }
 
 // === impl State ===
 
-impl State {
+impl SchedulerState {
     /// Returns true if a slice is over with what was just spent.
-    fn has_spent(&mut self, took: Duration) -> bool {
-        self.spent += took;
-        let is_over = self.spent >= SLICE;
+    fn charge(&mut self, took: Duration) -> bool {
+        self.slice_used += took;
+        let is_over = self.slice_used >= TIME_SLICE;
         if is_over {
-            self.spent = Duration::ZERO;
+            self.slice_used = Duration::ZERO;
         }
         is_over
     }
 
-    fn pass_on(&mut self) {
-        match self.waiting.pop() {
+    fn grant_next(&mut self) {
+        match self.queue.pop() {
             // One that is being dropped passes it on itself.
             Some(next) => drop(next.send(())),
-            None => self.busy = false,
+            None => self.is_busy = false,
         }
     }
 }
@@ -129,12 +129,12 @@ mod tests {
     fn a_free_turn_neither_waits_nor_yields() {
         let scheduler = Scheduler::default();
         for _ in 0..40 {
-            let turn = scheduler.turn(address(1)).now_or_never().unwrap();
-            let ended = turn.end(Duration::from_micros(20)).now_or_never();
+            let turn = scheduler.acquire(address(1)).now_or_never().unwrap();
+            let ended = turn.finish(Duration::from_micros(20)).now_or_never();
             assert!(ended.is_some());
         }
-        let turn = scheduler.turn(address(1)).now_or_never().unwrap();
-        assert!(turn.end(LONG).now_or_never().is_none());
+        let turn = scheduler.acquire(address(1)).now_or_never().unwrap();
+        assert!(turn.finish(LONG).now_or_never().is_none());
     }
 
     #[tokio::test]
@@ -142,9 +142,9 @@ mod tests {
         let scheduler = Scheduler::default();
         let order = RefCell::new(Vec::new());
         let review = async |host| {
-            let turn = scheduler.turn(address(host)).await;
+            let turn = scheduler.acquire(address(host)).await;
             order.borrow_mut().push(host);
-            turn.end(LONG).await;
+            turn.finish(LONG).await;
         };
         let hosts = [1, 1, 1, 1, 1, 1, 2, 2];
         join_all(hosts.map(review)).await;
@@ -157,9 +157,9 @@ mod tests {
         let ran = RefCell::new(String::new());
         let review = async || {
             for _ in 0..3 {
-                let turn = scheduler.turn(address(1)).await;
+                let turn = scheduler.acquire(address(1)).await;
                 ran.borrow_mut().push('r');
-                turn.end(LONG).await;
+                turn.finish(LONG).await;
             }
         };
         let other = async {
@@ -177,9 +177,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_turn_outlives_those_that_leave() {
         let scheduler = Scheduler::default();
-        let turn = scheduler.turn(address(1)).await;
+        let turn = scheduler.acquire(address(1)).await;
         let mut waiting: Vec<_> = (0..4)
-            .map(|_| Box::pin(scheduler.turn(address(2))))
+            .map(|_| Box::pin(scheduler.acquire(address(2))))
             .collect();
         for one in &mut waiting {
             assert!(one.as_mut().now_or_never().is_none());
@@ -192,6 +192,6 @@ mod tests {
             let given = timeout(LONG, one).await;
             drop(given.expect("the turn is passed on"));
         }
-        assert!(scheduler.turn(address(3)).now_or_never().is_some());
+        assert!(scheduler.acquire(address(3)).now_or_never().is_some());
     }
 }

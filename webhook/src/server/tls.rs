@@ -20,9 +20,9 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{error, info};
 
 use super::client_ca::ClientCa;
-use super::records::Records;
+use super::records::MeteredTlsStream;
 use super::write_deadline::WriteDeadline;
-use crate::certificates::serving::Serving;
+use crate::certificates::serving::CertResolver;
 
 /// The oldest version of TLS that is spoken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -37,17 +37,17 @@ pub enum MinVersion {
 }
 
 /// What Go's servers say too, so that it is found by who looks for it.
-const PLAIN_HTTP: &str = "HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n\
+const PLAIN_HTTP_RESPONSE: &str = "HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n\
     Client sent an HTTP request to an HTTPS server.\n";
 
 /// In bytes: what TLS keeps of an answer that the kernel does not take. It is one record; rustls has four.
-const UNSENT: usize = 16 << 10;
+const TLS_SEND_BUFFER: usize = 16 << 10;
 
 /// What new connections are accepted with, which changes with the client CA.
 pub(super) struct Acceptor {
     config: ArcSwap<ServerConfig>,
-    serving: Arc<Serving>,
-    oldest: MinVersion,
+    resolver: Arc<CertResolver>,
+    min_version: MinVersion,
 }
 
 // === impl Acceptor ===
@@ -58,32 +58,33 @@ impl Acceptor {
     /// # Errors
     /// When the client CA cannot be used.
     pub(super) fn try_new(
-        serving: Arc<Serving>,
-        oldest: MinVersion,
+        resolver: Arc<CertResolver>,
+        min_version: MinVersion,
         client_ca: Option<&ClientCa>,
     ) -> anyhow::Result<Self> {
         let clients = match client_ca {
             Some(ca) => ca.verifier()?,
             None => Arc::new(NoClientAuth),
         };
-        let config = config(Arc::clone(&serving), oldest, clients);
+        let config = server_config(Arc::clone(&resolver), min_version, clients);
         Ok(Self {
             config: ArcSwap::from_pointee(config),
-            serving,
-            oldest,
+            resolver,
+            min_version,
         })
     }
 
     /// Accepts by what the file of the client CA says, for as long as it is polled. Open connections
     /// stay until they are old.
-    pub(super) async fn follow(&self, client_ca: Option<ClientCa>) -> Infallible {
+    pub(super) async fn watch_client_ca(&self, client_ca: Option<ClientCa>) -> Infallible {
         let Some(mut client_ca) = client_ca else {
             return pending().await;
         };
         loop {
             match client_ca.changed().await {
                 Ok(clients) => {
-                    let config = config(Arc::clone(&self.serving), self.oldest, clients);
+                    let config =
+                        server_config(Arc::clone(&self.resolver), self.min_version, clients);
                     self.config.store(Arc::new(config));
                     info!("Reloaded client CA");
                 }
@@ -104,7 +105,7 @@ impl Acceptor {
 /// Go, and so the API server, offers both groups. P-384, which *ring* has too, would cost a millisecond
 /// of CPU for each ClientHello that an attacker replays.
 /// <https://pkg.go.dev/crypto/tls#CurveID>
-fn provider() -> CryptoProvider {
+fn crypto_provider() -> CryptoProvider {
     CryptoProvider {
         kx_groups: vec![kx_group::X25519, kx_group::SECP256R1],
         ..ring::default_provider()
@@ -114,20 +115,20 @@ fn provider() -> CryptoProvider {
 /// HTTP/1.1 only, which is all that the API server speaks to webhooks, and no session tickets, which it
 /// does not use.
 /// <https://github.com/kubernetes/apiserver/blob/master/pkg/util/webhook/client.go>
-fn config(
-    serving: Arc<Serving>,
-    oldest: MinVersion,
+fn server_config(
+    resolver: Arc<CertResolver>,
+    min_version: MinVersion,
     clients: Arc<dyn ClientCertVerifier>,
 ) -> ServerConfig {
-    let versions: &[&SupportedProtocolVersion] = match oldest {
+    let versions: &[&SupportedProtocolVersion] = match min_version {
         MinVersion::Tls12 => &[&TLS13, &TLS12],
         MinVersion::Tls13 => &[&TLS13],
     };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
+    let mut config = ServerConfig::builder_with_provider(Arc::new(crypto_provider()))
         .with_protocol_versions(versions)
         .expect("ring has cipher suites for both versions")
         .with_client_cert_verifier(clients)
-        .with_cert_resolver(serving);
+        .with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
@@ -143,23 +144,23 @@ pub(super) async fn handshake(
     mut stream: TcpStream,
     limit: Duration,
     write: Duration,
-) -> io::Result<Records> {
+) -> io::Result<MeteredTlsStream> {
     timeout(limit, async {
         // TLS starts with a handshake record, which is a 22, and HTTP with the name of a method.
         let mut first = [0];
         if stream.peek(&mut first).await? == 1 && first[0].is_ascii_alphabetic() {
-            refuse_plain_http(&mut stream).await?;
+            reject_plain_http(&mut stream).await?;
             return Err(io::Error::other("plain HTTP on the TLS port"));
         }
         let mut stream = acceptor.accept(WriteDeadline::new(stream, write)).await?;
-        stream.get_mut().1.set_buffer_limit(Some(UNSENT));
-        Ok(Records::new(stream))
+        stream.get_mut().1.set_buffer_limit(Some(TLS_SEND_BUFFER));
+        Ok(MeteredTlsStream::new(stream))
     })
     .await?
 }
 
-async fn refuse_plain_http(stream: &mut TcpStream) -> io::Result<()> {
-    stream.write_all(PLAIN_HTTP.as_bytes()).await?;
+async fn reject_plain_http(stream: &mut TcpStream) -> io::Result<()> {
+    stream.write_all(PLAIN_HTTP_RESPONSE.as_bytes()).await?;
     stream.shutdown().await?;
     // Closed with bytes unread, the connection would be reset, and the answer lost.
     let mut request = [0; 4096];

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 
 /// All that wait, by address.
 #[derive(Debug)]
-pub(super) struct Turns<W> {
+pub(super) struct FairQueue<W> {
     /// Those of which something waits, the next one first.
-    addresses: VecDeque<Address<W>>,
-    next: u64,
+    queues: VecDeque<AddressQueue<W>>,
+    next_number: u64,
 }
 
 /// One that waits.
@@ -20,7 +20,7 @@ pub(super) struct Ticket {
 }
 
 #[derive(Debug)]
-struct Address<W> {
+struct AddressQueue<W> {
     source: IpAddr,
     /// Never empty.
     waiting: VecDeque<(u64, W)>,
@@ -28,15 +28,15 @@ struct Address<W> {
 
 // === impl Turns ===
 
-impl<W> Turns<W> {
+impl<W> FairQueue<W> {
     /// Has `waiter` wait behind all others of its address.
     pub(super) fn push(&mut self, source: IpAddr, waiter: W) -> Ticket {
         let source = source.to_canonical();
-        let number = self.next;
-        self.next += 1;
-        match self.addresses.iter_mut().find(|one| one.source == source) {
+        let number = self.next_number;
+        self.next_number += 1;
+        match self.queues.iter_mut().find(|one| one.source == source) {
             Some(address) => address.waiting.push_back((number, waiter)),
-            None => self.addresses.push_back(Address {
+            None => self.queues.push_back(AddressQueue {
                 source,
                 waiting: [(number, waiter)].into(),
             }),
@@ -46,36 +46,36 @@ impl<W> Turns<W> {
 
     /// Takes the first of the next address, which is then the last to be next.
     pub(super) fn pop(&mut self) -> Option<W> {
-        let mut address = self.addresses.pop_front()?;
+        let mut address = self.queues.pop_front()?;
         let (_, waiter) = address.waiting.pop_front()?;
         if !address.waiting.is_empty() {
-            self.addresses.push_back(address);
+            self.queues.push_back(address);
         }
         Some(waiter)
     }
 
     /// Takes one that waits no longer. Returns false if it had its turn.
     pub(super) fn remove(&mut self, ticket: Ticket) -> bool {
-        let is_its = |one: &Address<W>| one.source == ticket.source;
-        let Some(at) = self.addresses.iter().position(is_its) else {
+        let is_its = |one: &AddressQueue<W>| one.source == ticket.source;
+        let Some(at) = self.queues.iter().position(is_its) else {
             return false;
         };
-        let waiting = &mut self.addresses[at].waiting;
+        let waiting = &mut self.queues[at].waiting;
         let before = waiting.len();
         waiting.retain(|(number, _)| *number != ticket.number);
         let after = waiting.len();
         if after == 0 {
-            self.addresses.remove(at);
+            self.queues.remove(at);
         }
         after < before
     }
 }
 
-impl<W> Default for Turns<W> {
+impl<W> Default for FairQueue<W> {
     fn default() -> Self {
         Self {
-            addresses: VecDeque::new(),
-            next: 0,
+            queues: VecDeque::new(),
+            next_number: 0,
         }
     }
 }
@@ -91,13 +91,13 @@ mod tests {
         Ipv4Addr::new(10, 0, 0, host).into()
     }
 
-    fn all(turns: &mut Turns<&'static str>) -> Vec<&'static str> {
+    fn all(turns: &mut FairQueue<&'static str>) -> Vec<&'static str> {
         iter::from_fn(|| turns.pop()).collect()
     }
 
     #[test]
     fn addresses_take_turns_and_each_is_served_in_order() {
-        let mut turns = Turns::default();
+        let mut turns = FairQueue::default();
         for (host, waiter) in [(1, "a1"), (1, "a2"), (1, "a3"), (2, "b1"), (1, "a4")] {
             turns.push(address(host), waiter);
         }
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn one_that_left_is_passed_over() {
-        let mut turns = Turns::default();
+        let mut turns = FairQueue::default();
         let first = turns.push(address(1), "a1");
         let only = turns.push(address(2), "b1");
         turns.push(address(1), "a2");
@@ -120,14 +120,14 @@ mod tests {
         turns.push(address(1), "a4");
         turns.pop();
         assert!(!turns.remove(had_its_turn));
-        assert!(turns.addresses.len() == 1);
+        assert!(turns.queues.len() == 1);
     }
 
     #[test]
     fn an_address_is_one_in_either_notation() {
-        let mut turns = Turns::default();
+        let mut turns = FairQueue::default();
         turns.push("::ffff:10.0.0.1".parse().unwrap(), "a1");
         turns.push("10.0.0.1".parse().unwrap(), "a2");
-        assert_eq!(turns.addresses.len(), 1);
+        assert_eq!(turns.queues.len(), 1);
     }
 }

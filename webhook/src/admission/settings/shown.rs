@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use drainer::duration::plain;
+use drainer::duration::format;
 
-use super::{ExistingHook, NativeSidecar, Setting, Settings, Source};
+use super::{ExistingHook, NativeSidecar, Setting, SettingSource, Settings};
 
 /// A setting as an annotation would write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct SettingRow {
     /// Its annotation's name, without the prefix.
     pub name: &'static str,
     /// Its value.
     pub value: String,
     /// Who said so.
-    pub source: Source,
+    pub source: SettingSource,
 }
 
 // === impl Settings ===
@@ -22,19 +22,19 @@ pub struct Shown {
 impl Settings {
     /// The settings in the order of the documentation, but for what is to be found where it is unset.
     #[must_use]
-    pub fn shown(&self) -> Vec<Shown> {
-        fn shown<T>(
+    pub fn rows(&self) -> Vec<SettingRow> {
+        fn row<T>(
             name: &'static str,
             Setting { value, source }: &Setting<T>,
             written: impl FnOnce(&T) -> String,
-        ) -> Shown {
-            Shown {
+        ) -> SettingRow {
+            SettingRow {
                 name,
                 value: written(value),
                 source: *source,
             }
         }
-        let span = |span: &Duration| plain(*span).to_string();
+        let span = |span: &Duration| format(*span).to_string();
         let idle_exit =
             |idle: &Option<Duration>| idle.as_ref().map_or_else(|| "off".to_owned(), span);
         let native_sidecar = |form: &NativeSidecar| {
@@ -53,27 +53,27 @@ impl Settings {
             .to_owned()
         };
         vec![
-            shown("drain-delay", &self.drain_delay, span),
-            shown("min-drain-duration", &self.min_drain_duration, span),
-            shown("drain-timeout", &self.drain_timeout, span),
-            shown("idle-exit", &self.idle_exit, idle_exit),
-            shown("quiet-period", &self.quiet_period, span),
-            shown(
+            row("drain-delay", &self.drain_delay, span),
+            row("min-drain-duration", &self.min_drain_duration, span),
+            row("drain-timeout", &self.drain_timeout, span),
+            row("idle-exit", &self.idle_exit, idle_exit),
+            row("quiet-period", &self.quiet_period, span),
+            row(
                 "exit-at-connections",
                 &self.exit_at_connections,
                 u64::to_string,
             ),
-            shown("ignore-listeners", &self.ignore_listeners, |listeners| {
+            row("ignore-listeners", &self.ignore_listeners, |listeners| {
                 let listeners: Vec<_> = listeners.iter().map(ToString::to_string).collect();
                 listeners.join(",")
             }),
-            shown("port", &self.port, ToString::to_string),
-            shown("native-sidecar", &self.native_sidecar, native_sidecar),
-            shown("existing-hook", &self.existing_hook, existing_hook),
-            shown("cpu-request", &self.cpu.request, ToString::to_string),
-            shown("cpu-limit", &self.cpu.limit, ToString::to_string),
-            shown("memory-request", &self.memory.request, ToString::to_string),
-            shown("memory-limit", &self.memory.limit, ToString::to_string),
+            row("port", &self.port, ToString::to_string),
+            row("native-sidecar", &self.native_sidecar, native_sidecar),
+            row("existing-hook", &self.existing_hook, existing_hook),
+            row("cpu-request", &self.cpu.request, ToString::to_string),
+            row("cpu-limit", &self.cpu.limit, ToString::to_string),
+            row("memory-request", &self.memory.request, ToString::to_string),
+            row("memory-limit", &self.memory.limit, ToString::to_string),
         ]
     }
 }

@@ -10,7 +10,7 @@ use std::ops::Deref;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
-use super::text::text_instead;
+use super::text::unexpected_str;
 
 /// A list of at most [`MOST`] elements, and with those of the lists in it, at most [`MOST_IN_ALL`].
 #[derive(Debug)]
@@ -25,10 +25,10 @@ pub(in crate::admission) trait Item {
 }
 
 /// The most elements of a list. etcd takes no object above 1.5 MiB, and no pod has nearly as many.
-pub(super) const MOST: usize = 2_000;
+pub(super) const MAX_ITEMS: usize = 2_000;
 
 /// The most elements of a list and the lists in it together: some 2 MiB as they are kept.
-pub(super) const MOST_IN_ALL: usize = 10_000;
+pub(super) const MAX_NESTED_ITEMS: usize = 10_000;
 
 // === impl Items ===
 
@@ -76,11 +76,14 @@ impl<'de, T: Item + Deserialize<'de>> Visitor<'de> for ItemsVisitor<T> {
         let mut in_all = 0;
         while let Some(item) = list.next_element::<T>()? {
             in_all += item.count();
-            if items.len() == MOST {
-                return Err(A::Error::custom(format_args!("more than {MOST} elements")));
+            if items.len() == MAX_ITEMS {
+                return Err(A::Error::custom(format_args!(
+                    "more than {MAX_ITEMS} elements"
+                )));
             }
-            if in_all > MOST_IN_ALL {
-                let why = format_args!("more than {MOST_IN_ALL} elements in its lists together");
+            if in_all > MAX_NESTED_ITEMS {
+                let why =
+                    format_args!("more than {MAX_NESTED_ITEMS} elements in its lists together");
                 return Err(A::Error::custom(why));
             }
             items.push(item);
@@ -89,7 +92,7 @@ impl<'de, T: Item + Deserialize<'de>> Visitor<'de> for ItemsVisitor<T> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Items<T>, E> {
-        Err(text_instead(text, &self))
+        Err(unexpected_str(text, &self))
     }
 }
 
@@ -101,7 +104,7 @@ mod tests {
     use super::*;
 
     /// Why a pod with these containers cannot be read; nothing if it can.
-    fn refused(containers: &serde_json::Value) -> String {
+    fn decode_error(containers: &serde_json::Value) -> String {
         let pod = json!({"spec": {"containers": containers}}).to_string();
         let refused = PodView::decode(&pod).err();
         refused.map_or_else(String::new, |unread| unread.to_string())
@@ -109,15 +112,15 @@ mod tests {
 
     #[test]
     fn a_list_may_have_so_many_elements_and_no_more() {
-        assert_eq!(refused(&json!(vec![json!({}); MOST])), "");
-        let why = refused(&json!(vec![json!({}); MOST + 1]));
+        assert_eq!(decode_error(&json!(vec![json!({}); MAX_ITEMS])), "");
+        let why = decode_error(&json!(vec![json!({}); MAX_ITEMS + 1]));
         assert!(
             why.starts_with("spec.containers: more than 2000 elements"),
             "{why}"
         );
         let words = |count| json!([{"args": vec![""; count]}]);
-        assert_eq!(refused(&words(MOST)), "");
-        let why = refused(&words(MOST + 1));
+        assert_eq!(decode_error(&words(MAX_ITEMS)), "");
+        let why = decode_error(&words(MAX_ITEMS + 1));
         assert!(
             why.starts_with("spec.containers[0].args: more than 2000"),
             "{why}"
@@ -127,8 +130,8 @@ mod tests {
     #[test]
     fn lists_in_a_list_are_counted_together() {
         let container = json!({"args": vec![""; 999]});
-        assert_eq!(refused(&json!(vec![container.clone(); 10])), "");
-        let why = refused(&json!(vec![container; 11]));
+        assert_eq!(decode_error(&json!(vec![container.clone(); 10])), "");
+        let why = decode_error(&json!(vec![container; 11]));
         let want = "spec.containers: more than 10000 elements in its lists together";
         assert!(why.starts_with(want), "{why}");
     }

@@ -8,10 +8,10 @@ use std::fmt;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-use super::text::text_instead;
+use super::text::unexpected_str;
 
 /// Reads whatever is asked of it as a map.
-pub(in crate::admission) struct Object<D>(pub D);
+pub(in crate::admission) struct ObjectOnly<D>(pub D);
 
 /// Implements `Deserialize` by what serde derived with `remote = "Self"`, from an object alone.
 macro_rules! from_objects {
@@ -20,7 +20,7 @@ macro_rules! from_objects {
             for $name $(<$life $(, $other)?>)?
         {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                Self::deserialize($crate::admission::view::Object(deserializer))
+                Self::deserialize($crate::admission::view::ObjectOnly(deserializer))
             }
         }
     )*};
@@ -28,12 +28,12 @@ macro_rules! from_objects {
 
 pub(in crate::admission) use from_objects;
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Object<D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for ObjectOnly<D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         // Asked for a map, serde_json would itself refuse a text, and repeat all of it.
-        self.0.deserialize_any(MapAlone(visitor))
+        self.0.deserialize_any(MapOnlyVisitor(visitor))
     }
 
     forward_to_deserialize_any! {
@@ -43,9 +43,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Object<D> {
 }
 
 /// A visitor that gets maps alone.
-struct MapAlone<V>(V);
+struct MapOnlyVisitor<V>(V);
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for MapAlone<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for MapOnlyVisitor<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,6 +57,6 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for MapAlone<V> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<V::Value, E> {
-        Err(text_instead(text, &self))
+        Err(unexpected_str(text, &self))
     }
 }

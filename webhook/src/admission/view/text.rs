@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, Expected, MapAccess, Unexpected, Visitor};
 use serde_json::value::RawValue;
 
-use super::items::{Item, MOST};
+use super::items::{Item, MAX_ITEMS};
 
 use crate::admission::annotations;
 
@@ -26,26 +26,26 @@ pub(in crate::admission) struct Scalar<'a>(#[serde(borrow)] &'a RawValue);
 /// The entries of a map of texts that decide, at most [`MOST`]; that there is a map decides too.
 #[derive(Debug, Default)]
 pub(in crate::admission) struct Entries<'a> {
-    kept: Vec<(Text<'a>, Text<'a>)>,
+    relevant: Vec<(Text<'a>, Text<'a>)>,
     size: usize,
 }
 
 /// In bytes: what all annotations of a pod may have. A word of a command line may have 128 KiB.
-const LONGEST_TEXT: usize = 256 << 10;
+const MAX_TEXT_LEN: usize = 256 << 10;
 
 /// In bytes. A message repeats no more of a text that stands where something else belongs.
-const LONGEST_REPEATED: usize = 64;
+const MAX_QUOTED_LEN: usize = 64;
 
 /// The error for a text that stands where something else belongs.
-pub(super) fn text_instead<E: Error>(text: &str, expected: &dyn Expected) -> E {
+pub(super) fn unexpected_str<E: Error>(text: &str, expected: &dyn Expected) -> E {
     match text.len() {
-        ..=LONGEST_REPEATED => E::invalid_type(Unexpected::Str(text), expected),
+        ..=MAX_QUOTED_LEN => E::invalid_type(Unexpected::Str(text), expected),
         _ => E::invalid_type(Unexpected::Other("a long string"), expected),
     }
 }
 
 /// Reads a text of at most so many bytes, which may be missing.
-pub(super) fn at_most<'de, D, const LONGEST: usize>(
+pub(super) fn bounded_text<'de, D, const LONGEST: usize>(
     deserializer: D,
 ) -> Result<Option<Text<'de>>, D::Error>
 where
@@ -53,12 +53,12 @@ where
 {
     let text: Option<Text<'de>> = Option::deserialize(deserializer)?;
     if let Some(text) = &text {
-        not_longer(text, LONGEST)?;
+        check_len(text, LONGEST)?;
     }
     Ok(text)
 }
 
-fn not_longer<E: Error>(text: &str, longest: usize) -> Result<(), E> {
+fn check_len<E: Error>(text: &str, longest: usize) -> Result<(), E> {
     match text.len() {
         long if long > longest => {
             let why = format_args!("a string of {long} bytes: at most {longest}");
@@ -92,11 +92,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             }
 
             fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                not_longer(text, LONGEST_TEXT).map(|()| Text(Cow::Borrowed(text)))
+                check_len(text, MAX_TEXT_LEN).map(|()| Text(Cow::Borrowed(text)))
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                not_longer(text, LONGEST_TEXT).map(|()| Text(Cow::Owned(text.to_owned())))
+                check_len(text, MAX_TEXT_LEN).map(|()| Text(Cow::Owned(text.to_owned())))
             }
         }
 
@@ -127,7 +127,7 @@ impl Entries<'_> {
     }
 
     pub(in crate::admission) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.kept.iter().map(|(key, value)| (&**key, &**value))
+        self.relevant.iter().map(|(key, value)| (&**key, &**value))
     }
 
     /// The bytes of all keys and values, those that do not decide included.
@@ -137,7 +137,7 @@ impl Entries<'_> {
 }
 
 /// In bytes: the length of a text; of anything else, none.
-fn length(raw: &RawValue) -> usize {
+fn decoded_len(raw: &RawValue) -> usize {
     let raw = raw.get();
     let Some(text) = raw.strip_prefix('"') else {
         return 0;
@@ -163,25 +163,25 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Entries::default();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
-                    if !annotations::decides(&key) {
-                        entries.size += key.len() + length(map.next_value()?);
+                    if !annotations::is_relevant_key(&key) {
+                        entries.size += key.len() + decoded_len(map.next_value()?);
                         continue;
                     }
-                    if entries.kept.len() == MOST {
-                        let why = format_args!("more than {MOST} entries that decide");
+                    if entries.relevant.len() == MAX_ITEMS {
+                        let why = format_args!("more than {MAX_ITEMS} entries that decide");
                         return Err(A::Error::custom(why));
                     }
                     // `null` is the empty string, as in Go.
                     let value: Option<Text<'de>> = map.next_value()?;
                     let value = value.unwrap_or(Text(Cow::Borrowed("")));
                     entries.size += key.len() + value.len();
-                    entries.kept.push((key, value));
+                    entries.relevant.push((key, value));
                 }
                 Ok(entries)
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                Err(text_instead(text, &self))
+                Err(unexpected_str(text, &self))
             }
         }
 
@@ -216,7 +216,7 @@ mod tests {
         let entries: Entries<'_> = serde_json::from_str(json).unwrap();
         assert!(
             entries
-                .kept
+                .relevant
                 .iter()
                 .all(|(key, value)| is_borrowed(key) && is_borrowed(value))
         );

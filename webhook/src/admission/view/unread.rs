@@ -1,26 +1,26 @@
 //! Why something is no pod: the field, and what is wrong with it.
 
 use super::PodView;
-use crate::admission::excerpt::shortened;
+use crate::admission::excerpt::truncate;
 
 /// Why a pod cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {why}")]
-pub struct Unread {
+#[error("{field}: {reason}")]
+pub struct DecodeError {
     /// The field, as people name it: `spec.containers[0].name`.
     field: String,
-    why: String,
+    reason: String,
 }
 
 /// In bytes. A message cuts longer fields: a key may be one.
-const LONGEST_FIELD: usize = 512;
+const MAX_FIELD_LEN: usize = 512;
 
 // === impl Unread ===
 
-impl Unread {
+impl DecodeError {
     /// Finds the field of a pod that is to blame for `error`, by reading it once more: who reads what
     /// is right need not keep count of where he is.
-    pub(in crate::admission) fn find(json: &str, error: &serde_json::Error) -> Self {
+    pub(in crate::admission) fn locate(json: &str, error: &serde_json::Error) -> Self {
         let mut again = serde_json::Deserializer::from_str(json);
         let path = match serde_path_to_error::deserialize::<_, PodView<'_>>(&mut again) {
             Err(error) => error.path().to_string(),
@@ -30,10 +30,10 @@ impl Unread {
         Self {
             field: match path.as_str() {
                 "" | "." => "the pod".to_owned(),
-                field => shortened(field, LONGEST_FIELD),
+                field => truncate(field, MAX_FIELD_LEN),
             },
             // The position is one in JSON that nobody has seen.
-            why: why.split(" at line ").next().unwrap_or_default().to_owned(),
+            reason: why.split(" at line ").next().unwrap_or_default().to_owned(),
         }
     }
 }

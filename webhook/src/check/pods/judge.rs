@@ -3,19 +3,20 @@
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::Alike;
+use super::PodGroup;
 use crate::admission::annotations::{INJECT, INJECTION, STATUS};
 use crate::admission::{
-    CONTAINER_NAME, Code, Defaults, Facts, Notice, PodView, Verdict, mutate, skipped_for, token,
+    CONTAINER_NAME, Code, Decision, Defaults, Diagnostic, PodContext, PodView, decide, skip_code,
+    token,
 };
 use crate::check::namespaces::Namespaces;
-use crate::check::owner::anew;
-use crate::check::point::{About, Point};
-use crate::check::waiting::{is_pulling, is_starting};
-use crate::check::words::{count, has};
+use crate::check::owner::recreate_remedy;
+use crate::check::point::{CheckResult, Subject};
+use crate::check::waiting::{is_image_pull_error, is_starting};
+use crate::check::words::{has_or_have, plural};
 
 /// Why API servers never ask about a pod, whatever the label of its namespace.
-const NEVER_ASKED_ABOUT: [Code; 4] = [
+const NEVER_SELECTED: [Code; 4] = [
     Code::SystemNamespace,
     Code::ReleaseNamespace,
     Code::WindowsPod,
@@ -24,141 +25,155 @@ const NEVER_ASKED_ABOUT: [Code; 4] = [
 
 /// What decides about pods.
 #[derive(Debug, Clone, Copy)]
-pub struct Judge<'a> {
+pub struct PodDiagnoser<'a> {
     /// What the webhook injects.
     pub defaults: &'a Defaults,
     /// The image of its drainers, if it is known.
     pub image: Option<&'a str>,
     /// When the webhook was installed.
-    pub since: Option<&'a Time>,
+    pub installed_at: Option<&'a Time>,
     /// The namespaces, if they could be seen.
     pub namespaces: Option<&'a Namespaces>,
 }
 
 /// What is to be said of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Finding {
+pub(super) enum Diagnosis {
     /// Its drainer, of this image, does not run, and why.
     NotRunning { image: String, reason: String },
     /// It asks and has no drainer.
-    Without(Why),
+    NotInjected(Cause),
     /// Its drainer has another image than new ones.
     OtherImage(String),
 }
 
 /// Why a pod that asks has no drainer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Why {
+pub(super) enum Cause {
     /// Its namespace has not opted in.
     NotOptedIn,
     /// It is left alone, or would be, and why and what to do.
     Skipped(String, Option<&'static str>),
     /// It was skipped, and would not be now.
-    SkippedOnce(Code),
+    SkippedAtCreation(Code),
     /// It was there before the webhook.
-    Older,
+    CreatedBeforeInstallation,
     /// Nobody was asked about it.
-    NotSeen,
+    WebhookNotCalled,
 }
 
 // === impl Judge ===
 
-impl Judge<'_> {
+impl PodDiagnoser<'_> {
     /// `None` for a pod of which nothing is to be said.
-    pub(super) fn finding(&self, pod: &Pod) -> Option<Finding> {
+    pub(super) fn diagnose(&self, pod: &Pod) -> Option<Diagnosis> {
         match drainer(pod) {
-            Some(drainer) => self.injected(pod, drainer),
-            None => self.without(pod).map(Finding::Without),
+            Some(drainer) => self.diagnose_injected(pod, drainer),
+            None => self.cause(pod).map(Diagnosis::NotInjected),
         }
     }
 
-    fn injected(&self, pod: &Pod, drainer: &Container) -> Option<Finding> {
+    fn diagnose_injected(&self, pod: &Pod, drainer: &Container) -> Option<Diagnosis> {
         let image = drainer.image.as_deref().unwrap_or_default();
-        if let Some(reason) = waiting(pod) {
-            return Some(Finding::NotRunning {
+        if let Some(reason) = waiting_reason(pod) {
+            return Some(Diagnosis::NotRunning {
                 image: image.to_owned(),
                 reason: reason.to_owned(),
             });
         }
         let is_new = self.image.is_none_or(|new| new == image);
-        (!is_new).then(|| Finding::OtherImage(image.to_owned()))
+        (!is_new).then(|| Diagnosis::OtherImage(image.to_owned()))
     }
 
     /// `None` for a pod that does not ask.
-    fn without(&self, pod: &Pod) -> Option<Why> {
+    fn cause(&self, pod: &Pod) -> Option<Cause> {
         let annotations = pod.metadata.annotations.as_ref()?;
         annotations.get(INJECT)?;
         let namespace = pod.metadata.namespace.as_deref();
-        let verdict = self.verdict(pod, namespace)?;
-        let status = annotations.get(STATUS).map(|status| skipped_for(status));
-        let told = |notice: &Notice| Why::Skipped(notice.to_string(), notice.remedy());
+        let verdict = self.decision(pod, namespace)?;
+        let status = annotations.get(STATUS).map(|status| skip_code(status));
+        let told = |notice: &Diagnostic| Cause::Skipped(notice.to_string(), notice.remedy());
         let is_never_asked_about = matches!(
             &verdict,
-            Verdict::Skip { reason, .. } if NEVER_ASKED_ABOUT.contains(&reason.code)
+            Decision::Skip { reason, .. } if NEVER_SELECTED.contains(&reason.code)
         );
         if status.is_none()
             && !is_never_asked_about
-            && let Some(why) = self.not_asked_about(namespace)
+            && let Some(why) = self.not_selected_cause(namespace)
         {
             return Some(why);
         }
         Some(match (verdict, status) {
-            (Verdict::NotAsked, _) => return None,
-            (Verdict::Skip { reason, .. }, _) => told(&reason),
-            (Verdict::Deny { reasons, .. }, _) => told(reasons.first()?),
-            (Verdict::Inject { .. }, Some(Some(code))) => Why::SkippedOnce(code),
-            (Verdict::Inject { .. }, Some(None) | None) => {
+            (Decision::NotRequested, _) => return None,
+            (Decision::Skip { reason, .. }, _) => told(&reason),
+            (Decision::Deny { reasons, .. }, _) => told(reasons.first()?),
+            (Decision::Inject { .. }, Some(Some(code))) => Cause::SkippedAtCreation(code),
+            (Decision::Inject { .. }, Some(None) | None) => {
                 let created = pod.metadata.creation_timestamp.as_ref();
-                match self.since.zip(created) {
-                    Some((since, created)) if created.0 < since.0 => Why::Older,
-                    _ => Why::NotSeen,
+                match self.installed_at.zip(created) {
+                    Some((since, created)) if created.0 < since.0 => {
+                        Cause::CreatedBeforeInstallation
+                    }
+                    _ => Cause::WebhookNotCalled,
                 }
             }
         })
     }
 
     /// What would become of a pod if it were made now.
-    pub(in crate::check) fn verdict(&self, pod: &Pod, namespace: Option<&str>) -> Option<Verdict> {
+    pub(in crate::check) fn decision(
+        &self,
+        pod: &Pod,
+        namespace: Option<&str>,
+    ) -> Option<Decision> {
         let json = serde_json::to_string(pod).ok()?;
         let view = PodView::decode(&json).ok()?;
-        let facts = Facts {
+        let facts = PodContext {
             namespace,
             in_job: false,
             token: token(&[]),
         };
-        Some(mutate(&view, &facts, self.defaults))
+        Some(decide(&view, &facts, self.defaults))
     }
 
-    fn not_asked_about(&self, namespace: Option<&str>) -> Option<Why> {
+    fn not_selected_cause(&self, namespace: Option<&str>) -> Option<Cause> {
         let (namespaces, namespace) = self.namespaces.zip(namespace)?;
-        if namespaces.asked.contains(namespace) {
+        if namespaces.selected.contains(namespace) {
             return None;
         }
-        Some(match namespaces.leaves_out(namespace) {
+        Some(match namespaces.exclusion(namespace) {
             Some((unmet, remedy)) => {
                 let why = format!("API servers leave its namespace out: they ask where `{unmet}`");
-                Why::Skipped(why, Some(remedy))
+                Cause::Skipped(why, Some(remedy))
             }
-            None => Why::NotOptedIn,
+            None => Cause::NotOptedIn,
         })
     }
 
     /// `None` for what is said of many owners at once.
-    pub(super) fn point(&self, finding: &Finding, owner: &About, alike: &Alike) -> Option<Point> {
+    pub(super) fn check_result(
+        &self,
+        finding: &Diagnosis,
+        owner: &Subject,
+        alike: &PodGroup,
+    ) -> Option<CheckResult> {
         const WITHOUT: &str = "without-drainer";
-        let Alike { many, one } = alike;
+        let PodGroup {
+            count: many,
+            first: one,
+        } = alike;
         let pods = match &*owner.kind {
             "Pod" => format!("{owner} has"),
-            _ => format!("{} of {owner} {}", count(*many, "pod"), has(*many)),
+            _ => format!("{} of {owner} {}", plural(*many, "pod"), has_or_have(*many)),
         };
         let namespace = owner.namespace.as_deref().unwrap_or_default();
-        let asks = |why: &str| Point::warning(WITHOUT, format!("{pods} no drainer: {why}"));
+        let asks = |why: &str| CheckResult::warning(WITHOUT, format!("{pods} no drainer: {why}"));
         let point = match finding {
-            Finding::OtherImage(_) => return None,
-            Finding::NotRunning { image, reason } => {
+            Diagnosis::OtherImage(_) => return None,
+            Diagnosis::NotRunning { image, reason } => {
                 let message = format!("{pods} a drainer that does not run: {reason}");
-                let point = Point::error("not-running", message);
-                if is_pulling(reason) {
+                let point = CheckResult::error("not-running", message);
+                if is_image_pull_error(reason) {
                     point.remedy(format!(
                         "the node cannot pull {image}: see `image` in the chart's values; pods need pull secrets of their own"
                     ))
@@ -169,30 +184,32 @@ impl Judge<'_> {
                     ))
                 }
             }
-            Finding::Without(Why::NotOptedIn) => {
+            Diagnosis::NotInjected(Cause::NotOptedIn) => {
                 let label =
                     format!("kubectl label namespace {namespace} {INJECTION}=enabled --overwrite");
                 let point = asks("the namespace has not opted in").command(label);
-                let mut point = anew(point, owner);
+                let mut point = recreate_remedy(point, owner);
                 // A remedy stands above the commands, and the label comes first.
                 point.remedy = point
                     .remedy
                     .map(|then| format!("label the namespace, then {then}"));
                 point
             }
-            Finding::Without(Why::Skipped(why, None)) => asks(why),
-            Finding::Without(Why::Skipped(why, Some(remedy))) => asks(why).remedy(*remedy),
-            Finding::Without(Why::SkippedOnce(code)) => {
+            Diagnosis::NotInjected(Cause::Skipped(why, None)) => asks(why),
+            Diagnosis::NotInjected(Cause::Skipped(why, Some(remedy))) => asks(why).remedy(*remedy),
+            Diagnosis::NotInjected(Cause::SkippedAtCreation(code)) => {
                 let why = format!("skipped when made ({code}), and would get one now");
-                anew(asks(&why), owner)
+                recreate_remedy(asks(&why), owner)
             }
-            Finding::Without(Why::Older) => anew(asks("older than the installation"), owner),
-            Finding::Without(Why::NotSeen) => {
+            Diagnosis::NotInjected(Cause::CreatedBeforeInstallation) => {
+                recreate_remedy(asks("older than the installation"), owner)
+            }
+            Diagnosis::NotInjected(Cause::WebhookNotCalled) => {
                 let why = "made while the webhook was away, or before the namespace had the label";
-                anew(asks(why), owner)
+                recreate_remedy(asks(why), owner)
             }
         };
-        Some(point.about(owner.clone()))
+        Some(point.subject(owner.clone()))
     }
 }
 
@@ -205,7 +222,7 @@ pub(super) fn drainer(pod: &Pod) -> Option<&Container> {
 }
 
 /// Why a pod's drainer does not run, if it should.
-fn waiting(pod: &Pod) -> Option<&str> {
+fn waiting_reason(pod: &Pod) -> Option<&str> {
     let status = pod.status.as_ref()?;
     let init = status.init_container_statuses.iter().flatten();
     let plain = status.container_statuses.iter().flatten();

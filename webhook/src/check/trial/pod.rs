@@ -14,39 +14,43 @@ use crate::admission::annotations::{INJECT, PREFIX};
 
 /// What a trial pod requests beside what its drainer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Requests {
+pub enum DryRunRequests {
     /// Next to nothing, and its limits are more: what quotas refuse is then the drainer, which requests
     /// no more than in most pods.
-    Little,
+    Minimal,
     /// Next to nothing, and its limits are the same, as some limits want it. Its drainer requests as
     /// much as its own limits, and so do those of pods that such limits let pass.
     Guaranteed,
     /// As much as a drainer: what limits refuse is then true for the drainer as well.
-    AsADrainer,
+    LikeDrainer,
     /// Nothing: limits have their defaults filled in.
-    Nothing,
+    Unset,
 }
 
 /// A pod that asks is tried with these, until one is not refused.
-pub const ASKING: [Requests; 3] = [Requests::Little, Requests::Guaranteed, Requests::AsADrainer];
+pub const INJECT_REQUESTED: [DryRunRequests; 3] = [
+    DryRunRequests::Minimal,
+    DryRunRequests::Guaranteed,
+    DryRunRequests::LikeDrainer,
+];
 
 /// A pod that does not ask is tried with these, until one is not refused.
-pub const NOT_ASKING: [Requests; 4] = [
-    Requests::Little,
-    Requests::Guaranteed,
-    Requests::AsADrainer,
-    Requests::Nothing,
+pub const INJECT_NOT_REQUESTED: [DryRunRequests; 4] = [
+    DryRunRequests::Minimal,
+    DryRunRequests::Guaranteed,
+    DryRunRequests::LikeDrainer,
+    DryRunRequests::Unset,
 ];
 
 /// A pod that does what every policy for pods wants.
 #[must_use]
-pub fn pod(asks: bool, requests: Requests, defaults: &Defaults) -> Pod {
+pub fn sample_pod(inject: bool, requests: DryRunRequests, defaults: &Defaults) -> Pod {
     // The drainers' own image: policies for images let it pass, or pods with drainers are refused too.
     let image = match &*defaults.image {
         "" => "envoy",
         image => image,
     };
-    let annotations = asks.then(|| {
+    let annotations = inject.then(|| {
         // It has no volume with a Unix socket, where the installation's default may be.
         let admin = (
             format!("{PREFIX}admin-address"),
@@ -95,7 +99,7 @@ pub fn pod(asks: bool, requests: Requests, defaults: &Defaults) -> Pod {
 
 // === impl Requests ===
 
-impl Requests {
+impl DryRunRequests {
     fn resources(self, defaults: &Defaults) -> Option<ResourceRequirements> {
         let amounts = &*defaults.resources;
         let list = |cpu: &dyn ToString, memory: &dyn ToString| {
@@ -106,13 +110,13 @@ impl Requests {
         };
         let (requests, limits) = match self {
             // Quotas may want limits, and limits want them to be at most so many times the requests.
-            Self::Little => (list(&"1m", &"1Mi"), list(&"1m", &"1025Ki")),
+            Self::Minimal => (list(&"1m", &"1Mi"), list(&"1m", &"1025Ki")),
             Self::Guaranteed => (list(&"1m", &"1Mi"), list(&"1m", &"1Mi")),
-            Self::AsADrainer => (
+            Self::LikeDrainer => (
                 list(&amounts.cpu_request, &amounts.memory_request),
                 list(&amounts.cpu_limit, &amounts.memory_limit),
             ),
-            Self::Nothing => return None,
+            Self::Unset => return None,
         };
         Some(ResourceRequirements {
             requests: Some(requests),
@@ -125,16 +129,16 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::{Facts, PodView, Verdict, mutate, token};
+    use crate::admission::{Decision, PodContext, PodView, decide, token};
 
-    fn judge(pod: &Pod, defaults: &Defaults) -> Verdict {
+    fn decision(pod: &Pod, defaults: &Defaults) -> Decision {
         let json = serde_json::to_string(pod).unwrap();
-        let facts = Facts {
+        let facts = PodContext {
             namespace: Some("shop"),
             in_job: false,
             token: token(&[]),
         };
-        mutate(&PodView::decode(&json).unwrap(), &facts, defaults)
+        decide(&PodView::decode(&json).unwrap(), &facts, defaults)
     }
 
     #[test]
@@ -155,14 +159,17 @@ mod tests {
                 ..product()
             },
         ];
-        for (defaults, requests) in all.iter().flat_map(|all| NOT_ASKING.map(|r| (all, r))) {
-            let asks = judge(&pod(true, requests, defaults), defaults);
-            let Verdict::Inject { warnings, .. } = asks else {
+        for (defaults, requests) in all
+            .iter()
+            .flat_map(|all| INJECT_NOT_REQUESTED.map(|r| (all, r)))
+        {
+            let asks = decision(&sample_pod(true, requests, defaults), defaults);
+            let Decision::Inject { warnings, .. } = asks else {
                 panic!("{asks:?}");
             };
             assert_eq!(warnings, []);
-            let verdict = judge(&pod(false, requests, defaults), defaults);
-            assert!(matches!(verdict, Verdict::NotAsked));
+            let verdict = decision(&sample_pod(false, requests, defaults), defaults);
+            assert!(matches!(verdict, Decision::NotRequested));
         }
     }
 
@@ -170,12 +177,12 @@ mod tests {
     fn a_drainer_requests_no_more_than_in_most_pods_but_for_a_guaranteed_one() {
         let defaults = Defaults::new("drainer:1", "infra");
         for (requests, cpu) in [
-            (Requests::Little, "25m"),
-            (Requests::Guaranteed, "100m"),
-            (Requests::AsADrainer, "25m"),
+            (DryRunRequests::Minimal, "25m"),
+            (DryRunRequests::Guaranteed, "100m"),
+            (DryRunRequests::LikeDrainer, "25m"),
         ] {
-            let verdict = judge(&pod(true, requests, &defaults), &defaults);
-            let Verdict::Inject { plan, .. } = verdict else {
+            let verdict = decision(&sample_pod(true, requests, &defaults), &defaults);
+            let Decision::Inject { plan, .. } = verdict else {
                 panic!("{verdict:?}");
             };
             let requested = plan.container.resources.unwrap().requests.unwrap();
@@ -189,7 +196,7 @@ mod tests {
             open_shift: true,
             ..Defaults::new("drainer:1", "infra")
         };
-        let pod = pod(true, Requests::Nothing, &defaults);
+        let pod = sample_pod(true, DryRunRequests::Unset, &defaults);
         let container = &pod.spec.unwrap().containers[0];
         assert_eq!(container.resources, None);
         let context = container.security_context.as_ref().unwrap();

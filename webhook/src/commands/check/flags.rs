@@ -9,22 +9,22 @@ use clap::{Arg, CommandFactory, FromArgMatches};
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 
 use crate::admission::Defaults;
-use crate::args::{Args, Command};
-use crate::check::certificates::Keeper;
-use crate::check::installation::UnreadFlags;
+use crate::args::{Cli, Command};
+use crate::check::certificates::CertificateMode;
+use crate::check::installation::ServeArgsError;
 
 /// What the flags of `serve` decide for pods and certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flags {
+pub struct ServeArgs {
     /// The defaults for pods.
     pub defaults: Defaults,
     /// Who keeps the certificate.
-    pub keeper: Keeper,
+    pub certificate_mode: CertificateMode,
 }
 
 /// The container that serves, of those in the pods of a webhook.
 #[must_use]
-pub fn serving(containers: &[Container]) -> Option<&Container> {
+pub fn serve_container(containers: &[Container]) -> Option<&Container> {
     let is_serving = |container: &&Container| {
         let args = container.args.iter().flatten();
         args.take(1).any(|arg| arg == "serve")
@@ -34,47 +34,52 @@ pub fn serving(containers: &[Container]) -> Option<&Container> {
 
 // === impl Flags ===
 
-impl Flags {
+impl ServeArgs {
     /// Reads the flags of a container in a pod of `namespace`.
     ///
     /// # Errors
     /// When they are not those of this version's `serve`, or it would not start with them.
-    pub fn read(container: &Container, namespace: &str) -> Result<Self, UnreadFlags> {
+    pub fn read(container: &Container, namespace: &str) -> Result<Self, ServeArgsError> {
         // Variables of this process are not the container's.
-        let command = Args::command()
+        let command = Cli::command()
             .mut_subcommand("serve", |serve| serve.mut_args(|arg| arg.env(None::<&str>)));
         let mut args = vec!["envoy-drainer".to_owned()];
         args.extend(container.args.iter().flatten().cloned());
-        args.extend(from_variables(container, namespace));
-        let unread = |error: clap::Error| {
-            let told = error.to_string();
-            let sentence = told.lines().take_while(|line| !line.is_empty());
+        args.extend(args_from_env(container, namespace));
+        let to_flags_error = |error: clap::Error| {
+            let text = error.to_string();
+            let sentence = text.lines().take_while(|line| !line.is_empty());
             let words: Vec<_> = sentence.flat_map(str::split_whitespace).collect();
-            let told = words.join(" ").trim_start_matches("error: ").to_owned();
+            let message = words.join(" ").trim_start_matches("error: ").to_owned();
             match error.kind() {
-                ErrorKind::ValueValidation | ErrorKind::InvalidValue => UnreadFlags::Invalid(told),
-                _ => UnreadFlags::Unknown(told),
+                ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
+                    ServeArgsError::Invalid(message)
+                }
+                _ => ServeArgsError::Unknown(message),
             }
         };
-        let matches = command.try_get_matches_from(args).map_err(unread)?;
-        let args = Args::from_arg_matches(&matches).map_err(unread)?;
+        let matches = command.try_get_matches_from(args).map_err(to_flags_error)?;
+        let args = Cli::from_arg_matches(&matches).map_err(to_flags_error)?;
         let Command::Serve(args) = args.command else {
-            return Err(UnreadFlags::Unknown("it does not serve".to_owned()));
+            return Err(ServeArgsError::Unknown("it does not serve".to_owned()));
         };
-        let invalid = |invalid: &dyn Error| UnreadFlags::Invalid(invalid.to_string());
+        let invalid = |invalid: &dyn Error| ServeArgsError::Invalid(invalid.to_string());
         let lifetimes = args.tls().lifetimes().map_err(|error| invalid(&error))?;
         let keeper = match args.tls().tls_secret() {
-            Some(secret) => Keeper::Secret(secret.to_owned()),
-            None => Keeper::Own(lifetimes),
+            Some(secret) => CertificateMode::Secret(secret.to_owned()),
+            None => CertificateMode::SelfManaged(lifetimes),
         };
         let defaults = args.into_defaults().map_err(|error| invalid(&error))?;
-        Ok(Self { defaults, keeper })
+        Ok(Self {
+            defaults,
+            certificate_mode: keeper,
+        })
     }
 }
 
 /// The flags that a container's environment stands for, but for those that it gives itself.
-fn from_variables(container: &Container, namespace: &str) -> Vec<String> {
-    let command = Args::command();
+fn args_from_env(container: &Container, namespace: &str) -> Vec<String> {
+    let command = Cli::command();
     let known = command
         .find_subcommand("serve")
         .into_iter()
@@ -89,7 +94,7 @@ fn from_variables(container: &Container, namespace: &str) -> Vec<String> {
         let variable = arg.get_env()?;
         let mut variables = container.env.iter().flatten();
         let variable = variables.find(|known| OsStr::new(&known.name) == variable)?;
-        let value = value(variable, namespace).filter(|_| !args().any(given))?;
+        let value = env_value(variable, namespace).filter(|_| !args().any(given))?;
         match arg.get_action() {
             ArgAction::SetTrue => (value == "true").then(|| format!("--{long}")),
             _ => Some(format!("--{long}={value}")),
@@ -99,7 +104,7 @@ fn from_variables(container: &Container, namespace: &str) -> Vec<String> {
 }
 
 /// A variable's value; the one of the downward API that the chart uses is known too.
-fn value<'a>(variable: &'a EnvVar, namespace: &'a str) -> Option<&'a str> {
+fn env_value<'a>(variable: &'a EnvVar, namespace: &'a str) -> Option<&'a str> {
     let field = || variable.value_from.as_ref()?.field_ref.as_ref();
     match (&variable.value, field()) {
         (Some(value), _) => Some(value),
@@ -116,10 +121,10 @@ mod tests {
     use crate::admission::OnInvalid;
     use crate::certificates::lifetimes::Lifetimes;
 
-    fn read(args: &[&str], env: &Value) -> Result<Flags, UnreadFlags> {
+    fn read(args: &[&str], env: &Value) -> Result<ServeArgs, ServeArgsError> {
         let container = json!({"name": "webhook", "args": args, "env": env});
         let containers = [serde_json::from_value(container).unwrap()];
-        Flags::read(serving(&containers).expect("it serves"), "infra")
+        ServeArgs::read(serve_container(&containers).expect("it serves"), "infra")
     }
 
     #[test]
@@ -149,9 +154,15 @@ mod tests {
         };
         assert_eq!(flags.defaults, wanted);
         let lifetimes = Lifetimes::default();
-        assert_eq!(flags.keeper, Keeper::Own(lifetimes));
+        assert_eq!(
+            flags.certificate_mode,
+            CertificateMode::SelfManaged(lifetimes)
+        );
         let flags = read(&["serve", "--image", "a", "--tls-secret=mine"], &json!([])).unwrap();
-        assert_eq!(flags.keeper, Keeper::Secret("mine".to_owned()));
+        assert_eq!(
+            flags.certificate_mode,
+            CertificateMode::Secret("mine".to_owned())
+        );
     }
 
     #[test]
@@ -176,17 +187,17 @@ mod tests {
             let args: Vec<_> = ["serve"].into_iter().chain(args).collect();
             let error = read(&args, &json!([])).unwrap_err();
             assert!(
-                matches!(error, UnreadFlags::Invalid(_)),
+                matches!(error, ServeArgsError::Invalid(_)),
                 "{args:?}: {error:?}"
             );
         }
         let error = read(&["serve", "--image=a", "--new=1"], &json!([])).unwrap_err();
-        assert!(matches!(error, UnreadFlags::Unknown(_)), "{error:?}");
+        assert!(matches!(error, ServeArgsError::Unknown(_)), "{error:?}");
     }
 
     #[test]
     fn a_container_that_does_not_serve_is_none_of_ours() {
         let other: Container = serde_json::from_value(json!({"name": "mesh"})).unwrap();
-        assert_eq!(serving(&[other]), None);
+        assert_eq!(serve_container(&[other]), None);
     }
 }

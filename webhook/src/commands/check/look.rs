@@ -4,64 +4,64 @@ use anyhow::bail;
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::admission::{Defaults, Sidecar};
-use crate::check::certificates::{self, Caller, Replica};
+use crate::admission::{Defaults, SidecarMode};
+use crate::check::certificates::{self, ServerIdentity, ServingReplica};
 use crate::check::cluster::{self, Kubelets};
-use crate::check::installation::{self, Installation, UnreadFlags};
+use crate::check::installation::{self, Installation, ServeArgsError};
 use crate::check::namespaces::{self, Namespaces};
-use crate::check::pods::{Judge, Pods};
-use crate::check::refused::Refused;
+use crate::check::pods::{PodDiagnoser, Pods};
+use crate::check::refused::BlockedReplicaSets;
 use crate::check::rollout::Rollout;
-use crate::check::running::{self, Parts};
-use crate::check::trial::{self, Outcome, Trial};
-use crate::check::{About, Section, configuration};
+use crate::check::running::{self, DeploymentObjects};
+use crate::check::trial::{self, DryRun, DryRunOutcome};
+use crate::check::{Section, Subject, configuration};
 use crate::clock::wall_clock;
-use crate::kubernetes::{Shown, Survey, Unseen};
+use crate::kubernetes::{ClusterReader, ReadError, Shown};
 
-use super::flags::{self, Flags};
+use super::flags::{self, ServeArgs};
 
 /// So many namespaces get a trial pod, which each webhook of the cluster is asked about.
-const TRIALS: usize = 100;
+const MAX_DRY_RUNS: usize = 100;
 
 /// So many of them at a time.
-const AT_ONCE: usize = 4;
+const CONCURRENCY: usize = 4;
 
 /// So many replicas are called.
-const REPLICAS: usize = 20;
+const MAX_REPLICAS: usize = 20;
 
 /// Looks at an installation, and hands over one section after the other.
-pub(super) async fn look(
-    survey: &Survey,
+pub(super) async fn collect(
+    reader: &ClusterReader,
     chosen: Option<&str>,
-    mut tell: impl FnMut(Section) -> anyhow::Result<()>,
+    mut emit: impl FnMut(Section) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let version = survey.version().await;
+    let version = reader.version().await;
     match &version {
-        Ok(_) | Err(Unseen::Forbidden(_)) => {}
-        Err(Unseen::Unauthorized(_)) => {
-            bail!("{} does not know who you are: log in", survey.server())
+        Ok(_) | Err(ReadError::Forbidden(_)) => {}
+        Err(ReadError::Unauthorized(_)) => {
+            bail!("{} does not know who you are: log in", reader.server())
         }
-        Err(error @ (Unseen::Late(_) | Unseen::Failed { .. })) => {
-            bail!("{} does not answer: {error}", survey.server())
+        Err(error @ (ReadError::Timeout(_) | ReadError::Failed { .. })) => {
+            bail!("{} does not answer: {error}", reader.server())
         }
     }
-    let kubelets = kubelets(survey).await;
-    let found = match survey.configurations().await {
+    let kubelets = kubelets(reader).await;
+    let found = match reader.webhook_configurations().await {
         Ok(configurations) => installation::find(configurations, chosen),
-        Err(unseen) => Err(Box::new(installation::not_seen(&unseen))),
+        Err(unseen) => Err(Box::new(installation::unknown_installation(&unseen))),
     };
     let installation = match found {
         Ok(installation) => installation,
         Err(point) => {
-            tell(cluster::section(&version, &kubelets, Sidecar::Native))?;
-            return tell(Section {
+            emit(cluster::section(&version, &kubelets, SidecarMode::Native))?;
+            return emit(Section {
                 name: "installation",
-                points: vec![*point],
+                results: vec![*point],
             });
         }
     };
-    let parts = parts(survey, &installation).await;
-    let flags = flags(&parts, &installation);
+    let objects = deployment_objects(reader, &installation).await;
+    let flags = serve_args(&objects, &installation);
     let unread = flags.as_ref().and_then(|flags| flags.as_ref().err());
     let flags = flags.as_ref().and_then(|flags| flags.as_ref().ok());
     let defaults = match flags {
@@ -69,78 +69,90 @@ pub(super) async fn look(
         None => Defaults::new("", &installation.namespace),
     };
     let form = match defaults.native_sidecar {
-        true => Sidecar::Native,
-        false => Sidecar::Plain,
+        true => SidecarMode::Native,
+        false => SidecarMode::Plain,
     };
-    tell(cluster::section(&version, &kubelets, form))?;
-    tell(running::section(&installation, &parts, unread))?;
-    let replicas = replicas(survey, &installation, &parts).await;
-    let caller = Caller {
+    emit(cluster::section(&version, &kubelets, form))?;
+    emit(running::section(&installation, &objects, unread))?;
+    let replicas = replicas(reader, &installation, &objects).await;
+    let caller = ServerIdentity {
         host: &installation.host(),
         // While a rollout changes who keeps them, older replicas show those of the other.
-        keeper: flags
-            .filter(|_| !is_rolling(&parts))
-            .map(|flags| &flags.keeper),
+        mode: flags
+            .filter(|_| !is_rolling_out(&objects))
+            .map(|flags| &flags.certificate_mode),
     };
     let entries = &installation.entries;
-    tell(certificates::section(
+    emit(certificates::section(
         entries,
         &replicas,
         caller,
         wall_clock(),
     ))?;
-    tell(configuration::section(&installation))?;
+    emit(configuration::section(&installation))?;
 
-    let namespaces = namespaces(survey, &installation).await;
-    let mut points = namespaces::points(&namespaces);
+    let namespaces = namespaces(reader, &installation).await;
+    let mut points = namespaces::results(&namespaces);
     let namespaces = namespaces.as_ref().ok();
     if let Some(namespaces) = namespaces {
-        let trials = trials(survey, namespaces, &defaults).await;
-        let untried = namespaces.asked.len() - trials.len();
-        points.extend(trial::points(&trials, untried));
+        let dry_runs = dry_runs(reader, namespaces, &defaults).await;
+        let untried = namespaces.selected.len() - dry_runs.len();
+        points.extend(trial::results(&dry_runs, untried));
     }
-    tell(Section {
+    emit(Section {
         name: "namespaces",
-        points,
+        results: points,
     })?;
 
-    let judge = Judge {
+    let diagnoser = PodDiagnoser {
         defaults: &defaults,
         image: flags.map(|flags| &*flags.defaults.image),
-        since: installation.since.as_ref(),
+        installed_at: installation.installed_at.as_ref(),
         namespaces,
     };
-    let mut pods = Pods::new(judge);
-    let seen = survey.each_pod(|pod| pods.add(&pod)).await;
+    let mut pods = Pods::new(diagnoser);
+    let seen = reader.for_each_pod(|pod| pods.add(&pod)).await;
     let mut section = pods.section(seen.err().as_ref());
-    let mut refused = Refused::new(judge);
-    let seen = survey.each_replica_set(|set| refused.add(&set)).await;
-    section.points.extend(refused.points(seen.err().as_ref()));
-    tell(section)
+    let mut replica_sets = BlockedReplicaSets::new(diagnoser);
+    let seen = reader
+        .for_each_replica_set(|set| replica_sets.add(&set))
+        .await;
+    section
+        .results
+        .extend(replica_sets.results(seen.err().as_ref()));
+    emit(section)
 }
 
-async fn kubelets(survey: &Survey) -> Result<Kubelets, Unseen> {
+async fn kubelets(reader: &ClusterReader) -> Result<Kubelets, ReadError> {
     let mut kubelets = Kubelets::default();
-    survey.each_node(|node| kubelets.add(node)).await?;
+    reader.for_each_node(|node| kubelets.add(node)).await?;
     Ok(kubelets)
 }
 
-async fn namespaces(survey: &Survey, installation: &Installation) -> Result<Namespaces, Unseen> {
-    let asked_about = installation.pods_entry().map(configuration::asked_about);
+async fn namespaces(
+    reader: &ClusterReader,
+    installation: &Installation,
+) -> Result<Namespaces, ReadError> {
+    let asked_about = installation
+        .pods_entry()
+        .map(configuration::namespace_requirements);
     let mut namespaces = Namespaces::new(asked_about.unwrap_or_default());
-    survey
-        .each_namespace(|namespace| namespaces.add(namespace))
+    reader
+        .for_each_namespace(|namespace| namespaces.add(namespace))
         .await?;
     Ok(namespaces)
 }
 
-async fn parts(survey: &Survey, installation: &Installation) -> Parts {
+async fn deployment_objects(
+    reader: &ClusterReader,
+    installation: &Installation,
+) -> DeploymentObjects {
     let Installation {
         namespace,
         service: name,
         ..
     } = installation;
-    let service = survey.service(namespace, name).await;
+    let service = reader.service(namespace, name).await;
     let selector = match &service {
         Ok(service) => Ok(service
             .as_ref()
@@ -149,15 +161,15 @@ async fn parts(survey: &Survey, installation: &Installation) -> Parts {
     };
     let (deployment, pods) = match selector {
         Ok(Some(labels)) => (
-            survey.deployment(namespace, &labels).await,
-            survey.pods(namespace, &labels).await,
+            reader.deployment(namespace, &labels).await,
+            reader.pods(namespace, &labels).await,
         ),
         Ok(None) => (Ok(None), Ok(Vec::new())),
         Err(unseen) => (Err(unseen.clone()), Err(unseen)),
     };
-    let policy = survey.policy(&installation.policy()).await;
-    let ca_bundle_policy = survey.policy(&installation.ca_bundle_policy()).await;
-    Parts {
+    let policy = reader.has_policy(&installation.policy()).await;
+    let ca_bundle_policy = reader.has_policy(&installation.ca_bundle_policy()).await;
+    DeploymentObjects {
         service,
         deployment,
         pods,
@@ -167,27 +179,30 @@ async fn parts(survey: &Survey, installation: &Installation) -> Parts {
 }
 
 /// Returns true if the replicas may have other flags than the newest.
-fn is_rolling(parts: &Parts) -> bool {
-    let deployment = parts.deployment.as_ref().ok().and_then(Option::as_ref);
-    deployment.is_some_and(|deployment| Rollout::of(deployment) != Rollout::Done)
+fn is_rolling_out(objects: &DeploymentObjects) -> bool {
+    let deployment = objects.deployment.as_ref().ok().and_then(Option::as_ref);
+    deployment.is_some_and(|deployment| Rollout::of(deployment) != Rollout::Complete)
 }
 
 /// `None` where no Deployment could be seen.
-fn flags(parts: &Parts, installation: &Installation) -> Option<Result<Flags, UnreadFlags>> {
-    let deployment = parts.deployment.as_ref().ok()?.as_ref()?;
+fn serve_args(
+    objects: &DeploymentObjects,
+    installation: &Installation,
+) -> Option<Result<ServeArgs, ServeArgsError>> {
+    let deployment = objects.deployment.as_ref().ok()?.as_ref()?;
     let template = deployment.spec.as_ref()?.template.spec.as_ref()?;
-    let container = flags::serving(&template.containers)?;
-    Some(Flags::read(container, &installation.namespace))
+    let container = flags::serve_container(&template.containers)?;
+    Some(ServeArgs::read(container, &installation.namespace))
 }
 
 /// Calls every replica that is ready: the others are told as such.
 async fn replicas(
-    survey: &Survey,
+    reader: &ClusterReader,
     installation: &Installation,
-    parts: &Parts,
-) -> Result<Vec<Replica>, Unseen> {
-    let pods = parts.pods.as_ref().map_err(Unseen::clone)?;
-    let Some(service) = parts.service.as_ref().map_err(Unseen::clone)? else {
+    objects: &DeploymentObjects,
+) -> Result<Vec<ServingReplica>, ReadError> {
+    let pods = objects.pods.as_ref().map_err(ReadError::clone)?;
+    let Some(service) = objects.service.as_ref().map_err(ReadError::clone)? else {
         return Ok(Vec::new());
     };
     let ready = pods.iter().filter(|pod| running::is_ready(pod));
@@ -196,54 +211,62 @@ async fn replicas(
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let namespace = &installation.namespace;
         let shown = match running::target_port(service, installation.port, pod) {
-            Some(port) => survey.shown(namespace, name, port, &host).await,
+            Some(port) => reader.served_chain(namespace, name, port, &host).await,
             None => Ok(Shown::Nothing(format!(
                 "the Service's port {} leads to none of its ports",
                 installation.port
             ))),
         };
-        Replica {
-            pod: About::in_namespace("Pod", namespace, name),
-            shown,
+        ServingReplica {
+            pod: Subject::namespaced("Pod", namespace, name),
+            chain: shown,
         }
     };
-    let replicas = stream::iter(ready.take(REPLICAS)).map(call);
-    Ok(replicas.buffered(AT_ONCE).collect().await)
+    let replicas = stream::iter(ready.take(MAX_REPLICAS)).map(call);
+    Ok(replicas.buffered(CONCURRENCY).collect().await)
 }
 
-async fn trials(survey: &Survey, namespaces: &Namespaces, defaults: &Defaults) -> Vec<Trial> {
-    let call = async |namespace: &String| Trial {
+async fn dry_runs(
+    reader: &ClusterReader,
+    namespaces: &Namespaces,
+    defaults: &Defaults,
+) -> Vec<DryRun> {
+    let call = async |namespace: &String| DryRun {
         namespace: namespace.clone(),
-        outcome: outcome(survey, namespace, defaults).await,
+        outcome: dry_run_outcome(reader, namespace, defaults).await,
     };
-    stream::iter(namespaces.asked.iter().take(TRIALS))
+    stream::iter(namespaces.selected.iter().take(MAX_DRY_RUNS))
         .map(call)
-        .buffered(AT_ONCE)
+        .buffered(CONCURRENCY)
         .collect()
         .await
 }
 
 /// What becomes of a pod that asks; where it is refused, also of pods that do not.
-async fn outcome(survey: &Survey, namespace: &str, defaults: &Defaults) -> Result<Outcome, Unseen> {
+async fn dry_run_outcome(
+    reader: &ClusterReader,
+    namespace: &str,
+    defaults: &Defaults,
+) -> Result<DryRunOutcome, ReadError> {
     let answer = async |asks, requests| {
-        let pod = trial::pod(asks, requests, defaults);
-        survey.try_pod(namespace, &pod).await
+        let pod = trial::sample_pod(asks, requests, defaults);
+        reader.dry_run_pod(namespace, &pod).await
     };
     let mut refusals = Vec::new();
-    for requests in trial::ASKING {
+    for requests in trial::INJECT_REQUESTED {
         match trial::outcome(answer(true, requests).await?) {
             Ok(outcome) => return Ok(outcome),
             Err(why) => refusals.push(why),
         }
     }
-    let why = trial::telling(refusals);
-    if let Some(unseen) = trial::untryable(&why, namespace) {
+    let why = trial::most_relevant(refusals);
+    if let Some(unseen) = trial::unsupported(&why, namespace) {
         return Err(unseen);
     }
-    for requests in trial::NOT_ASKING {
+    for requests in trial::INJECT_NOT_REQUESTED {
         if answer(false, requests).await?.is_ok() {
-            return Ok(Outcome::Refused(why));
+            return Ok(DryRunOutcome::DrainerRejected(why));
         }
     }
-    Ok(Outcome::AllRefused(why))
+    Ok(DryRunOutcome::PodRejected(why))
 }

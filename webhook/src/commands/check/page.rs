@@ -2,66 +2,66 @@
 
 use anstyle::{AnsiColor, Style};
 
-use crate::check::{Mark, Point, Section, Works};
-use crate::commands::sheet::Sheet;
+use crate::check::{CheckResult, Health, Section, Severity};
+use crate::commands::sheet::TextWriter;
 
 /// Where the text of a point begins.
-const TEXT_COLUMN: usize = 4;
+const MESSAGE_COLUMN: usize = 4;
 
 /// So many points of one name that are not well are shown; the rest is counted.
-const MANY: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// A page that grows.
-pub(super) struct Page {
+pub(super) struct CheckRenderer {
     styled: bool,
 }
 
 // === impl Page ===
 
-impl Page {
+impl CheckRenderer {
     pub(super) fn new(styled: bool) -> Self {
         Self { styled }
     }
 
     /// The text of one more section, an empty line at its end.
     pub(super) fn section(&self, section: &Section) -> String {
-        let mut sheet = Sheet::new(self.styled);
-        sheet.styled(Style::new().bold(), section.name);
-        sheet.end_line();
-        let mut rest = &section.points[..];
+        let mut out = TextWriter::new(self.styled);
+        out.push_styled(Style::new().bold(), section.name);
+        out.end_line();
+        let mut rest = &section.results[..];
         while let [first, ..] = rest {
             let alike = rest
                 .iter()
-                .take_while(|point| is_like(point, first))
+                .take_while(|point| is_same_check(point, first))
                 .count();
             let (group, others) = rest.split_at(alike);
             rest = others;
-            for shown in group.iter().take(MANY) {
-                point(&mut sheet, shown);
+            for shown in group.iter().take(MAX_LISTED) {
+                push_result(&mut out, shown);
             }
-            if let Some(more) = group.len().checked_sub(MANY).filter(|more| *more > 0) {
-                sheet.wrapped(
-                    TEXT_COLUMN,
+            if let Some(more) = group.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
+                out.push_wrapped(
+                    MESSAGE_COLUMN,
                     &format!("    … and {more} more, which `-o json` shows"),
                 );
             }
         }
-        sheet.into_text() + "\n"
+        out.into_text() + "\n"
     }
 
     /// The last line.
-    pub(super) fn end(&self, works: Works, sections: &[Section]) -> String {
-        let points = || sections.iter().flat_map(|section| &section.points);
-        let many = |mark: Mark| points().filter(|point| point.mark == mark).count();
+    pub(super) fn summary(&self, works: Health, sections: &[Section]) -> String {
+        let points = || sections.iter().flat_map(|section| &section.results);
+        let many = |mark: Severity| points().filter(|point| point.severity == mark).count();
         let said = |many: usize, what: &str| match many {
             0 => None,
             1 => Some(format!("1 {what}")),
             many => Some(format!("{many} {what}s")),
         };
-        let unknown = many(Mark::Unknown);
+        let unknown = many(Severity::Unknown);
         let counts = [
-            said(many(Mark::Error), "error"),
-            said(many(Mark::Warning), "warning"),
+            said(many(Severity::Error), "error"),
+            said(many(Severity::Warning), "warning"),
             said(unknown, "point").map(|points| format!("{points} unknown")),
         ];
         let counts: Vec<_> = counts.into_iter().flatten().collect();
@@ -70,57 +70,57 @@ impl Page {
             counts => format!(": {}", counts.join(", ")),
         };
         let (colour, verdict) = match (works, unknown) {
-            (Works::Yes, 0) => (AnsiColor::Green, "envoy-drainer works"),
-            (Works::Yes, _) => (
+            (Health::Healthy, 0) => (AnsiColor::Green, "envoy-drainer works"),
+            (Health::Healthy, _) => (
                 AnsiColor::Green,
                 "envoy-drainer works, as far as it can be seen",
             ),
-            (Works::No, _) => (AnsiColor::Red, "envoy-drainer does not work"),
-            (Works::Unknown, _) => (
+            (Health::Unhealthy, _) => (AnsiColor::Red, "envoy-drainer does not work"),
+            (Health::Unknown, _) => (
                 AnsiColor::Cyan,
                 "whether envoy-drainer works cannot be found out",
             ),
         };
-        let mut sheet = Sheet::new(self.styled);
-        sheet.styled(colour.on_default().bold(), verdict);
-        sheet.push(&counts);
-        sheet.into_text()
+        let mut out = TextWriter::new(self.styled);
+        out.push_styled(colour.on_default().bold(), verdict);
+        out.push(&counts);
+        out.into_text()
     }
 }
 
-fn is_like(one: &Point, other: &Point) -> bool {
-    (one.name, one.mark) == (other.name, other.mark)
+fn is_same_check(one: &CheckResult, other: &CheckResult) -> bool {
+    (one.name, one.severity) == (other.name, other.severity)
 }
 
-fn point(sheet: &mut Sheet, point: &Point) {
-    let Point {
+fn push_result(out: &mut TextWriter, result: &CheckResult) {
+    let CheckResult {
         name: _,
-        mark,
-        decides: _,
-        about: _,
+        severity: mark,
+        is_blocking: _,
+        subject: _,
         message,
         remedy,
         commands,
-    } = point;
+    } = result;
     let (mark, colour) = match mark {
-        Mark::Ok => ("✔", AnsiColor::Green),
-        Mark::Warning => ("!", AnsiColor::Yellow),
-        Mark::Error => ("✘", AnsiColor::Red),
-        Mark::Unknown => ("?", AnsiColor::Cyan),
+        Severity::Ok => ("✔", AnsiColor::Green),
+        Severity::Warning => ("!", AnsiColor::Yellow),
+        Severity::Error => ("✘", AnsiColor::Red),
+        Severity::Unknown => ("?", AnsiColor::Cyan),
     };
-    sheet.push("  ");
-    sheet.styled(colour.on_default(), mark);
-    sheet.push(" ");
-    sheet.wrapped(TEXT_COLUMN, message);
+    out.push("  ");
+    out.push_styled(colour.on_default(), mark);
+    out.push(" ");
+    out.push_wrapped(MESSAGE_COLUMN, message);
     if let Some(remedy) = remedy {
-        sheet.push("    → ");
-        sheet.wrapped(TEXT_COLUMN + 2, remedy);
+        out.push("    → ");
+        out.push_wrapped(MESSAGE_COLUMN + 2, remedy);
     }
     for command in commands {
         // Not wrapped: it is copied.
-        sheet.push("      ");
-        sheet.styled(Style::new().bold(), command);
-        sheet.end_line();
+        out.push("      ");
+        out.push_styled(Style::new().bold(), command);
+        out.end_line();
     }
 }
 
@@ -128,40 +128,40 @@ fn point(sheet: &mut Sheet, point: &Point) {
 mod tests {
     use super::*;
 
-    fn section(points: Vec<Point>) -> Section {
+    fn section(points: Vec<CheckResult>) -> Section {
         Section {
             name: "pods",
-            points,
+            results: points,
         }
     }
 
     #[test]
     fn of_many_points_alike_a_few_are_shown_and_the_rest_is_counted() {
-        let mut points = vec![Point::ok("injected", "1 pod has a drainer")];
-        let warning = Point::warning("without-drainer", "no drainer").remedy("roll it");
-        points.extend(vec![warning.clone(); MANY + 2]);
-        let text = Page::new(false).section(&section(points));
+        let mut points = vec![CheckResult::ok("injected", "1 pod has a drainer")];
+        let warning = CheckResult::warning("without-drainer", "no drainer").remedy("roll it");
+        points.extend(vec![warning.clone(); MAX_LISTED + 2]);
+        let text = CheckRenderer::new(false).section(&section(points));
         assert_eq!(
             text.matches("  ! no drainer\n    → roll it\n").count(),
-            MANY
+            MAX_LISTED
         );
         assert!(
             text.ends_with("    … and 2 more, which `-o json` shows\n\n"),
             "{text}"
         );
-        let text = Page::new(false).section(&section(vec![warning; MANY]));
+        let text = CheckRenderer::new(false).section(&section(vec![warning; MAX_LISTED]));
         assert!(!text.contains('…'), "{text}");
     }
 
     #[test]
     fn the_last_line_sums_up() {
-        let (ok, warning, error) = (Point::ok, Point::warning, Point::error);
-        let unknown = Point {
-            mark: Mark::Unknown,
+        let (ok, warning, error) = (CheckResult::ok, CheckResult::warning, CheckResult::error);
+        let unknown = CheckResult {
+            severity: Severity::Unknown,
             ..ok("d", "")
         };
-        let undecided = Point {
-            decides: true,
+        let undecided = CheckResult {
+            is_blocking: true,
             ..unknown.clone()
         };
         let table = [
@@ -185,16 +185,16 @@ mod tests {
         ];
         for (points, want) in table {
             let sections = [section(points)];
-            let works = Works::of(&sections);
-            assert_eq!(Page::new(false).end(works, &sections), want);
+            let works = Health::of(&sections);
+            assert_eq!(CheckRenderer::new(false).summary(works, &sections), want);
         }
     }
 
     #[test]
     fn commands_are_never_wrapped() {
         let command = ["kubectl"; 20].join(" ");
-        let point = Point::error("a", "wrong").command(&*command);
-        let text = Page::new(false).section(&section(vec![point]));
+        let point = CheckResult::error("a", "wrong").command(&*command);
+        let text = CheckRenderer::new(false).section(&section(vec![point]));
         assert!(text.contains(&command), "{text}");
     }
 }

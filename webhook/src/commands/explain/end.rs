@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use drainer::QUIET_CAP;
-use drainer::duration::plain;
+use drainer::MAX_QUIET_WAIT;
+use drainer::duration::format;
 use serde::Serialize;
 
 use crate::admission::DrainPlan;
 
 /// A moment in a pod's end.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Moment {
+pub struct TimelineEvent {
     /// Seconds since the pod was deleted.
     pub seconds: f64,
     /// What happens then, in one word: `hooks`, `drain`, `earliest`, `idle`, `quiet`, `deadline`,
@@ -23,21 +23,25 @@ pub struct Moment {
 }
 
 /// What happens when the pod is deleted, in the order of time.
-pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
+pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
     let timing = plan.drainer.timing;
     let drain = timing.drain_delay;
     let earliest = drain + timing.min_drain_duration;
-    let unquiet = earliest + QUIET_CAP;
+    let unquiet = earliest + MAX_QUIET_WAIT;
     let deadline = timing.deadline();
     let asked = "readiness fails, and each response tells its client to reconnect";
     let mut moments = Vec::new();
     if drain.is_zero() {
         let text = format!("both preStop hooks start, and with them the drain: {asked}");
-        moments.push(moment(Duration::ZERO, "drain", text));
+        moments.push(timeline_event(Duration::ZERO, "drain", text));
     } else {
         let text = "both preStop hooks start; Envoy serves on, healthy";
-        moments.push(moment(Duration::ZERO, "hooks", text));
-        moments.push(moment(drain, "drain", format!("the drain starts: {asked}")));
+        moments.push(timeline_event(Duration::ZERO, "hooks", text));
+        moments.push(timeline_event(
+            drain,
+            "drain",
+            format!("the drain starts: {asked}"),
+        ));
     }
     let few = match plan.drainer.exit_at_connections {
         0 => "no connection is left".to_owned(),
@@ -54,34 +58,34 @@ pub(super) fn moments(plan: &DrainPlan) -> Vec<Moment> {
     let no_newcomer = match quiet {
         Duration::ZERO => String::new(),
         quiet if quiet > unquiet => String::new(),
-        quiet => format!(", and no new one came in the last {}{aside}", plain(quiet)),
+        quiet => format!(", and no new one came in the last {}{aside}", format(quiet)),
     };
     let text = format!("the earliest end, if {few}{no_newcomer}");
-    moments.push(moment(end, "earliest", text));
+    moments.push(timeline_event(end, "earliest", text));
     if let Some(idle_exit) = timing.idle_exit {
         let text = format!(
             "the earliest end with idle HTTP connections left, if no request ran in the last {}",
-            plain(idle_exit)
+            format(idle_exit)
         );
-        moments.push(moment(end.max(idle_exit), "idle", text));
+        moments.push(timeline_event(end.max(idle_exit), "idle", text));
     }
     if !quiet.is_zero() {
         let text = "from here on, clients that come and go do not put the end off any more";
-        moments.push(moment(unquiet, "quiet", text));
+        moments.push(timeline_event(unquiet, "quiet", text));
     }
     // What would come at the deadline or later never happens.
     moments.retain(|moment| moment.at < deadline || moment.event == "earliest");
     moments.sort_by_key(|moment| moment.at);
     let text = "the latest end: what is still open is cut";
-    moments.push(moment(deadline, "deadline", text));
+    moments.push(timeline_event(deadline, "deadline", text));
     let grace = Duration::from_secs(plan.grace.to.try_into().unwrap_or(0));
     let text = "the grace period is over: SIGKILL, if Envoy itself does not end";
-    moments.push(moment(grace, "kill", text));
+    moments.push(timeline_event(grace, "kill", text));
     moments
 }
 
-fn moment(at: Duration, event: &'static str, text: impl Into<String>) -> Moment {
-    Moment {
+fn timeline_event(at: Duration, event: &'static str, text: impl Into<String>) -> TimelineEvent {
+    TimelineEvent {
         seconds: at.as_secs_f64(),
         event,
         text: text.into(),

@@ -4,10 +4,13 @@
 use drainer::ReadinessProbe;
 use serde::Serialize;
 
-use super::end::{Moment, moments};
-use super::settings::Settings;
-use crate::admission::{AdminFoundBy, DrainPlan, FoundBy, Grace, List, Notice, Sidecar, Verdict};
-use crate::offline::Case;
+use super::end::{TimelineEvent, timeline};
+use super::settings::SettingsModel;
+use crate::admission::{
+    AdminAddressSource, ContainerList, Decision, Diagnostic, DrainPlan, EnvoyContainerSource,
+    GracePeriod, SidecarMode,
+};
+use crate::offline::WorkloadResult;
 
 /// A pod, or pod template, and what would become of it.
 #[derive(Debug, Serialize)]
@@ -24,21 +27,21 @@ pub struct Explanation {
     /// The object's name.
     pub name: String,
     /// What becomes of it.
-    pub outcome: Outcome,
+    pub outcome: InjectionOutcome,
     /// Why it is skipped or refused; empty otherwise.
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<ReasonModel>,
     /// What its author should know beside.
-    pub warnings: Vec<Reason>,
+    pub warnings: Vec<ReasonModel>,
     /// What it gets; `null` unless it is injected.
-    pub plan: Option<Plan>,
+    pub plan: Option<PlanModel>,
     #[serde(skip)]
-    pub(super) declines: bool,
+    pub(super) opts_out: bool,
 }
 
 /// What becomes of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum InjectionOutcome {
     /// It gets a drainer.
     Injected,
     /// It asks, and gets none.
@@ -48,12 +51,13 @@ pub enum Outcome {
     /// It asks for what it cannot have.
     Refused,
     /// It does not ask.
-    NotAsked,
+    #[serde(rename = "not-asked")]
+    NotRequested,
 }
 
 /// Why, and what to do.
 #[derive(Debug, Serialize)]
-pub struct Reason {
+pub struct ReasonModel {
     /// `DRN008`.
     pub code: String,
     /// The line of the annotation that it is about, or else the pod's.
@@ -67,29 +71,30 @@ pub struct Reason {
 /// What a pod gets.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Plan {
+pub struct PlanModel {
     /// Envoy's container.
-    pub envoy: Envoy,
+    pub envoy: EnvoyModel,
     /// Envoy's admin interface.
-    pub admin: Admin,
+    pub admin: AdminModel,
     /// The drainer's container.
-    pub drainer: Drainer,
+    pub drainer: DrainerModel,
     /// The grace period, in seconds.
-    pub grace: Grace,
+    pub grace: GracePeriod,
     /// Whether Envoy's own preStop hook makes way for ours.
     pub replaces_hook: bool,
     /// The pod's readiness probes, which go on while it ends and do not pass for clients.
-    pub readiness_probes: Vec<Probe>,
+    pub readiness_probes: Vec<ProbeModel>,
     /// Every setting by its annotation's name.
-    pub settings: Settings,
+    pub settings: SettingsModel,
     /// The pod's end.
-    pub end: Vec<Moment>,
+    #[serde(rename = "end")]
+    pub timeline: Vec<TimelineEvent>,
 }
 
 /// Envoy's container.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Envoy {
+pub struct EnvoyModel {
     /// Its name.
     pub container: String,
     /// `containers` or `initContainers`.
@@ -97,29 +102,30 @@ pub struct Envoy {
     /// `annotation`, `name`, `image`, `only-container` or `guess`.
     pub found_by: &'static str,
     #[serde(skip)]
-    pub(super) place: List,
+    pub(super) container_list: ContainerList,
     #[serde(skip)]
-    pub(super) how: FoundBy,
+    pub(super) detected_by: EnvoyContainerSource,
 }
 
 /// Envoy's admin interface.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Admin {
+pub struct AdminModel {
     /// Its address.
     pub address: String,
     /// `annotation`, `container-port`, `config-yaml` or `default`.
     pub found_by: &'static str,
     #[serde(skip)]
-    pub(super) how: AdminFoundBy,
+    pub(super) detected_by: AdminAddressSource,
 }
 
 /// The drainer's container.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Drainer {
+pub struct DrainerModel {
     /// `native` (an init container with `restartPolicy: Always`) or `plain`.
-    pub form: Sidecar,
+    #[serde(rename = "form")]
+    pub mode: SidecarMode,
     /// `containers` or `initContainers`.
     pub list: &'static str,
     /// The container that it stands directly before; `null` at the list's end.
@@ -131,7 +137,7 @@ pub struct Drainer {
 /// A readiness probe.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Probe {
+pub struct ProbeModel {
     /// The port that it connects to.
     pub port: u16,
     /// How often, in seconds.
@@ -143,109 +149,114 @@ pub struct Probe {
 impl Explanation {
     /// Explains a case of a file, whose document is changed or stays as it is.
     #[must_use]
-    pub fn of(file: &str, case: &Case, stays: bool) -> Self {
-        let told = |notice: &Notice| Reason::new(notice, case.line_of(notice));
-        let reasons_of = |notices: &[Notice]| notices.iter().map(told).collect();
-        let (outcome, reasons, mut warnings, plan) = match &case.verdict {
-            Verdict::NotAsked => (Outcome::NotAsked, Vec::new(), Vec::new(), None),
-            Verdict::Inject { warnings, .. } if stays => {
-                (Outcome::Unchanged, Vec::new(), reasons_of(warnings), None)
+    pub fn new(file: &str, workload: &WorkloadResult, stays: bool) -> Self {
+        let to_reason = |notice: &Diagnostic| ReasonModel::new(notice, workload.line_of(notice));
+        let reasons_of = |notices: &[Diagnostic]| notices.iter().map(to_reason).collect();
+        let (outcome, reasons, mut warnings, plan) = match &workload.decision {
+            Decision::NotRequested => {
+                (InjectionOutcome::NotRequested, Vec::new(), Vec::new(), None)
             }
-            Verdict::Inject { plan, warnings, .. } => {
-                let plan = Plan::from(&**plan);
+            Decision::Inject { warnings, .. } if stays => (
+                InjectionOutcome::Unchanged,
+                Vec::new(),
+                reasons_of(warnings),
+                None,
+            ),
+            Decision::Inject { plan, warnings, .. } => {
+                let plan = PlanModel::from(&**plan);
                 (
-                    Outcome::Injected,
+                    InjectionOutcome::Injected,
                     Vec::new(),
                     reasons_of(warnings),
                     Some(plan),
                 )
             }
-            Verdict::Skip {
+            Decision::Skip {
                 reason, warnings, ..
             } => (
-                Outcome::Skipped,
-                vec![told(reason)],
+                InjectionOutcome::Skipped,
+                vec![to_reason(reason)],
                 reasons_of(warnings),
                 None,
             ),
-            Verdict::Deny { reasons, warnings } => (
-                Outcome::Refused,
+            Decision::Deny { reasons, warnings } => (
+                InjectionOutcome::Refused,
                 reasons_of(reasons),
                 reasons_of(warnings),
                 None,
             ),
         };
-        let hints = case.hints.iter();
-        warnings.extend(hints.map(|hint| Reason::new(&hint.notice, hint.line)));
+        let hints = workload.lints.iter();
+        warnings.extend(hints.map(|hint| ReasonModel::new(&hint.diagnostic, hint.line)));
         Self {
             file: file.to_owned(),
-            line: case.line,
-            kind: case.object.kind.clone(),
-            namespace: case.object.namespace.clone(),
-            name: case.object.name.clone(),
+            line: workload.line,
+            kind: workload.object.kind.clone(),
+            namespace: workload.object.namespace.clone(),
+            name: workload.object.name.clone(),
             outcome,
             reasons,
             warnings,
             plan,
-            declines: case.declines(),
+            opts_out: workload.opts_out(),
         }
     }
 }
 
 // === impl Reason ===
 
-impl Reason {
-    fn new(notice: &Notice, line: usize) -> Self {
+impl ReasonModel {
+    fn new(diagnostic: &Diagnostic, line: usize) -> Self {
         Self {
-            code: notice.code.to_string(),
+            code: diagnostic.code.to_string(),
             line,
-            message: notice.detail.clone(),
-            remedy: notice.remedy(),
+            message: diagnostic.detail.clone(),
+            remedy: diagnostic.remedy(),
         }
     }
 }
 
 // === impl Plan ===
 
-impl From<&DrainPlan> for Plan {
+impl From<&DrainPlan> for PlanModel {
     fn from(plan: &DrainPlan) -> Self {
         let envoy = &plan.envoy;
         let list = match plan.sidecar {
-            Sidecar::Native => List::InitContainers,
-            Sidecar::Plain => List::Containers,
+            SidecarMode::Native => ContainerList::InitContainers,
+            SidecarMode::Plain => ContainerList::Containers,
         };
         // A native sidecar ends after those that stand behind it.
-        let before = list == List::InitContainers && envoy.place.list == list;
-        let probe = |probe: &ReadinessProbe| Probe {
+        let before = list == ContainerList::InitContainers && envoy.container_ref.list == list;
+        let probe = |probe: &ReadinessProbe| ProbeModel {
             port: probe.port.get(),
             period_seconds: probe.period.as_secs(),
         };
         Self {
-            envoy: Envoy {
+            envoy: EnvoyModel {
                 container: envoy.name.clone(),
-                list: envoy.place.list.key(),
-                found_by: match envoy.found {
-                    FoundBy::Annotation => "annotation",
-                    FoundBy::Name => "name",
-                    FoundBy::Image => "image",
-                    FoundBy::OnlyContainer => "only-container",
-                    FoundBy::Guess => "guess",
+                list: envoy.container_ref.list.key(),
+                found_by: match envoy.source {
+                    EnvoyContainerSource::Annotation => "annotation",
+                    EnvoyContainerSource::Name => "name",
+                    EnvoyContainerSource::Image => "image",
+                    EnvoyContainerSource::OnlyContainer => "only-container",
+                    EnvoyContainerSource::Guess => "guess",
                 },
-                place: envoy.place.list,
-                how: envoy.found,
+                container_list: envoy.container_ref.list,
+                detected_by: envoy.source,
             },
-            admin: Admin {
+            admin: AdminModel {
                 address: plan.admin.address.to_string(),
-                found_by: match plan.admin.found {
-                    AdminFoundBy::Annotation => "annotation",
-                    AdminFoundBy::ContainerPort(_) => "container-port",
-                    AdminFoundBy::ConfigYaml => "config-yaml",
-                    AdminFoundBy::Default => "default",
+                found_by: match plan.admin.source {
+                    AdminAddressSource::Annotation => "annotation",
+                    AdminAddressSource::ContainerPort(_) => "container-port",
+                    AdminAddressSource::ConfigYaml => "config-yaml",
+                    AdminAddressSource::Default => "default",
                 },
-                how: plan.admin.found,
+                detected_by: plan.admin.source,
             },
-            drainer: Drainer {
-                form: plan.sidecar,
+            drainer: DrainerModel {
+                mode: plan.sidecar,
                 list: list.key(),
                 before: before.then(|| envoy.name.clone()),
                 port: plan.drainer.port.get(),
@@ -253,8 +264,8 @@ impl From<&DrainPlan> for Plan {
             grace: plan.grace,
             replaces_hook: plan.replaced_hook.is_some(),
             readiness_probes: plan.drainer.readiness_probes.iter().map(probe).collect(),
-            settings: Settings::from(&plan.settings),
-            end: moments(plan),
+            settings: SettingsModel::from(&plan.settings),
+            timeline: timeline(plan),
         }
     }
 }

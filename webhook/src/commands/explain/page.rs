@@ -1,17 +1,17 @@
 //! Explanations for a person's eyes.
 
 use anstyle::{AnsiColor, Style};
-use drainer::duration::plain;
+use drainer::duration::format;
 
-use super::end::Moment;
-use super::explanation::{Explanation, Outcome, Plan, Reason};
-use super::settings::{Settings, Value};
+use super::end::TimelineEvent;
+use super::explanation::{Explanation, InjectionOutcome, PlanModel, ReasonModel};
+use super::settings::{SettingValue, SettingsModel};
 use crate::admission::annotations::INJECT;
-use crate::admission::{Grace, List, Source};
-use crate::commands::sheet::Sheet;
+use crate::admission::{ContainerList, GracePeriod, SettingSource};
+use crate::commands::sheet::TextWriter;
 
 /// The settings that are told even if nobody set them.
-const TIMINGS: [&str; 5] = [
+const ALWAYS_LISTED_SETTINGS: [&str; 5] = [
     "drain-delay",
     "min-drain-duration",
     "drain-timeout",
@@ -20,30 +20,30 @@ const TIMINGS: [&str; 5] = [
 ];
 
 /// A column of values is no wider, so that one long list of listeners does not push the others away.
-const LONGEST_VALUE: usize = 40;
+const MAX_VALUE_WIDTH: usize = 40;
 
 /// Explanations as text, with styles or without; empty if there are none.
-pub(super) fn page(explained: &[Explanation], styled: bool) -> String {
+pub(super) fn render(explained: &[Explanation], styled: bool) -> String {
     if explained.is_empty() {
         return String::new();
     }
-    let mut sheet = Sheet::new(styled);
+    let mut out = TextWriter::new(styled);
     for explanation in explained {
-        pod(&mut sheet, explanation);
-        sheet.end_line();
+        render_pod(&mut out, explanation);
+        out.end_line();
     }
     let decided = |explanation: &Explanation| {
-        explanation.outcome != Outcome::NotAsked || explanation.declines
+        explanation.outcome != InjectionOutcome::NotRequested || explanation.opts_out
     };
     if !explained.iter().any(decided) {
         let hint =
             format!("To ask for a drainer, annotate the pod template with {INJECT}: \"true\".");
-        sheet.wrapped(0, &hint);
+        out.push_wrapped(0, &hint);
     }
-    sheet.into_text()
+    out.into_text()
 }
 
-fn pod(sheet: &mut Sheet, explanation: &Explanation) {
+fn render_pod(out: &mut TextWriter, explanation: &Explanation) {
     let Explanation {
         file,
         line,
@@ -54,77 +54,82 @@ fn pod(sheet: &mut Sheet, explanation: &Explanation) {
         reasons: why,
         warnings,
         plan,
-        declines: _,
+        opts_out: _,
     } = explanation;
     let (mark, colour, said) = match outcome {
-        Outcome::Injected => ("✔", AnsiColor::Green, "gets a drainer"),
-        Outcome::Skipped => ("!", AnsiColor::Yellow, "gets no drainer"),
-        Outcome::Unchanged => (
+        InjectionOutcome::Injected => ("✔", AnsiColor::Green, "gets a drainer"),
+        InjectionOutcome::Skipped => ("!", AnsiColor::Yellow, "gets no drainer"),
+        InjectionOutcome::Unchanged => (
             "!",
             AnsiColor::Yellow,
             "gets no drainer: its document stays as it is",
         ),
-        Outcome::Refused => ("✘", AnsiColor::Red, "is refused"),
-        Outcome::NotAsked => ("·", AnsiColor::White, "does not ask for a drainer"),
+        InjectionOutcome::Refused => ("✘", AnsiColor::Red, "is refused"),
+        InjectionOutcome::NotRequested => ("·", AnsiColor::White, "does not ask for a drainer"),
     };
     let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/"));
     let object = format!("{kind} {}{name}", namespace.unwrap_or_default());
-    sheet.styled(colour.on_default(), mark);
-    sheet.push(" ");
-    sheet.styled(Style::new().bold(), &object);
-    sheet.push(&format!(" {said}  "));
-    sheet.styled(Style::new().dimmed(), &format!("{file}:{line}"));
-    sheet.end_line();
-    reasons(sheet, *line, why, colour);
+    out.push_styled(colour.on_default(), mark);
+    out.push(" ");
+    out.push_styled(Style::new().bold(), &object);
+    out.push(&format!(" {said}  "));
+    out.push_styled(Style::new().dimmed(), &format!("{file}:{line}"));
+    out.end_line();
+    render_reasons(out, *line, why, colour);
     if let Some(plan) = plan {
-        sheet.end_line();
-        for (label, text) in facts(plan) {
-            sheet.row(Style::new().bold(), label, &text);
+        out.end_line();
+        for (label, text) in plan_rows(plan) {
+            out.push_row(Style::new().bold(), label, &text);
         }
-        sheet.end_line();
-        settings(sheet, &plan.settings);
-        sheet.end_line();
-        end(sheet, &plan.end);
+        out.end_line();
+        render_settings(out, &plan.settings);
+        out.end_line();
+        render_timeline(out, &plan.timeline);
     }
-    reasons(sheet, *line, warnings, AnsiColor::Yellow);
+    render_reasons(out, *line, warnings, AnsiColor::Yellow);
 }
 
 /// Reasons, with their lines where these are not the pod's.
-fn reasons(sheet: &mut Sheet, pods_line: usize, reasons: &[Reason], colour: AnsiColor) {
-    for Reason {
+fn render_reasons(
+    out: &mut TextWriter,
+    pods_line: usize,
+    reasons: &[ReasonModel],
+    colour: AnsiColor,
+) {
+    for ReasonModel {
         code,
         line,
         message,
         remedy,
     } in reasons
     {
-        sheet.end_line();
+        out.end_line();
         let message = match *line == pods_line {
             true => message.clone(),
             false => format!("line {line}: {message}"),
         };
-        sheet.row(colour.on_default(), code, &message);
+        out.push_row(colour.on_default(), code, &message);
         if let Some(remedy) = remedy {
-            sheet.row(Style::new(), "", &format!("→ {remedy}"));
+            out.push_row(Style::new(), "", &format!("→ {remedy}"));
         }
     }
 }
 
 /// What was found and what comes of it, in a few words each.
-fn facts(plan: &Plan) -> Vec<(&'static str, String)> {
-    let Plan {
+fn plan_rows(plan: &PlanModel) -> Vec<(&'static str, String)> {
+    let PlanModel {
         envoy,
         admin,
         drainer,
-        grace: Grace { from, to },
+        grace: GracePeriod { from, to },
         replaces_hook,
         readiness_probes,
         ..
     } = plan;
     let name = &envoy.container;
-    let kind = match envoy.place {
-        List::Containers => "container",
-        List::InitContainers => "init container",
+    let kind = match envoy.container_list {
+        ContainerList::Containers => "container",
+        ContainerList::InitContainers => "init container",
     };
     let place = match &drainer.before {
         Some(before) => format!("before `{before}` in {}", drainer.list),
@@ -135,13 +140,16 @@ fn facts(plan: &Plan) -> Vec<(&'static str, String)> {
         false => format!("{from}s → {to}s, so that the drain and Envoy's own end fit in"),
     };
     let mut facts = vec![
-        ("envoy", format!("{kind} `{name}` ({})", envoy.how)),
-        ("admin", format!("{} ({})", admin.address, admin.how)),
+        ("envoy", format!("{kind} `{name}` ({})", envoy.detected_by)),
+        (
+            "admin",
+            format!("{} ({})", admin.address, admin.detected_by),
+        ),
         (
             "drainer",
             format!(
                 "{} {place}, listening on port {}",
-                drainer.form, drainer.port
+                drainer.mode, drainer.port
             ),
         ),
         ("grace", grace),
@@ -164,31 +172,50 @@ fn facts(plan: &Plan) -> Vec<(&'static str, String)> {
     facts
 }
 
-fn settings(sheet: &mut Sheet, Settings(settings): &Settings) {
-    let told: Vec<_> = settings
+fn render_settings(out: &mut TextWriter, SettingsModel(settings): &SettingsModel) {
+    let listed: Vec<_> = settings
         .iter()
-        .filter(|(name, Value { from, .. })| {
-            TIMINGS.contains(name) || matches!(from, Source::Annotation | Source::NextFree)
-        })
+        .filter(
+            |(
+                name,
+                SettingValue {
+                    setting_source: from,
+                    ..
+                },
+            )| {
+                ALWAYS_LISTED_SETTINGS.contains(name)
+                    || matches!(from, SettingSource::Annotation | SettingSource::NextFree)
+            },
+        )
         .collect();
-    let lengths = told.iter().map(|(_, Value { value, .. })| value.len());
-    let width = lengths.max().unwrap_or(0).clamp(8, LONGEST_VALUE);
-    sheet.heading("settings");
-    for (name, Value { value, from, .. }) in told {
+    let lengths = listed
+        .iter()
+        .map(|(_, SettingValue { value, .. })| value.len());
+    let width = lengths.max().unwrap_or(0).clamp(8, MAX_VALUE_WIDTH);
+    out.push_heading("settings");
+    for (
+        name,
+        SettingValue {
+            value,
+            setting_source: from,
+            ..
+        },
+    ) in listed
+    {
         let style = match from {
-            Source::Annotation | Source::NextFree => Style::new(),
-            Source::Default | Source::JobDefault => Style::new().dimmed(),
+            SettingSource::Annotation | SettingSource::NextFree => Style::new(),
+            SettingSource::Default | SettingSource::JobDefault => Style::new().dimmed(),
         };
-        sheet.push(&format!("    {name:<20}{value:>width$}  "));
-        sheet.styled(style, &from.to_string());
-        sheet.end_line();
+        out.push(&format!("    {name:<20}{value:>width$}  "));
+        out.push_styled(style, &from.to_string());
+        out.end_line();
     }
 }
 
-fn end(sheet: &mut Sheet, moments: &[Moment]) {
-    sheet.heading("when the pod is deleted");
-    for Moment { at, text, .. } in moments {
-        sheet.push(&format!("    {:>8}  ", plain(*at).to_string()));
-        sheet.wrapped(14, text);
+fn render_timeline(out: &mut TextWriter, moments: &[TimelineEvent]) {
+    out.push_heading("when the pod is deleted");
+    for TimelineEvent { at, text, .. } in moments {
+        out.push(&format!("    {:>8}  ", format(*at).to_string()));
+        out.push_wrapped(14, text);
     }
 }

@@ -2,44 +2,44 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::admission::{self, Shown, Source};
+use crate::admission::{self, SettingRow, SettingSource};
 
 /// The settings, in the order of the documentation.
 #[derive(Debug)]
-pub struct Settings(pub(super) Vec<(&'static str, Value)>);
+pub struct SettingsModel(pub(super) Vec<(&'static str, SettingValue)>);
 
 /// A setting's value and its source.
 #[derive(Debug, Serialize)]
-pub struct Value {
+pub struct SettingValue {
     /// As an annotation writes it.
     pub value: String,
     /// `default`, `job-default`, `next-free` or `annotation`.
     pub source: &'static str,
     #[serde(skip)]
-    pub(super) from: Source,
+    pub(super) setting_source: SettingSource,
 }
 
 // === impl Settings ===
 
-impl From<&admission::Settings> for Settings {
+impl From<&admission::Settings> for SettingsModel {
     fn from(settings: &admission::Settings) -> Self {
-        let shown = settings.shown().into_iter();
+        let shown = settings.rows().into_iter();
         let named = shown.map(
-            |Shown {
+            |SettingRow {
                  name,
                  value,
                  source,
              }| {
                 let written = match source {
-                    Source::Default => "default",
-                    Source::JobDefault => "job-default",
-                    Source::NextFree => "next-free",
-                    Source::Annotation => "annotation",
+                    SettingSource::Default => "default",
+                    SettingSource::JobDefault => "job-default",
+                    SettingSource::NextFree => "next-free",
+                    SettingSource::Annotation => "annotation",
                 };
-                let value = Value {
+                let value = SettingValue {
                     value,
                     source: written,
-                    from: source,
+                    setting_source: source,
                 };
                 (name, value)
             },
@@ -48,7 +48,7 @@ impl From<&admission::Settings> for Settings {
     }
 }
 
-impl Serialize for Settings {
+impl Serialize for SettingsModel {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }

@@ -8,17 +8,17 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::DEADLINE;
-use crate::kubernetes::unseen::{Call, Unseen};
+use crate::kubernetes::unseen::{ApiCall, ReadError};
 
 /// How many objects of a long list are in memory at a time.
-const PAGE: u32 = 100;
+const PAGE_SIZE: u32 = 100;
 
 /// Hands over every object of a list, a page at a time.
-pub(super) async fn each<K>(
+pub(super) async fn for_each<K>(
     api: &Api<K>,
     labels: Option<&BTreeMap<String, String>>,
-    mut seen: impl FnMut(K),
-) -> Result<(), Unseen>
+    mut visit: impl FnMut(K),
+) -> Result<(), ReadError>
 where
     K: kube::Resource + k8s_openapi::Resource + Clone + Debug + DeserializeOwned,
 {
@@ -26,12 +26,12 @@ where
         let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
         labels.collect::<Vec<_>>().join(",")
     });
-    let mut page = ListParams::default().limit(PAGE);
+    let mut page = ListParams::default().limit(PAGE_SIZE);
     page.label_selector = labels;
     loop {
-        let call = call_of::<K>("list", api.namespace());
-        let list = within(call, api.list(&page)).await?;
-        list.items.into_iter().for_each(&mut seen);
+        let call = api_call::<K>("list", api.namespace());
+        let list = with_deadline(call, api.list(&page)).await?;
+        list.items.into_iter().for_each(&mut visit);
         match list.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => page = page.continue_token(&next),
             None => return Ok(()),
@@ -40,20 +40,20 @@ where
 }
 
 /// Reads an object; `None` where there is none.
-pub(super) async fn get<K>(api: &Api<K>, name: &str) -> Result<Option<K>, Unseen>
+pub(super) async fn get<K>(api: &Api<K>, name: &str) -> Result<Option<K>, ReadError>
 where
     K: kube::Resource + k8s_openapi::Resource + Clone + Debug + DeserializeOwned,
 {
-    let call = call_of::<K>("get", api.namespace());
-    within(call, api.get_opt(name)).await
+    let call = api_call::<K>("get", api.namespace());
+    with_deadline(call, api.get_opt(name)).await
 }
 
 /// A call about objects of this kind.
-pub(super) fn call_of<K: k8s_openapi::Resource>(
+pub(super) fn api_call<K: k8s_openapi::Resource>(
     verb: &'static str,
     namespace: Option<&str>,
-) -> Call {
-    Call {
+) -> ApiCall {
+    ApiCall {
         verb,
         resource: K::URL_PATH_SEGMENT,
         namespace: namespace.map(ToOwned::to_owned),
@@ -61,12 +61,12 @@ pub(super) fn call_of<K: k8s_openapi::Resource>(
 }
 
 /// Waits for an answer, but not forever.
-pub(super) async fn within<T>(
-    call: Call,
+pub(super) async fn with_deadline<T>(
+    call: ApiCall,
     answer: impl Future<Output = kube::Result<T>>,
-) -> Result<T, Unseen> {
+) -> Result<T, ReadError> {
     match timeout(DEADLINE, answer).await {
-        Ok(answer) => answer.map_err(|error| Unseen::of(call, error)),
-        Err(_) => Err(Unseen::Late(call)),
+        Ok(answer) => answer.map_err(|error| ReadError::from_kube(call, error)),
+        Err(_) => Err(ReadError::Timeout(call)),
     }
 }

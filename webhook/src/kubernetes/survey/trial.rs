@@ -8,41 +8,45 @@ use kube::api::{Api, PostParams};
 use kube::core::Status;
 use tokio::time::timeout;
 
-use super::Survey;
-use super::read::call_of;
-use crate::kubernetes::unseen::Unseen;
+use super::ClusterReader;
+use super::read::api_call;
+use crate::kubernetes::unseen::ReadError;
 
 /// Longer than an API server takes to make a pod, with webhooks that do not answer: 34 s.
 /// <https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/rest.go>
-const TRIAL_DEADLINE: Duration = Duration::from_secs(40);
+const DRY_RUN_DEADLINE: Duration = Duration::from_secs(40);
 
 /// The API server's answer to a pod: as it would be, or why it is refused.
-pub type Answer = Result<Pod, String>;
+pub type DryRunResult = Result<Pod, String>;
 
 // === impl Survey ===
 
-impl Survey {
+impl ClusterReader {
     /// Asks what would become of a pod, without making it.
     ///
     /// # Errors
     /// When whoever calls may not ask, or there is no answer.
-    pub async fn try_pod(&self, namespace: &str, pod: &Pod) -> Result<Answer, Unseen> {
+    pub async fn dry_run_pod(&self, namespace: &str, pod: &Pod) -> Result<DryRunResult, ReadError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let params = PostParams {
             dry_run: true,
             ..PostParams::default()
         };
-        let call = call_of::<Pod>("create", Some(namespace));
-        match timeout(TRIAL_DEADLINE, api.create(&params, pod)).await {
-            Ok(Err(kube::Error::Api(status))) if refuses(&status) => Ok(Err(status.message)),
-            Ok(answer) => answer.map(Ok).map_err(|error| Unseen::of(call, error)),
-            Err(_) => Err(Unseen::Late(call)),
+        let call = api_call::<Pod>("create", Some(namespace));
+        match timeout(DRY_RUN_DEADLINE, api.create(&params, pod)).await {
+            Ok(Err(kube::Error::Api(status))) if is_pod_rejection(&status) => {
+                Ok(Err(status.message))
+            }
+            Ok(answer) => answer
+                .map(Ok)
+                .map_err(|error| ReadError::from_kube(call, error)),
+            Err(_) => Err(ReadError::Timeout(call)),
         }
     }
 }
 
 /// Returns true if a pod is refused for what it is, and not whoever asks for who they are.
-fn refuses(status: &Status) -> bool {
+fn is_pod_rejection(status: &Status) -> bool {
     match status.code {
         // Access rules speak of users and verbs, everyone else of the pod.
         // <https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/responsewriters/errors.go>
