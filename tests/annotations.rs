@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tests::review::{Review, Told, defaults};
-use webhook::admission::annotations::PREFIX;
+use webhook::admission::settings::keys::PREFIX;
 use webhook::admission::{AdmissionOutcome, Code, Defaults, OnInvalid};
 
 /// A pod that asks for a drainer and has these annotations beside.

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use webhook::certificates::files::Files;
-use webhook::certificates::serving::CertResolver;
+use webhook::certificates::resolver::CertResolver;
 use webhook::certificates::source::{self, CertificateSource};
 use webhook::kubernetes::CertificateStore;
 use webhook::server::{Limits, MinVersion, Server};

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use tests::golden;
-use webhook::admission::codes;
+use webhook::admission::diagnostics;
 
 #[test]
 fn the_page_lists_every_code() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/codes.md");
-    golden::check_file(&page, &codes::to_markdown());
+    golden::check_file(&page, &diagnostics::to_markdown());
 }

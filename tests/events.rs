@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use webhook::events::{QUEUE_CAPACITY, publish};
 use webhook::kubernetes::CertificateStore;
-use webhook::report::Metrics;
+use webhook::metrics::Metrics;
 use webhook::server::{Limits, Server};
 
 /// A namespace that the chart excludes.

@@ -11,7 +11,8 @@ use tests::handwriting::hand;
 use tests::manifest::{asking, injected, read};
 use tests::review::defaults;
 use tokio::time::Instant;
-use webhook::commands::inject::{self, InjectReport};
+use webhook::cli::inject;
+use webhook::cli::inject::InjectReport;
 use webhook::offline::MessageKind;
 
 fn inject(stream: impl AsRef<[u8]>) -> InjectReport {

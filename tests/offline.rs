@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use tests::manifest::{asking, injected, read};
 use tests::review::{IMAGE, defaults};
 use tests::{built, golden};
-use webhook::commands::explain::{ExplainReport, InjectionOutcome, ReasonModel};
-use webhook::commands::inject::{self, InjectReport};
+use webhook::cli::explain::{ExplainReport, InjectionOutcome, ReasonModel};
+use webhook::cli::inject;
+use webhook::cli::inject::InjectReport;
 use webhook::manifest;
 use webhook::offline::{Input, MessageKind};
 

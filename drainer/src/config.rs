@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use tracing::Level;
 
-use crate::address::AdminAddress;
+use crate::admin_address::AdminAddress;
 use crate::duration;
 use crate::flags;
 use crate::given::{ArgParser, InvalidArgs};
+use crate::listener_selector::{ListenerSelector, parse_listeners};
 use crate::quiet::ReadinessProbe;
-use crate::selector::{ListenerSelector, parse_listeners};
 use crate::timing::{Durations, Timing, parse_idle_exit};
 use crate::token::Token;
 use crate::value::{parse_list, parse_port};

@@ -1,11 +1,11 @@
 //! The drain: started once, awaited by many. Strings the decisions together, one call at a time.
 
 mod backoff;
-mod complaints;
-mod end;
-mod idle;
+mod log_limiter;
+mod standby;
 #[cfg(test)]
 mod tests;
+mod wait;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, error, info, warn};
 
-use crate::address::AdminAddress;
+use crate::admin_address::AdminAddress;
 use crate::config::Config;
 use crate::delay::wait_for_drain_delay;
-use crate::ending::{Scope, TerminationSignals};
+use crate::envoy::stats::Count;
 use crate::envoy::{AdminError, Envoy, Setup, Snapshot};
+use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision, ExitRules};
 use crate::marker::{Marker, MarkerReason};
 use crate::progress::{DrainPhase, Progress};
 use crate::quiet::{QuietWindow, ReadinessProbe};
-use crate::stats::Count;
 use crate::summary::{Remaining, Summary};
+use crate::termination::{Scope, TerminationSignals};
 use crate::timing::Timing;
-use crate::verdict::{DrainHistory, DrainOutcome, ExitDecision, ExitRules};
 
 use backoff::Backoff;
-use complaints::LogLimiter;
-use end::ENVOY_ONLY_DRAIN_TIME;
+use log_limiter::LogLimiter;
+use wait::ENVOY_ONLY_DRAIN_TIME;
 
 /// Everything that ends in a pod, from the drainer's start to the end of the drain.
 pub(crate) struct Drain<E> {

@@ -88,7 +88,7 @@ struct GoFormat(Duration);
 
 struct SingleUnitFormat(Duration);
 
-// === impl Shown ===
+// === impl GoFormat ===
 
 impl fmt::Display for GoFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,7 +117,7 @@ impl fmt::Display for GoFormat {
     }
 }
 
-// === impl Plain ===
+// === impl SingleUnitFormat ===
 
 impl fmt::Display for SingleUnitFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

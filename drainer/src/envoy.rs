@@ -1,17 +1,24 @@
 //! Envoy, as far as a drain is concerned: its admin interface, asked one thing at a time.
 
+pub(crate) mod bounded_json;
+pub(crate) mod hidden_stats;
+pub(crate) mod listeners;
+pub(crate) mod server_info;
+pub(crate) mod setup_warnings;
+pub(crate) mod stats;
+
 use std::future::Future;
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 
-use crate::address::AdminAddress;
-use crate::hidden::HiddenStats;
-use crate::http::{CallError, CallLimits, Client};
-use crate::listeners::{self, EnvoyListeners, Listener};
-use crate::selector::ListenerSelector;
-use crate::server_info::ServerInfo;
-use crate::stats::{self, Count, OpenConnections, Stats};
+use self::hidden_stats::HiddenStats;
+use self::listeners::{EnvoyListeners, Listener};
+use self::server_info::ServerInfo;
+use self::stats::{Count, OpenConnections, Stats};
+use crate::admin_address::AdminAddress;
+use crate::http::client::{CallError, CallLimits, Client};
+use crate::listener_selector::ListenerSelector;
 
 /// A drain's view of Envoy. Its methods never overlap, since they need it exclusively.
 pub(crate) trait Envoy {
@@ -106,7 +113,7 @@ const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=list
 /// Without a mask, which Envoy does not take here.
 const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
 
-// === impl Seen ===
+// === impl Snapshot ===
 
 impl Snapshot {
     /// Whether Envoy says by its statistics that its health is not failed; `None` if it does not say.
@@ -124,7 +131,7 @@ impl Snapshot {
     }
 }
 
-// === impl Admin ===
+// === impl AdminClient ===
 
 impl AdminClient {
     /// The admin interface at `address`; of its listeners, the `ignored` are not counted.
@@ -264,7 +271,7 @@ impl Envoy for AdminClient {
     }
 }
 
-// === impl CallFailed ===
+// === impl AdminError ===
 
 impl From<CallError> for AdminError {
     fn from(error: CallError) -> Self {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::address::AdminAddress;
+use crate::admin_address::AdminAddress;
 use crate::config::Config;
 use crate::duration::format_go;
 use crate::token::Token;

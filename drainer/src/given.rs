@@ -17,7 +17,7 @@ pub(crate) struct ArgParser {
     pub(crate) errors: Vec<String>,
 }
 
-// === impl Given ===
+// === impl ArgParser ===
 
 impl ArgParser {
     /// Reads the flags, and from `env` what they leave out.

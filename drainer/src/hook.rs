@@ -7,9 +7,9 @@ use anyhow::{Context, bail};
 use hyper::{Method, StatusCode};
 use tokio::time::sleep;
 
-use crate::address::AdminAddress;
+use crate::admin_address::AdminAddress;
 use crate::config::socket_in;
-use crate::http::{CallError, CallLimits, Client};
+use crate::http::client::{CallError, CallLimits, Client};
 use crate::server::DRAIN_PATH;
 
 /// How often, and how long apart, a drainer is looked for that is just being restarted.

@@ -125,7 +125,7 @@ struct Command {
     json: bool,
 }
 
-// === impl Asked ===
+// === impl Command ===
 
 impl Command {
     fn parse(args: impl Iterator<Item = OsString>) -> anyhow::Result<Self> {

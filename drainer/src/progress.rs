@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::exit_rules::DrainOutcome;
 use crate::summary::Remaining;
-use crate::verdict::DrainOutcome;
 
 /// How far things are.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub enum DrainPhase {
     Done(DrainOutcome),
 }
 
-// === impl Phase ===
+// === impl DrainPhase ===
 
 impl fmt::Display for DrainPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::client_activity::TrafficDelta;
 use crate::duration::{self, format_go};
-use crate::traffic::TrafficDelta;
 use crate::value::InvalidValue;
 
 /// Quiet: no more than so many new connections within a window.
@@ -48,7 +48,7 @@ struct ArrivalCounts {
     health_checks: u64,
 }
 
-// === impl Quiet ===
+// === impl QuietWindow ===
 
 impl QuietWindow {
     /// The quiet of `period`, in spite of the readiness probes that connect to the drained
@@ -73,7 +73,7 @@ fn ceil_div(span: Duration, by: Duration) -> u32 {
     u32::try_from(span.as_nanos().div_ceil(by.as_nanos())).unwrap_or(u32::MAX)
 }
 
-// === impl Newcomers ===
+// === impl ConnectionArrivals ===
 
 impl ConnectionArrivals {
     /// Notes what came before the poll at `at`; `None` if that cannot be said.

@@ -1,5 +1,8 @@
 //! Where the hooks wait: HTTP for the kubelet on a port, and on a Unix socket for `drain` and `status`.
 
+pub(crate) mod connection_slots;
+pub(crate) mod port;
+
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -11,11 +14,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-use crate::caller::{HookConnection, HookRequest, HookResponse};
-use crate::ending::{DRAINER_ONLY_GRACE, TerminationSignals};
-use crate::places::HookSlot;
-use crate::port::HookPort;
+use self::connection_slots::HookSlot;
+use self::port::HookPort;
+use crate::http::server::{HookConnection, HookRequest, HookResponse};
 use crate::progress::{DrainPhase, Progress, released};
+use crate::termination::{DRAINER_ONLY_GRACE, TerminationSignals};
 use crate::token::Token;
 
 /// The sockets on which the drainer serves.

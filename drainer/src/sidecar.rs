@@ -13,11 +13,11 @@ use tracing::info;
 
 use crate::config::Config;
 use crate::drain::Drain;
-use crate::ending::TerminationSignals;
 use crate::envoy::AdminClient;
-use crate::port::HookPort;
 use crate::progress::Progress;
+use crate::server::port::HookPort;
 use crate::server::{Server, Sockets};
+use crate::termination::TerminationSignals;
 
 /// How long the callers have to take their answers before the process ends.
 const RESPONSE_GRACE: Duration = Duration::from_secs(2);

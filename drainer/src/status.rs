@@ -8,9 +8,9 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 
-use crate::address::AdminAddress;
+use crate::admin_address::AdminAddress;
 use crate::config::socket_in;
-use crate::http::{CallLimits, Client};
+use crate::http::client::{CallLimits, Client};
 use crate::progress::Progress;
 use crate::server::STATUS_PATH;
 
@@ -68,9 +68,9 @@ pub fn describe(status: &Progress) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit_rules::DrainOutcome;
     use crate::progress::DrainPhase;
     use crate::summary::Remaining;
-    use crate::verdict::DrainOutcome;
 
     #[test]
     fn a_status_survives_its_json_and_is_described() {

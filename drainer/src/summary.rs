@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::stats::OpenConnections;
-use crate::verdict::{DrainHistory, DrainOutcome};
+use crate::envoy::stats::OpenConnections;
+use crate::exit_rules::{DrainHistory, DrainOutcome};
 
 /// The kubelet reads no more of a container's termination message.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
@@ -112,7 +112,7 @@ impl Summary {
     }
 }
 
-// === impl Left ===
+// === impl Remaining ===
 
 impl From<&OpenConnections> for Remaining {
     fn from(open: &OpenConnections) -> Self {

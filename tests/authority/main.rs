@@ -15,10 +15,10 @@ use rustls::pki_types::CertificateDer;
 use tests::authority::Authority;
 use tokio::join;
 use tokio::time::sleep;
-use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::{SecretData, StoreCall};
-use webhook::certificates::tick::ReconcileError;
-use webhook::certificates::trust;
+use webhook::certificates::pki::bundle::Bundle;
+use webhook::certificates::pki::verify;
+use webhook::certificates::reconciler::result::ReconcileError;
 use webhook::clock::wall_clock;
 
 use etcd::{Etcd, MOST_DATA};
@@ -461,9 +461,9 @@ async fn a_ca_in_the_secret_that_clients_refuse_signs_nothing() {
                         .map(|shown| shown.chain().to_vec());
                     if let Some(leaf) = leaf {
                         let name = replica::NAME;
-                        trust::verify(&leaf, &etcd.bundle(), name, replica.now).unwrap();
+                        verify::verify(&leaf, &etcd.bundle(), name, replica.now).unwrap();
                         assert!(
-                            trust::verify(&leaf, &unfit, name, replica.now).is_err(),
+                            verify::verify(&leaf, &unfit, name, replica.now).is_err(),
                             "{which}"
                         );
                     }

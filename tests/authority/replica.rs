@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{advance, timeout};
-use webhook::certificates::authority::{CertificateReconciler, Mode};
-use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::SecretData;
-use webhook::certificates::identity::CertifiedKeyPair;
 use webhook::certificates::lifetimes::Lifetimes;
-use webhook::certificates::serving::CertResolver;
-use webhook::certificates::tick::ReconcileResult;
+use webhook::certificates::pki::bundle::Bundle;
+use webhook::certificates::pki::certified_key::CertifiedKeyPair;
+use webhook::certificates::reconciler::result::ReconcileResult;
+use webhook::certificates::reconciler::{CertificateReconciler, Mode};
+use webhook::certificates::resolver::CertResolver;
 use webhook::clock::wall_clock;
-use webhook::report::Metrics;
+use webhook::metrics::Metrics;
 
 use crate::etcd::Etcd;
 

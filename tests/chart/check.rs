@@ -6,9 +6,11 @@ use serde_json::{Value, json};
 use tests::helm::{self, object, objects};
 use webhook::admission::{Decision, Defaults, PodContext, PodView, decide, token};
 use webhook::check::certificates::CertificateMode;
-use webhook::check::trial::{self, DryRunRequests};
-use webhook::check::{Severity, configuration, installation, running};
-use webhook::commands::check::flags::{self, ServeArgs};
+use webhook::check::dry_run;
+use webhook::check::dry_run::DryRunRequests;
+use webhook::check::{Severity, deployment, installation, webhook_configuration};
+use webhook::cli::check::serve_args;
+use webhook::cli::check::serve_args::ServeArgs;
 
 use crate::sets;
 
@@ -18,7 +20,7 @@ fn read<T: DeserializeOwned>(value: &Value) -> T {
 
 /// True if the pod by which an installation is tried gets its drainer.
 fn trial_is_injected(defaults: &Defaults) -> bool {
-    let pod = trial::sample_pod(true, DryRunRequests::Minimal, defaults);
+    let pod = dry_run::sample_pod(true, DryRunRequests::Minimal, defaults);
     let json = serde_json::to_string(&pod).unwrap();
     let facts = PodContext {
         namespace: Some("shop"),
@@ -38,7 +40,7 @@ fn an_installation_is_found_as_the_chart_makes_it() {
         let objects = objects(&set.rendered);
         let configurations = vec![read(object(&objects, "MutatingWebhookConfiguration", ""))];
         let found = installation::find(configurations, None).unwrap();
-        for point in configuration::section(&found).results {
+        for point in webhook_configuration::section(&found).results {
             assert_eq!(point.severity, Severity::Ok, "{}: {point:?}", set.name);
         }
         for kind in [
@@ -57,7 +59,7 @@ fn an_installation_is_found_as_the_chart_makes_it() {
 
         let template = &object(&objects, "Deployment", "")["spec"]["template"];
         let containers: Vec<Container> = read(&template["spec"]["containers"]);
-        let serving = flags::serve_container(&containers).unwrap();
+        let serving = serve_args::serve_container(&containers).unwrap();
         let ServeArgs {
             defaults,
             certificate_mode: keeper,
@@ -73,7 +75,7 @@ fn an_installation_is_found_as_the_chart_makes_it() {
 
         let pod: Pod = read(&json!({"spec": template["spec"]}));
         let service: Service = read(service);
-        let port = running::target_port(&service, found.port, &pod);
+        let port = deployment::target_port(&service, found.port, &pod);
         assert_eq!(
             json!(port),
             template["spec"]["containers"][0]["ports"][0]["containerPort"]

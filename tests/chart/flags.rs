@@ -7,7 +7,7 @@ use clap::{Arg, Command, CommandFactory, Parser};
 use drainer::duration;
 use serde_json::Value;
 use tests::helm::{self, object, objects};
-use webhook::args::Cli;
+use webhook::cli::Cli;
 use webhook::server::Limits;
 
 use crate::sets;

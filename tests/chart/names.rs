@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tests::helm::{self, RELEASE, object, objects};
 use tests::webhook::{Webhook, assert_injected, review};
 use webhook::admission::CONTAINER_NAME;
-use webhook::admission::annotations::{INJECT, INJECTED, INJECTION, STATUS};
+use webhook::admission::settings::keys::{INJECT, INJECTED, INJECTION, STATUS};
 use webhook::server::Limits;
 
 use crate::sets;

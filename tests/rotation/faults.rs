@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::SecretData;
+use webhook::certificates::pki::bundle::Bundle;
 
 use crate::chance::Chance;
 use crate::cluster::Configuration;

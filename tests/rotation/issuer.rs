@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer as Signer, KeyPair};
-use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::SecretData;
+use webhook::certificates::pki::bundle::Bundle;
 
 use crate::DAY;
 use crate::trust::NAME;

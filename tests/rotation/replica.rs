@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep, timeout};
-use webhook::certificates::authority::{CertificateReconciler, Mode};
 use webhook::certificates::cluster::Cluster;
 use webhook::certificates::lifetimes::Lifetimes;
-use webhook::certificates::serving::CertResolver;
-use webhook::report::Metrics;
+use webhook::certificates::reconciler::{CertificateReconciler, Mode};
+use webhook::certificates::resolver::CertResolver;
+use webhook::metrics::Metrics;
 
 use crate::chance::Chance;
 use crate::cluster::{Api, ModeOf};

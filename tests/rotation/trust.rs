@@ -12,9 +12,9 @@ use rustls::crypto::ring;
 use rustls::pki_types::{ServerName, UnixTime};
 use rustls::{Error, RootCertStore};
 use tokio::time::Instant;
-use webhook::certificates::bundle::Bundle;
-use webhook::certificates::identity::CertifiedKeyPair;
-use webhook::certificates::serving::CertResolver;
+use webhook::certificates::pki::bundle::Bundle;
+use webhook::certificates::pki::certified_key::CertifiedKeyPair;
+use webhook::certificates::resolver::CertResolver;
 
 use crate::cluster::Etcd;
 

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
-use webhook::certificates::bundle::Bundle;
 use webhook::certificates::cluster::SecretData;
+use webhook::certificates::pki::bundle::Bundle;
 
 use crate::chance::Chance;
 use crate::cluster::{Api, Configuration, Etcd, ModeOf, Way};

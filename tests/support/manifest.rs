@@ -1,7 +1,8 @@
 //! Manifests before and after `inject`.
 
-use ::webhook::commands::inject::{self, InjectReport};
 use serde::de::DeserializeOwned;
+use webhook::cli::inject;
+use webhook::cli::inject::InjectReport;
 
 use crate::review::defaults;
 

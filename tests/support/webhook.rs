@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use webhook::admission::{InvalidReview, ReviewResponse, admit_workload};
-use webhook::certificates::self_made::InMemoryCa;
-use webhook::certificates::serving::CertResolver;
+use webhook::certificates::in_memory::InMemoryCa;
+use webhook::certificates::resolver::CertResolver;
 use webhook::clock::wall_clock;
-use webhook::report::Metrics;
+use webhook::metrics::Metrics;
 use webhook::server::{self, Limits, MinVersion, Server, ServerPorts};
 
 use crate::due::PATIENCE;

@@ -12,59 +12,48 @@
 //!
 //! [`mutate`] serves manifests as well: of a pod's template it asks no more than of a pod.
 
-mod admin;
 mod amounts;
-pub mod annotations;
-mod answer;
-mod astray;
-mod bootstrap;
-mod clash;
-pub mod codes;
-mod container;
+mod decide;
 mod defaults;
+pub mod diagnostics;
 mod edit;
 mod eligibility;
-mod envoy;
 mod excerpt;
-mod mutate;
-mod object;
+mod owner_notification;
 mod patch;
-mod places;
 mod plan;
-mod probes;
+mod pod;
 mod quantity;
-mod resources;
 mod review;
-mod settings;
-mod socket;
+pub mod settings;
 mod status;
 mod token;
-mod undrained;
-mod view;
 mod workload;
 
-pub use admin::{AdminAddressSource, AdminEndpoint};
 pub use amounts::{
     DrainerResources, InvalidAmount, InvalidResources, RequestAboveLimit, ResourceAmounts,
 };
-pub use answer::{AdmissionOutcome, RequestMeta, ReviewResponse, admit_pod};
-pub use astray::{MisplacedAnnotation, misplaced};
-pub use codes::{Code, Diagnostic, Effect};
-pub use container::DRAINER_NAME as CONTAINER_NAME;
+pub use decide::{Decision, PodContext, decide};
 pub use defaults::{Defaults, OnInvalid};
-pub use envoy::{ContainerList, ContainerRef, EnvoyContainer, EnvoyContainerSource};
-pub use mutate::{Decision, PodContext, decide};
-pub use object::{PodTemplate, WorkloadObject, objects};
+pub use diagnostics::{Code, Diagnostic, Effect};
+pub use owner_notification::{MAX_NOTE_LEN, Owner, SkippedPod};
 pub use patch::Patch;
+pub use plan::admin_endpoint::{AdminAddressSource, AdminEndpoint};
+pub use plan::envoy_container::{
+    ContainerList, ContainerRef, EnvoyContainer, EnvoyContainerSource,
+};
+pub use plan::sidecar_container::DRAINER_NAME as CONTAINER_NAME;
 pub use plan::{DrainPlan, GracePeriod, SidecarMode};
+pub use pod::{DecodeError, PodView};
 pub use quantity::{InvalidQuantity, Quantity};
-pub use review::InvalidReview;
+pub use review::request::InvalidReview;
+pub use review::response::{AdmissionOutcome, RequestMeta, ReviewResponse, admit_pod};
 pub(crate) use settings::check_value;
 pub use settings::{
     ExistingHook, NativeSidecar, ResourceSetting, Setting, SettingRow, SettingSource, Settings,
 };
 pub use status::skip_code;
 pub use token::token;
-pub use undrained::{MAX_NOTE_LEN, Owner, SkippedPod};
-pub use view::{DecodeError, PodView};
 pub use workload::admit_workload;
+pub use workload::misplaced::{MisplacedAnnotation, misplaced};
+pub use workload::objects::{PodTemplate, WorkloadObject, objects};

@@ -20,30 +20,20 @@
 //! and [`crate::kubernetes`] makes them. All rests on [`bundle`] (a set of certificates), [`ca`],
 //! [`identity`] (a chain with its key), [`trust`] and [`issuer`] (whether a client trusts a chain) and [`x509`].
 
-pub mod anchors;
-pub mod authority;
-mod backoff;
-pub mod bundle;
-pub mod ca;
+pub mod ca_bundle;
+pub mod ca_secret;
 pub mod cluster;
 pub mod files;
-pub mod given;
-pub mod identity;
-pub mod issuer;
-pub mod keyring;
-pub mod leaf;
+pub mod in_memory;
 pub mod lifetimes;
-pub mod live;
+pub mod pki;
+pub mod propagation;
 pub mod readiness;
+pub mod reconciler;
+pub mod resolver;
 pub mod rotation;
-pub mod self_made;
-pub mod serving;
-pub mod showing;
+pub mod serving_policy;
 pub mod source;
-pub mod tick;
-pub mod trial;
-pub mod trust;
-pub mod x509;
-
 #[cfg(test)]
-mod cast;
+mod testing;
+pub mod tls_secret;

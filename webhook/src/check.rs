@@ -10,21 +10,21 @@
 
 pub mod certificates;
 pub mod cluster;
-pub mod configuration;
+pub mod deployment;
+pub mod dry_run;
+mod health;
 pub mod installation;
 pub mod namespaces;
 mod owner;
+mod pod_status;
 pub mod pods;
-mod point;
-pub mod refused;
+pub mod replica_sets;
+mod report;
 pub mod rollout;
-pub mod running;
 pub mod selector;
-pub mod trial;
-mod unready;
+mod text;
 mod waiting;
-mod words;
-mod works;
+pub mod webhook_configuration;
 
-pub use point::{CheckResult, Section, Severity, Subject};
-pub use works::Health;
+pub use health::Health;
+pub use report::{CheckResult, Section, Severity, Subject};

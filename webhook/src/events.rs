@@ -3,8 +3,8 @@
 //! Off the admission path: what is to be told comes through a queue, and whoever fills that never waits.
 //! Pods of one owner that lack their drainers for one reason are one Event, each replica's own.
 
-mod ledger;
-mod limit;
+mod rate_limit;
+mod series;
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -15,11 +15,11 @@ use tracing::{debug, warn};
 
 use crate::admission::{Owner, SkippedPod};
 use crate::clock::wall_clock;
-use crate::report::Metrics;
+use crate::metrics::Metrics;
 
-pub use ledger::Series;
+pub use series::Series;
 
-use ledger::EventAggregator;
+use series::EventAggregator;
 
 /// How many pods wait for being told of, at most, each less than 3 KiB.
 pub const QUEUE_CAPACITY: usize = 256;

@@ -17,17 +17,16 @@
 //! together, by what [`args`] reads.
 
 pub mod admission;
-pub mod args;
 pub mod certificates;
 pub mod check;
+pub mod cli;
 pub mod clock;
-pub mod commands;
 pub mod events;
 pub mod kubernetes;
 pub mod manifest;
+pub mod metrics;
 pub mod offline;
 pub mod printable;
-pub mod report;
 pub mod server;
 pub mod signals;
 pub mod token;

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use webhook::args::defaults::InvalidDefaults;
-use webhook::args::{Cli, Command};
-use webhook::commands::{check, explain, inject, serve};
+use webhook::cli::args::pod_defaults::InvalidDefaults;
+use webhook::cli::{Cli, Command};
+use webhook::cli::{check, explain, inject, serve};
 
 /// As clap ends where flags are wrong each by itself.
 const USAGE_ERROR: u8 = 2;

@@ -16,19 +16,19 @@
 //! a line break may get one.
 
 mod diff;
+mod documents;
 mod edit;
+mod emit;
 mod reader;
 mod scalar;
 mod source;
-mod stream;
-mod text;
+mod splice;
 mod tree;
-mod write;
 
 pub use diff::unified_diff;
+pub use documents::{Document, documents, is_json, starts_with_separator};
 pub use edit::EditError;
 pub use reader::{MAX_NODES, YamlError, count_nodes};
-pub use stream::{Document, documents, is_json, starts_with_separator};
 
 use std::collections::HashMap;
 
@@ -127,7 +127,7 @@ impl<'a> Manifest<'a> {
     pub fn yaml_1_1_line_break(&self) -> Option<YamlError> {
         let text = strip_bom(self.text);
         let (at, found) = text.match_indices(YAML_1_1_LINE_BREAKS).next()?;
-        if stream::is_json(text.as_bytes()) {
+        if documents::is_json(text.as_bytes()) {
             return None;
         }
         let before = &text[..at];

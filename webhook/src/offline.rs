@@ -1,16 +1,16 @@
 //! Pods in manifests, before the same judge as those in a cluster.
 
-mod case;
-mod remark;
+mod message;
 mod token;
 mod unquoted;
+mod workload;
 
-pub use case::{Lint, WorkloadResult};
-pub use remark::{Message, MessageKind};
+pub use message::{Message, MessageKind};
+pub use workload::{Lint, WorkloadResult};
 
 use std::fmt;
 
-use crate::admission::annotations::PREFIX;
+use crate::admission::settings::keys::PREFIX;
 use crate::admission::{Decision, Defaults, objects};
 use crate::manifest::{self, Document, EditError, MAX_NODES, Manifest, YamlError};
 
@@ -49,7 +49,7 @@ pub struct ObjectName {
     pub name: String,
 }
 
-// === impl Review ===
+// === impl DocumentReview ===
 
 impl<'a> DocumentReview<'a> {
     /// Reads a document and decides what becomes of each of its pods.
@@ -114,7 +114,7 @@ impl<'a> DocumentReview<'a> {
     }
 }
 
-// === impl Object ===
+// === impl ObjectName ===
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,22 +2,22 @@
 //! graceful end.
 
 mod accept;
+mod admit;
 mod body;
 mod client_ca;
 mod connection;
+mod connection_slots;
+mod fair_queue;
 mod health;
 mod limits;
 mod listen;
 mod metrics;
 mod phase;
-mod places;
-mod plain;
+mod plain_http;
 mod port;
-mod records;
-mod review;
 mod scheduler;
 mod tls;
-mod turns;
+mod tls_records;
 mod write_deadline;
 
 use std::sync::Arc;
@@ -29,22 +29,22 @@ use tokio::time::sleep;
 use tracing::{debug, info};
 
 use crate::admission::SkippedPod;
-use crate::certificates::serving::CertResolver;
-use crate::report::Metrics;
-use crate::report::connections::PortName;
+use crate::certificates::resolver::CertResolver;
+use crate::metrics::Metrics;
+use crate::metrics::connections::PortName;
 
+pub use admit::AdmitFn;
 pub use client_ca::ClientCa;
 pub use limits::Limits;
 pub use listen::listen;
-pub use review::AdmitFn;
 pub use tls::MinVersion;
 
 use accept::accept;
 use connection::{ConnectionHandler, KeepAlive};
+use connection_slots::ConnectionStage;
 use health::HealthState;
 use phase::ShutdownPhase;
-use places::ConnectionStage;
-use plain::PlainPort;
+use plain_http::PlainPort;
 use port::ConnectionLimiter;
 
 /// The three ports, bound.
@@ -127,10 +127,11 @@ pub async fn run(
             metrics: report.connections(PortName::Metrics),
         },
     ];
-    let plain = plain::start(plain, &limits, &phase).context("cannot serve probes and metrics")?;
+    let plain =
+        plain_http::start(plain, &limits, &phase).context("cannot serve probes and metrics")?;
 
     let acceptor = tls::Acceptor::try_new(serving, tls_min_version, client_ca.as_ref())?;
-    let injection = review::router(admit, advise, &limits, &report, undrained.as_ref());
+    let injection = admit::router(admit, advise, &limits, &report, undrained.as_ref());
     let injection = ConnectionHandler::new(
         injection,
         limits.head_timeout,

@@ -7,7 +7,7 @@ use rustls::crypto::{SecureRandom, ring};
 #[derive(Debug, Clone, Copy)]
 pub struct TokenGenerator(&'static dyn SecureRandom);
 
-// === impl Tokens ===
+// === impl TokenGenerator ===
 
 impl TokenGenerator {
     /// A token that nobody can guess.

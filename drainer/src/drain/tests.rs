@@ -9,13 +9,13 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, sleep_until};
 
 use super::*;
-use crate::hidden::HiddenStats;
-use crate::listeners::EnvoyListeners;
+use crate::client_activity::{Counters, RequestCounters};
+use crate::envoy::hidden_stats::HiddenStats;
+use crate::envoy::listeners::EnvoyListeners;
+use crate::envoy::server_info::{ServerInfo, ServerState};
+use crate::envoy::stats::{HttpCounts, OpenConnections};
 use crate::progress::released;
-use crate::server_info::{ServerInfo, ServerState};
-use crate::stats::{HttpCounts, OpenConnections};
 use crate::timing::Durations;
-use crate::traffic::{Counters, RequestCounters};
 
 /// How Envoy behaves for the moment.
 #[derive(Clone, Copy)]
@@ -70,7 +70,7 @@ struct Scenario {
     dir: TempDir,
 }
 
-// === impl Fake ===
+// === impl FakeEnvoy ===
 
 impl FakeEnvoy {
     fn record(&self, what: &str) {
@@ -183,7 +183,7 @@ impl Envoy for FakeEnvoy {
     }
 }
 
-// === impl Scene ===
+// === impl Scenario ===
 
 impl Scenario {
     fn new(mood: fn(f64) -> Behaviour, came: &[(f64, Event)]) -> Self {

@@ -15,10 +15,10 @@ use tests::review::{Told, admit, defaults};
 use webhook::admission::{
     AdmissionOutcome, CONTAINER_NAME, InvalidReview, RequestMeta, ReviewResponse,
 };
-use webhook::certificates::self_made::InMemoryCa;
-use webhook::certificates::serving::CertResolver;
+use webhook::certificates::in_memory::InMemoryCa;
+use webhook::certificates::resolver::CertResolver;
 use webhook::clock::wall_clock;
-use webhook::report::Metrics;
+use webhook::metrics::Metrics;
 use webhook::server::{self, Limits, MinVersion, Server, ServerPorts};
 
 use crate::pods;

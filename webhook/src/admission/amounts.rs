@@ -112,7 +112,7 @@ pub(super) fn check_limit(
     })
 }
 
-// === impl Resources ===
+// === impl DrainerResources ===
 
 impl DrainerResources {
     /// The amounts, which must fit together.

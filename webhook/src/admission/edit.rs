@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::annotations::{INJECTED, STATUS};
-use super::codes::{Code, Diagnostic};
-use super::envoy::{ContainerList, ContainerRef};
+use super::diagnostics::{Code, Diagnostic};
 use super::patch::{Patch, PatchBuilder};
+use super::plan::envoy_container::{ContainerList, ContainerRef};
 use super::plan::{DrainPlan, SidecarMode};
+use super::pod::PodView;
+use super::settings::keys::{INJECTED, STATUS};
 use super::status;
-use super::view::PodView;
 
 /// A parent without members, and one without elements.
 const EMPTY_MAP: BTreeMap<(), ()> = BTreeMap::new();
@@ -86,7 +86,7 @@ pub(super) fn skip(code: Code, pod: &PodView<'_>, warnings: &mut Vec<Diagnostic>
     edits.into_patch()
 }
 
-// === impl Additions ===
+// === impl PatchBuilder ===
 
 impl PatchBuilder {
     /// Adds the status; where there is no room for it, the pod does without, since the API server would

@@ -1,12 +1,12 @@
 //! The pods that are left alone, whatever they ask for.
 
-use super::annotations::{MANAGED_BY, MIRROR, STATUS};
-use super::codes::{Code, Diagnostic};
-use super::container::DRAINER_NAME;
+use super::decide::PodContext;
 use super::defaults::Defaults;
-use super::mutate::PodContext;
+use super::diagnostics::{Code, Diagnostic};
+use super::plan::sidecar_container::DRAINER_NAME;
+use super::pod::{Container, PodView};
+use super::settings::keys::{MANAGED_BY, MIRROR, STATUS};
 use super::status;
-use super::view::{Container, PodView};
 
 /// The container by which Envoy Gateway and Contour drain their Envoys.
 const SHUTDOWN_MANAGER: &str = "shutdown-manager";

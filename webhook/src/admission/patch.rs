@@ -59,7 +59,7 @@ impl fmt::Debug for Patch {
     }
 }
 
-// === impl Additions ===
+// === impl PatchBuilder ===
 
 impl PatchBuilder {
     pub(super) fn new() -> Self {

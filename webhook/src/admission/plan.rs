@@ -1,5 +1,14 @@
 //! Everything that is settled for a pod that gets a drainer.
 
+pub(crate) mod admin_endpoint;
+pub(crate) mod admin_socket;
+pub(crate) mod bootstrap;
+pub(crate) mod conflicts;
+pub(crate) mod envoy_container;
+pub(crate) mod readiness_probes;
+pub(crate) mod sidecar_container;
+pub(crate) mod sidecar_resources;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -8,15 +17,14 @@ use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Volume};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::admin::{self, AdminEndpoint};
-use super::codes::{Code, Diagnostic, Effect};
+use self::admin_endpoint::AdminEndpoint;
+use self::admin_socket::AdminSocketMount;
+use self::envoy_container::EnvoyContainer;
+use super::decide::PodContext;
 use super::defaults::Defaults;
-use super::envoy::{self, EnvoyContainer};
-use super::mutate::PodContext;
+use super::diagnostics::{Code, Diagnostic, Effect};
+use super::pod::PodView;
 use super::settings::{ExistingHook, NativeSidecar, Settings};
-use super::socket::AdminSocketMount;
-use super::view::PodView;
-use super::{clash, container, probes, resources};
 
 /// A pod's drain: what is added to the pod, and all that was decided on the way.
 #[derive(Debug, Clone)]
@@ -85,16 +93,16 @@ impl DrainPlan {
     ) -> Result<Self, Vec<Diagnostic>> {
         let mut obstacles = Vec::new();
         let named = settings.envoy_container.value.as_deref();
-        let found = match envoy::find(pod, named, warnings) {
+        let found = match envoy_container::find(pod, named, warnings) {
             // Nothing else can be in the way of a drain that there is not.
             Err(none) if none.code.effect() == Effect::Skip => return Err(vec![none]),
             found => found.map_err(|obstacle| obstacles.push(obstacle)),
         };
         let form = SidecarMode::try_new(settings.native_sidecar.value, facts.in_job, defaults);
         let sidecar = form.map_err(|obstacle| obstacles.push(obstacle));
-        obstacles.extend(clash::check_names(pod));
+        obstacles.extend(conflicts::check_names(pod));
         let Ok((envoy, container)) = found else {
-            obstacles.extend(clash::free_port(pod, &settings.port, None, warnings).err());
+            obstacles.extend(conflicts::free_port(pod, &settings.port, None, warnings).err());
             return Err(obstacles);
         };
         let replaced_hook = container.pre_stop().map(ToOwned::to_owned);
@@ -103,10 +111,10 @@ impl DrainPlan {
             obstacles.push(Code::ExistingHook.diagnostic(detail));
         }
         let told = settings.admin_address.value.as_ref();
-        let admin = admin::find(container, told, defaults, warnings);
+        let admin = admin_endpoint::find(container, told, defaults, warnings);
         let access = AdminSocketMount::covering(&admin.address, container, pod, defaults, warnings)
             .map_err(|obstacle| obstacles.push(obstacle));
-        let port = clash::free_port(pod, &settings.port, Some(&admin.address), warnings)
+        let port = conflicts::free_port(pod, &settings.port, Some(&admin.address), warnings)
             .map_err(|obstacle| obstacles.push(obstacle));
         let (Ok(sidecar), Ok(access), Ok(port), true) =
             (sidecar, access, port, obstacles.is_empty())
@@ -120,17 +128,17 @@ impl DrainPlan {
             timing: settings.timing(),
             exit_at_connections: settings.exit_at_connections.value,
             ignore_listeners: settings.ignore_listeners.value.clone(),
-            readiness_probes: probes::readiness_probes(pod),
+            readiness_probes: readiness_probes::readiness_probes(pod),
             log_level: defaults.log_level,
             ..Config::new(admin.address.clone(), facts.token)
         };
-        let resources = resources::requirements(pod, &settings, warnings);
+        let resources = sidecar_resources::requirements(pod, &settings, warnings);
         let present = pod.spec.termination_grace_period_seconds;
         Ok(Self {
             grace: GracePeriod::new(present, &drainer.timing, defaults.grace_margin, warnings),
-            hook: container::hook(&drainer),
-            container: container::container(&drainer, sidecar, access, resources, defaults),
-            volume: container::volume(),
+            hook: sidecar_container::hook(&drainer),
+            container: sidecar_container::container(&drainer, sidecar, access, resources, defaults),
+            volume: sidecar_container::volume(),
             envoy,
             admin,
             settings,
@@ -141,7 +149,7 @@ impl DrainPlan {
     }
 }
 
-// === impl Sidecar ===
+// === impl SidecarMode ===
 
 impl SidecarMode {
     /// The form that was asked for, or else the installation's. A Job's pod cannot ask for the plain
@@ -172,7 +180,7 @@ impl fmt::Display for SidecarMode {
     }
 }
 
-// === impl Grace ===
+// === impl GracePeriod ===
 
 impl GracePeriod {
     /// What the pod has, raised to what its end may take, rounded up.

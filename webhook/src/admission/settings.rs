@@ -1,7 +1,8 @@
 //! What is set for one pod: its annotations over the installation's defaults.
 
-mod reading;
-mod shown;
+pub mod keys;
+mod parse;
+mod row;
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -14,9 +15,9 @@ use super::amounts::ResourceAmounts;
 use super::defaults::Defaults;
 use super::quantity::Quantity;
 
-pub(super) use reading::ParsedSettings;
-pub(crate) use reading::check_value;
-pub use shown::SettingRow;
+pub(super) use parse::ParsedSettings;
+pub(crate) use parse::check_value;
+pub use row::SettingRow;
 
 /// Every setting of one pod, each with its source. They are valid and fit together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,7 +170,7 @@ impl Settings {
     }
 }
 
-// === impl Source ===
+// === impl SettingSource ===
 
 impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::codes::Code;
+use super::diagnostics::Code;
 use super::plan::{DrainPlan, GracePeriod, SidecarMode};
 
 /// The status of a pod that has a drainer.

@@ -3,18 +3,22 @@
 //!
 //! Warnings are the only answer: a workload is never refused or changed.
 
+pub(crate) mod metadata_maps;
+pub(crate) mod misplaced;
+pub(crate) mod objects;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::answer::{AdmissionOutcome, RequestMeta, ReviewResponse, allow, catch_panic};
-use super::astray::find_misplaced;
-use super::codes::{Code, Diagnostic};
+use self::misplaced::find_misplaced;
+use super::decide::{Decision, PodContext, decide};
 use super::defaults::Defaults;
-use super::mutate::{Decision, PodContext, decide};
-use super::object;
-use super::review::{InvalidReview, ObjectReview};
+use super::diagnostics::{Code, Diagnostic};
+use super::review::response::{AdmissionOutcome, RequestMeta, ReviewResponse, allow, catch_panic};
+
+use super::pod::{Items, OwnerReference, PodView, Text, from_objects};
+use super::review::request::{InvalidReview, ObjectReview};
 use super::token::token;
-use super::view::{Items, OwnerReference, PodView, Text, from_objects};
 
 /// A workload, borrowed from the bytes of its manifest.
 #[derive(Deserialize)]
@@ -107,7 +111,7 @@ pub fn admit_workload(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse
     Ok(allow(about, outcome, None, notices))
 }
 
-// === impl Advice ===
+// === impl WorkloadAdmission ===
 
 impl WorkloadAdmission {
     /// On what is no workload of a person's.
@@ -194,7 +198,7 @@ impl<'a> Workload<'a> {
 
     /// The manifest of its pods, and whether they are a Job's. `json` is its own.
     fn pod_template(&self, version: &str, kind: &str, json: &'a str) -> Option<(&'a str, bool)> {
-        let place = object::template_path(version, kind)?;
+        let place = objects::template_path(version, kind)?;
         let spec = self.spec.as_ref();
         let template = match (place.is_root(), kind) {
             (true, _) => return Some((json, false)),

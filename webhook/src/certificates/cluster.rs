@@ -6,7 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::SystemTime;
 
-use super::bundle::Bundle;
+use super::pki::bundle::Bundle;
 
 /// The annotation of the Secret by which an operator has its CAs replaced: by any value that is new.
 pub const ROTATE_ANNOTATION: &str = "envoy-drainer.dev/rotate";
@@ -120,7 +120,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-// === impl CallFailed ===
+// === impl StoreError ===
 
 impl StoreError {
     /// What was called for.
@@ -132,7 +132,7 @@ impl StoreError {
     }
 }
 
-// === impl Call ===
+// === impl StoreCall ===
 
 impl StoreCall {
     /// Its name in metrics.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::identity::{CertifiedKeyError, CertifiedKeyPair};
+use super::pki::certified_key::{CertifiedKeyError, CertifiedKeyPair};
 
 /// The pause between two looks at the files. Their content is compared: a Secret volume swaps a
 /// symlink, which a watch on the files themselves would not see.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::live::ObservedBundles;
-use super::showing::{Clocks, ServedCertificate};
+use super::propagation::ObservedBundles;
+use super::serving_policy::{Clocks, ServedCertificate};
 
 /// Without a webhook configuration nobody calls, and who installs the webhook before it may wait for
 /// the webhook to be ready.
@@ -26,7 +26,7 @@ pub enum Ready {
     NoWebhookConfiguration,
 }
 
-// === impl Readiness ===
+// === impl ServingReadiness ===
 
 impl ServingReadiness {
     /// Tells whether a replica that shows `shown` may be called, just after a look at the webhooks.
@@ -52,7 +52,7 @@ impl ServingReadiness {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificates::cast::{DAY, Fixtures, MINUTE};
+    use crate::certificates::testing::{DAY, Fixtures, MINUTE};
 
     #[test]
     fn a_replica_is_ready_when_what_it_shows_is_trusted_or_nobody_calls() {

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::bundle::Bundle;
-use super::ca::Ca;
-use super::keyring::CaSecret;
+use super::ca_secret::CaSecret;
 use super::lifetimes::{Lifetimes, MAX_CA_LIFETIME};
-use super::live::ObservedBundles;
+use super::pki::bundle::Bundle;
+use super::pki::ca::Ca;
+use super::propagation::ObservedBundles;
 
 /// So many of our own are asked for at once, and may be trusted for want of one that signs. Clients try
 /// each of them, since they have one name, and Go's give up after 100 signatures.
@@ -79,7 +79,7 @@ pub enum RotationReason {
     Outlives,
 }
 
-// === impl Reason ===
+// === impl RotationReason ===
 
 impl RotationReason {
     /// Every reason.
@@ -332,7 +332,7 @@ pub fn renewal_time(ca: &Ca) -> SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificates::cast::{DAY, Fixtures, MINUTE};
+    use crate::certificates::testing::{DAY, Fixtures, MINUTE};
     use crate::clock::wall_clock;
 
     fn describe(step: &Step, cast: &Fixtures) -> String {

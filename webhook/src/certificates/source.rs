@@ -5,13 +5,13 @@ use std::error::Error;
 
 use tracing::{error, info};
 
-use super::authority::CertificateReconciler;
 use super::cluster::Cluster;
 use super::files::Files;
-use super::identity::CertifiedKeyPair;
-use super::self_made::InMemoryCa;
-use super::serving::CertResolver;
-use crate::report::{CertificateKind, Metrics};
+use super::in_memory::InMemoryCa;
+use super::pki::certified_key::CertifiedKeyPair;
+use super::reconciler::CertificateReconciler;
+use super::resolver::CertResolver;
+use crate::metrics::{CertificateKind, Metrics};
 
 /// Where identities come from.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ fn serve(
     }
 }
 
-// === impl Source ===
+// === impl CertificateSource ===
 
 impl<C: Cluster> CertificateSource<C> {
     /// The cluster that identities come from, if they do.

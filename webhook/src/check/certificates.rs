@@ -7,12 +7,12 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use rustls::CertificateError;
 use rustls::pki_types::CertificateDer;
 
-use super::point::{CheckResult, Section, Subject};
-use super::words::{format_duration, remaining};
-use crate::certificates::bundle::Bundle;
+use super::report::{CheckResult, Section, Subject};
+use super::text::{format_duration, remaining};
 use crate::certificates::lifetimes::Lifetimes;
-use crate::certificates::x509::CertificateInfo;
-use crate::certificates::{issuer, trust};
+use crate::certificates::pki::bundle::Bundle;
+use crate::certificates::pki::x509::CertificateInfo;
+use crate::certificates::pki::{issuer, verify};
 use crate::kubernetes::{ReadError, Shown};
 
 /// Whoever keeps certificates for others replaces them when more than this is left, or an eighth of their
@@ -108,7 +108,7 @@ fn certificate_info(certificate: &CertificateDer<'_>) -> Option<CertificateInfo>
     CertificateInfo::read(certificate).ok()
 }
 
-// === impl Caller ===
+// === impl ServerIdentity ===
 
 impl ServerIdentity<'_> {
     fn bundles(&self, bundles: &[(&str, Bundle)], now: SystemTime) -> CheckResult {
@@ -173,7 +173,7 @@ impl ServerIdentity<'_> {
             Ok(Shown::Chain(chain)) => chain,
         };
         let host = self.host;
-        let verified = trust::verify(chain, trusted, host, now)
+        let verified = verify::verify(chain, trusted, host, now)
             .map_err(|error| describe_error(&error, chain, now));
         let verified = verified.and_then(|()| {
             let checked = issuer::check(chain, trusted, now);
@@ -308,8 +308,8 @@ mod tests {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
     use super::*;
-    use crate::certificates::ca::Ca;
-    use crate::certificates::leaf;
+    use crate::certificates::pki::ca::Ca;
+    use crate::certificates::pki::leaf;
     use crate::check::Severity;
     use crate::clock::wall_clock;
     use crate::kubernetes::ApiCall;

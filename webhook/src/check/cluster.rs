@@ -5,8 +5,8 @@ use std::fmt;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::version::Info;
 
-use super::point::{CheckResult, Section, Subject};
-use super::words::{join, plural};
+use super::report::{CheckResult, Section, Subject};
+use super::text::{join, plural};
 use crate::admission::SidecarMode;
 use crate::kubernetes::ReadError;
 

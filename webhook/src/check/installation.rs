@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::point::{CheckResult, Subject};
-use super::words::join;
+use super::report::{CheckResult, Subject};
+use super::text::join;
 use crate::kubernetes::ReadError;
 
 /// The entry of a webhook configuration by which an installation is known, whatever its release is

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::configuration::{EXCLUSION_LABELS, NAMESPACE_NAME};
-use super::point::{CheckResult, Subject};
+use super::report::{CheckResult, Subject};
 use super::selector::Requirement;
-use super::words::{has_or_have, join, plural};
-use crate::admission::annotations::{INJECTION, PREFIX};
+use super::text::{has_or_have, join, plural};
+use super::webhook_configuration::{EXCLUSION_LABELS, NAMESPACE_NAME};
+use crate::admission::settings::keys::{INJECTION, PREFIX};
 use crate::kubernetes::ReadError;
 
 /// The label's value that opts in.

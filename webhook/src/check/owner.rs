@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::point::{CheckResult, Subject};
+use super::report::{CheckResult, Subject};
 
 /// Whom one would have to tell to make an object of this kind, a pod or a ReplicaSet, anew. A pod's
 /// Deployment is known by the name of its ReplicaSet.

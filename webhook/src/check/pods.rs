@@ -1,17 +1,17 @@
 //! Which pods ask for a drainer and have none, and why; and what has become of those that have one.
 
-mod judge;
+mod diagnose;
 
-pub use judge::PodDiagnoser;
+pub use diagnose::PodDiagnoser;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use self::judge::Diagnosis;
+use self::diagnose::Diagnosis;
 use super::owner::owner;
-use super::point::{CheckResult, Section, Subject};
-use super::words::{has_or_have, join, plural};
+use super::report::{CheckResult, Section, Subject};
+use super::text::{has_or_have, join, plural};
 use crate::kubernetes::ReadError;
 
 /// The pods of a cluster, as far as they are any business of ours.
@@ -55,7 +55,7 @@ impl<'a> Pods<'a> {
         if has_ended || pod.metadata.deletion_timestamp.is_some() {
             return;
         }
-        self.injected += usize::from(judge::drainer(pod).is_some());
+        self.injected += usize::from(diagnose::drainer(pod).is_some());
         if let Some(finding) = self.diagnoser.diagnose(pod) {
             let alike = self.groups.entry((finding, owner("Pod", &pod.metadata)));
             let alike = alike.or_insert_with(|| PodGroup {
@@ -121,7 +121,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admission::annotations::{INJECT, INJECTION, STATUS};
+    use crate::admission::settings::keys::{INJECT, INJECTION, STATUS};
     use crate::admission::{CONTAINER_NAME, Defaults};
     use crate::check::Severity;
     use crate::check::namespaces::Namespaces;

@@ -29,7 +29,7 @@ pub struct ClientConfig {
     pub context: Option<String>,
 }
 
-// === impl Access ===
+// === impl ClientConfig ===
 
 impl ClientConfig {
     /// Where that cluster is, and who asks.

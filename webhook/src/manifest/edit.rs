@@ -27,7 +27,7 @@ pub enum EditError {
     },
 }
 
-// === impl CannotEdit ===
+// === impl EditError ===
 
 impl EditError {
     /// The line of the stream where the text stands that is in the way.

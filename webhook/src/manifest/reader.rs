@@ -284,7 +284,7 @@ fn byte_range(span: &Span) -> Range<usize> {
         .expect("a parser over a str gives every span its bytes")
 }
 
-// === impl Unreadable ===
+// === impl YamlError ===
 
 impl YamlError {
     /// A document that is, or becomes, larger than [`MOST_NODES`] allow, at this line of the stream.

@@ -1,13 +1,13 @@
 //! Where things begin and end in a document's text.
 
-use super::text::FlowFormat;
+use super::emit::FlowFormat;
 use super::tree::{Content, MappingEntry, Node, Style};
 
 /// The document's text, and questions about places in it.
 #[derive(Clone, Copy)]
 pub(super) struct SourceText<'a>(pub(super) &'a str);
 
-// === impl Source ===
+// === impl SourceText ===
 
 impl<'a> SourceText<'a> {
     pub(super) fn line_start(self, at: usize) -> usize {

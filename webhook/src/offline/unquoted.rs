@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::admission::annotations::PREFIX;
+use crate::admission::settings::keys::PREFIX;
 use crate::admission::{Code, Diagnostic, check_value};
 
 /// Puts texts in the place of our annotations that are none, as their author may have meant them, and

@@ -128,10 +128,10 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::report::Metrics;
-    use crate::report::connections::PortName;
+    use crate::metrics::Metrics;
+    use crate::metrics::connections::PortName;
+    use crate::server::connection_slots::ConnectionStage;
     use crate::server::listen::listen;
-    use crate::server::places::ConnectionStage;
 
     #[tokio::test]
     async fn a_burst_does_not_evict_unserved_connections() {

@@ -74,7 +74,7 @@ const MIN_WINDOW_BYTES: usize = 256 << 10;
 /// See [`PACE`].
 const RATE_WINDOW: Duration = Duration::from_millis(200);
 
-// === impl Bodies ===
+// === impl BodyLimiter ===
 
 impl BodyLimiter {
     pub(super) fn new(limits: &Limits) -> Self {
@@ -141,7 +141,7 @@ impl BodyLimiter {
     }
 }
 
-// === impl Growing ===
+// === impl BodyReader ===
 
 impl<'a> BodyReader<'a> {
     fn new(bodies: &'a BodyLimiter, body: Body, length: u64) -> Self {
@@ -218,7 +218,7 @@ impl<'a> BodyReader<'a> {
     }
 }
 
-// === impl Waiting ===
+// === impl WaitingGuard ===
 
 impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {

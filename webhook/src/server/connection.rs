@@ -21,9 +21,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
+use super::connection_slots::ConnectionStage;
 use super::limits::Limits;
 use super::phase::{ShutdownPhase, wait_for_closing};
-use super::places::ConnectionStage;
 use super::port::ConnectionSlot;
 
 /// What is buffered of a connection, and so the size of a request's head. Bodies are read through
@@ -57,7 +57,7 @@ pub(super) struct ConnectionHandler {
     connection_count: Arc<AtomicU32>,
 }
 
-// === impl Http ===
+// === impl ConnectionHandler ===
 
 impl ConnectionHandler {
     /// The port that serves `router`, and gives the head of a request so long.

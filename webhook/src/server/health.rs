@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::phase::ShutdownPhase;
-use crate::certificates::serving::CertResolver;
+use crate::certificates::resolver::CertResolver;
 
 /// A replica whose TLS port has accepted nothing for so long, though it could have been asked to, is
 /// not ready: its thread is held up, or it has no file descriptors. That its places are all taken is
@@ -57,7 +57,7 @@ fn respond(why_not: Option<&'static str>) -> impl IntoResponse {
     }
 }
 
-// === impl Readiness ===
+// === impl HealthState ===
 
 impl HealthState {
     fn not_ready_reason(&self) -> Option<&'static str> {

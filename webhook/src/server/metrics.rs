@@ -8,7 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
 
-use crate::report::{METRICS_MEDIA_TYPE, Metrics};
+use crate::metrics::{METRICS_MEDIA_TYPE, Metrics};
 
 /// The router of the port for metrics.
 pub(super) fn router(metrics: Arc<Metrics>) -> Router {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
-use super::places::{ConnectionStage, SlotId, SlotTable};
-use crate::report::connections::PortMetrics;
+use super::connection_slots::{ConnectionStage, SlotId, SlotTable};
+use crate::metrics::connections::PortMetrics;
 
 /// How often the port is looked at for its metrics, and says that it accepts connections.
 pub(super) const TICK_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ pub(super) struct InFlightRequest<'a>(&'a ConnectionSlot);
 #[derive(Debug)]
 pub(super) struct EvictionSignal(oneshot::Receiver<Infallible>);
 
-// === impl Port ===
+// === impl ConnectionLimiter ===
 
 impl ConnectionLimiter {
     /// A port with so many places, whose connections start at `standing`.
@@ -110,7 +110,7 @@ impl ConnectionLimiter {
     }
 }
 
-// === impl Place ===
+// === impl ConnectionSlot ===
 
 impl ConnectionSlot {
     /// Notes how far the connection has come, or that it is in use.
@@ -149,7 +149,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-// === impl Evicted ===
+// === impl EvictionSignal ===
 
 impl EvictionSignal {
     pub(super) async fn wait(self) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use super::turns::{FairQueue, Ticket};
+use super::fair_queue::{FairQueue, Ticket};
 
 /// How long reviews are decided before the runtime looks after all else: connections, handshakes, bodies.
 /// An ordinary review takes 11 to 25 µs, so some fifty share one slice; whatever takes longer is followed
@@ -64,7 +64,7 @@ impl Scheduler {
     }
 }
 
-// === impl Turn ===
+// === impl ReviewPermit ===
 
 impl ReviewPermit<'_> {
     /// Ends a turn in which a review took so long. If reviews have had their slice, the runtime looks after
@@ -86,7 +86,7 @@ impl Drop for ReviewPermit<'_> {
     }
 }
 
-// === impl State ===
+// === impl SchedulerState ===
 
 impl SchedulerState {
     /// Returns true if a slice is over with what was just spent.

@@ -20,9 +20,9 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{error, info};
 
 use super::client_ca::ClientCa;
-use super::records::MeteredTlsStream;
+use super::tls_records::MeteredTlsStream;
 use super::write_deadline::WriteDeadline;
-use crate::certificates::serving::CertResolver;
+use crate::certificates::resolver::CertResolver;
 
 /// The oldest version of TLS that is spoken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]

@@ -1,0 +1,144 @@
+//! What is to be done while nothing ends.
+
+use std::future::pending;
+
+use tokio::time::{Instant, sleep};
+use tracing::{debug, error, info, warn};
+
+use super::{Drain, STANDBY_INTERVAL};
+use crate::envoy::server_info::ServerState;
+use crate::envoy::setup_warnings::setup_warnings;
+use crate::envoy::{AdminError, Envoy, Snapshot};
+use crate::marker::MarkerReason;
+use crate::termination::Scope;
+
+// === impl Drain ===
+
+impl<E: Envoy> Drain<E> {
+    /// What is to be done while nothing ends: undo what an earlier process of the drainer did to Envoy,
+    /// and log what will impair a drain. Neither waits for the other, and neither is given up: what
+    /// declines now may be another than the Envoy that answers later. Returns only where the drain of an
+    /// earlier process is to be resumed.
+    pub(super) async fn standby(&mut self) -> Scope {
+        loop {
+            if self.marker_reason == Some(MarkerReason::PodTerminating)
+                && self.restore_at.is_none()
+                && self.is_still_draining().await
+            {
+                return Scope::PodResumed;
+            }
+            self.restore_if_due().await;
+            let is_set_up = self.setup.as_ref().is_some_and(|s| !s.server.is_starting());
+            if self.marker_reason.is_none() && is_set_up {
+                pending().await
+            }
+            if !is_set_up
+                && let Err(error) = self.read_setup().await
+                && self
+                    .setup_log
+                    .should_log(Instant::now(), matches!(error, AdminError::Rejected(_)))
+            {
+                error!(
+                    admin = %self.admin_address,
+                    %error,
+                    "Envoy's admin interface does not answer as Envoy does: each drain would last \
+                     to its deadline. Is its address right?"
+                );
+            }
+            sleep(STANDBY_INTERVAL).await;
+        }
+    }
+
+    /// Returns true if Envoy is the one whose health was failed as the pod ended. Another one is live,
+    /// after a restart of all containers perhaps: then nothing ends, and the marker goes. Where Envoy
+    /// does not say, it is left as it is for as long as a pod may take to end.
+    async fn is_still_draining(&mut self) -> bool {
+        let state = match self.envoy.inspect().await {
+            Ok(setup) => setup.server.state,
+            Err(AdminError::Rejected(_)) => ServerState::Unknown,
+            Err(AdminError::ConnectionRefused | AdminError::NoResponse(_)) => return false,
+        };
+        let is_live = match state {
+            ServerState::Live => Some(true),
+            ServerState::Draining => Some(false),
+            ServerState::PreInitializing | ServerState::Initializing => return false,
+            ServerState::Unknown => self.envoy.poll().await.live(),
+        };
+        match is_live {
+            Some(true) => {
+                info!("Envoy is live, so the pod whose end an earlier process saw goes on");
+                self.remove_marker();
+            }
+            Some(false) => {}
+            None => self.restore_at = Some(Instant::now() + self.resume_timeout()),
+        }
+        is_live == Some(false)
+    }
+
+    /// Restores Envoy's health if an earlier drain had failed it, once the time for that has come.
+    pub(super) async fn restore_if_due(&mut self) {
+        let is_due = match (self.marker_reason, self.restore_at) {
+            (None, _) | (Some(MarkerReason::PodTerminating), None) => false,
+            (Some(MarkerReason::Provisional), None) => true,
+            (Some(_), Some(at)) => Instant::now() >= at,
+        };
+        if is_due {
+            self.restore_health().await;
+        }
+    }
+
+    async fn restore_health(&mut self) {
+        if self.envoy.poll().await.live() == Some(true) {
+            // Nobody but the kubelet has started another one.
+            self.backoff.reset();
+        }
+        match self.envoy.restore_health().await {
+            Ok(()) => {}
+            Err(AdminError::Rejected(error))
+                if self.restore_log.should_log(Instant::now(), true) =>
+            {
+                error!(
+                    error,
+                    "Envoy refuses to have its health restored: it stays DRAINING"
+                );
+                return;
+            }
+            Err(error) => {
+                debug!(%error, "Envoy's health is not restored yet");
+                return;
+            }
+        }
+        self.has_responded = true;
+        info!("Restored the health of Envoy, which an earlier drain had failed");
+        self.remove_marker();
+    }
+
+    fn remove_marker(&mut self) {
+        (self.marker_reason, self.restore_at) = (None, None);
+        if let Err(error) = self.marker.remove() {
+            error!(%error, "Cannot remove the marker: the next start restores Envoy's health again");
+        }
+    }
+
+    /// Learns how Envoy is set up, and warns of what will spoil a drain. To be asked again while Envoy
+    /// starts, since its listeners may be missing.
+    async fn read_setup(&mut self) -> Result<(), AdminError> {
+        let setup = self.envoy.inspect().await?;
+        let snapshot = self.envoy.poll().await;
+        match &snapshot {
+            Snapshot::Counted(_) | Snapshot::InvalidResponse(_) => self.has_responded = true,
+            Snapshot::NoResponse(why) => return Err(AdminError::NoResponse(why.clone())),
+            Snapshot::ConnectionRefused => return Err(AdminError::ConnectionRefused),
+        }
+        if self.setup.is_none() {
+            info!(version = setup.server.version, "Envoy answers");
+        }
+        if !setup.server.is_starting() {
+            for warning in setup_warnings(&setup, &snapshot) {
+                warn!("{warning}");
+            }
+        }
+        self.setup = Some(setup);
+        Ok(())
+    }
+}

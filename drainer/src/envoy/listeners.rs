@@ -1,0 +1,387 @@
+//! Envoy's listeners: what they are called in statistics, and which are not waited for.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::bounded_json;
+use crate::listener_selector::ListenerSelector;
+
+/// More listeners than any Envoy of a pod has.
+const MAX_LISTENERS: usize = 4096;
+
+/// More addresses than any listener has beside its first.
+const MAX_ADDITIONAL_ADDRESSES: usize = 16;
+
+/// A listener, as `/config_dump` shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Listener {
+    /// Its name, which does not appear in statistics.
+    #[serde(deserialize_with = "bounded_json::text")]
+    pub name: String,
+    /// What it is called in statistics instead of its address.
+    #[serde(deserialize_with = "bounded_json::text")]
+    pub stat_prefix: String,
+    /// What makes it close connections.
+    #[serde(deserialize_with = "bounded_json::variant")]
+    pub drain_type: DrainType,
+    #[serde(deserialize_with = "bounded_json::object")]
+    address: Address,
+    #[serde(deserialize_with = "bounded_json::list::<_, _, MAX_ADDITIONAL_ADDRESSES>")]
+    additional_addresses: Vec<AdditionalAddress>,
+}
+
+/// Which drains a listener heeds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum DrainType {
+    /// `/healthcheck/fail` and `/drain_listeners`.
+    #[default]
+    Default,
+    /// `/drain_listeners` alone, in the configured drain strategy.
+    ModifyOnly,
+}
+
+/// What is known of the listeners, and which of them are not to be counted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EnvoyListeners {
+    /// By the name in statistics; several listeners may share one.
+    by_stat_name: Arc<BTreeMap<String, Vec<Listener>>>,
+    ignored: Vec<ListenerSelector>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Address {
+    #[serde(deserialize_with = "bounded_json::some_object")]
+    socket_address: Option<SocketAddress>,
+    #[serde(deserialize_with = "bounded_json::some_object")]
+    pipe: Option<Pipe>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct AdditionalAddress {
+    #[serde(deserialize_with = "bounded_json::object")]
+    address: Address,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct SocketAddress {
+    #[serde(deserialize_with = "bounded_json::text")]
+    address: String,
+    #[serde(deserialize_with = "bounded_json::number")]
+    port_value: u16,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Pipe {
+    #[serde(deserialize_with = "bounded_json::text")]
+    path: String,
+}
+
+/// `/config_dump?resource=static_listeners` or `dynamic_listeners`.
+#[derive(Deserialize)]
+struct ConfigDump {
+    #[serde(
+        default,
+        deserialize_with = "bounded_json::list::<_, _, MAX_LISTENERS>"
+    )]
+    configs: Vec<ConfigEntry>,
+}
+
+#[derive(Deserialize)]
+struct ConfigEntry {
+    #[serde(default, deserialize_with = "bounded_json::some_object")]
+    listener: Option<Listener>,
+    #[serde(default, deserialize_with = "bounded_json::some_object")]
+    active_state: Option<ActiveState>,
+}
+
+#[derive(Deserialize)]
+struct ActiveState {
+    #[serde(default, deserialize_with = "bounded_json::some_object")]
+    listener: Option<Listener>,
+}
+
+/// Reads the listeners of one `/config_dump` answer, static or dynamic.
+///
+/// # Errors
+/// If it is not such an answer.
+pub(crate) fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
+    let dump: ConfigDump = bounded_json::read(body)?;
+    let listener = |entry: ConfigEntry| {
+        let active = |state: ActiveState| state.listener;
+        entry
+            .listener
+            .or_else(|| entry.active_state.and_then(active))
+    };
+    Ok(dump.configs.into_iter().filter_map(listener).collect())
+}
+
+// === impl EnvoyListeners ===
+
+impl EnvoyListeners {
+    /// Knows `listeners`, of which those that `ignored` selects are not to be counted.
+    #[must_use]
+    pub(crate) fn new(listeners: Vec<Listener>, ignored: Vec<ListenerSelector>) -> Self {
+        let mut by_stat = BTreeMap::<_, Vec<_>>::new();
+        for listener in listeners {
+            by_stat
+                .entry(listener.stat_name())
+                .or_default()
+                .push(listener);
+        }
+        Self {
+            by_stat_name: Arc::new(by_stat),
+            ignored,
+        }
+    }
+
+    /// Returns true if the listeners with this name in statistics are not to be counted: those
+    /// bound to a loopback address, which are the pod's own outbound, internal ones, whose
+    /// connections stand at another listener already, and the ignored. If several listeners share
+    /// the name, one that counts is enough.
+    #[must_use]
+    pub(crate) fn excludes(&self, stat_name: &str) -> bool {
+        match self.by_stat_name.get(stat_name) {
+            Some(sharing) => sharing.iter().all(|listener| {
+                listener.is_loopback() || listener.is_internal() || self.ignores(listener)
+            }),
+            // Not in the dump: forbidden, or gone from the configuration. Its name still tells.
+            None => {
+                stat_name.starts_with(INTERNAL)
+                    || ip_and_port(stat_name).is_some_and(|(ip, _)| ip.is_loopback())
+                    || self.ignored.iter().any(|selector| match selector {
+                        ListenerSelector::Name(name) => name == stat_name,
+                        ListenerSelector::Port(port) => {
+                            ip_and_port(stat_name).is_some_and(|(_, own)| own == port.get())
+                        }
+                    })
+            }
+        }
+    }
+
+    /// The names in statistics of the listeners that count.
+    pub(crate) fn counted_names(&self) -> impl Iterator<Item = &str> {
+        let names = self.by_stat_name.keys().map(String::as_str);
+        names.filter(|name| !self.excludes(name))
+    }
+
+    /// Returns true if a listener has this name in statistics.
+    #[must_use]
+    pub(crate) fn contains(&self, stat_name: &str) -> bool {
+        self.by_stat_name.contains_key(stat_name)
+    }
+
+    /// Returns true if a listener that counts is bound to `port`.
+    #[must_use]
+    pub(crate) fn counts_port(&self, port: NonZeroU16) -> bool {
+        self.by_stat_name.iter().any(|(stat_name, sharing)| {
+            !self.excludes(stat_name) && sharing.iter().any(|l| l.has_port(port))
+        })
+    }
+
+    /// The listeners that count and heed `/drain_listeners` alone.
+    #[must_use]
+    pub(crate) fn modify_only(&self) -> Vec<&str> {
+        let counted = self
+            .by_stat_name
+            .iter()
+            .filter(|(name, _)| !self.excludes(name));
+        let all = counted.flat_map(|(_, sharing)| sharing);
+        all.filter(|listener| listener.drain_type == DrainType::ModifyOnly)
+            .map(|listener| listener.name.as_str())
+            .collect()
+    }
+
+    fn ignores(&self, listener: &Listener) -> bool {
+        self.ignored.iter().any(|selector| match selector {
+            ListenerSelector::Port(port) => listener.has_port(*port),
+            ListenerSelector::Name(name) => {
+                *name == listener.name
+                    || *name == listener.stat_prefix
+                    || *name == listener.stat_name()
+            }
+        })
+    }
+}
+
+// === impl Listener ===
+
+/// How Envoy calls listeners without an address of the network.
+const INTERNAL: &str = "envoy_internal_";
+
+impl Listener {
+    /// What the listener is called between `listener.` and the statistic: its `stat_prefix`, else
+    /// its first address, in its shortest form, with `_` for `:`. Seen alike on Envoy 1.36 to 1.40.
+    fn stat_name(&self) -> String {
+        if !self.stat_prefix.is_empty() {
+            return without_colons(&self.stat_prefix);
+        }
+        match &self.address {
+            Address {
+                socket_address: Some(at),
+                ..
+            } if at.address.contains(':') => {
+                let address = match at.address.parse::<Ipv6Addr>() {
+                    Ok(ip) => ip.to_string(),
+                    Err(_) => at.address.clone(),
+                };
+                format!("[{}]_{}", without_colons(&address), at.port_value)
+            }
+            Address {
+                socket_address: Some(at),
+                ..
+            } => format!("{}_{}", at.address, at.port_value),
+            Address {
+                pipe: Some(pipe), ..
+            } => without_colons(&pipe.path),
+            Address { .. } => format!("{INTERNAL}{}", self.name),
+        }
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = &Address> {
+        let more = self.additional_addresses.iter().map(|more| &more.address);
+        std::iter::once(&self.address).chain(more)
+    }
+
+    fn is_loopback(&self) -> bool {
+        self.addresses().all(|address| {
+            let ip = address.socket_address.as_ref().map(|at| at.address.parse());
+            matches!(ip, Some(Ok::<IpAddr, _>(ip)) if ip.is_loopback())
+        })
+    }
+
+    fn is_internal(&self) -> bool {
+        self.address == Address::default()
+    }
+
+    fn has_port(&self, port: NonZeroU16) -> bool {
+        self.addresses().any(|address| {
+            let at = address.socket_address.as_ref();
+            at.is_some_and(|at| at.port_value == port.get())
+        })
+    }
+}
+
+/// What Envoy makes of a name in statistics.
+/// <https://github.com/envoyproxy/envoy/blob/main/source/common/stats/utility.cc>
+fn without_colons(name: &str) -> String {
+    name.replace("://", "_")
+        .replace(":/", "_")
+        .replace(':', "_")
+}
+
+/// Reads `127.0.0.1_8080` and `[__1]_8080` back.
+fn ip_and_port(stat_name: &str) -> Option<(IpAddr, u16)> {
+    let (ip, port) = stat_name.rsplit_once('_')?;
+    let ip = match ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')) {
+        Some(ip) => ip.replace('_', ":").parse().ok()?,
+        None => ip.parse().ok()?,
+    };
+    Some((ip, port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATIC: &str = r#"{"configs": [
+        {"@type": "x", "listener": {"name": "web", "address": {"socket_address": {"address": "0.0.0.0", "port_value": 8080}}}},
+        {"listener": {"name": "own", "address": {"socket_address": {"address": "127.0.0.2", "port_value": 81}}}},
+        {"listener": {"name": "own6", "stat_prefix": "outbound", "address": {"socket_address": {"address": "::1", "port_value": 82}}}},
+        {"listener": {"name": "any6", "drain_type": "MODIFY_ONLY", "address": {"socket_address": {"address": "::", "port_value": 83}}}},
+        {"listener": {"name": "two", "address": {"socket_address": {"address": "127.0.0.1", "port_value": 84}},
+            "additional_addresses": [{"address": {"socket_address": {"address": "10.0.0.1", "port_value": 85}}}]}},
+        {"listener": {"name": "long", "address": {"socket_address": {"address": "0:0:0:0:0:0:0:0", "port_value": 88}}}},
+        {"listener": {"name": "colons", "stat_prefix": "a:b://c:/d", "address": {"socket_address": {"address": "127.0.0.1", "port_value": 89}}}},
+        {"listener": {"name": "sock", "address": {"pipe": {"path": "@x:y"}}}},
+        {"listener": {"name": "inner", "internal_listener": {}}},
+        {"listener": {"name": "s1", "stat_prefix": "shared", "address": {"socket_address": {"address": "127.0.0.1", "port_value": 86}}}},
+        {"listener": {"name": "s2", "stat_prefix": "shared", "address": {"socket_address": {"address": "0.0.0.0", "port_value": 87}}}}
+    ]}"#;
+    const DYNAMIC: &str = r#"{"configs": [
+        {"name": "d", "active_state": {"version_info": "1", "listener": {"name": "d", "stat_prefix": "my.prefix",
+            "address": {"socket_address": {"address": "0.0.0.0", "port_value": 90}}}}},
+        {"name": "warming", "warming_state": {}}
+    ]}"#;
+
+    fn listeners(ignored: &str) -> EnvoyListeners {
+        let mut all = read(STATIC.as_bytes()).unwrap();
+        all.extend(read(DYNAMIC.as_bytes()).unwrap());
+        EnvoyListeners::new(
+            all,
+            crate::listener_selector::parse_listeners(ignored).unwrap(),
+        )
+    }
+
+    #[test]
+    fn exclusions_are_exact() {
+        let table = [
+            // (ignored, name in statistics, excluded)
+            ("", "0.0.0.0_8080", false),
+            ("", "127.0.0.2_81", true),
+            ("", "outbound", true),
+            ("", "[__]_83", false),
+            ("", "127.0.0.1_84", false),
+            ("", "@x_y", false),
+            ("", "envoy_internal_inner", true),
+            ("", "shared", false),
+            ("long", "[__]_88", true),
+            ("", "a_b_c_d", true),
+            ("", "my.prefix", false),
+            // Not in the dump:
+            ("", "127.0.0.1_9", true),
+            ("", "[__1]_9", true),
+            ("", "0.0.0.0_9", false),
+            ("", "envoy_internal_x", true),
+            ("", "myadmin", false),
+            ("9", "0.0.0.0_9", true),
+            ("9", "0.0.0.0_99", false),
+            ("removed", "removed", true),
+            ("web", "0.0.0.0_8080", true),
+            ("8080", "0.0.0.0_8080", true),
+            ("80", "0.0.0.0_8080", false),
+            ("we", "0.0.0.0_8080", false),
+            ("my.prefix", "my.prefix", true),
+            ("d", "my.prefix", true),
+            ("90", "my.prefix", true),
+            ("85", "127.0.0.1_84", true),
+            ("s2", "shared", true),
+        ];
+        for (ignored, stat_name, excluded) in table {
+            let got = listeners(ignored).excludes(stat_name);
+            assert_eq!(got, excluded, "{stat_name}, ignoring `{ignored}`");
+        }
+    }
+
+    #[test]
+    fn ports_and_drain_types_are_those_of_counted_listeners() {
+        let all = listeners("90");
+        let counts = |port| all.counts_port(NonZeroU16::new(port).unwrap());
+        assert!(counts(8080) && counts(85) && counts(87));
+        assert!(!counts(81) && !counts(90) && !counts(9999));
+        assert_eq!(all.modify_only(), ["any6"]);
+        assert!(all.contains("my.prefix") && !all.contains("my"));
+        let counted: Vec<_> = all.counted_names().collect();
+        assert_eq!(
+            counted,
+            [
+                "0.0.0.0_8080",
+                "127.0.0.1_84",
+                "@x_y",
+                "[__]_83",
+                "[__]_88",
+                "shared"
+            ]
+        );
+        assert!(listeners("83").modify_only().is_empty());
+    }
+}

@@ -1,0 +1,124 @@
+//! What Envoy says of itself in `/server_info`.
+
+use serde::Deserialize;
+
+use super::bounded_json;
+
+/// The part of `/server_info` that tells how a drain will go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ServerInfo {
+    /// `1.40.0`, or all that `version` holds if it has another form.
+    pub version: String,
+    /// How `/drain_listeners` closes connections.
+    pub drain_strategy: DrainStrategy,
+    /// `--drain-time-s`, as Envoy shows it: `600s`.
+    pub drain_time: String,
+    /// How it serves.
+    pub state: ServerState,
+}
+
+/// `state`: how Envoy serves.
+/// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/admin/v3/server_info.proto>
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum ServerState {
+    /// It serves.
+    Live,
+    /// Its health is failed.
+    Draining,
+    /// It starts.
+    PreInitializing,
+    /// It starts, and waits for its configuration.
+    Initializing,
+    /// It does not say.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+/// `--drain-strategy`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub(crate) enum DrainStrategy {
+    /// Each response closes its connection with a chance that grows over the drain time.
+    #[default]
+    Gradual,
+    /// Each response closes its connection.
+    Immediate,
+}
+
+#[derive(Deserialize)]
+struct ServerInfoBody {
+    #[serde(deserialize_with = "bounded_json::text")]
+    version: String,
+    #[serde(default, deserialize_with = "bounded_json::object")]
+    command_line_options: CommandLineOptions,
+    #[serde(default, deserialize_with = "bounded_json::variant")]
+    state: ServerState,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct CommandLineOptions {
+    #[serde(deserialize_with = "bounded_json::variant")]
+    drain_strategy: DrainStrategy,
+    #[serde(deserialize_with = "bounded_json::text")]
+    drain_time: String,
+}
+
+// === impl ServerInfo ===
+
+impl ServerInfo {
+    /// Reads an answer of `/server_info`.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub(crate) fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
+        let ServerInfoBody {
+            version,
+            command_line_options: options,
+            state,
+        } = bounded_json::read(body)?;
+        // commit/version/tree/build/TLS library
+        let version = version.split('/').nth(1).unwrap_or(&version).to_owned();
+        Ok(Self {
+            version,
+            drain_strategy: options.drain_strategy,
+            drain_time: options.drain_time,
+            state,
+        })
+    }
+
+    /// Returns true if Envoy does not serve yet.
+    pub(crate) fn is_starting(&self) -> bool {
+        matches!(
+            self.state,
+            ServerState::PreInitializing | ServerState::Initializing
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_and_strategy_are_read() {
+        let body = br#"{"version": "abc/1.40.0/Clean/RELEASE/BoringSSL", "state": "LIVE",
+            "command_line_options": {"drain_strategy": "Immediate", "drain_time": "600s", "x": 1}}"#;
+        let want = ServerInfo {
+            version: "1.40.0".into(),
+            drain_strategy: DrainStrategy::Immediate,
+            drain_time: "600s".into(),
+            state: ServerState::Live,
+        };
+        assert_eq!(ServerInfo::read(body).unwrap(), want);
+        let bare = ServerInfo::read(br#"{"version": "custom"}"#).unwrap();
+        assert_eq!(
+            (bare.version.as_str(), bare.drain_strategy, bare.state),
+            ("custom", DrainStrategy::Gradual, ServerState::Unknown)
+        );
+        let odd = ServerInfo::read(br#"{"version": "", "state": "PAUSED"}"#).unwrap();
+        assert_eq!(odd.state, ServerState::Unknown);
+        assert!(ServerInfo::read(b"OK").is_err());
+    }
+}

@@ -1,0 +1,369 @@
+//! Whom to tell of a pod that asked for a drainer and was admitted without one. The warnings of a pod
+//! that a controller made are read by nobody, so its owner is told.
+
+use super::defaults::Defaults;
+use super::diagnostics::{Code, Diagnostic};
+use super::excerpt::truncate;
+use super::review::request::PodReview;
+
+/// A pod that was admitted without the drainer it asked for, as its owner is told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkippedPod {
+    /// The controller that made the pod.
+    pub owner: Owner,
+    /// Why it has no drainer.
+    pub code: Code,
+    /// The same in words, and what to do about it; at most [`LONGEST_NOTE`] bytes.
+    pub note: String,
+}
+
+/// The controller of a pod: a ReplicaSet, a Job.
+///
+/// Any pod of the cluster can send a review, so it is only what an API server could have sent: each field
+/// has the form that Kubernetes demands of it. Namespace and uid become part of a path of the API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// Its `apiVersion`.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// The pod's namespace, which is that of its owner.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// In bytes. The API server refuses Events with longer notes.
+/// <https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/events.go>
+pub const MAX_NOTE_LEN: usize = 1024;
+
+/// Its pods never get a drainer.
+const SYSTEM_NAMESPACE: &str = "kube-system";
+
+/// What a note says about the pod itself, in bytes. It quotes what the pod's author wrote.
+const MAX_DETAIL_LEN: usize = 256;
+
+/// The longest DNS label. <https://www.rfc-editor.org/rfc/rfc1123>
+const MAX_LABEL_LEN: usize = 63;
+
+/// The longest DNS subdomain that is a name in Kubernetes.
+/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>
+const MAX_SUBDOMAIN_LEN: usize = 253;
+
+// === impl SkippedPod ===
+
+impl SkippedPod {
+    /// The Event that the owner of the review's pod gets, if the pod will exist, lacks what it asked
+    /// for, and is in a namespace whose pods can have a drainer.
+    pub(super) fn from_review(
+        review: &PodReview<'_>,
+        reason: &Diagnostic,
+        defaults: &Defaults,
+    ) -> Option<Self> {
+        if review.dry_run || !reason.code.is_user_visible() {
+            return None;
+        }
+        let owner = Owner::from_review(review)?;
+        let is_excluded =
+            [SYSTEM_NAMESPACE, &defaults.release_namespace].contains(&&*owner.namespace);
+        (!is_excluded).then(|| Self {
+            owner,
+            code: reason.code,
+            note: event_note(reason),
+        })
+    }
+}
+
+fn event_note(reason: &Diagnostic) -> String {
+    let reason = Diagnostic {
+        detail: truncate(&reason.detail, MAX_DETAIL_LEN),
+        ..reason.clone()
+    };
+    truncate(&format!("{reason:#}"), MAX_NOTE_LEN)
+}
+
+// === impl Owner ===
+
+impl Owner {
+    /// The controller of the review's pod; `None` if there is none, or no API server could have sent it.
+    fn from_review(review: &PodReview<'_>) -> Option<Self> {
+        let owner = review.pod()?.controller()?;
+        let valid = |text: Option<&str>, is_valid: fn(&str) -> bool| {
+            text.filter(|text| is_valid(text)).map(str::to_owned)
+        };
+        let api_version = valid(owner.api_version.as_deref(), is_api_version)?;
+        let kind = valid(owner.kind.as_deref(), is_kind)?;
+        can_own_pods(&api_version, &kind).then_some(())?;
+        Some(Self {
+            api_version,
+            kind,
+            namespace: valid(review.namespace.as_deref(), is_label)?,
+            name: valid(owner.name.as_deref(), is_subdomain)?,
+            // It begins the name of the Event.
+            uid: valid(owner.uid.as_deref(), is_label)?,
+        })
+    }
+}
+
+/// Returns true for a kind whose controllers make pods: of Kubernetes' own these, and any of others.
+fn can_own_pods(api_version: &str, kind: &str) -> bool {
+    let (group, _) = api_version.split_once('/').unwrap_or_default();
+    match group {
+        "" => kind == "ReplicationController",
+        "apps" => ["DaemonSet", "ReplicaSet", "StatefulSet"].contains(&kind),
+        "batch" => kind == "Job",
+        group => group.contains('.') && !group.ends_with(".k8s.io"),
+    }
+}
+
+fn is_label(text: &str) -> bool {
+    (1..=MAX_LABEL_LEN).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.len() <= MAX_SUBDOMAIN_LEN && text.split('.').all(is_label)
+}
+
+/// `v1`, `apps/v1`.
+fn is_api_version(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((group, version)) => is_subdomain(group) && is_label(version),
+        None => is_label(text),
+    }
+}
+
+fn is_kind(text: &str) -> bool {
+    (1..=MAX_LABEL_LEN).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use drainer::Token;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::admission::{Defaults, admit_pod};
+
+    /// A pod that is skipped for its hook, made by a ReplicaSet.
+    fn review() -> Value {
+        json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "u",
+                "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "namespace": "shop",
+                "operation": "CREATE",
+                "object": {
+                    "metadata": {
+                        "annotations": {"envoy-drainer.dev/inject": "true"},
+                        "ownerReferences": [
+                            {"apiVersion": "example.com/v1", "kind": "Shop", "name": "s", "uid": "1"},
+                            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": "2", "controller": true},
+                        ],
+                    },
+                    "spec": {"containers": [{"name": "envoy", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}]},
+                },
+            },
+        })
+    }
+
+    /// What is told of the review's pod, with something else at a JSON pointer.
+    fn skipped_pod(pointer: &str, value: Value) -> Option<SkippedPod> {
+        let mut review = review();
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        let parent = review.pointer_mut(parent).unwrap();
+        match key.parse::<usize>() {
+            Ok(index) => parent[index] = value,
+            Err(_) => parent[key] = value,
+        }
+        let defaults = Defaults::new("image", "own");
+        admit_pod(review.to_string().as_bytes(), &defaults, || Token::new(1))
+            .unwrap()
+            .skipped_pod
+    }
+
+    #[test]
+    fn the_controller_is_told_why_and_what_to_do() {
+        let told = skipped_pod("/request/name", json!("edge-7f-1")).unwrap();
+        let owner = Owner {
+            api_version: "apps/v1".to_owned(),
+            kind: "ReplicaSet".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "edge-7f".to_owned(),
+            uid: "2".to_owned(),
+        };
+        assert_eq!((told.owner, told.code), (owner, Code::ExistingHook));
+        assert!(told.note.starts_with("DRN008: "), "{}", told.note);
+        assert!(
+            told.note.ends_with(Code::ExistingHook.remedy()),
+            "{}",
+            told.note
+        );
+    }
+
+    #[test]
+    fn a_fault_of_ours_is_told_as_far_as_the_pod_can_be_read() {
+        let long = "x".repeat(2000);
+        let fault = skipped_pod("/request/object/spec", json!({"containers": long})).unwrap();
+        assert_eq!(fault.code, Code::PodNotRead);
+        assert_eq!(fault.owner.name, "edge-7f");
+        assert!(fault.note.len() <= MAX_NOTE_LEN, "{}", fault.note.len());
+        let nobody = skipped_pod("/request/object/metadata/labels", json!(7));
+        assert_eq!(nobody, None);
+    }
+
+    #[test]
+    fn a_note_quotes_little_of_a_pod_and_ends_with_the_remedy() {
+        let containers = vec![json!({"name": "a\n".repeat(31)}); 20];
+        let told = skipped_pod("/request/object/spec", json!({"containers": containers})).unwrap();
+        let remedy = Code::NoEnvoy.remedy();
+        assert!(told.note.ends_with(remedy), "{}", told.note);
+        let most = MAX_DETAIL_LEN + remedy.len() + "DRN009: ; ".len();
+        assert!(told.note.len() <= most, "{}", told.note.len());
+        assert!(!told.note.contains(char::is_control), "{:?}", told.note);
+    }
+
+    #[test]
+    fn an_owner_that_no_api_server_sends_gets_no_event() {
+        let owner = "/request/object/metadata/ownerReferences/1";
+        let path = "../../../../api/v1/namespaces/own/secrets/ca?x=";
+        let long = |many: usize| "x".repeat(many);
+        for (field, valid, invalid) in [
+            (
+                "/request/namespace".to_owned(),
+                vec!["shop".to_owned(), "0".to_owned(), long(63)],
+                ["Shop", "a.b", "a_b", "-a", "a-", "kube-system", "own"].as_slice(),
+            ),
+            (
+                format!("{owner}/name"),
+                vec!["edge-7f.x".to_owned(), [long(63), long(63)].join(".")],
+                &["Edge", "a..b", ".a", "a\n", "a b"],
+            ),
+            (
+                format!("{owner}/uid"),
+                vec!["0b7c5a3e-6f0e-4f0c-9d5b-2f3a4c5d6e7f".to_owned()],
+                &["UPPER", "2/../x?force=true", "a.b"],
+            ),
+            (
+                format!("{owner}/kind"),
+                vec!["StatefulSet".to_owned(), "DaemonSet".to_owned()],
+                &[
+                    "a/b",
+                    "Re plica",
+                    "ReplicaSet\u{1b}[0m",
+                    "Deployment",
+                    "V2Shop",
+                ],
+            ),
+            (
+                format!("{owner}/apiVersion"),
+                vec!["apps/v2".to_owned(), "argoproj.io/v1alpha1".to_owned()],
+                &[
+                    "v1",
+                    "batch/v1",
+                    "apps/",
+                    "/v1",
+                    "apps/v1/x",
+                    "apps/V1",
+                    "apps/v1?x=1",
+                ],
+            ),
+        ] {
+            for value in valid {
+                assert!(
+                    skipped_pod(&field, json!(value)).is_some(),
+                    "{field}: {value}"
+                );
+            }
+            let long = long(254);
+            for value in invalid
+                .iter()
+                .copied()
+                .chain(["", ".", "..", "é", path, &long])
+            {
+                assert_eq!(skipped_pod(&field, json!(value)), None, "{field}: {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn events_are_of_kinds_that_can_own_pods() {
+        for (api_version, kind, wanted) in [
+            ("v1", "ReplicationController", true),
+            ("v1", "Namespace", false),
+            ("v1", "Secret", false),
+            ("apps/v1", "ReplicaSet", true),
+            ("batch/v1", "Job", true),
+            ("batch/v1", "CronJob", false),
+            ("argoproj.io/v1alpha1", "Rollout", true),
+            ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", true),
+            ("rbac.authorization.k8s.io/v1", "Role", false),
+            ("policy/v1", "PodDisruptionBudget", false),
+        ] {
+            let owner = json!({
+                "apiVersion": api_version, "kind": kind, "name": "n", "uid": "1", "controller": true,
+            });
+            let told = skipped_pod("/request/object/metadata/ownerReferences", json!([owner]));
+            assert_eq!(told.is_some(), wanted, "{api_version} {kind}");
+        }
+    }
+
+    #[test]
+    fn an_excluded_namespace_gets_no_event_whatever_is_wrong() {
+        for namespace in ["kube-system", "own"] {
+            let mut review = review();
+            review["request"]["namespace"] = json!(namespace);
+            review["request"]["object"]["spec"] = json!({"containers": 7});
+            let answer = admit_pod(
+                review.to_string().as_bytes(),
+                &Defaults::new("image", "own"),
+                || Token::new(1),
+            );
+            let answer = answer.unwrap();
+            assert_eq!(answer.diagnostics[0].code, Code::PodNotRead);
+            assert_eq!(answer.skipped_pod, None, "{namespace}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_told_where_there_is_nobody_or_nothing_to_tell() {
+        let owners = "/request/object/metadata/ownerReferences";
+        let owner = format!("{owners}/1");
+        let injected = json!({"containers": [{"name": "envoy"}]});
+        let ours = json!({"containers": [
+            {"name": "envoy"},
+            {"name": "envoy-drainer", "args": ["serve", "--token=0123456789abcdef"]},
+        ]});
+        for (pointer, value) in [
+            ("/request/dryRun", json!(true)),
+            ("/request/namespace", Value::Null),
+            (
+                "/request/object/metadata/annotations",
+                json!({"envoy-drainer.dev/inject": "maybe"}),
+            ),
+            ("/request/object/metadata/annotations", json!({})),
+            ("/request/object/spec", injected),
+            ("/request/object/spec", ours),
+            (owners, json!([])),
+            (owners, Value::Null),
+            (&format!("{owner}/controller"), json!(false)),
+            (&format!("{owner}/controller"), Value::Null),
+            (&format!("{owner}/uid"), Value::Null),
+        ] {
+            assert_eq!(
+                skipped_pod(pointer, value.clone()),
+                None,
+                "{pointer}: {value}"
+            );
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Where Envoy's admin interface is, as far as the pod tells.
+
+use std::fmt;
+
+use drainer::AdminAddress;
+
+use super::bootstrap;
+use crate::admission::defaults::Defaults;
+use crate::admission::diagnostics::{Code, Diagnostic};
+use crate::admission::excerpt::truncate;
+use crate::admission::pod::Container;
+
+/// Envoy's admin interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminEndpoint {
+    /// Where it is.
+    pub address: AdminAddress,
+    /// How that was found.
+    pub source: AdminAddressSource,
+}
+
+/// How the admin's address was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdminAddressSource {
+    /// The annotation tells it.
+    Annotation,
+    /// A container port of this name.
+    ContainerPort(&'static str),
+    /// The `--config-yaml` among Envoy's arguments.
+    ConfigYaml,
+    /// The installation's default.
+    Default,
+}
+
+/// What people call the admin's port.
+const PORT_NAMES: [&str; 2] = ["admin", "envoy-admin"];
+
+/// Finds the admin's address. What `--config-yaml` says and cannot be read is a warning.
+pub(crate) fn find(
+    envoy: &Container<'_>,
+    annotated: Option<&AdminAddress>,
+    defaults: &Defaults,
+    warnings: &mut Vec<Diagnostic>,
+) -> AdminEndpoint {
+    let named_port = || {
+        let number = |name: &'static str| Some((name, envoy.port_named(name)?));
+        let mut ports = PORT_NAMES.into_iter().filter_map(number);
+        ports.find(|(_, number)| *number != 0)
+    };
+    if let Some(address) = annotated {
+        return AdminEndpoint {
+            address: address.clone(),
+            source: AdminAddressSource::Annotation,
+        };
+    }
+    if let Some((name, number)) = named_port() {
+        return AdminEndpoint {
+            address: AdminAddress::Tcp(([127, 0, 0, 1], number).into()),
+            source: AdminAddressSource::ContainerPort(name),
+        };
+    }
+    match config_yaml(envoy).map(parse_bootstrap) {
+        Some(Ok(Some(address))) => {
+            return AdminEndpoint {
+                address,
+                source: AdminAddressSource::ConfigYaml,
+            };
+        }
+        Some(Err(reason)) => warnings.push(Code::AdminNotRead.diagnostic(format!(
+            "the admin address in --config-yaml cannot be read: {reason}; {} is used",
+            defaults.admin_address
+        ))),
+        // Envoy lays `--config-yaml` over the file of `-c`, which may hold the admin instead.
+        Some(Ok(None)) | None => {}
+    }
+    AdminEndpoint {
+        address: defaults.admin_address.clone(),
+        source: AdminAddressSource::Default,
+    }
+}
+
+/// The admin's address in a `--config-yaml`, read as it is written. Kubernetes expands each `$(NAME)` in
+/// it before Envoy reads it; the values are not looked up, since together they may be of any size.
+/// <https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>
+fn parse_bootstrap(yaml: &str) -> Result<Option<AdminAddress>, String> {
+    match (bootstrap::admin_address(yaml), first_variable(yaml)) {
+        (Err(reason), Some(name)) => Err(format!("{reason} ($({name}) is not expanded)")),
+        // The whole of it, or its beginning.
+        (Ok(None), Some(name)) if yaml.trim_start().starts_with("$(") => {
+            Err(format!("$({name}) is not expanded"))
+        }
+        (read, _) => read,
+    }
+}
+
+/// The name of the first `$(NAME)` in a text.
+fn first_variable(text: &str) -> Option<String> {
+    let (name, _) = text.split_once("$(")?.1.split_once(')')?;
+    Some(truncate(name, MAX_VARIABLE_NAME_LEN))
+}
+
+/// In bytes. A message cuts longer names of variables.
+const MAX_VARIABLE_NAME_LEN: usize = 63;
+
+/// The value of `--config-yaml` in the container's command line.
+fn config_yaml<'c>(envoy: &'c Container<'_>) -> Option<&'c str> {
+    let mut words = envoy
+        .command
+        .iter()
+        .chain(&envoy.args)
+        .flatten()
+        .map(|word| &**word);
+    while let Some(word) = words.next() {
+        match word.strip_prefix("--config-yaml") {
+            Some("") => return words.next(),
+            Some(rest) => {
+                if let Some(value) = rest.strip_prefix('=') {
+                    return Some(value);
+                }
+            }
+            None => {}
+        }
+    }
+    None
+}
+
+// === impl AdminAddressSource ===
+
+impl fmt::Display for AdminAddressSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Annotation => f.write_str("told by the annotation `admin-address`"),
+            Self::ContainerPort(name) => write!(f, "the container port called `{name}`"),
+            Self::ConfigYaml => f.write_str("read from `--config-yaml`"),
+            Self::Default => f.write_str("the default"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn find_in(
+        envoy: &serde_json::Value,
+        annotated: Option<&str>,
+    ) -> (String, AdminAddressSource, Vec<Diagnostic>) {
+        let envoy = envoy.to_string();
+        let envoy = serde_json::from_str(&envoy).unwrap();
+        let annotated = annotated.map(|address| address.parse().unwrap());
+        let mut warnings = Vec::new();
+        let admin = find(
+            &envoy,
+            annotated.as_ref(),
+            &Defaults::new("", ""),
+            &mut warnings,
+        );
+        (admin.address.to_string(), admin.source, warnings)
+    }
+
+    #[test]
+    fn the_annotation_wins_over_the_port_and_the_port_over_the_arguments() {
+        let mut envoy = json!({
+            "ports": [{"name": "admin", "containerPort": 19000}],
+            "args": ["--config-yaml", "{admin: {address: {pipe: {path: '@a'}}}}"],
+        });
+        let check = |envoy: &serde_json::Value, annotated, address: &str, by| {
+            assert_eq!(find_in(envoy, annotated), (address.to_owned(), by, vec![]));
+        };
+        check(
+            &envoy,
+            Some("unix:@b"),
+            "unix:@b",
+            AdminAddressSource::Annotation,
+        );
+        let by_port = AdminAddressSource::ContainerPort;
+        check(&envoy, None, "127.0.0.1:19000", by_port("admin"));
+        envoy["ports"][0]["name"] = json!("envoy-admin");
+        check(&envoy, None, "127.0.0.1:19000", by_port("envoy-admin"));
+        envoy["ports"][0]["name"] = json!("administration");
+        check(&envoy, None, "unix:@a", AdminAddressSource::ConfigYaml);
+        envoy["args"] = json!(null);
+        check(&envoy, None, "127.0.0.1:9901", AdminAddressSource::Default);
+    }
+
+    #[test]
+    fn a_bootstrap_is_read_in_every_notation() {
+        let table = [
+            (
+                "admin:\n  address:\n    socket_address: {address: 0.0.0.0, port_value: 9000}",
+                "127.0.0.1:9000",
+            ),
+            (
+                "admin: {address: {socket_address: {protocol: TCP, address: '::1', port_value: 1}}}",
+                "[::1]:1",
+            ),
+            (
+                r#"{"admin":{"address":{"socketAddress":{"address":"127.0.0.1","portValue":2}}}}"#,
+                "127.0.0.1:2",
+            ),
+            (
+                "node: {id: a}\nadmin:\n  access_log: []\n  address: {pipe: {path: /run/a.sock, mode: 438}}",
+                "unix:/run/a.sock",
+            ),
+            (
+                "admin: {address: {pipe: {path: \"@admin\"}}}",
+                "unix:@admin",
+            ),
+        ];
+        for (yaml, address) in table {
+            let want = (address.to_owned(), AdminAddressSource::ConfigYaml, vec![]);
+            assert_eq!(
+                find_in(&json!({"args": ["-c", "x", "--config-yaml", yaml]}), None),
+                want,
+                "{yaml}"
+            );
+            assert_eq!(
+                find_in(
+                    &json!({"command": ["envoy", format!("--config-yaml={yaml}")]}),
+                    None
+                ),
+                want,
+                "{yaml}"
+            );
+            assert_eq!(
+                find_in(
+                    &json!({"command": ["envoy", "--config-yaml"], "args": [yaml]}),
+                    None
+                ),
+                want,
+                "{yaml}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_variable_is_reported_where_it_hides_the_address() {
+        let env = json!([{"name": "PORT", "value": "19000"}]);
+        let socket =
+            "admin: {address: {socket_address: {address: 127.0.0.1, port_value: $(PORT)}}}";
+        for (yaml, address, hidden) in [
+            ("$(ALL)", "127.0.0.1:9901", Some("$(ALL) is not expanded")),
+            (
+                "  $(ALL)\nnode: {}",
+                "127.0.0.1:9901",
+                Some("$(ALL) is not expanded"),
+            ),
+            (
+                "admin: $(ADMIN)",
+                "127.0.0.1:9901",
+                Some("($(ADMIN) is not expanded)"),
+            ),
+            (socket, "127.0.0.1:9901", Some("($(PORT) is not expanded)")),
+            (
+                "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
+                "127.0.0.1:9901",
+                Some("it holds a variable ($(POD_IP) is not expanded)"),
+            ),
+            (
+                "admin: {address: {pipe: {path: /run/$(POD)/a.sock}}}",
+                "127.0.0.1:9901",
+                Some("it holds a variable ($(POD) is not expanded)"),
+            ),
+            (
+                "admin: {address: {pipe: {path: /run/$$x/a.sock}}}",
+                "127.0.0.1:9901",
+                Some("it holds a variable"),
+            ),
+            (
+                "{node: {id: $(POD_NAME)}, admin: {address: {pipe: {path: /run/a.sock}}}}",
+                "unix:/run/a.sock",
+                None,
+            ),
+            ("node: {id: $(POD_NAME)}", "127.0.0.1:9901", None),
+        ] {
+            let envoy = json!({"args": ["--config-yaml", yaml], "env": env});
+            let (found, _, warnings) = find_in(&envoy, None);
+            assert_eq!(found, address, "{yaml}");
+            match (hidden, &warnings[..]) {
+                (None, []) => {}
+                (Some(hidden), [warning]) => {
+                    let ending = format!("{hidden}; 127.0.0.1:9901 is used");
+                    assert!(warning.detail.ends_with(&ending), "{}", warning.detail);
+                }
+                _ => panic!("{yaml}: {warnings:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_bootstrap_without_an_admin_leaves_it_to_the_default() {
+        for yaml in [
+            "",
+            "node: {id: a}",
+            "admin:",
+            "admin: {}",
+            "admin: {access_log_path: /dev/null}",
+            "name: admin",
+        ] {
+            let want = (
+                "127.0.0.1:9901".to_owned(),
+                AdminAddressSource::Default,
+                vec![],
+            );
+            assert_eq!(
+                find_in(&json!({"args": ["--config-yaml", yaml]}), None),
+                want,
+                "{yaml}"
+            );
+        }
+        for args in [
+            json!(["--config-yaml"]),
+            json!(["--config-yamls", "admin: 1"]),
+            json!([]),
+        ] {
+            assert_eq!(
+                find_in(&json!({ "args": args }), None).1,
+                AdminAddressSource::Default,
+                "{args}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_large_bootstrap_is_read() {
+        let cluster = |n: usize| {
+            format!(
+                "  - name: cluster_{n}\n    connect_timeout: 1s\n    type: STRICT_DNS\n    load_assignment:\n      \
+                 cluster_name: cluster_{n}\n      endpoints:\n      - lb_endpoints:\n        - endpoint: {{address: \
+                 {{socket_address: {{address: shop, port_value: 80}}}}}}\n"
+            )
+        };
+        let clusters: String = (0..200).map(cluster).collect();
+        let yaml = format!(
+            "static_resources:\n  clusters:\n{clusters}admin: {{address: {{pipe: {{path: '@a'}}}}}}\n"
+        );
+        assert!(yaml.len() > 44 << 10, "{}", yaml.len());
+        let (address, by, warnings) = find_in(&json!({"args": ["--config-yaml", yaml]}), None);
+        assert_eq!(
+            (&*address, by),
+            ("unix:@a", AdminAddressSource::ConfigYaml),
+            "{warnings:?}"
+        );
+    }
+
+    #[test]
+    fn an_admin_that_cannot_be_read_is_a_warning() {
+        let long = format!("admin: {{}}\n#{}", "x".repeat(64 << 10));
+        let anchors = format!("admin: {{}}\nx: &a [{}]", "1,".repeat(2_000));
+        let merged = format!(
+            "admin: {{}}\na: &a {{b: 1}}\nc: [{}]",
+            "{<<: *a},".repeat(17)
+        );
+        let numbers = format!("admin: {{}}\nx: [{}]", "1,".repeat(16_000));
+        let nested = format!("admin: {{}}\nx: {}{}", "[".repeat(60), "1,".repeat(16_000));
+        for yaml in [
+            "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
+            "admin: {address: {socket_address: {address: localhost, port_value: 1}}}",
+            "admin: {address: {socket_address: {address: 127.0.0.1, named_port: admin}}}",
+            "admin: {address: {envoy_internal_address: {server_listener_name: a}}}",
+            "admin: [",
+            "admin: &a [*a, *a]\nadmin: 1",
+            "- admin",
+            &long,
+            &anchors,
+            &merged,
+            &numbers,
+            &nested,
+        ] {
+            let (address, by, warnings) = find_in(&json!({"args": ["--config-yaml", yaml]}), None);
+            assert_eq!(
+                (&*address, by),
+                ("127.0.0.1:9901", AdminAddressSource::Default),
+                "{yaml}"
+            );
+            let [warning] = &warnings[..] else {
+                panic!("{yaml}: {warnings:?}")
+            };
+            assert_eq!(warning.code, Code::AdminNotRead);
+            assert!(
+                warning.detail.ends_with("; 127.0.0.1:9901 is used"),
+                "{}",
+                warning.detail
+            );
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The requests and limits of the drainer's container.
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+
+use crate::admission::diagnostics::{Code, Diagnostic};
+use crate::admission::pod::{Container, PodView, Resources, Scalar};
+use crate::admission::quantity::Quantity;
+use crate::admission::settings::{ResourceSetting, SettingSource, Settings};
+
+/// Ephemeral storage, for a pod that accounts for it: room for the container's rotated logs, which
+/// the kubelet counts in. The drainer writes nothing else to disk.
+const EPHEMERAL_STORAGE: (&str, &str) = ("16Mi", "64Mi");
+
+/// Settles the drainer's resources; none where the pod has a budget as a whole, since ours might not
+/// fit into it.
+/// <https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#pod-level-resource-specification>
+pub(crate) fn requirements(
+    pod: &PodView<'_>,
+    settings: &Settings,
+    warnings: &mut Vec<Diagnostic>,
+) -> Option<ResourceRequirements> {
+    let Settings { cpu, memory, .. } = settings;
+    if pod.spec.resources.as_ref().is_some_and(Resources::is_set) {
+        let mut asked = [&cpu.request, &cpu.limit, &memory.request, &memory.limit].into_iter();
+        if asked.any(|setting| setting.source == SettingSource::Annotation) {
+            let detail = "the pod has `spec.resources`, so the drainer gets none of its own";
+            warnings.push(Code::ResourcesIgnored.diagnostic(detail));
+        }
+        return None;
+    }
+    let share = |share: &ResourceSetting| {
+        (
+            share.request.value.to_string(),
+            share.limit.value.to_string(),
+        )
+    };
+    let mut wanted = vec![("cpu", share(cpu)), ("memory", share(memory))];
+    if pod.all_containers().any(has_ephemeral_storage) {
+        let (request, limit) = EPHEMERAL_STORAGE;
+        wanted.push(("ephemeral-storage", (request.to_owned(), limit.to_owned())));
+    }
+    if pod.all_containers().all(is_guaranteed) {
+        for (_, (request, limit)) in &mut wanted {
+            request.clone_from(limit);
+        }
+    }
+    let (requests, limits) = wanted
+        .into_iter()
+        .map(|(name, (request, limit))| {
+            (
+                (name.to_owned(), Amount(request)),
+                (name.to_owned(), Amount(limit)),
+            )
+        })
+        .unzip();
+    Some(ResourceRequirements {
+        requests: Some(requests),
+        limits: Some(limits),
+        claims: None,
+    })
+}
+
+/// True if the container may be in a Guaranteed pod, which the drainer must not make Burstable.
+/// <https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/#guaranteed>
+fn is_guaranteed(container: &Container<'_>) -> bool {
+    let Some(Resources {
+        requests,
+        limits: Some(limits),
+    }) = &container.resources
+    else {
+        return false;
+    };
+    let amount = |scalar: Option<Scalar<'_>>| scalar?.text().parse::<Quantity>().ok();
+    let requests = requests.as_ref();
+    let equal = |request: Option<Scalar<'_>>, limit: Option<Scalar<'_>>| {
+        let limit = amount(limit).filter(Quantity::is_positive);
+        // A request that is missing becomes the limit.
+        limit.is_some() && (request.is_none() || amount(request) == limit)
+    };
+    equal(requests.and_then(|r| r.cpu), limits.cpu)
+        && equal(requests.and_then(|r| r.memory), limits.memory)
+}
+
+fn has_ephemeral_storage(container: &Container<'_>) -> bool {
+    let lists = container
+        .resources
+        .iter()
+        .flat_map(|r| [&r.requests, &r.limits]);
+    lists
+        .flatten()
+        .any(|amounts| amounts.ephemeral_storage.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::admission::defaults::Defaults;
+    use crate::admission::settings::ParsedSettings;
+    use crate::admission::settings::keys::PREFIX;
+
+    /// The drainer's resources as JSON, and the codes of the warnings.
+    fn resolve_resources(pod: &Value) -> (Value, Vec<Code>) {
+        let pod = pod.to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        let settings = ParsedSettings::parse(&pod, false, &Defaults::new("", "")).settings;
+        let mut warnings = Vec::new();
+        let resources = requirements(&pod, &settings, &mut warnings);
+        let codes = warnings.iter().map(|warning| warning.code).collect();
+        (serde_json::to_value(resources).unwrap(), codes)
+    }
+
+    fn resources_beside(resources: &[Value]) -> Value {
+        let containers: Vec<_> = resources
+            .iter()
+            .map(|r| json!({ "resources": r }))
+            .collect();
+        resolve_resources(&json!({"spec": {"containers": containers, "initContainers": null}})).0
+    }
+
+    #[test]
+    fn only_a_guaranteed_pod_has_its_requests_raised_to_the_limits() {
+        let full = |request: &str, limit: &str| json!({"requests": {"cpu": request, "memory": "1Gi"}, "limits": {"cpu": limit, "memory": "1Gi"}});
+        let limits_only = json!({"limits": {"cpu": 1, "memory": "64Mi"}});
+        let table = [
+            (vec![full("1", "1000m")], true),
+            (vec![limits_only.clone()], true),
+            (vec![full("1", "1"), limits_only.clone()], true),
+            (vec![full("1", "1001m")], false),
+            (vec![full("1", "1"), json!(null)], false),
+            (vec![json!({"limits": {"cpu": "1"}})], false),
+            (vec![json!({"limits": {"cpu": "0", "memory": "0"}})], false),
+            (
+                vec![json!({"requests": {"cpu": "1", "memory": "1Gi"}})],
+                false,
+            ),
+            (
+                vec![json!({"limits": {"cpu": "much", "memory": "1Gi"}})],
+                false,
+            ),
+        ];
+        for (containers, guaranteed) in table {
+            let resources = resources_beside(&containers);
+            let equal = resources["requests"] == resources["limits"];
+            assert_eq!(equal, guaranteed, "{containers:?}: {resources}");
+            assert_eq!(
+                resources["limits"],
+                json!({"cpu": "100m", "memory": "64Mi"})
+            );
+        }
+    }
+
+    #[test]
+    fn an_init_container_counts_too() {
+        let guaranteed = json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}});
+        let pod =
+            |init: Value| json!({"spec": {"containers": [guaranteed], "initContainers": [init]}});
+        let requests = |pod: &Value| resolve_resources(pod).0["requests"]["cpu"].clone();
+        assert_eq!(requests(&pod(guaranteed.clone())), "100m");
+        assert_eq!(requests(&pod(json!({}))), "25m");
+    }
+
+    #[test]
+    fn ephemeral_storage_is_set_where_others_set_it() {
+        for other in [
+            json!({"requests": {"ephemeral-storage": "1Gi"}}),
+            json!({"limits": {"ephemeral-storage": "1Gi"}}),
+        ] {
+            let resources = resources_beside(&[json!({}), other]);
+            assert_eq!(resources["requests"]["ephemeral-storage"], "16Mi");
+            assert_eq!(resources["limits"]["ephemeral-storage"], "64Mi");
+        }
+    }
+
+    #[test]
+    fn a_pod_with_a_budget_as_a_whole_gets_none() {
+        let annotated = json!({"annotations": {format!("{PREFIX}cpu-limit"): "1"}});
+        let table = [
+            (
+                json!({"limits": {"memory": "1Gi"}}),
+                json!({}),
+                true,
+                vec![],
+            ),
+            (
+                json!({"requests": {"cpu": "1"}}),
+                annotated,
+                true,
+                vec![Code::ResourcesIgnored],
+            ),
+            (
+                json!({"requests": {}, "limits": null}),
+                json!({}),
+                false,
+                vec![],
+            ),
+            (
+                json!({"limits": {"hugepages-2Mi": "2Mi"}}),
+                json!({}),
+                false,
+                vec![],
+            ),
+        ];
+        for (budget, metadata, none, codes) in table {
+            let (resources, warnings) = resolve_resources(
+                &json!({"metadata": metadata, "spec": {"containers": [], "resources": budget}}),
+            );
+            assert_eq!((resources.is_null(), warnings), (none, codes), "{budget}");
+        }
+    }
+}

@@ -1,0 +1,585 @@
+//! A pod's fields that decide, borrowed from the bytes of its manifest.
+//!
+//! Whatever is not listed here is skipped unread and therefore never lost. `null` and missing are
+//! alike, as they are to the API server.
+
+mod decode_error;
+mod list;
+mod object;
+mod scalar;
+mod text;
+
+use std::path::Path;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::plan::envoy_container::{ContainerList, ContainerRef};
+use super::settings::keys;
+use list::Item;
+
+pub use decode_error::DecodeError;
+pub(super) use list::Items;
+pub(super) use object::{ObjectOnly, from_objects};
+pub(super) use scalar::number_or_bool;
+use text::bounded_text;
+pub(super) use text::{Entries, Scalar, Text};
+
+/// A pod, or the template of one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
+pub struct PodView<'a> {
+    #[serde(borrow)]
+    pub(super) metadata: Option<ObjectMeta<'a>>,
+    #[serde(borrow, default, deserialize_with = "or_default")]
+    pub(super) spec: PodSpec<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct ObjectMeta<'a> {
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub generate_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub namespace: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub annotations: Option<Entries<'a>>,
+    #[serde(borrow)]
+    pub labels: Option<Entries<'a>>,
+    #[serde(borrow)]
+    pub owner_references: Option<Items<OwnerReference<'a>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct OwnerReference<'a> {
+    #[serde(borrow)]
+    pub api_version: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub uid: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "number_or_bool")]
+    pub controller: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct PodSpec<'a> {
+    #[serde(borrow)]
+    pub containers: Option<Items<Container<'a>>>,
+    #[serde(borrow)]
+    pub init_containers: Option<Items<Container<'a>>>,
+    #[serde(borrow)]
+    pub volumes: Option<Items<Volume<'a>>>,
+    #[serde(default, deserialize_with = "number_or_bool")]
+    pub termination_grace_period_seconds: Option<i64>,
+    #[serde(default, deserialize_with = "number_or_bool")]
+    pub host_network: Option<bool>,
+    #[serde(borrow)]
+    pub node_selector: Option<Entries<'a>>,
+    #[serde(borrow)]
+    pub os: Option<NameOnly<'a>>,
+    pub security_context: Option<SecurityContext>,
+    #[serde(borrow)]
+    pub resources: Option<Resources<'a>>,
+    #[serde(borrow)]
+    pub affinity: Option<Affinity<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct Container<'a> {
+    #[serde(borrow, default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
+    pub name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub image: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub command: Option<Items<Text<'a>>>,
+    #[serde(borrow)]
+    pub args: Option<Items<Text<'a>>>,
+    #[serde(borrow)]
+    pub ports: Option<Items<ContainerPort<'a>>>,
+    #[serde(borrow)]
+    pub restart_policy: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub lifecycle: Option<Lifecycle<'a>>,
+    #[serde(borrow)]
+    pub readiness_probe: Option<Probe<'a>>,
+    #[serde(borrow)]
+    pub volume_mounts: Option<Items<VolumeMount<'a>>>,
+    pub security_context: Option<SecurityContext>,
+    #[serde(borrow)]
+    pub resources: Option<Resources<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(super) struct NameOnly<'a> {
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct ContainerPort<'a> {
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "number_or_bool")]
+    pub container_port: Option<u16>,
+    #[serde(borrow)]
+    pub protocol: Option<Text<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct Lifecycle<'a> {
+    #[serde(borrow)]
+    pub pre_stop: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct Probe<'a> {
+    #[serde(borrow)]
+    pub http_get: Option<ProbeAction<'a>>,
+    #[serde(borrow)]
+    pub tcp_socket: Option<ProbeAction<'a>>,
+    #[serde(borrow)]
+    pub grpc: Option<ProbeAction<'a>>,
+    #[serde(default, deserialize_with = "number_or_bool")]
+    pub period_seconds: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(super) struct ProbeAction<'a> {
+    #[serde(borrow)]
+    pub port: Option<Scalar<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct Volume<'a> {
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+    pub empty_dir: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct VolumeMount<'a> {
+    #[serde(borrow, default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
+    pub name: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "bounded_text::<_, MAX_PATH_LEN>")]
+    pub mount_path: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "bounded_text::<_, MAX_PATH_LEN>")]
+    pub sub_path: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub sub_path_expr: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "number_or_bool")]
+    pub read_only: Option<bool>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct SecurityContext {
+    #[serde(default, deserialize_with = "number_or_bool")]
+    pub run_as_user: Option<i64>,
+    #[serde(default, deserialize_with = "number_or_bool")]
+    pub run_as_group: Option<i64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
+pub(super) struct Resources<'a> {
+    #[serde(borrow)]
+    pub requests: Option<ResourceList<'a>>,
+    #[serde(borrow)]
+    pub limits: Option<ResourceList<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
+pub(super) struct ResourceList<'a> {
+    #[serde(borrow)]
+    pub cpu: Option<Scalar<'a>>,
+    #[serde(borrow)]
+    pub memory: Option<Scalar<'a>>,
+    #[serde(borrow, rename = "ephemeral-storage")]
+    pub ephemeral_storage: Option<Scalar<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct Affinity<'a> {
+    #[serde(borrow)]
+    pub node_affinity: Option<NodeAffinity<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct NodeAffinity<'a> {
+    #[serde(borrow, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    pub required: Option<NodeSelector<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct NodeSelector<'a> {
+    /// One of them must hold.
+    #[serde(borrow)]
+    pub node_selector_terms: Option<Items<NodeSelectorTerm<'a>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct NodeSelectorTerm<'a> {
+    /// All of them must hold.
+    #[serde(borrow)]
+    pub match_expressions: Option<Items<NodeSelectorRequirement<'a>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(super) struct NodeSelectorRequirement<'a> {
+    #[serde(borrow)]
+    pub key: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub operator: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub values: Option<Items<Text<'a>>>,
+}
+
+from_objects! {
+    PodView<'a>,
+    ObjectMeta<'a>,
+    OwnerReference<'a>,
+    PodSpec<'a>,
+    Container<'a>,
+    NameOnly<'a>,
+    ContainerPort<'a>,
+    Lifecycle<'a>,
+    Probe<'a>,
+    ProbeAction<'a>,
+    Volume<'a>,
+    VolumeMount<'a>,
+    SecurityContext,
+    Resources<'a>,
+    ResourceList<'a>,
+    Affinity<'a>,
+    NodeAffinity<'a>,
+    NodeSelector<'a>,
+    NodeSelectorTerm<'a>,
+    NodeSelectorRequirement<'a>,
+}
+
+impl Item for OwnerReference<'_> {}
+impl Item for Volume<'_> {}
+impl Item for ContainerPort<'_> {}
+impl Item for VolumeMount<'_> {}
+
+impl Item for Container<'_> {
+    fn count(&self) -> usize {
+        let words = Items::count(&self.command) + Items::count(&self.args);
+        1 + words + Items::count(&self.ports) + Items::count(&self.volume_mounts)
+    }
+}
+
+impl Item for NodeSelectorTerm<'_> {
+    fn count(&self) -> usize {
+        1 + Items::count(&self.match_expressions)
+    }
+}
+
+impl Item for NodeSelectorRequirement<'_> {
+    fn count(&self) -> usize {
+        1 + Items::count(&self.values)
+    }
+}
+
+/// In bytes: the longest name of a container or a volume, a DNS label. A patch repeats both.
+const MAX_NAME_LEN: usize = 63;
+
+/// In bytes: Linux' `PATH_MAX`; a longer path cannot be mounted. A patch repeats paths of mounts.
+const MAX_PATH_LEN: usize = 4096;
+
+/// The value of [`keys::OS`] for Windows, and of a pod's `os`.
+const WINDOWS: &str = "windows";
+
+/// Reads `null` like a missing field.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+// === impl PodView ===
+
+impl<'a> PodView<'a> {
+    /// Reads a pod, or the template of one, from JSON.
+    ///
+    /// # Errors
+    /// If a field that decides is not of its type.
+    pub fn decode(json: &'a str) -> Result<Self, DecodeError> {
+        serde_json::from_str(json).map_err(|error| DecodeError::locate(json, &error))
+    }
+
+    /// Reads the metadata alone of what is no pod; nothing if that is to blame.
+    pub(super) fn decode_metadata(json: &'a str) -> Self {
+        #[derive(Deserialize)]
+        #[serde(remote = "Self")]
+        struct MetadataOnly<'a> {
+            #[serde(borrow)]
+            metadata: Option<ObjectMeta<'a>>,
+        }
+        from_objects! { MetadataOnly<'a> }
+        let metadata = serde_json::from_str(json).map(|object: MetadataOnly<'a>| object.metadata);
+        Self {
+            metadata: metadata.unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    /// The value of one of the annotations that decide.
+    pub(super) fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.as_ref()?.annotations.as_ref()?.get(key)
+    }
+
+    /// The annotations that decide.
+    pub(super) fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        let annotations = self.metadata.iter().filter_map(|m| m.annotations.as_ref());
+        annotations.flat_map(Entries::iter)
+    }
+
+    /// The value of one of the labels that decide.
+    pub(super) fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.as_ref()?.labels.as_ref()?.get(key)
+    }
+
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.metadata.as_ref()?.namespace.as_deref()
+    }
+
+    /// The pod's name, or what the API server will begin it with.
+    pub(super) fn name(&self) -> Option<&str> {
+        let metadata = self.metadata.as_ref()?;
+        let name = metadata.name.as_deref().filter(|name| !name.is_empty());
+        name.or(metadata.generate_name.as_deref())
+    }
+
+    pub(super) fn is_owned_by_job(&self) -> bool {
+        self.owners().any(|owner| {
+            let group = owner.api_version.as_deref().unwrap_or_default();
+            owner.kind.as_deref() == Some("Job") && group.starts_with("batch/")
+        })
+    }
+
+    /// The one owner that made the pod and watches over it.
+    pub(super) fn controller(&self) -> Option<&OwnerReference<'a>> {
+        self.owners().find(|owner| owner.controller == Some(true))
+    }
+
+    fn owners(&self) -> impl Iterator<Item = &OwnerReference<'a>> {
+        let owners = self
+            .metadata
+            .iter()
+            .filter_map(|m| m.owner_references.as_ref());
+        owners.flatten()
+    }
+
+    /// True if the pod can run on Windows nodes alone: by its `os`, its node selector, or every term of
+    /// its required node affinity. A RuntimeClass may say so too, but not to an admission webhook.
+    pub(super) fn is_for_windows(&self) -> bool {
+        let spec = &self.spec;
+        let named = spec.os.as_ref().and_then(|os| os.name.as_deref());
+        let selected = |key| spec.node_selector.as_ref()?.get(key);
+        let affinity = || {
+            let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+            affinity.required.as_ref()
+        };
+        named == Some(WINDOWS)
+            || keys::OS.map(selected).contains(&Some(WINDOWS))
+            || affinity().is_some_and(NodeSelector::is_for_windows)
+    }
+
+    /// The bytes of all annotations' keys and values, which Kubernetes bounds.
+    pub(super) fn annotations_size(&self) -> usize {
+        let annotations = self.metadata.as_ref().and_then(|m| m.annotations.as_ref());
+        annotations.map_or(0, Entries::size)
+    }
+
+    /// The container at a place that [`Self::staying`] gave.
+    pub(super) fn container(&self, place: ContainerRef) -> Option<&Container<'a>> {
+        self.containers_in(place.list).get(place.index)
+    }
+
+    /// Every container of the pod, those that only run before the others among them.
+    pub(super) fn all_containers(&self) -> impl Iterator<Item = &Container<'a>> {
+        [ContainerList::InitContainers, ContainerList::Containers]
+            .into_iter()
+            .flat_map(|list| self.containers_in(list))
+    }
+
+    /// The containers that live as long as the pod, with their places.
+    pub(super) fn long_running_containers(
+        &self,
+    ) -> impl Iterator<Item = (ContainerRef, &Container<'a>)> {
+        [ContainerList::Containers, ContainerList::InitContainers]
+            .into_iter()
+            .flat_map(|list| {
+                let placed = self.containers_in(list).iter().enumerate();
+                placed
+                    .filter(move |(_, c)| {
+                        list == ContainerList::Containers
+                            || c.restart_policy.as_deref() == Some("Always")
+                    })
+                    .map(move |(index, c)| (ContainerRef { list, index }, c))
+            })
+    }
+
+    fn containers_in(&self, list: ContainerList) -> &[Container<'a>] {
+        let containers = match list {
+            ContainerList::Containers => &self.spec.containers,
+            ContainerList::InitContainers => &self.spec.init_containers,
+        };
+        containers.as_deref().unwrap_or_default()
+    }
+}
+
+// === impl Container ===
+
+impl Container<'_> {
+    pub(super) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// The number of a port that the container declares by name.
+    pub(super) fn port_named(&self, name: &str) -> Option<u16> {
+        let mut ports = self.ports.iter().flatten();
+        ports
+            .find(|port| port.name.as_deref() == Some(name))?
+            .container_port
+    }
+
+    pub(super) fn declares_tcp_port(&self, number: u16) -> bool {
+        let is_tcp =
+            |port: &ContainerPort<'_>| matches!(port.protocol.as_deref(), None | Some("" | "TCP"));
+        let mut ports = self.ports.iter().flatten();
+        ports.any(|port| port.container_port == Some(number) && is_tcp(port))
+    }
+
+    pub(super) fn pre_stop(&self) -> Option<&RawValue> {
+        self.lifecycle.as_ref()?.pre_stop
+    }
+}
+
+// === impl NodeSelector ===
+
+impl NodeSelector<'_> {
+    fn is_for_windows(&self) -> bool {
+        let mut terms = self.node_selector_terms.iter().flatten().peekable();
+        terms.peek().is_some() && terms.all(NodeSelectorTerm::is_for_windows)
+    }
+}
+
+// === impl NodeSelectorTerm ===
+
+impl NodeSelectorTerm<'_> {
+    fn is_for_windows(&self) -> bool {
+        let mut expressions = self.match_expressions.iter().flatten();
+        expressions.any(|expression| {
+            let mut values = expression.values.iter().flatten().peekable();
+            let key = expression.key.as_deref().unwrap_or_default();
+            keys::OS.contains(&key)
+                && expression.operator.as_deref() == Some("In")
+                && values.peek().is_some()
+                && values.all(|value| **value == *WINDOWS)
+        })
+    }
+}
+
+// === impl VolumeMount ===
+
+impl VolumeMount<'_> {
+    /// Where the volume is mounted.
+    pub(super) fn path(&self) -> Option<&Path> {
+        let path = self.mount_path.as_deref().filter(|path| !path.is_empty());
+        path.map(Path::new)
+    }
+}
+
+// === impl Resources ===
+
+impl Resources<'_> {
+    /// True if CPU or memory is requested or limited.
+    pub(super) fn is_set(&self) -> bool {
+        let mut lists = [&self.requests, &self.limits].into_iter().flatten();
+        lists.any(|amounts| amounts.cpu.is_some() || amounts.memory.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_is_as_good_as_missing() {
+        let text = r#"{"metadata": null, "spec": null}"#;
+        for text in [
+            "{}",
+            text,
+            r#"{"metadata": {"annotations": null, "ownerReferences": null}}"#,
+        ] {
+            let pod = PodView::decode(text).unwrap();
+            assert_eq!(
+                (pod.name(), pod.annotation("a"), pod.is_owned_by_job()),
+                (None, None, false),
+                "{text}"
+            );
+            assert_eq!(pod.all_containers().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_list_is_no_object() {
+        let spec = |container: &str| format!(r#"{{"spec": {{"containers": [{container}]}}}}"#);
+        for text in [
+            r#"[{}, {}]"#,
+            r#"{"metadata": [null, null, null, null, null, null]}"#,
+            &spec(r#"{"lifecycle": [null]}"#),
+            &spec(r#"{"resources": [null, null]}"#),
+            &spec(r#"{"readinessProbe": {"httpGet": ["8080"]}}"#),
+        ] {
+            assert!(PodView::decode(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_job_is_known_by_kind_and_group() {
+        for (owners, of_a_job) in [
+            (r#"[{"apiVersion": "batch/v1", "kind": "Job"}]"#, true),
+            (
+                r#"[{"apiVersion": "apps/v1", "kind": "ReplicaSet"}, {"apiVersion": "batch/v1", "kind": "Job"}]"#,
+                true,
+            ),
+            (
+                r#"[{"apiVersion": "example.com/v1", "kind": "Job"}]"#,
+                false,
+            ),
+            ("[{}]", false),
+        ] {
+            let pod = format!(r#"{{"metadata": {{"ownerReferences": {owners}}}}}"#);
+            assert_eq!(
+                PodView::decode(&pod).unwrap().is_owned_by_job(),
+                of_a_job,
+                "{owners}"
+            );
+        }
+    }
+}

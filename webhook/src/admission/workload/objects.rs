@@ -1,0 +1,176 @@
+//! The objects of a document, and where they have their pods.
+
+use json_patch::jsonptr::{Pointer, PointerBuf};
+use serde_json::Value;
+
+/// An object in a document: of its own, an item of a `List`, an item of an array.
+#[derive(Debug, Clone)]
+pub struct WorkloadObject<'a> {
+    /// Its API version.
+    pub version: &'a str,
+    /// Its kind.
+    pub kind: &'a str,
+    /// Its namespace, if the document says it.
+    pub namespace: Option<&'a str>,
+    /// Its name, or what the API server will begin it with.
+    pub name: &'a str,
+    /// Where it stands.
+    pub path: PointerBuf,
+    /// What stands there.
+    pub value: &'a Value,
+    /// Its pod, or the template of its pods; `None` for kinds that have none or are not known.
+    pub template: Option<PodTemplate<'a>>,
+}
+
+/// A pod, or the template of pods, in an object.
+#[derive(Debug, Clone)]
+pub struct PodTemplate<'a> {
+    /// Whether the pods are a Job's, which ends only when all of their containers have.
+    pub in_job: bool,
+    /// Where in the object `metadata` and `spec` of the pod stand.
+    pub path: &'static Pointer,
+    /// What stands there.
+    pub pod: &'a Value,
+}
+
+/// The objects of a document.
+#[must_use]
+pub fn objects(document: &Value) -> Vec<WorkloadObject<'_>> {
+    let mut found = Vec::new();
+    collect(document, Pointer::root(), &mut found);
+    found
+}
+
+fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<WorkloadObject<'a>>) {
+    if let Some(items) = value.as_array() {
+        for (index, item) in items.iter().enumerate() {
+            collect(item, &path.with_trailing_token(index), found);
+        }
+        return;
+    }
+    let text = |pointer| value.pointer(pointer).and_then(Value::as_str);
+    let (Some(version), Some(kind)) = (text("/apiVersion"), text("/kind")) else {
+        return;
+    };
+    if version == "v1" && kind == "List" {
+        if let Some(items @ Value::Array(_)) = value.get("items") {
+            collect(items, &path.with_trailing_token("items"), found);
+        }
+        return;
+    }
+    let template = template_path(version, kind).and_then(|path| match path.resolve(value) {
+        Ok(pod @ Value::Object(_)) => Some(PodTemplate {
+            in_job: matches!(kind, "Job" | "CronJob"),
+            path,
+            pod,
+        }),
+        _ => None,
+    });
+    found.push(WorkloadObject {
+        version,
+        kind,
+        namespace: text("/metadata/namespace"),
+        name: text("/metadata/name")
+            .or_else(|| text("/metadata/generateName"))
+            .unwrap_or_default(),
+        path: path.to_buf(),
+        value,
+        template,
+    });
+}
+
+/// Where an object of this kind has its pod template. Kinds of other groups may have the same names
+/// and are not ours: their controllers may do anything with a template.
+pub(crate) fn template_path(version: &str, kind: &str) -> Option<&'static Pointer> {
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    Some(match (group, kind) {
+        ("", "Pod") => Pointer::root(),
+        ("", "ReplicationController")
+        | ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
+        | ("batch", "Job") => Pointer::from_static("/spec/template"),
+        ("batch", "CronJob") => Pointer::from_static("/spec/jobTemplate/spec/template"),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_template_in_its_place() {
+        let spec = json!({"spec": {"containers": []}});
+        let table = [
+            ("v1", "Pod", "", false),
+            ("v1", "ReplicationController", "/spec/template", false),
+            ("apps/v1", "Deployment", "/spec/template", false),
+            ("apps/v1beta2", "StatefulSet", "/spec/template", false),
+            ("apps/v1", "DaemonSet", "/spec/template", false),
+            ("apps/v1", "ReplicaSet", "/spec/template", false),
+            ("batch/v1", "Job", "/spec/template", true),
+            (
+                "batch/v1",
+                "CronJob",
+                "/spec/jobTemplate/spec/template",
+                true,
+            ),
+        ];
+        for (version, kind, path, in_job) in table {
+            let mut object = spec.clone();
+            for token in path.rsplit('/').filter(|token| !token.is_empty()) {
+                object = json!({ token: object });
+            }
+            object["apiVersion"] = version.into();
+            object["kind"] = kind.into();
+            object["metadata"] = json!({"name": "a", "namespace": "b"});
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": [{}, object.clone()]});
+            for (document, base) in [(object, ""), (list, "/items/1")] {
+                let found = objects(&document);
+                let [object] = &found[..] else {
+                    panic!("{kind}: {found:?}");
+                };
+                let template = object.template.as_ref().unwrap();
+                assert_eq!(object.path.as_str(), base, "{kind}");
+                assert_eq!(template.path.as_str(), path, "{kind}");
+                assert_eq!(template.pod["spec"], spec["spec"], "{kind}");
+                assert_eq!(
+                    (object.kind, object.namespace, object.name, template.in_job),
+                    (kind, Some("b"), "a", in_job)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_a_template_is_none() {
+        let spec = json!({"template": {"spec": {}}});
+        for (version, kind) in [
+            ("apps.kruise.io/v1beta1", "StatefulSet"),
+            ("argoproj.io/v1alpha1", "Rollout"),
+            ("v1", "Deployment"),
+            ("apps/v1", "Pod"),
+        ] {
+            let object = json!({"apiVersion": version, "kind": kind, "spec": spec});
+            let [found] = &objects(&object)[..] else {
+                panic!("{object}");
+            };
+            assert_eq!((found.version, found.kind), (version, kind));
+            assert!(found.template.is_none(), "{version} {kind}");
+        }
+        for document in [
+            json!(null),
+            json!("text"),
+            json!({"kind": "Pod"}),
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": null}}),
+            json!({"apiVersion": "v1", "kind": "List", "items": null}),
+        ] {
+            let found = objects(&document);
+            assert!(
+                found.iter().all(|object| object.template.is_none()),
+                "{document}"
+            );
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The short-lived certificate of one server, signed by an authority.
+
+use std::time::{Duration, SystemTime};
+
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+
+use super::ca::Ca;
+use super::certified_key::{CertifiedKeyError, CertifiedKeyPair};
+
+/// Why no leaf could be issued.
+#[derive(Debug, thiserror::Error)]
+pub enum IssueError {
+    /// A name is neither a DNS name nor an IP address, or the system gives no randomness.
+    #[error("no certificate can be issued for {}", .names.join(", "))]
+    Sign {
+        /// The names asked for.
+        names: Vec<String>,
+        /// What was wrong.
+        #[source]
+        source: rcgen::Error,
+    },
+    /// The certificate cannot be served.
+    #[error(transparent)]
+    CertifiedKey(#[from] CertifiedKeyError),
+}
+
+/// Issues a leaf with a new key for `names` (DNS names and IP addresses), valid until `lifetime` after
+/// `now`, or until its authority ends.
+///
+/// It is valid for as long as its authority has been, so that a client whose clock is behind ours, or
+/// is right while ours is ahead, trusts it too.
+///
+/// # Errors
+/// When a name cannot stand in a certificate, or the system gives no randomness.
+pub fn issue(
+    ca: &Ca,
+    names: &[String],
+    now: SystemTime,
+    lifetime: Duration,
+) -> Result<CertifiedKeyPair, IssueError> {
+    let sign = || {
+        let mut params = CertificateParams::new(names)?;
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "envoy-drainer");
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        params.not_before = ca.info().not_before.into();
+        params.not_after = (now + lifetime).min(ca.info().not_after).into();
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, ca.issuer())?;
+        Ok((certificate, key))
+    };
+    let (certificate, key) = sign().map_err(|source| IssueError::Sign {
+        names: names.to_vec(),
+        source,
+    })?;
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+    Ok(CertifiedKeyPair::from_der(
+        vec![certificate.into()],
+        key.into(),
+    )?)
+}
+
+/// When a leaf that was issued at `issued` is due to be replaced: after two thirds of its life, so
+/// that a third is left in which replacing it may fail and be tried again.
+#[must_use]
+pub fn renewal_time(issued: SystemTime, not_after: SystemTime) -> SystemTime {
+    let life = not_after.duration_since(issued).unwrap_or_default();
+    issued + life * 2 / 3
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use rustls::{CertificateError, Error};
+
+    use super::*;
+    use crate::certificates::pki::bundle::Bundle;
+    use crate::certificates::pki::verify;
+    use crate::clock::wall_clock;
+
+    const HOUR: Duration = Duration::from_secs(60 * 60);
+
+    /// Verifies a leaf as a client does that trusts this bundle.
+    pub(crate) fn verify(
+        trusted: &Bundle,
+        leaf: &CertifiedKeyPair,
+        name: &str,
+        at: SystemTime,
+    ) -> Result<(), Error> {
+        verify::verify(leaf.chain(), trusted, name, at)
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().copied().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_leaf_is_trusted_by_its_names_in_its_time_and_by_nobody_elses_clients() {
+        let now = wall_clock();
+        let ca = Ca::try_new(now, 100 * HOUR).unwrap();
+        let [trusting, others] =
+            [&ca, &Ca::try_new(now, 100 * HOUR).unwrap()].map(|ca| Bundle::from(ca.der().clone()));
+        let leaf = issue(&ca, &names(&["a.ns.svc", "127.0.0.1"]), now, 10 * HOUR).unwrap();
+        let expired = |error: &Error| {
+            matches!(
+                error,
+                Error::InvalidCertificate(CertificateError::ExpiredContext { .. })
+            )
+        };
+        let early = |error: &Error| {
+            matches!(
+                error,
+                Error::InvalidCertificate(CertificateError::NotValidYetContext { .. })
+            )
+        };
+        for name in ["a.ns.svc", "127.0.0.1"] {
+            for at in [now - 99 * HOUR, now, now + 9 * HOUR] {
+                assert_eq!(verify(&trusting, &leaf, name, at), Ok(()), "{name}");
+            }
+        }
+        let late = verify(&trusting, &leaf, "a.ns.svc", now + 10 * HOUR + HOUR / 60).unwrap_err();
+        assert!(expired(&late), "{late}");
+        let too_early = verify(&trusting, &leaf, "a.ns.svc", now - 101 * HOUR).unwrap_err();
+        assert!(early(&too_early), "{too_early}");
+        assert!(verify(&trusting, &leaf, "b.ns.svc", now).is_err());
+        assert!(verify(&others, &leaf, "a.ns.svc", now).is_err());
+    }
+
+    #[test]
+    fn a_leaf_ends_with_its_authority_at_the_latest() {
+        let now = wall_clock();
+        let ca = Ca::try_new(now, 10 * HOUR).unwrap();
+        let leaf = issue(&ca, &names(&["a"]), now + 5 * HOUR, 10 * HOUR).unwrap();
+        assert_eq!(leaf.not_after(), ca.info().not_after);
+    }
+
+    #[test]
+    fn its_end_is_read_from_the_certificate_in_either_form_of_time() {
+        let now = wall_clock();
+        // From 2050 on certificates write years with four digits.
+        for lifetime in [HOUR, 30 * 365 * 24 * HOUR] {
+            let ca = Ca::try_new(now, lifetime).unwrap();
+            let leaf = issue(&ca, &names(&["a"]), now, lifetime).unwrap();
+            let off = (now + lifetime).duration_since(leaf.not_after()).unwrap();
+            assert!(off < Duration::from_secs(1), "{off:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_no_certificate_can_have_is_told() {
+        let now = wall_clock();
+        let ca = Ca::try_new(now, HOUR).unwrap();
+        let error = issue(&ca, &names(&["a", "ü"]), now, HOUR).unwrap_err();
+        assert_eq!(error.to_string(), "no certificate can be issued for a, ü");
+    }
+
+    #[test]
+    fn a_leaf_is_due_when_a_third_of_its_life_is_left() {
+        let now = wall_clock();
+        assert_eq!(renewal_time(now, now + 3 * HOUR), now + 2 * HOUR);
+        assert_eq!(renewal_time(now, now), now);
+        assert_eq!(renewal_time(now, now - HOUR), now);
+    }
+}

@@ -1,0 +1,453 @@
+//! What the Secret of mode `secret` holds: a certificate that somebody else makes and renews, such as
+//! cert-manager. <https://kubernetes.io/docs/concepts/configuration/secret/#tls-secrets>
+
+use std::time::SystemTime;
+
+use k8s_openapi::jiff::Timestamp;
+use rustls::Error;
+use rustls::pki_types::CertificateDer;
+
+use super::cluster::SecretData;
+use super::lifetimes::MIN_CLOCK_SKEW;
+use super::pki::bundle::Bundle;
+use super::pki::certified_key::{CertifiedKeyError, CertifiedKeyPair};
+use super::pki::issuer;
+use super::pki::issuer::ChainError;
+use super::pki::verify;
+use super::pki::x509::CertificateInfo;
+
+const TLS_CRT: &str = "tls.crt";
+const TLS_KEY: &str = "tls.key";
+const CA_CRT: &str = "ca.crt";
+
+/// A certificate and those that clients must trust to trust it.
+#[derive(Debug, Clone)]
+pub struct TlsSecret {
+    /// What is shown.
+    pub certified_key: CertifiedKeyPair,
+    /// What clients must trust.
+    pub anchors: Bundle,
+}
+
+/// Why a Secret gives no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsSecretError {
+    /// There is no Secret.
+    #[error("there is no Secret with a certificate")]
+    Missing,
+    /// It lacks a key.
+    #[error("the Secret has no `{0}`")]
+    MissingKey(&'static str),
+    /// It tells no authority.
+    #[error("the Secret's `{CA_CRT}` has no certificate that has not expired")]
+    NoTrustAnchor,
+    /// Its certificate cannot be shown.
+    #[error("cannot serve the Secret's `{TLS_CRT}` with its `{TLS_KEY}`")]
+    CertifiedKey(#[from] CertifiedKeyError),
+    /// It names no server.
+    #[error(
+        "the Secret's `{TLS_CRT}` is for no name: issue one with a subjectAltName (X.509 version 3)"
+    )]
+    NoSubjectAltName,
+    /// Clients refuse it until then, or this clock is wrong.
+    #[error("the Secret's `{TLS_CRT}` is not valid before {0}, or the clock of this node is wrong")]
+    NotValidYet(Timestamp),
+    /// No client would trust it any more.
+    #[error("the Secret's `{TLS_CRT}` has expired")]
+    Expired,
+    /// Who trusts `ca.crt` would not trust it. While it is being changed that is so for a moment.
+    #[error("the Secret's `{TLS_CRT}` is not trusted by who trusts its `{CA_CRT}`")]
+    Untrusted(#[source] Error),
+    /// A CA that signed it may not sign it.
+    #[error("clients refuse the Secret's `{TLS_CRT}` or a CA that signed it")]
+    Chain(#[from] ChainError),
+}
+
+// === impl TlsSecret ===
+
+impl TlsSecret {
+    /// Reads the Secret: a certificate for all of `names` that clients which trust `ca.crt` trust at
+    /// `now`.
+    ///
+    /// # Errors
+    /// When something is missing in it, or cannot be used.
+    pub fn read(
+        data: &SecretData,
+        names: &[String],
+        now: SystemTime,
+    ) -> Result<Self, TlsSecretError> {
+        let get = |key| data.get(key).ok_or(TlsSecretError::MissingKey(key));
+        let anchors = Bundle::read(get(CA_CRT)?);
+        // A company's bundle has old roots in it, which no `caBundle` is to have.
+        let expired = anchors.expired(now);
+        let anchors = anchors.filter(|der| !expired.contains(der));
+        if anchors.is_empty() {
+            return Err(TlsSecretError::NoTrustAnchor);
+        }
+        let identity = CertifiedKeyPair::from_pem(get(TLS_CRT)?, get(TLS_KEY)?)?;
+        if identity.not_after() <= now {
+            return Err(TlsSecretError::Expired);
+        }
+        verify(identity.chain(), &anchors, names, now)?;
+        Ok(Self {
+            certified_key: identity,
+            anchors,
+        })
+    }
+}
+
+/// Verifies a chain, leaf first, as a client that trusts `anchors` does at `now`, or when the leaf begins to be
+/// valid within the next hour: clocks may be so far apart.
+fn verify(
+    chain: &[CertificateDer<'static>],
+    anchors: &Bundle,
+    names: &[String],
+    now: SystemTime,
+) -> Result<(), TlsSecretError> {
+    let leaf = chain.first().ok_or(CertifiedKeyError::NoCertificate)?;
+    let facts = CertificateInfo::read(leaf).map_err(CertifiedKeyError::from)?;
+    if !facts.has_extensions {
+        return Err(TlsSecretError::NoSubjectAltName);
+    }
+    if facts.not_before > now + MIN_CLOCK_SKEW {
+        let begins = Timestamp::try_from(facts.not_before).unwrap_or_default();
+        return Err(TlsSecretError::NotValidYet(begins));
+    }
+    let at = now.max(facts.not_before);
+    let signed = verify::verify_chain(chain, anchors, at);
+    let named = names
+        .iter()
+        .try_for_each(|name| verify::verify_name(chain, name));
+    signed.and(named).map_err(TlsSecretError::Untrusted)?;
+    Ok(issuer::check(chain, anchors, at)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::wall_clock;
+    use rcgen::{
+        BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose,
+        GeneralSubtree, IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints,
+    };
+    use rustls::pki_types::pem::PemObject;
+
+    const HOUR: Duration = Duration::from_secs(60 * 60);
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Somebody else's authority, with so many others between it and the leaf.
+    struct TestChain {
+        root: String,
+        chain: String,
+        key: String,
+    }
+
+    fn new_chain(between: usize, now: SystemTime) -> TestChain {
+        let authority = |number: usize| {
+            let mut params = CertificateParams::default();
+            params
+                .distinguished_name
+                .push(rcgen::DnType::CommonName, format!("authority {number}"));
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            (params, KeyPair::generate().unwrap())
+        };
+        let (params, key) = authority(0);
+        let root = params.self_signed(&key).unwrap().pem();
+        let mut issuer = Issuer::new(params, key);
+        let mut chain = String::new();
+        for number in 1..=between {
+            let (params, key) = authority(number);
+            chain = params.signed_by(&key, &issuer).unwrap().pem() + &chain;
+            issuer = Issuer::new(params, key);
+        }
+        let mut params = CertificateParams::new(["a".to_owned()]).unwrap();
+        params.not_before = (now - DAY).into();
+        params.not_after = (now + DAY).into();
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &issuer).unwrap().pem();
+        TestChain {
+            root,
+            chain: leaf + &chain,
+            key: key.serialize_pem(),
+        }
+    }
+
+    fn data(chain: &str, key: &str, anchors: &str) -> SecretData {
+        [(TLS_CRT, chain), (TLS_KEY, key), (CA_CRT, anchors)]
+            .map(|(key, pem)| (key.to_owned(), pem.into()))
+            .into()
+    }
+
+    fn read(data: &SecretData, name: &str, now: SystemTime) -> Result<TlsSecret, String> {
+        let names: Vec<_> = name.split_whitespace().map(str::to_owned).collect();
+        TlsSecret::read(data, &names, now).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_whole_secret_is_read_and_a_lack_is_named() {
+        let now = wall_clock();
+        let TestChain { root, chain, key } = new_chain(0, now);
+        let whole = data(&chain, &key, &root);
+        let given = read(&whole, "a", now).unwrap();
+        assert_eq!(given.anchors, Bundle::read(root.as_bytes()));
+        for (key, value, wanted) in [
+            (TLS_CRT, None, "the Secret has no `tls.crt`"),
+            (TLS_KEY, None, "the Secret has no `tls.key`"),
+            (CA_CRT, None, "the Secret has no `ca.crt`"),
+            (
+                CA_CRT,
+                Some(""),
+                "the Secret's `ca.crt` has no certificate that has not expired",
+            ),
+            (
+                TLS_KEY,
+                Some("junk"),
+                "cannot serve the Secret's `tls.crt` with its `tls.key`",
+            ),
+        ] {
+            let mut data = whole.clone();
+            match value {
+                Some(value) => data.insert(key.into(), value.into()),
+                None => data.remove(key),
+            };
+            assert_eq!(read(&data, "a", now).unwrap_err(), wanted);
+        }
+    }
+
+    #[test]
+    fn of_anchors_those_count_that_have_not_expired() {
+        let now = wall_clock();
+        let TestChain { root, chain, key } = new_chain(0, now);
+        let old = {
+            let mut params = CertificateParams::default();
+            params.not_after = (now - DAY).into();
+            let key = KeyPair::generate().unwrap();
+            params.self_signed(&key).unwrap().pem()
+        };
+        let both = data(&chain, &key, &format!("{old}{root}"));
+        let given = read(&both, "a", now).unwrap();
+        assert_eq!(given.anchors, Bundle::read(root.as_bytes()));
+        let refused = read(&data(&chain, &key, &old), "a", now).unwrap_err();
+        let wanted = "the Secret's `ca.crt` has no certificate that has not expired";
+        assert_eq!(refused, wanted);
+    }
+
+    #[test]
+    fn a_certificate_that_its_own_anchors_do_not_trust_is_refused() {
+        let now = wall_clock();
+        let [one, other, long] = [new_chain(0, now), new_chain(0, now), new_chain(2, now)];
+        let alone = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        let (alone, alones_key) = (alone.cert.pem(), alone.signing_key.serialize_pem());
+        let both = format!("{}{}", other.root, one.root);
+        let (first, _) = long
+            .chain
+            .split_at(long.chain.find("-----END").unwrap() + 26);
+        let untrusted = "the Secret's `tls.crt` is not trusted by who trusts its `ca.crt`";
+        let expired = "the Secret's `tls.crt` has expired";
+        for (data, names, at, wanted) in [
+            (data(&one.chain, &one.key, &one.root), "", now, None),
+            (data(&one.chain, &one.key, &both), "a", now, None),
+            (
+                data(&one.chain, &one.key, &other.root),
+                "a",
+                now,
+                Some(untrusted),
+            ),
+            (
+                data(&one.chain, &one.key, &one.root),
+                "b",
+                now,
+                Some(untrusted),
+            ),
+            (
+                data(&one.chain, &one.key, &one.root),
+                "a b",
+                now,
+                Some(untrusted),
+            ),
+            // Its clients know only the root.
+            (data(&long.chain, &long.key, &long.root), "a", now, None),
+            (
+                data(first, &long.key, &long.root),
+                "a",
+                now,
+                Some(untrusted),
+            ),
+            // It needs no authority.
+            (data(&alone, &alones_key, &alone), "a", now, None),
+            (data(&alone, &alones_key, &alone), "b", now, Some(untrusted)),
+            (
+                data(&alone, &alones_key, &one.root),
+                "a",
+                now,
+                Some(untrusted),
+            ),
+            // By a clock that is behind, and in the end.
+            (
+                data(&one.chain, &one.key, &one.root),
+                "a",
+                now - DAY - HOUR / 2,
+                None,
+            ),
+            (
+                data(&one.chain, &one.key, &one.root),
+                "a",
+                now + DAY,
+                Some(expired),
+            ),
+        ] {
+            let found = read(&data, names, at).err();
+            assert_eq!(found.as_deref(), wanted, "{names:?} at {at:?}: {data:?}");
+        }
+    }
+
+    /// A leaf for `a`, one CA between it and a root, each changed.
+    fn custom_chain(changes: [fn(&mut CertificateParams); 3], now: SystemTime) -> TestChain {
+        let [change_leaf, change_between, change_root] = changes;
+        let ca = |name: &str, change: fn(&mut CertificateParams)| {
+            let mut params = CertificateParams::default();
+            params
+                .distinguished_name
+                .push(rcgen::DnType::CommonName, name);
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            change(&mut params);
+            (params, KeyPair::generate().unwrap())
+        };
+        let (params, key) = ca("root", change_root);
+        let root = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        let (params, key) = ca("between", change_between);
+        let between = params.signed_by(&key, &issuer).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        let mut params = CertificateParams::new(["a".to_owned()]).unwrap();
+        params.not_before = (now - DAY).into();
+        change_leaf(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &issuer).unwrap().pem();
+        TestChain {
+            root,
+            chain: leaf + &between,
+            key: key.serialize_pem(),
+        }
+    }
+
+    #[test]
+    fn a_chain_that_go_refuses_is_refused_with_its_reason() {
+        type Change = fn(&mut CertificateParams);
+        let now = wall_clock();
+        let (leaf, between, root) = (0, 1, 2);
+        let clients: Change = |params| {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        };
+        let servers: Change = |params| {
+            params.extended_key_usages = vec![
+                ExtendedKeyUsagePurpose::ClientAuth,
+                ExtendedKeyUsagePurpose::ServerAuth,
+            ];
+        };
+        let no_ca: Change = |params| params.is_ca = IsCa::ExplicitNoCa;
+        let silent: Change = |params| params.is_ca = IsCa::NoCa;
+        let crl: Change = |params| params.key_usages = vec![KeyUsagePurpose::CrlSign];
+        let sign: Change = |params| params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let alone: Change = |params| params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        let one: Change = |params| params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
+        let later: Change = |params| params.not_before = (wall_clock() + DAY * 60).into();
+        let past: Change = |params| params.not_after = (wall_clock() - DAY).into();
+        let unknown: Change = |params| {
+            let mut extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![5, 0]);
+            extension.set_criticality(true);
+            params.custom_extensions = vec![extension];
+        };
+        let others: Change = |params| {
+            params.name_constraints = Some(NameConstraints {
+                permitted_subtrees: vec![GeneralSubtree::DnsName("example.com".to_owned())],
+                excluded_subtrees: Vec::new(),
+            });
+        };
+        let untrusted = "is not trusted by who trusts its `ca.crt`: ";
+        for (which, at, change, wanted) in [
+            ("as it is", leaf, (|_| {}) as Change, ""),
+            ("for clients", leaf, clients, untrusted),
+            ("for both", leaf, servers, ""),
+            ("later", leaf, later, "not valid before 20"),
+            ("past", leaf, past, "has expired"),
+            ("unknown", leaf, unknown, "UnsupportedCriticalExtension"),
+            ("for clients", between, clients, untrusted),
+            ("for both", between, servers, ""),
+            ("no CA", between, no_ca, untrusted),
+            ("crl", between, crl, "keyUsage lacks keyCertSign"),
+            ("sign", between, sign, ""),
+            ("alone", between, alone, ""),
+            ("later", between, later, untrusted),
+            ("past", between, past, untrusted),
+            ("others", between, others, untrusted),
+            (
+                "for clients",
+                root,
+                clients,
+                "extendedKeyUsage lacks serverAuth",
+            ),
+            ("for both", root, servers, ""),
+            ("no CA", root, no_ca, "do not say CA:TRUE"),
+            ("silent", root, silent, "do not say CA:TRUE"),
+            ("crl", root, crl, "keyUsage lacks keyCertSign"),
+            ("sign", root, sign, ""),
+            ("alone", root, alone, "at most 0 CAs"),
+            ("one", root, one, ""),
+            ("later", root, later, "not valid yet"),
+            ("unknown", root, unknown, "critical extension"),
+            ("others", root, others, untrusted),
+        ] {
+            let mut changes: [Change; 3] = [|_| {}; 3];
+            changes[at] = change;
+            let TestChain { root, chain, key } = custom_chain(changes, now);
+            let found = TlsSecret::read(&data(&chain, &key, &root), &["a".to_owned()], now);
+            let row = format!("{which} of {at}: {found:?}");
+            match (found, wanted) {
+                (Ok(_), wanted) => assert_eq!(wanted, "", "{row}"),
+                (Err(error), wanted) => {
+                    let told = format!("{:#}", anyhow::Error::from(error));
+                    assert!(!wanted.is_empty() && told.contains(wanted), "{row}: {told}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_ca_that_may_sign_makes_up_for_one_that_may_not() {
+        let now = wall_clock();
+        let mut params = CertificateParams::default();
+        let good = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        params.is_ca = IsCa::ExplicitNoCa;
+        let bad_root = params.self_signed(&key).unwrap().pem();
+        params.is_ca = good;
+        let good_root = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        let params = CertificateParams::new(["a".to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &issuer).unwrap().pem();
+        let both = data(&leaf, &key.serialize_pem(), &(bad_root + &good_root));
+        read(&both, "a", now).unwrap();
+    }
+
+    #[test]
+    fn a_certificate_without_names_is_told_as_such() {
+        // As `openssl x509 -req` makes it without extensions.
+        let old = "-----BEGIN CERTIFICATE-----\n\
+MIIBFDCBuwIUcRh3P/3b8fKQxGIretTrCaTc2ZIwCgYIKoZIzj0EAwIwDDEKMAgG\n\
+A1UEAwwBYTAgFw0yNjExMjIwNTUzNThaGA8yMTI2MTAyOTA1NTM1OFowDDEKMAgG\n\
+A1UEAwwBYTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABJchjJ4ZskI3jXbsAyLj\n\
+S3TaKwtzd3rDkZ/RVWpM25degHsPhXpXMYxn7EW/Fx3kptAlUa7lX5QajIOK2cXO\n\
+zPgwCgYIKoZIzj0EAwIDSAAwRQIhALVsvALQ8TPhanj+zd753fu2tqAH253PfqkO\n\
+ICoLGV02AiACzZw1aEz8nYIpkauvrv59ip3ixa8u16QU0L2Iv2Iqdg==\n\
+-----END CERTIFICATE-----";
+        let chain = [CertificateDer::from_pem_slice(old.as_bytes()).unwrap()];
+        let anchors = Bundle::read(old.as_bytes());
+        let found = verify(&chain, &anchors, &["a".to_owned()], wall_clock());
+        let wanted = "the Secret's `tls.crt` is for no name: issue one with a subjectAltName (X.509 version 3)";
+        assert_eq!(found.unwrap_err().to_string(), wanted);
+    }
+}

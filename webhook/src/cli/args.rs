@@ -1,0 +1,10 @@
+//! Groups of flags that several subcommands share.
+
+pub mod cluster;
+pub mod color;
+pub(crate) mod duration;
+pub mod files;
+pub mod logs;
+pub mod output;
+pub mod pod_defaults;
+pub mod tls;

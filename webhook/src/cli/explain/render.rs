@@ -1,0 +1,221 @@
+//! Explanations for a person's eyes.
+
+use anstyle::{AnsiColor, Style};
+use drainer::duration::format;
+
+use super::model::{Explanation, InjectionOutcome, PlanModel, ReasonModel};
+use super::settings::{SettingValue, SettingsModel};
+use super::timeline::TimelineEvent;
+use crate::admission::settings::keys::INJECT;
+use crate::admission::{ContainerList, GracePeriod, SettingSource};
+use crate::cli::terminal::TextWriter;
+
+/// The settings that are told even if nobody set them.
+const ALWAYS_LISTED_SETTINGS: [&str; 5] = [
+    "drain-delay",
+    "min-drain-duration",
+    "drain-timeout",
+    "idle-exit",
+    "quiet-period",
+];
+
+/// A column of values is no wider, so that one long list of listeners does not push the others away.
+const MAX_VALUE_WIDTH: usize = 40;
+
+/// Explanations as text, with styles or without; empty if there are none.
+pub(super) fn render(explained: &[Explanation], styled: bool) -> String {
+    if explained.is_empty() {
+        return String::new();
+    }
+    let mut out = TextWriter::new(styled);
+    for explanation in explained {
+        render_pod(&mut out, explanation);
+        out.end_line();
+    }
+    let decided = |explanation: &Explanation| {
+        explanation.outcome != InjectionOutcome::NotRequested || explanation.opts_out
+    };
+    if !explained.iter().any(decided) {
+        let hint =
+            format!("To ask for a drainer, annotate the pod template with {INJECT}: \"true\".");
+        out.push_wrapped(0, &hint);
+    }
+    out.into_text()
+}
+
+fn render_pod(out: &mut TextWriter, explanation: &Explanation) {
+    let Explanation {
+        file,
+        line,
+        kind,
+        namespace,
+        name,
+        outcome,
+        reasons: why,
+        warnings,
+        plan,
+        opts_out: _,
+    } = explanation;
+    let (mark, colour, said) = match outcome {
+        InjectionOutcome::Injected => ("✔", AnsiColor::Green, "gets a drainer"),
+        InjectionOutcome::Skipped => ("!", AnsiColor::Yellow, "gets no drainer"),
+        InjectionOutcome::Unchanged => (
+            "!",
+            AnsiColor::Yellow,
+            "gets no drainer: its document stays as it is",
+        ),
+        InjectionOutcome::Refused => ("✘", AnsiColor::Red, "is refused"),
+        InjectionOutcome::NotRequested => ("·", AnsiColor::White, "does not ask for a drainer"),
+    };
+    let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/"));
+    let object = format!("{kind} {}{name}", namespace.unwrap_or_default());
+    out.push_styled(colour.on_default(), mark);
+    out.push(" ");
+    out.push_styled(Style::new().bold(), &object);
+    out.push(&format!(" {said}  "));
+    out.push_styled(Style::new().dimmed(), &format!("{file}:{line}"));
+    out.end_line();
+    render_reasons(out, *line, why, colour);
+    if let Some(plan) = plan {
+        out.end_line();
+        for (label, text) in plan_rows(plan) {
+            out.push_row(Style::new().bold(), label, &text);
+        }
+        out.end_line();
+        render_settings(out, &plan.settings);
+        out.end_line();
+        render_timeline(out, &plan.timeline);
+    }
+    render_reasons(out, *line, warnings, AnsiColor::Yellow);
+}
+
+/// Reasons, with their lines where these are not the pod's.
+fn render_reasons(
+    out: &mut TextWriter,
+    pods_line: usize,
+    reasons: &[ReasonModel],
+    colour: AnsiColor,
+) {
+    for ReasonModel {
+        code,
+        line,
+        message,
+        remedy,
+    } in reasons
+    {
+        out.end_line();
+        let message = match *line == pods_line {
+            true => message.clone(),
+            false => format!("line {line}: {message}"),
+        };
+        out.push_row(colour.on_default(), code, &message);
+        if let Some(remedy) = remedy {
+            out.push_row(Style::new(), "", &format!("→ {remedy}"));
+        }
+    }
+}
+
+/// What was found and what comes of it, in a few words each.
+fn plan_rows(plan: &PlanModel) -> Vec<(&'static str, String)> {
+    let PlanModel {
+        envoy,
+        admin,
+        drainer,
+        grace: GracePeriod { from, to },
+        replaces_hook,
+        readiness_probes,
+        ..
+    } = plan;
+    let name = &envoy.container;
+    let kind = match envoy.container_list {
+        ContainerList::Containers => "container",
+        ContainerList::InitContainers => "init container",
+    };
+    let place = match &drainer.before {
+        Some(before) => format!("before `{before}` in {}", drainer.list),
+        None => format!("at the end of {}", drainer.list),
+    };
+    let grace = match from == to {
+        true => format!("{from}s, which is enough"),
+        false => format!("{from}s → {to}s, so that the drain and Envoy's own end fit in"),
+    };
+    let mut facts = vec![
+        ("envoy", format!("{kind} `{name}` ({})", envoy.detected_by)),
+        (
+            "admin",
+            format!("{} ({})", admin.address, admin.detected_by),
+        ),
+        (
+            "drainer",
+            format!(
+                "{} {place}, listening on port {}",
+                drainer.mode, drainer.port
+            ),
+        ),
+        ("grace", grace),
+    ];
+    if *replaces_hook {
+        let text = format!("the preStop hook of `{name}` makes way for the drainer's");
+        facts.push(("hook", text));
+    }
+    if !readiness_probes.is_empty() {
+        let probes: Vec<_> = readiness_probes
+            .iter()
+            .map(|probe| format!("port {} every {}s", probe.port, probe.period_seconds))
+            .collect();
+        let text = format!(
+            "probes of {} go on while the pod ends, and do not keep it from ending",
+            probes.join(", ")
+        );
+        facts.push(("readiness", text));
+    }
+    facts
+}
+
+fn render_settings(out: &mut TextWriter, SettingsModel(settings): &SettingsModel) {
+    let listed: Vec<_> = settings
+        .iter()
+        .filter(
+            |(
+                name,
+                SettingValue {
+                    setting_source: from,
+                    ..
+                },
+            )| {
+                ALWAYS_LISTED_SETTINGS.contains(name)
+                    || matches!(from, SettingSource::Annotation | SettingSource::NextFree)
+            },
+        )
+        .collect();
+    let lengths = listed
+        .iter()
+        .map(|(_, SettingValue { value, .. })| value.len());
+    let width = lengths.max().unwrap_or(0).clamp(8, MAX_VALUE_WIDTH);
+    out.push_heading("settings");
+    for (
+        name,
+        SettingValue {
+            value,
+            setting_source: from,
+            ..
+        },
+    ) in listed
+    {
+        let style = match from {
+            SettingSource::Annotation | SettingSource::NextFree => Style::new(),
+            SettingSource::Default | SettingSource::JobDefault => Style::new().dimmed(),
+        };
+        out.push(&format!("    {name:<20}{value:>width$}  "));
+        out.push_styled(style, &from.to_string());
+        out.end_line();
+    }
+}
+
+fn render_timeline(out: &mut TextWriter, moments: &[TimelineEvent]) {
+    out.push_heading("when the pod is deleted");
+    for TimelineEvent { at, text, .. } in moments {
+        out.push(&format!("    {:>8}  ", format(*at).to_string()));
+        out.push_wrapped(14, text);
+    }
+}

@@ -1,0 +1,305 @@
+//! One Secret and one webhook configuration, as `certificates` asks for them.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use axum::http::Uri;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::api::core::v1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::client::{ClientConfig, ClientConfigError};
+use super::event_writer::EventWriter;
+use super::watch::ChangeNotifier;
+use crate::certificates::cluster::{
+    Cluster, MAX_ROTATE_LEN, ROTATE_ANNOTATION, Secret, StoreCall, StoreError, Webhooks,
+};
+use crate::certificates::pki::bundle::Bundle;
+
+/// Longer than a healthy API server takes, and shorter than a tick.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Who writes `caBundle`s, to the API server: nobody else owns them, so no upgrade of the chart, which
+/// writes none, takes them away.
+/// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>
+const BUNDLE_FIELD_MANAGER: &str = "envoy-drainer-cabundle";
+
+/// Who writes the Secret.
+const SECRET_FIELD_MANAGER: &str = "envoy-drainer";
+
+/// The Secret and the webhook configuration, in the cluster that this process runs in or that
+/// KUBECONFIG names.
+pub struct CertificateStore {
+    namespace: String,
+    secret: NamedApi<v1::Secret>,
+    webhooks: NamedApi<MutatingWebhookConfiguration>,
+    /// By which API servers call; of entries for other servers nothing is read or written. Where there are
+    /// none, all entries count.
+    hosts: Vec<String>,
+    notifier: ChangeNotifier,
+}
+
+struct NamedApi<K> {
+    api: Api<K>,
+    name: String,
+}
+
+// === impl CertificateStore ===
+
+impl CertificateStore {
+    /// Finds the cluster; whether it answers is another question.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn open(
+        namespace: &str,
+        secret: String,
+        webhooks: String,
+        hosts: Vec<String>,
+    ) -> Result<Self, ClientConfigError> {
+        let config = ClientConfig::default().config().await?;
+        Self::from_config(config, namespace, secret, webhooks, hosts)
+    }
+
+    /// Takes the cluster that `config` tells of.
+    ///
+    /// # Errors
+    /// When there can be no client of it.
+    pub fn from_config(
+        mut config: Config,
+        namespace: &str,
+        secret: String,
+        webhooks: String,
+        hosts: Vec<String>,
+    ) -> Result<Self, ClientConfigError> {
+        // The next tick tries again, from what there is by then.
+        config.default_retry = false;
+        let client = Client::try_from(config).map_err(ClientConfigError::Client)?;
+        let secret = NamedApi {
+            api: Api::namespaced(client.clone(), namespace),
+            name: secret,
+        };
+        let webhooks = NamedApi {
+            api: Api::all(client),
+            name: webhooks,
+        };
+        let mut bell = ChangeNotifier::default();
+        bell.watch(secret.api.clone(), &secret.name);
+        bell.watch(webhooks.api.clone(), &webhooks.name);
+        Ok(Self {
+            namespace: namespace.to_owned(),
+            secret,
+            webhooks,
+            hosts,
+            notifier: bell,
+        })
+    }
+
+    /// Events of this cluster, written by the replica of this name.
+    #[must_use]
+    pub fn event_writer(&self, replica: String) -> EventWriter {
+        EventWriter::new(self.secret.api.clone().into_client(), replica)
+    }
+}
+
+impl Cluster for CertificateStore {
+    async fn secret(&self) -> Result<Option<Secret>, StoreError> {
+        let NamedApi { api, name } = &self.secret;
+        let found = with_deadline(StoreCall::ReadSecret, api.get_opt(name)).await?;
+        Ok(found.map(|secret| Secret {
+            unwritable_reason: write_obstacle(&secret, &self.namespace, name),
+            resource_version: secret.metadata.resource_version.unwrap_or_default(),
+            rotate: requested_rotation(secret.metadata.annotations.as_ref()),
+            data: secret
+                .data
+                .into_iter()
+                .flatten()
+                .map(|(key, ByteString(value))| (key, value))
+                .collect(),
+        }))
+    }
+
+    async fn create_secret(&self) -> Result<(), StoreError> {
+        let NamedApi { api, name } = &self.secret;
+        let secret = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": { "name": name },
+        });
+        // Applied, not created, as that may be allowed for this one name.
+        let params = PatchParams::apply(SECRET_FIELD_MANAGER);
+        let patch = Patch::Apply(secret);
+        with_deadline(StoreCall::WriteSecret, api.patch(name, &params, &patch)).await?;
+        Ok(())
+    }
+
+    async fn write_secret(
+        &self,
+        version: &str,
+        keys: BTreeMap<String, Option<Vec<u8>>>,
+    ) -> Result<(), StoreError> {
+        let NamedApi { api, name } = &self.secret;
+        let data: BTreeMap<_, _> = keys
+            .into_iter()
+            .map(|(key, value)| (key, value.map(ByteString)))
+            .collect();
+        // With a version, a merge is refused if that is not the Secret's any more.
+        // https://kubernetes.io/docs/reference/using-api/api-concepts/#patch-and-apply
+        let patch = json!({ "metadata": { "resourceVersion": version }, "data": data });
+        let params = PatchParams {
+            field_manager: Some(SECRET_FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(patch);
+        with_deadline(StoreCall::WriteSecret, api.patch(name, &params, &patch)).await?;
+        Ok(())
+    }
+
+    async fn webhooks(&self) -> Result<Option<Webhooks>, StoreError> {
+        let NamedApi { api, name } = &self.webhooks;
+        let found = with_deadline(StoreCall::ReadWebhooks, api.get_opt(name)).await?;
+        Ok(found.map(|configuration| Webhooks {
+            written_at: bundles_written_at(&configuration.metadata),
+            resource_version: configuration.metadata.resource_version.unwrap_or_default(),
+            bundles: configuration
+                .webhooks
+                .into_iter()
+                .flatten()
+                .filter(|webhook| calls_any_host(&webhook.client_config, &self.hosts))
+                .map(|webhook| {
+                    let ByteString(pem) = webhook.client_config.ca_bundle.unwrap_or_default();
+                    (webhook.name, Bundle::read(&pem))
+                })
+                .collect(),
+        }))
+    }
+
+    async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), StoreError> {
+        let NamedApi { api, name } = &self.webhooks;
+        let entries: Vec<Value> = webhooks
+            .bundles
+            .iter()
+            .map(|(name, bundle)| {
+                let bundle = ByteString(bundle.pem().into_bytes());
+                json!({ "name": name, "clientConfig": { "caBundle": bundle } })
+            })
+            .collect();
+        let patch = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": { "name": name, "resourceVersion": webhooks.resource_version },
+            "webhooks": entries,
+        });
+        // By force: a caBundle that somebody else once wrote is ours from now on.
+        let params = PatchParams::apply(BUNDLE_FIELD_MANAGER).force();
+        let patch = Patch::Apply(patch);
+        with_deadline(StoreCall::WriteBundles, api.patch(name, &params, &patch)).await?;
+        Ok(())
+    }
+
+    async fn changed(&self) {
+        self.notifier.changed().await;
+    }
+}
+
+/// Returns true if this entry calls one of these hosts.
+fn calls_any_host(client: &WebhookClientConfig, hosts: &[String]) -> bool {
+    let host = match (&client.service, &client.url) {
+        (Some(service), _) => Some(format!("{}.{}.svc", service.name, service.namespace)),
+        (None, Some(url)) => url
+            .parse::<Uri>()
+            .ok()
+            .and_then(|url| Some(url.host()?.to_owned())),
+        (None, None) => None,
+    };
+    hosts.is_empty() || host.is_some_and(|host| hosts.contains(&host))
+}
+
+/// The rotation that an operator requests.
+fn requested_rotation(annotations: Option<&BTreeMap<String, String>>) -> Option<String> {
+    let mut value = annotations?.get(ROTATE_ANNOTATION)?.clone();
+    value.truncate(value.floor_char_boundary(MAX_ROTATE_LEN));
+    Some(value)
+}
+
+/// Why the API server may refuse every write of a Secret, and what its operator can do. An account that may write
+/// the Secret can set both, unless a policy restricts it.
+/// <https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable>
+fn write_obstacle(secret: &v1::Secret, namespace: &str, name: &str) -> Option<String> {
+    const TYPE: &str = "Opaque";
+    let type_ = secret.type_.as_deref().unwrap_or(TYPE);
+    let is = match secret.immutable {
+        Some(true) => "is immutable".to_owned(),
+        // Some types demand keys that are not ours.
+        _ if type_ != TYPE => format!("has the type `{type_}` instead of `{TYPE}`"),
+        _ => return None,
+    };
+    let delete = format!("`kubectl delete secret --namespace={namespace} {name}`");
+    let finalizers = secret.metadata.finalizers.iter().flatten().next();
+    let finalizers = finalizers.map_or("", |_| ", and remove its finalizers");
+    Some(format!(
+        "the Secret {is}: delete it, and it is made anew: {delete}{finalizers}"
+    ))
+}
+
+/// When the owner of the `caBundle`s last changed one. Applying what there is changes nothing.
+/// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>
+fn bundles_written_at(metadata: &ObjectMeta) -> Option<SystemTime> {
+    let entries = metadata.managed_fields.iter().flatten();
+    let ours = entries.filter(|entry| entry.manager.as_deref() == Some(BUNDLE_FIELD_MANAGER));
+    let times = ours.filter_map(|entry| entry.time.as_ref());
+    times.map(|Time(at)| SystemTime::from(*at)).max()
+}
+
+impl fmt::Debug for CertificateStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Objects")
+            .field("secret", &self.secret.name)
+            .field("webhooks", &self.webhooks.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a call failed. What cannot be read is not quoted, since it may be a Secret.
+fn redact(error: kube::Error) -> Box<dyn Error + Send + Sync> {
+    match error {
+        kube::Error::SerdeError(error) => {
+            let (line, column) = (error.line(), error.column());
+            format!(
+                "the answer cannot be read: {:?} at {line}:{column}",
+                error.classify()
+            )
+            .into()
+        }
+        // It would write all of the answer's status behind that.
+        kube::Error::Api(status) => status.message.into(),
+        error => error.into(),
+    }
+}
+
+/// Waits for an answer until [`DEADLINE`].
+async fn with_deadline<T>(
+    call: StoreCall,
+    answer: impl Future<Output = kube::Result<T>>,
+) -> Result<T, StoreError> {
+    match timeout(DEADLINE, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) if status.is_conflict() => {
+            Err(StoreError::Conflict { call })
+        }
+        Ok(Err(error)) => Err(StoreError::Other {
+            call,
+            source: redact(error),
+        }),
+        Err(_) => Err(StoreError::Timeout { call }),
+    }
+}

@@ -1,0 +1,72 @@
+//! Objects and lists of them, and why they cannot be read.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use kube::api::{Api, ListParams};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::DEADLINE;
+use crate::kubernetes::read_error::{ApiCall, ReadError};
+
+/// How many objects of a long list are in memory at a time.
+const PAGE_SIZE: u32 = 100;
+
+/// Hands over every object of a list, a page at a time.
+pub(super) async fn for_each<K>(
+    api: &Api<K>,
+    labels: Option<&BTreeMap<String, String>>,
+    mut visit: impl FnMut(K),
+) -> Result<(), ReadError>
+where
+    K: kube::Resource + k8s_openapi::Resource + Clone + Debug + DeserializeOwned,
+{
+    let labels = labels.map(|labels| {
+        let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
+        labels.collect::<Vec<_>>().join(",")
+    });
+    let mut page = ListParams::default().limit(PAGE_SIZE);
+    page.label_selector = labels;
+    loop {
+        let call = api_call::<K>("list", api.namespace());
+        let list = with_deadline(call, api.list(&page)).await?;
+        list.items.into_iter().for_each(&mut visit);
+        match list.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => page = page.continue_token(&next),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Reads an object; `None` where there is none.
+pub(super) async fn get<K>(api: &Api<K>, name: &str) -> Result<Option<K>, ReadError>
+where
+    K: kube::Resource + k8s_openapi::Resource + Clone + Debug + DeserializeOwned,
+{
+    let call = api_call::<K>("get", api.namespace());
+    with_deadline(call, api.get_opt(name)).await
+}
+
+/// A call about objects of this kind.
+pub(super) fn api_call<K: k8s_openapi::Resource>(
+    verb: &'static str,
+    namespace: Option<&str>,
+) -> ApiCall {
+    ApiCall {
+        verb,
+        resource: K::URL_PATH_SEGMENT,
+        namespace: namespace.map(ToOwned::to_owned),
+    }
+}
+
+/// Waits for an answer, but not forever.
+pub(super) async fn with_deadline<T>(
+    call: ApiCall,
+    answer: impl Future<Output = kube::Result<T>>,
+) -> Result<T, ReadError> {
+    match timeout(DEADLINE, answer).await {
+        Ok(answer) => answer.map_err(|error| ReadError::from_kube(call, error)),
+        Err(_) => Err(ReadError::Timeout(call)),
+    }
+}

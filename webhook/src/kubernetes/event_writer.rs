@@ -1,0 +1,199 @@
+//! Events of the API group `events.k8s.io`.
+
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::{Event, EventSeries};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use tokio::time::timeout;
+
+use crate::admission::{Owner, SkippedPod};
+use crate::events::{PublishError, Series};
+
+/// Others wait meanwhile.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Who tells.
+const REPORTING_CONTROLLER: &str = "envoy-drainer.dev/webhook";
+
+/// What is told, in one word for all codes.
+const REASON: &str = "DrainerNotInjected";
+
+/// What was tried.
+const ACTION: &str = "Inject";
+
+/// Who writes the Events, to the API server.
+const FIELD_MANAGER: &str = "envoy-drainer";
+
+/// In bytes. The API server refuses longer ones.
+const MAX_INSTANCE_LENGTH: usize = 128;
+
+/// The Events of one replica.
+pub struct EventWriter {
+    client: Client,
+    instance: String,
+}
+
+// === impl EventWriter ===
+
+impl EventWriter {
+    /// Events that the replica of this name writes.
+    pub(super) fn new(client: Client, mut instance: String) -> Self {
+        instance.truncate(instance.floor_char_boundary(MAX_INSTANCE_LENGTH));
+        Self { client, instance }
+    }
+
+    /// Creates the Event of a series, or brings it up to date.
+    ///
+    /// # Errors
+    /// When it is not written.
+    pub async fn write(&self, series: &Series) -> Result<(), PublishError> {
+        let event = event(series, &self.instance);
+        let namespace = &series.skipped_pod.owner.namespace;
+        let api = Api::<Event>::namespaced(self.client.clone(), namespace);
+        let name = event.metadata.name.as_deref().unwrap_or_default();
+        // Applied, so that one call does for the first of a series, the others, and an Event that somebody
+        // has deleted.
+        let (params, patch) = (PatchParams::apply(FIELD_MANAGER), Patch::Apply(&event));
+        match timeout(DEADLINE, api.patch_metadata(name, &params, &patch)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(kube::Error::Api(status))) if is_permanent(status.code) => {
+                Err(PublishError::Rejected(status.message))
+            }
+            Ok(Err(error)) => Err(PublishError::Transient(error.into())),
+            Err(late) => Err(PublishError::Transient(late.into())),
+        }
+    }
+}
+
+/// True for the HTTP status of a request that would be refused again.
+fn is_permanent(status: u16) -> bool {
+    const TOO_MANY_REQUESTS: u16 = 429;
+    (400..500).contains(&status) && status != TOO_MANY_REQUESTS
+}
+
+/// Only `series` may differ between two Events of one name.
+fn event(series: &Series, instance: &str) -> Event {
+    let Series {
+        skipped_pod: SkippedPod { owner, note, .. },
+        count: pods,
+        first_observed: first,
+        last_observed: last,
+    } = series;
+    let Owner {
+        api_version,
+        kind,
+        namespace,
+        name,
+        uid,
+    } = owner;
+    let first = timestamp(*first);
+    Event {
+        metadata: ObjectMeta {
+            // A uid is short enough, as an owner's name might not be.
+            name: Some(format!("{uid}.{:x}", first.as_nanosecond())),
+            namespace: Some(namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        type_: Some("Warning".to_owned()),
+        reason: Some(REASON.to_owned()),
+        action: Some(ACTION.to_owned()),
+        note: Some(note.clone()),
+        regarding: Some(ObjectReference {
+            api_version: Some(api_version.clone()),
+            kind: Some(kind.clone()),
+            namespace: Some(namespace.clone()),
+            name: Some(name.clone()),
+            uid: Some(uid.clone()),
+            ..ObjectReference::default()
+        }),
+        event_time: Some(MicroTime(first)),
+        // Of one there is no series.
+        series: (*pods > 1).then(|| EventSeries {
+            count: *pods,
+            last_observed_time: MicroTime(timestamp(*last)),
+        }),
+        reporting_controller: Some(REPORTING_CONTROLLER.to_owned()),
+        reporting_instance: Some(instance.to_owned()),
+        ..Event::default()
+    }
+}
+
+/// The instant, or 1970 for one that has no year of four digits.
+fn timestamp(time: SystemTime) -> Timestamp {
+    Timestamp::try_from(time).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::admission::Code;
+
+    fn series(pods: i32) -> Series {
+        let text = str::to_owned;
+        Series {
+            skipped_pod: SkippedPod {
+                owner: Owner {
+                    api_version: text("apps/v1"),
+                    kind: text("ReplicaSet"),
+                    namespace: text("shop"),
+                    name: text("edge-7f"),
+                    uid: text("3f2a"),
+                },
+                code: Code::ExistingHook,
+                note: text("DRN008: why"),
+            },
+            count: pods,
+            first_observed: UNIX_EPOCH + Duration::from_millis(1_500),
+            last_observed: UNIX_EPOCH + Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn an_event_is_what_the_api_server_takes() {
+        let event = |pods| serde_json::to_value(event(&series(pods), "webhook-1")).unwrap();
+        let mut wanted = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": "3f2a.59682f00", "namespace": "shop"},
+            "type": "Warning",
+            "reason": "DrainerNotInjected",
+            "action": "Inject",
+            "note": "DRN008: why",
+            "regarding": {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "namespace": "shop",
+                "name": "edge-7f",
+                "uid": "3f2a",
+            },
+            "eventTime": "1970-01-01T00:00:01.500000Z",
+            "reportingController": "envoy-drainer.dev/webhook",
+            "reportingInstance": "webhook-1",
+        });
+        assert_eq!(event(1), wanted);
+        // All else is immutable.
+        wanted["series"] = json!({"count": 2, "lastObservedTime": "1970-01-01T00:01:00.000000Z"});
+        assert_eq!(event(2), wanted);
+    }
+
+    #[test]
+    fn a_refusal_is_final_unless_it_is_for_haste() {
+        for (status, wanted) in [
+            (403, true),
+            (404, true),
+            (422, true),
+            (429, false),
+            (500, false),
+        ] {
+            assert_eq!(is_permanent(status), wanted, "{status}");
+        }
+    }
+}
