@@ -151,8 +151,8 @@ fn a_mere_guess_is_told_as_such_and_the_admins_port_by_its_name() {
     };
     let text = ExplainReport::new(&[input], &defaults()).to_text(false);
     for told in [
-        "container `web` (a mere guess: it is the only container)",
-        "127.0.0.1:9902 (the container port called `envoy-admin`)",
+        "container `web` (a guess: it is the only container)",
+        "127.0.0.1:9902 (the container port named `envoy-admin`)",
         "listening on port 9903",
         "    port                    9903  next free\n",
         "DRN057",
