@@ -57,7 +57,7 @@ fn what_looks_like_ours_and_counts_for_no_pod_is_told() {
     golden::check("offline/astray.remarks", &remarks(&astray));
     let injected = inject(&astray.bytes);
     assert_eq!(injected.bytes, astray.bytes);
-    assert_eq!((injected.requested, injected.injected), (1, 0));
+    assert_eq!((injected.requested, injected.injected), (2, 0));
     let explained = ExplainReport::new(&[astray], &defaults());
     assert!(explained.is_success());
     golden::check("offline/astray.explained.txt", &explained.to_text(false));

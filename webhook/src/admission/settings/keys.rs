@@ -170,8 +170,8 @@ mod tests {
             ("injct", Some("did you mean `inject`?")),
             ("injekt", Some("did you mean `inject`?")),
             (
-                "quiet",
-                Some("unknown annotation `envoy-drainer.dev/quiet`"),
+                "other",
+                Some("unknown annotation `envoy-drainer.dev/other`"),
             ),
         ];
         for (name, want) in table {
