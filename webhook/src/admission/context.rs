@@ -1,8 +1,8 @@
-//! What a decision needs to know about a pod beside its manifest.
+//! The input of a decision other than the pod's manifest and the installation's defaults.
 
 use drainer::Token;
 
-/// What is known about a pod beside its manifest.
+/// What is known about a pod apart from its manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodContext<'a> {
     /// The namespace of the request; if it is `None`, the manifest's counts.

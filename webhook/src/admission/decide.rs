@@ -64,14 +64,14 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
         warnings,
         defaulted,
     } = ParsedSettings::parse(pod, context.in_job, defaults);
-    let mut found = Diagnostics {
+    let mut diagnostics = Diagnostics {
         failures: Vec::new(),
         warnings,
     };
-    let plan = DrainPlan::try_new(pod, settings, &context, defaults, &mut found);
+    let plan = DrainPlan::try_new(pod, settings, &context, defaults, &mut diagnostics);
     let invalid = bad_values.into_iter().chain(invalid_inject);
-    found.failures.splice(0..0, invalid);
-    let (failures, mut warnings) = match found.finish(plan) {
+    diagnostics.failures.splice(0..0, invalid);
+    let (failures, mut warnings) = match diagnostics.finish(plan) {
         Ok((plan, warnings)) => return inject(pod, plan, warnings),
         Err(Diagnostics { failures, warnings }) => (failures, warnings),
     };

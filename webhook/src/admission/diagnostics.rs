@@ -175,7 +175,7 @@ codes! {
 
     StatusLeftOut = 61, Warning,
         "The pod's annotations leave no room for `status` within Kubernetes' limit of 256 KiB; it is left out.",
-        "make the other annotations smaller if you read `status`";
+        "shorten the other annotations if you rely on `status`";
 
     PodNotRead = 80, Fault,
         "The webhook could not read the pod, or the pod exceeds one of its limits.",
@@ -323,20 +323,26 @@ mod tests {
 
     #[test]
     fn failure_keeps_later_findings() {
-        let mut found = Diagnostics::default();
-        assert_eq!(found.fail(Ok(1)), Some(1));
-        found.warn(Code::OtherPort.diagnostic("a"));
-        assert_eq!(found.fail::<u8>(Err(Code::NoEnvoy.diagnostic("b"))), None);
-        found.warn(Code::LongGrace.diagnostic("c"));
-        let found = found.finish(Some(1)).unwrap_err();
+        let mut diagnostics = Diagnostics::default();
+        assert_eq!(diagnostics.fail(Ok(1)), Some(1));
+        diagnostics.warn(Code::OtherPort.diagnostic("a"));
+        assert_eq!(
+            diagnostics.fail::<u8>(Err(Code::NoEnvoy.diagnostic("b"))),
+            None
+        );
+        diagnostics.warn(Code::LongGrace.diagnostic("c"));
+        let diagnostics = diagnostics.finish(Some(1)).unwrap_err();
         let codes = |diagnostics: &[Diagnostic]| -> Vec<_> {
             diagnostics
                 .iter()
                 .map(|diagnostic| diagnostic.code)
                 .collect()
         };
-        assert_eq!(codes(&found.failures), [Code::NoEnvoy]);
-        assert_eq!(codes(&found.warnings), [Code::OtherPort, Code::LongGrace]);
+        assert_eq!(codes(&diagnostics.failures), [Code::NoEnvoy]);
+        assert_eq!(
+            codes(&diagnostics.warnings),
+            [Code::OtherPort, Code::LongGrace]
+        );
         assert!(Diagnostics::default().finish(None::<u8>).is_err());
     }
 }

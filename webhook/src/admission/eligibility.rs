@@ -110,18 +110,18 @@ mod tests {
 
     #[test]
     fn pod_is_skipped_for_its_manifest() {
-        let ours = ["serve", "--port=9902", "--token=0123456789abcdef"];
+        let args = ["serve", "--port=9902", "--token=0123456789abcdef"];
         let status = |status: &str| json!({"metadata": {"annotations": {STATUS: status}}});
         let hooked = json!({"name": "envoy", "lifecycle": {"preStop": {}}});
         let manager = json!({"name": "shutdown-manager", "lifecycle": {"preStop": {}}});
         let table = [
             (json!({}), None),
             (
-                json!({"spec": {"containers": [{"name": CONTAINER_NAME, "args": ours}]}}),
+                json!({"spec": {"containers": [{"name": CONTAINER_NAME, "args": args}]}}),
                 Some(Code::AlreadyInjected),
             ),
             (
-                json!({"spec": {"initContainers": [{"name": CONTAINER_NAME, "args": ours}]}}),
+                json!({"spec": {"initContainers": [{"name": CONTAINER_NAME, "args": args}]}}),
                 Some(Code::AlreadyInjected),
             ),
             (
@@ -140,7 +140,7 @@ mod tests {
                 None,
             ),
             (
-                json!({"spec": {"containers": [{"name": "other", "args": ours}]}}),
+                json!({"spec": {"containers": [{"name": "other", "args": args}]}}),
                 None,
             ),
             (

@@ -156,7 +156,7 @@ impl PatchBuilder {
             value,
         };
         serde_json::to_writer(&mut self.0, &operation)
-            .expect("memory takes all bytes, and Kubernetes' types have string keys");
+            .expect("writing to memory cannot fail, and the keys of Kubernetes' types are strings");
     }
 
     /// Adds what other operations add to, unless it exists.

@@ -70,47 +70,50 @@ const AUTOSCALER_LIMIT: i64 = 600;
 // === impl DrainPlan ===
 
 impl DrainPlan {
-    /// Plans the drain of a pod. Warnings and every failure, at least one if there is no plan, go to `found`.
+    /// Plans the drain of a pod. Warnings and every failure, at least one if there is no plan, go to `diagnostics`.
     pub(super) fn try_new(
         pod: &PodView<'_>,
         mut settings: Settings,
         context: &PodContext<'_>,
         defaults: &Defaults,
-        found: &mut Diagnostics,
+        diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
         let name = settings.envoy_container.value.as_deref();
-        let envoy = envoy_container::find(pod, name, found);
+        let envoy = envoy_container::find(pod, name, diagnostics);
         let is_skip = |failure: &Diagnostic| failure.code.effect() == Effect::Skip;
         let is_skipped = envoy.as_ref().is_err_and(is_skip);
-        let envoy = found.fail(envoy);
+        let envoy = diagnostics.fail(envoy);
         if is_skipped {
             // A pod that is not drained has no other conflicts to report.
             return None;
         }
         let native_sidecar = settings.native_sidecar.value;
-        let sidecar = found.fail(SidecarMode::try_new(
+        let sidecar = diagnostics.fail(SidecarMode::try_new(
             native_sidecar,
             context.in_job,
             defaults,
         ));
-        found.failures.extend(conflicts::check_names(pod));
+        diagnostics.failures.extend(conflicts::check_names(pod));
         let Some((envoy, container)) = envoy else {
-            let port = conflicts::free_port(pod, &settings.port, None, found);
-            found.fail(port);
+            let port = conflicts::free_port(pod, &settings.port, None, diagnostics);
+            diagnostics.fail(port);
             return None;
         };
         let replaced_hook = container.pre_stop().map(ToOwned::to_owned);
         if replaced_hook.is_some() && settings.existing_hook.value == ExistingHook::Keep {
             let detail = format!("container `{}` has a preStop hook already", envoy.name);
-            found.failures.push(Code::ExistingHook.diagnostic(detail));
+            diagnostics
+                .failures
+                .push(Code::ExistingHook.diagnostic(detail));
         }
         let annotated = settings.admin_address.value.as_ref();
-        let admin = admin_endpoint::find(container, annotated, defaults, found);
-        let mount = AdminSocketMount::covering(&admin.address, container, pod, defaults, found);
-        let mount = found.fail(mount);
-        let port = conflicts::free_port(pod, &settings.port, Some(&admin.address), found);
-        let port = found.fail(port);
-        if !found.failures.is_empty() {
+        let admin = admin_endpoint::find(container, annotated, defaults, diagnostics);
+        let mount =
+            AdminSocketMount::covering(&admin.address, container, pod, defaults, diagnostics);
+        let mount = diagnostics.fail(mount);
+        let port = conflicts::free_port(pod, &settings.port, Some(&admin.address), diagnostics);
+        let port = diagnostics.fail(port);
+        if !diagnostics.failures.is_empty() {
             return None;
         }
         let (sidecar, mount, port) = (sidecar?, mount?, port?);
@@ -125,10 +128,10 @@ impl DrainPlan {
             log_level: defaults.log_level,
             ..Config::new(admin.address.clone(), context.token)
         };
-        let resources = sidecar_resources::requirements(pod, &settings, found);
+        let resources = sidecar_resources::requirements(pod, &settings, diagnostics);
         let present = pod.spec.termination_grace_period_seconds;
         Some(Self {
-            grace: GracePeriod::new(present, &drainer.timing, defaults.grace_margin, found),
+            grace: GracePeriod::new(present, &drainer.timing, defaults.grace_margin, diagnostics),
             hook: sidecar_container::hook(&drainer),
             container: sidecar_container::container(&drainer, sidecar, mount, resources, defaults),
             volume: sidecar_container::volume(),
@@ -150,13 +153,13 @@ impl GracePeriod {
         present: Option<i64>,
         timing: &Timing,
         margin: Duration,
-        found: &mut Diagnostics,
+        diagnostics: &mut Diagnostics,
     ) -> Self {
         let needed = timing.deadline().saturating_add(margin);
         let needed = needed.as_nanos().div_ceil(1_000_000_000);
         let needed = i64::try_from(needed).unwrap_or(i64::MAX);
         if needed > AUTOSCALER_LIMIT {
-            found.warn(Code::LongGrace.diagnostic(format!(
+            diagnostics.warn(Code::LongGrace.diagnostic(format!(
                 "the pod may take {needed}s to terminate, longer than the cluster autoscaler waits by default"
             )));
         }
@@ -192,15 +195,15 @@ mod tests {
                 drain_timeout: Duration::from_millis(timeout),
                 ..Durations::default()
             });
-            let mut found = Diagnostics::default();
+            let mut diagnostics = Diagnostics::default();
             let grace = GracePeriod::new(
                 present,
                 &timing.unwrap(),
                 Duration::from_secs(15),
-                &mut found,
+                &mut diagnostics,
             );
             assert_eq!(
-                (grace, found.warnings),
+                (grace, diagnostics.warnings),
                 (GracePeriod { from, to }, vec![]),
                 "{present:?} {delay} {timeout}"
             );
@@ -214,15 +217,15 @@ mod tests {
                 drain_timeout: Duration::from_secs(timeout),
                 ..Durations::default()
             });
-            let mut found = Diagnostics::default();
+            let mut diagnostics = Diagnostics::default();
             let margin = Duration::from_secs(15);
-            let grace = GracePeriod::new(None, &timing.unwrap(), margin, &mut found);
+            let grace = GracePeriod::new(None, &timing.unwrap(), margin, &mut diagnostics);
             assert!(grace.to >= 600);
             assert_eq!(
-                found.warnings.len(),
+                diagnostics.warnings.len(),
                 usize::from(warned),
                 "{timeout}: {:?}",
-                found.warnings
+                diagnostics.warnings
             );
         }
     }

@@ -41,7 +41,7 @@ pub(crate) fn find(
     envoy: &Container<'_>,
     annotated: Option<&AdminAddress>,
     defaults: &Defaults,
-    found: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) -> AdminEndpoint {
     let named_port = || {
         let number = |name: &'static str| Some((name, envoy.port_named(name)?));
@@ -67,7 +67,7 @@ pub(crate) fn find(
                 source: AdminAddressSource::ConfigYaml,
             };
         }
-        Some(Err(reason)) => found.warn(Code::AdminNotRead.diagnostic(format!(
+        Some(Err(reason)) => diagnostics.warn(Code::AdminNotRead.diagnostic(format!(
             "the admin address in --config-yaml cannot be read: {reason}; {} is used",
             defaults.admin_address
         ))),
@@ -152,14 +152,18 @@ mod tests {
         let envoy = envoy.to_string();
         let envoy = serde_json::from_str(&envoy).unwrap();
         let annotated = annotated.map(|address| address.parse().unwrap());
-        let mut found = Diagnostics::default();
+        let mut diagnostics = Diagnostics::default();
         let admin = find(
             &envoy,
             annotated.as_ref(),
             &Defaults::new("", ""),
-            &mut found,
+            &mut diagnostics,
         );
-        (admin.address.to_string(), admin.source, found.warnings)
+        (
+            admin.address.to_string(),
+            admin.source,
+            diagnostics.warnings,
+        )
     }
 
     #[test]
@@ -281,8 +285,8 @@ mod tests {
             ("node: {id: $(POD_NAME)}", "127.0.0.1:9901", None),
         ] {
             let envoy = json!({"args": ["--config-yaml", yaml], "env": env});
-            let (found, _, warnings) = find_in(&envoy, None);
-            assert_eq!(found, address, "{yaml}");
+            let (got, _, warnings) = find_in(&envoy, None);
+            assert_eq!(got, address, "{yaml}");
             match (hidden, &warnings[..]) {
                 (None, []) => {}
                 (Some(hidden), [warning]) => {

@@ -36,7 +36,7 @@ impl AdminSocketMount {
         envoy: &Container<'_>,
         pod: &PodView<'_>,
         defaults: &Defaults,
-        found: &mut Diagnostics,
+        diagnostics: &mut Diagnostics,
     ) -> Result<Self, Diagnostic> {
         let (own, inherited) = (envoy.security_context, pod.spec.security_context);
         let inherits_root = inherited.and_then(|pod| pod.run_as_user) == Some(0);
@@ -57,7 +57,7 @@ impl AdminSocketMount {
                 Some(_) => "runs as root, as the drainer never does",
                 None => "has no `runAsUser`, so its user is unknown",
             };
-            found.warn(Code::SocketUserUnknown.diagnostic(format!(
+            diagnostics.warn(Code::SocketUserUnknown.diagnostic(format!(
                 "container `{}` {reason}: the drainer may not be permitted to use {}",
                 envoy.name(),
                 socket.display()
@@ -147,15 +147,15 @@ mod tests {
         let envoy = serde_json::from_str(&envoy).unwrap();
         let pod = PodView::decode(&pod).unwrap();
         let defaults = Defaults::new("", "");
-        let mut found = Diagnostics::default();
+        let mut diagnostics = Diagnostics::default();
         let mount = AdminSocketMount::covering(
             &admin.parse().unwrap(),
             &envoy,
             &pod,
             &defaults,
-            &mut found,
+            &mut diagnostics,
         );
-        (mount, found.warnings)
+        (mount, diagnostics.warnings)
     }
 
     fn mount_for(socket: &str, mounts: &Value) -> Result<Value, Diagnostic> {

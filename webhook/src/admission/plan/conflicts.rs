@@ -21,7 +21,7 @@ pub(crate) fn free_port(
     pod: &PodView<'_>,
     requested: &Setting<NonZeroU16>,
     admin: Option<&AdminAddress>,
-    found: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) -> Result<Setting<NonZeroU16>, Diagnostic> {
     let conflict =
         |port| declared_port_conflict(pod, port).or_else(|| admin_port_conflict(port, admin?));
@@ -37,7 +37,7 @@ pub(crate) fn free_port(
         _ => match others.find(|port| conflict(*port).is_none()) {
             Some(free) => {
                 let detail = format!("{}, so {free} is used", taken.detail);
-                found.warn(Code::OtherPort.diagnostic(detail));
+                diagnostics.warn(Code::OtherPort.diagnostic(detail));
                 let source = SettingSource::NextFree;
                 Ok(Setting {
                     value: free,
@@ -157,15 +157,15 @@ mod tests {
                 .collect();
             let pod = json!({"spec": {"containers": [{"name": "web", "ports": ports}]}});
             let pod = pod.to_string();
-            let mut found = Diagnostics::default();
+            let mut diagnostics = Diagnostics::default();
             let requested = Setting {
                 value: PORT,
                 source,
             };
             let admin = admin.parse().unwrap();
             let pod = PodView::decode(&pod).unwrap();
-            let port = free_port(&pod, &requested, Some(&admin), &mut found);
-            let warnings = found.warnings.into_iter();
+            let port = free_port(&pod, &requested, Some(&admin), &mut diagnostics);
+            let warnings = diagnostics.warnings.into_iter();
             let details: Vec<_> = warnings.map(|warning| warning.detail).collect();
             let port = port.ok().map(|port| (port.value.get(), port.source));
             (port, details)

@@ -43,7 +43,7 @@ const ISTIO_PROXY: &str = "istio-proxy";
 pub(crate) fn find<'p, 'a>(
     pod: &'p PodView<'a>,
     name: Option<&str>,
-    found: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) -> Result<(EnvoyContainer, &'p Container<'a>), Diagnostic> {
     let envoy = |source, (container_ref, container): (ContainerRef, &'p Container<'a>)| {
         let name = container.name().to_owned();
@@ -79,7 +79,7 @@ pub(crate) fn find<'p, 'a>(
             Ok(envoy(EnvoyContainerSource::OnlyContainer, *only))
         }
         ([], [only], []) => {
-            found.warn(Code::EnvoyGuessed.diagnostic(format!(
+            diagnostics.warn(Code::EnvoyGuessed.diagnostic(format!(
                 "container `{}` with image `{}` was taken for Envoy only because the pod has no other",
                 only.1.name(),
                 only.1.image.as_deref().unwrap_or_default()
@@ -191,9 +191,13 @@ mod tests {
     ) -> Result<(String, EnvoyContainerSource), Diagnostic> {
         let pod = json!({ "spec": spec }).to_string();
         let pod = PodView::decode(&pod).unwrap();
-        let mut found = Diagnostics::default();
-        find(&pod, name, &mut found).map(|(envoy, container)| {
-            let codes: Vec<_> = found.warnings.iter().map(|warning| warning.code).collect();
+        let mut diagnostics = Diagnostics::default();
+        find(&pod, name, &mut diagnostics).map(|(envoy, container)| {
+            let codes: Vec<_> = diagnostics
+                .warnings
+                .iter()
+                .map(|warning| warning.code)
+                .collect();
             let is_guess = envoy.source == EnvoyContainerSource::Guess;
             assert_eq!(codes, [Code::EnvoyGuessed][usize::from(!is_guess)..]);
             assert_eq!(container.name(), envoy.name);

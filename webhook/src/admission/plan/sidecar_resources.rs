@@ -18,14 +18,14 @@ const EPHEMERAL_STORAGE: (&str, &str) = ("16Mi", "64Mi");
 pub(crate) fn requirements(
     pod: &PodView<'_>,
     settings: &Settings,
-    found: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) -> Option<ResourceRequirements> {
     let Settings { cpu, memory, .. } = settings;
     if pod.spec.resources.as_ref().is_some_and(Resources::is_set) {
         let mut configured = [&cpu.request, &cpu.limit, &memory.request, &memory.limit].into_iter();
         if configured.any(|setting| setting.source == SettingSource::Annotation) {
             let detail = "the pod has `spec.resources`, so the drainer gets none of its own";
-            found.warn(Code::ResourcesIgnored.diagnostic(detail));
+            diagnostics.warn(Code::ResourcesIgnored.diagnostic(detail));
         }
         return None;
     }
@@ -106,9 +106,13 @@ mod tests {
         let pod = pod.to_string();
         let pod = PodView::decode(&pod).unwrap();
         let settings = ParsedSettings::parse(&pod, false, &Defaults::new("", "")).settings;
-        let mut found = Diagnostics::default();
-        let resources = requirements(&pod, &settings, &mut found);
-        let codes = found.warnings.iter().map(|warning| warning.code).collect();
+        let mut diagnostics = Diagnostics::default();
+        let resources = requirements(&pod, &settings, &mut diagnostics);
+        let codes = diagnostics
+            .warnings
+            .iter()
+            .map(|warning| warning.code)
+            .collect();
         (serde_json::to_value(resources).unwrap(), codes)
     }
 

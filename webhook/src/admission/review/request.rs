@@ -16,7 +16,7 @@ pub enum InvalidReview {
     #[error("the body is not an AdmissionReview: {0}")]
     Malformed(String),
     /// The body is another object.
-    #[error("the body is a `{kind}` of `{api_version}`: want an `{KIND}` of `{API_VERSION}`")]
+    #[error("the body is a `{kind}` of `{api_version}`: expected `{KIND}` of `{API_VERSION}`")]
     UnexpectedKind {
         /// Its `apiVersion`.
         api_version: String,
@@ -194,7 +194,7 @@ impl<'a> PodReview<'a> {
         }
     }
 
-    /// Returns what the review says about the pod beside its manifest.
+    /// Returns what the review says about the pod apart from its manifest.
     pub(crate) fn pod_context(&self, token: Token) -> PodContext<'_> {
         PodContext {
             namespace: self.namespace.as_deref(),

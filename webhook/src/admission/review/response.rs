@@ -246,7 +246,7 @@ fn encode(response: Response<'_>) -> Vec<u8> {
         response,
     };
     serde_json::to_writer(&mut body, &envelope)
-        .expect("memory takes all bytes, and our own types have string keys");
+        .expect("writing to memory cannot fail, and the keys are strings");
     body
 }
 

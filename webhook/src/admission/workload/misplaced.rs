@@ -29,14 +29,14 @@ pub struct MisplacedAnnotation {
 /// The keys under [`PREFIX`] in one `metadata`.
 struct MetadataKeys<'a> {
     /// Directly in it.
-    direct: OurKeys<'a>,
-    annotations: OurKeys<'a>,
-    labels: OurKeys<'a>,
+    direct: PrefixedKeys<'a>,
+    annotations: PrefixedKeys<'a>,
+    labels: PrefixedKeys<'a>,
 }
 
 /// The keys under [`PREFIX`] in one map.
 #[derive(Default)]
-struct OurKeys<'a> {
+struct PrefixedKeys<'a> {
     /// The keys in their order, at most [`MAX_KEYS`].
     keys: Vec<Text<'a>>,
     /// How many there are.
@@ -45,7 +45,7 @@ struct OurKeys<'a> {
     requests_injection: bool,
 }
 
-/// The maps of a `metadata` that have keys of ours.
+/// The maps of a `metadata` that are checked.
 #[derive(Default, Deserialize)]
 #[serde(remote = "Self")]
 struct MetadataMaps<'a> {
@@ -76,14 +76,14 @@ pub(super) fn find_misplaced(
     kind: &str,
     workload: &WorkloadView<'_>,
 ) -> Vec<MisplacedAnnotation> {
-    let mut found = match objects::template_path(version, kind) {
+    let mut misplaced = match objects::template_path(version, kind) {
         Some(template) => in_known_kind(workload, template),
         None => in_unknown_kind(version, kind, workload)
             .into_iter()
             .collect(),
     };
-    found.truncate(MAX_REPORTED_KEYS);
-    found
+    misplaced.truncate(MAX_REPORTED_KEYS);
+    misplaced
 }
 
 /// Finds the request for a drainer in an object whose pod template is unknown: in its own annotations, or in
@@ -110,22 +110,22 @@ fn in_unknown_kind(
 /// Checks every `metadata` of an object that has its pod template at this path.
 fn in_known_kind(workload: &WorkloadView<'_>, template: &Pointer) -> Vec<MisplacedAnnotation> {
     let pod_annotations = template.concat(Pointer::from_static("/metadata/annotations"));
-    let mut found = Vec::new();
+    let mut misplaced = Vec::new();
     for (path, metadata) in workload.all_metadata() {
         let keys = MetadataKeys::read(metadata);
         let annotations = path.with_trailing_token("annotations");
-        found.extend(keys.direct.without_effect(path, &pod_annotations));
+        misplaced.extend(keys.direct.without_effect(path, &pod_annotations));
         match annotations == pod_annotations {
-            true => found.extend(keys.annotations.on_pod(&annotations)),
-            false => found.extend(
+            true => misplaced.extend(keys.annotations.on_pod(&annotations)),
+            false => misplaced.extend(
                 keys.annotations
                     .without_effect(&annotations, &pod_annotations),
             ),
         }
         let labels = path.with_trailing_token("labels");
-        found.extend(keys.labels.without_effect(&labels, &pod_annotations));
+        misplaced.extend(keys.labels.without_effect(&labels, &pod_annotations));
     }
-    found
+    misplaced
 }
 
 /// Formats a path as Kubernetes' errors do: `spec.template.metadata`.
@@ -164,9 +164,9 @@ impl<'a> MetadataKeys<'a> {
     }
 }
 
-// === impl OurKeys ===
+// === impl PrefixedKeys ===
 
-impl OurKeys<'_> {
+impl PrefixedKeys<'_> {
     /// Reports the known keys of a map in which they have no effect on pods.
     fn without_effect(
         &self,
@@ -215,19 +215,19 @@ impl OurKeys<'_> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for OurKeys<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for PrefixedKeys<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OurKeysVisitor;
+        struct PrefixedKeysVisitor;
 
-        impl<'de> Visitor<'de> for OurKeysVisitor {
-            type Value = OurKeys<'de>;
+        impl<'de> Visitor<'de> for PrefixedKeysVisitor {
+            type Value = PrefixedKeys<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a map")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut keys = OurKeys::default();
+                let mut keys = PrefixedKeys::default();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
                     let value: &RawValue = map.next_value()?;
                     if !key.starts_with(PREFIX) {
@@ -243,7 +243,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for OurKeys<'a> {
             }
         }
 
-        deserializer.deserialize_map(OurKeysVisitor)
+        deserializer.deserialize_map(PrefixedKeysVisitor)
     }
 }
 
@@ -255,10 +255,10 @@ mod tests {
 
     fn find(version: &str, kind: &str, object: &Value) -> Vec<(String, Code)> {
         let json = object.to_string();
-        let found = find_misplaced(version, kind, &WorkloadView::decode(&json).unwrap());
-        let found = found.into_iter();
-        found
-            .map(|found| (found.path.to_string(), found.diagnostic.code))
+        let misplaced = find_misplaced(version, kind, &WorkloadView::decode(&json).unwrap());
+        misplaced
+            .into_iter()
+            .map(|misplaced| (misplaced.path.to_string(), misplaced.diagnostic.code))
             .collect()
     }
 
@@ -305,8 +305,8 @@ mod tests {
             };
             let key = "envoy-drainer.dev~1inject";
             let want = map.map(|map| (format!("{path}{map}/{key}"), Code::Misplaced));
-            let found = find("apps/v1", "Deployment", &object);
-            assert_eq!(found, Vec::from_iter(want), "{object}");
+            let misplaced = find("apps/v1", "Deployment", &object);
+            assert_eq!(misplaced, Vec::from_iter(want), "{object}");
         }
     }
 
@@ -348,8 +348,8 @@ mod tests {
             (json!({"metadata": {"annotations": {INJECT: null}}}), vec![]),
         ];
         for (object, want) in table {
-            let found = find("argoproj.io/v1alpha1", "Rollout", &object);
-            assert_eq!(found, want, "{object}");
+            let misplaced = find("argoproj.io/v1alpha1", "Rollout", &object);
+            assert_eq!(misplaced, want, "{object}");
         }
     }
 
@@ -357,7 +357,7 @@ mod tests {
     fn keys_of_a_map_are_bounded() {
         let keys = (0..200).map(|n| (format!("{PREFIX}{n}"), json!("")));
         let json = Value::Object(keys.collect()).to_string();
-        let keys: OurKeys<'_> = serde_json::from_str(&json).unwrap();
+        let keys: PrefixedKeys<'_> = serde_json::from_str(&json).unwrap();
         assert_eq!((keys.keys.len(), keys.count), (MAX_KEYS, 200));
     }
 }

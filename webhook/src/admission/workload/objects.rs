@@ -35,15 +35,15 @@ pub struct PodTemplate<'a> {
 
 /// Returns the objects of a document.
 pub fn objects(document: &Value) -> Vec<WorkloadObject<'_>> {
-    let mut found = Vec::new();
-    collect(document, Pointer::root(), &mut found);
-    found
+    let mut objects = Vec::new();
+    collect(document, Pointer::root(), &mut objects);
+    objects
 }
 
-fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<WorkloadObject<'a>>) {
+fn collect<'a>(value: &'a Value, path: &Pointer, objects: &mut Vec<WorkloadObject<'a>>) {
     if let Some(items) = value.as_array() {
         for (index, item) in items.iter().enumerate() {
-            collect(item, &path.with_trailing_token(index), found);
+            collect(item, &path.with_trailing_token(index), objects);
         }
         return;
     }
@@ -53,7 +53,7 @@ fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<WorkloadObject<
     };
     if version == "v1" && kind == "List" {
         if let Some(items @ Value::Array(_)) = value.get("items") {
-            collect(items, &path.with_trailing_token("items"), found);
+            collect(items, &path.with_trailing_token("items"), objects);
         }
         return;
     }
@@ -65,7 +65,7 @@ fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<WorkloadObject<
         }),
         _ => None,
     });
-    found.push(WorkloadObject {
+    objects.push(WorkloadObject {
         version,
         kind,
         namespace: text("/metadata/namespace"),
@@ -126,9 +126,9 @@ mod tests {
             object["metadata"] = json!({"name": "a", "namespace": "b"});
             let list = json!({"apiVersion": "v1", "kind": "List", "items": [{}, object.clone()]});
             for (document, base) in [(object, ""), (list, "/items/1")] {
-                let found = objects(&document);
-                let [object] = &found[..] else {
-                    panic!("{kind}: {found:?}");
+                let objects = objects(&document);
+                let [object] = &objects[..] else {
+                    panic!("{kind}: {objects:?}");
                 };
                 let template = object.template.as_ref().unwrap();
                 assert_eq!(object.path.as_str(), base, "{kind}");
@@ -152,11 +152,11 @@ mod tests {
             ("apps/v1", "Pod"),
         ] {
             let object = json!({"apiVersion": version, "kind": kind, "spec": spec});
-            let [found] = &objects(&object)[..] else {
+            let [only] = &objects(&object)[..] else {
                 panic!("{object}");
             };
-            assert_eq!((found.version, found.kind), (version, kind));
-            assert!(found.template.is_none(), "{version} {kind}");
+            assert_eq!((only.version, only.kind), (version, kind));
+            assert!(only.template.is_none(), "{version} {kind}");
         }
         for document in [
             json!(null),
@@ -165,9 +165,9 @@ mod tests {
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": null}}),
             json!({"apiVersion": "v1", "kind": "List", "items": null}),
         ] {
-            let found = objects(&document);
+            let objects = objects(&document);
             assert!(
-                found.iter().all(|object| object.template.is_none()),
+                objects.iter().all(|object| object.template.is_none()),
                 "{document}"
             );
         }
