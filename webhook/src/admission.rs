@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A workload is only checked ([`admit_workload`]): `decide` runs on its pod template, and all that is kept are the
-//! warnings. `inject` and `explain` call [`decide`] on manifests.
+//! warnings. `inject` and `explain` call [`decide()`] on manifests.
 //!
 //! Modules import downwards: `review`, `workload` → `decide` → `plan` → `settings` → `pod` → `diagnostics`, `names`,
 //! `quantity`.
