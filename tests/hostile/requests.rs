@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use hyper::StatusCode;
 use serde_json::Value;
-use tests::built::envoy_drainer_of_image;
-use tests::due::TIMEOUT;
+use tests::binaries::envoy_drainer_of_image;
 use tests::https::post_request;
 use tests::shipped::WebhookProcess;
+use tests::timing::TIMEOUT;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
@@ -67,7 +67,10 @@ async fn no_document_takes_more_than_its_share() -> Result<()> {
             cpu_time.as_millis()
         );
         if peak_memory > MAX_MEMORY || cpu_time > MAX_CPU_TIME || response_size > MAX_RESPONSE {
-            failures.push(format!("{name}: {} MiB, {cpu_time:?}, {response_size} B", peak_memory >> 10));
+            failures.push(format!(
+                "{name}: {} MiB, {cpu_time:?}, {response_size} B",
+                peak_memory >> 10
+            ));
         }
     }
     ensure!(
