@@ -48,7 +48,6 @@ pub use pod::{DecodeError, PodView};
 pub use quantity::{InvalidQuantity, Quantity};
 pub use review::request::InvalidReview;
 pub use review::response::{AdmissionOutcome, RequestMeta, ReviewResponse, admit_pod};
-pub(crate) use settings::check_value;
 pub use settings::{
     ExistingHook, NativeSidecar, ResourceSetting, Setting, SettingRow, SettingSource, Settings,
 };
