@@ -1,18 +1,18 @@
-//! YAML as people write it: in many styles, with comments anywhere.
+//! A generator of hand-written YAML: any indentation and quotes, blank lines and comments anywhere.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// How a manifest is written.
+/// The style of a manifest.
 #[derive(Debug, Clone)]
 pub struct YamlStyle {
     indent: usize,
     list_indent: usize,
     newline: &'static str,
-    /// What stands between the lines, in turn.
+    /// What comes after each line, taken from the end.
     trivia: Vec<Trivia>,
-    /// Whether the n-th collection is in brackets.
+    /// Whether each collection is in brackets, taken from the end.
     is_flow: Vec<bool>,
     quotes_all: bool,
 }
@@ -27,7 +27,7 @@ enum Trivia {
 }
 
 impl YamlStyle {
-    /// Writes an object down. A hand is for one manifest.
+    /// Writes an object.
     #[must_use]
     pub fn write(mut self, value: &Value) -> String {
         let mut text = String::new();
@@ -38,8 +38,8 @@ impl YamlStyle {
     fn block(&mut self, value: &Value, column: usize, text: &mut String) {
         match value {
             Value::Object(entries) if !entries.is_empty() => {
-                for (nth, (key, value)) in entries.iter().enumerate() {
-                    if nth > 0 || !text.ends_with("- ") {
+                for (index, (key, value)) in entries.iter().enumerate() {
+                    if index > 0 || !text.ends_with("- ") {
                         text.push_str(&" ".repeat(column));
                     }
                     text.push_str(&self.scalar(&key.as_str().into()));
@@ -67,7 +67,7 @@ impl YamlStyle {
         }
     }
 
-    /// What stands behind a colon or a dash.
+    /// Writes the value after a colon or a dash.
     fn value(&mut self, value: &Value, column: usize, text: &mut String) {
         let is_collection = value.as_array().is_some_and(|items| !items.is_empty())
             || value.as_object().is_some_and(|entries| !entries.is_empty());
@@ -84,17 +84,17 @@ impl YamlStyle {
     }
 
     fn end_line(&mut self, column: usize, text: &mut String) {
-        let noise = self.trivia.pop().unwrap_or(Trivia::None);
-        text.push_str(&match noise {
+        let trivia = self.trivia.pop().unwrap_or(Trivia::None);
+        text.push_str(&match trivia {
             Trivia::None => "\n".to_owned(),
             Trivia::Blank => "\n  \n".to_owned(),
             Trivia::Comment => "\n# a: b\n".to_owned(),
             Trivia::IndentedComment => format!("\n{}# - c\n", " ".repeat(column)),
-            Trivia::TrailingComment => "   # behind: it\n".to_owned(),
+            Trivia::TrailingComment => "   # trailing: it\n".to_owned(),
         });
     }
 
-    /// A scalar; words that are nothing else need no quotes.
+    /// A scalar. Lower-case words of more than five letters, which no reader interprets otherwise, need no quotes.
     fn scalar(&self, value: &Value) -> String {
         let is_word =
             |text: &str| text.len() > 5 && text.bytes().all(|byte| byte.is_ascii_lowercase());
@@ -105,9 +105,9 @@ impl YamlStyle {
     }
 }
 
-/// Any hand.
+/// Any style.
 pub fn yaml_style() -> impl Strategy<Value = YamlStyle> {
-    let noise = prop_oneof![
+    let trivia = prop_oneof![
         4 => Just(Trivia::None),
         1 => Just(Trivia::Blank),
         1 => Just(Trivia::Comment),
@@ -118,18 +118,18 @@ pub fn yaml_style() -> impl Strategy<Value = YamlStyle> {
         1..5_usize,
         prop_oneof![Just(0), Just(2), Just(3)],
         prop_oneof![Just("\n"), Just("\r\n")],
-        vec(noise, 0..60),
+        vec(trivia, 0..60),
         vec(proptest::bool::weighted(0.1), 0..30),
         any::<bool>(),
     )
         .prop_map(
-            |(indent, list_indent, newline, noise, flow, quotes)| YamlStyle {
+            |(indent, list_indent, newline, trivia, is_flow, quotes_all)| YamlStyle {
                 indent,
                 list_indent,
                 newline,
-                trivia: noise,
-                is_flow: flow,
-                quotes_all: quotes,
+                trivia,
+                is_flow,
+                quotes_all,
             },
         )
 }

@@ -53,7 +53,6 @@ pub use pod::{ContainerList, ContainerRef, DecodeError, PodView};
 pub use quantity::{InvalidQuantity, Quantity};
 pub use review::request::{InvalidReview, RequestMeta};
 pub use review::response::{AdmissionOutcome, ReviewResponse, admit_pod};
-pub(crate) use settings::check_value;
 pub use settings::{
     ExistingHook, NativeSidecar, ResourceSetting, Setting, SettingRow, SettingSource, Settings,
 };
