@@ -54,7 +54,7 @@ fn misplaced_annotations_are_reported() {
     golden::check("offline/astray.remarks", &messages(&astray));
     let injected = inject(&astray.bytes);
     assert_eq!(injected.bytes, astray.bytes);
-    assert_eq!((injected.requested, injected.injected), (1, 0));
+    assert_eq!((injected.requested, injected.injected), (2, 0));
     let explained = ExplainReport::new(&[astray], &defaults());
     assert!(explained.is_success());
     golden::check("offline/astray.explained.txt", &explained.to_text(false));
@@ -147,8 +147,8 @@ fn guessed_container_and_named_admin_port_are_explained() {
     };
     let text = ExplainReport::new(&[input], &defaults()).to_text(false);
     for want in [
-        "container `web` (a mere guess: it is the only container)",
-        "127.0.0.1:9902 (the container port called `envoy-admin`)",
+        "container `web` (a guess: it is the only container)",
+        "127.0.0.1:9902 (the container port named `envoy-admin`)",
         "listening on port 9903",
         "    port                    9903  next free\n",
         "DRN057",
