@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Config;
@@ -12,12 +11,10 @@ use tests::https::inject;
 use tests::review::Review;
 use tests::scripted_api::{Asked, ScriptedApi};
 use tests::webhook::{Webhook, review, server};
-use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
-use webhook::events::{QUEUE_CAPACITY, publish};
+use webhook::events::{Metrics, QUEUE_CAPACITY, publish, queue};
 use webhook::kubernetes::CertificateStore;
-use webhook::metrics::Metrics;
-use webhook::server::{Limits, Server};
+use webhook::server::Limits;
 
 /// A namespace that the chart excludes.
 const EXCLUDED: &str = "bank";
@@ -40,15 +37,11 @@ async fn asked(reviews: impl IntoIterator<Item = Review>) -> Vec<Asked> {
     let objects =
         CertificateStore::from_config(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
     let events = objects.event_writer("webhook-1".to_owned());
-    let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
-    let report = Arc::new(Metrics::new());
-    let (usual, authority) = server(Limits::default());
-    let server = Server {
-        skipped_pods: Some(sender),
-        metrics: Arc::clone(&report),
-        ..usual
-    };
-    let server = Webhook::run(server, authority).await;
+    let (mut server, ca) = server(Limits::default());
+    let metrics = Metrics::register(&mut server.registry);
+    let (sender, receiver) = queue(QUEUE_CAPACITY, &metrics);
+    server.events = Some(sender);
+    let server = Webhook::run(server, ca).await;
     let driven = async {
         let mut connection = server.https.connect().await.unwrap();
         for review in reviews.into_iter().chain([skipped("last", "last")]) {
@@ -65,7 +58,7 @@ async fn asked(reviews: impl IntoIterator<Item = Review>) -> Vec<Asked> {
     };
     let excluded = [EXCLUDED.to_owned()];
     tokio::select! {
-        never = publish(queue, &excluded, &report, async |series| events.write(series).await) => match never {},
+        never = publish(receiver, &excluded, &metrics, async |series| events.write(series).await) => match never {},
         asked = timeout(PATIENCE, driven) => asked.expect("the last Event is written"),
     }
 }

@@ -20,10 +20,11 @@ use tests::webhook::{Webhook, admit, assert_injected, review, server, told};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::client::TlsStream;
 use webhook::admission::{InvalidReview, ReviewResponse};
+use webhook::events;
 use webhook::server::{Limits, Server};
 
 /// A time-out that is waited for.
@@ -799,16 +800,11 @@ async fn the_end_does_not_wait_for_ever() {
 
 #[tokio::test]
 async fn who_is_to_tell_owners_and_does_not_delays_nobody() {
-    let (sender, mut queue) = mpsc::channel(1);
-    let (usual, authority) = server(Limits::default());
-    let server = Webhook::run(
-        Server {
-            skipped_pods: Some(sender),
-            ..usual
-        },
-        authority,
-    )
-    .await;
+    let (mut server, ca) = server(Limits::default());
+    let metrics = events::Metrics::register(&mut server.registry);
+    let (sender, mut receiver) = events::queue(1, &metrics);
+    server.events = Some(sender);
+    let server = Webhook::run(server, ca).await;
     let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": "2", "controller": true});
     let hook = json!({"preStop": {"sleep": {"seconds": 5}}});
     let skipped = review("skipped")
@@ -822,9 +818,9 @@ async fn who_is_to_tell_owners_and_does_not_delays_nobody() {
         assert_eq!(told(&answer)["allowed"], true);
     }
     server.assert_admits().await;
-    assert_eq!(queue.recv().await.unwrap().owner.name, "edge-7f");
+    assert_eq!(receiver.recv().await.unwrap().owner.name, "edge-7f");
     // Where nobody is left to tell, the server goes on too.
-    drop(queue);
+    drop(receiver);
     let answer = server.https.send(inject(skipped.bytes())).await.unwrap();
     assert_eq!(told(&answer)["allowed"], true);
     assert_eq!(server.metric(dropped).await, Some(4.0));

@@ -20,6 +20,7 @@ use webhook::certificates::pki::bundle::Bundle;
 use webhook::certificates::pki::verify;
 use webhook::certificates::reconciler::result::ReconcileError;
 use webhook::clock::wall_clock;
+use webhook::metrics::encode;
 
 use etcd::{Etcd, MOST_DATA};
 use replica::Replica;
@@ -331,7 +332,7 @@ async fn foreign_certificates_in_the_bundles_are_counted() {
     let etcd = Etcd::new();
     let mut replica = Replica::own(&etcd);
     let counted = |replica: &Replica, many: usize| {
-        let text = replica.report.text();
+        let text = encode(&replica.registry);
         let line = format!("envoy_drainer_ca_bundle_foreign {many}\n");
         assert!(text.contains(&line), "{text}");
     };
@@ -624,7 +625,7 @@ async fn what_is_not_seen_is_not_said_to_be_well() {
     let mut replica = Replica::own(&etcd);
     replica.settle().await;
     let told = |replica: &Replica, wanted: &str| {
-        let text = replica.report.text();
+        let text = encode(&replica.registry);
         for metric in ["webhook_configuration_found", "ca_bundle_in_sync"] {
             let line = format!("envoy_drainer_{metric} {wanted}\n");
             assert!(text.contains(&line), "{text}");

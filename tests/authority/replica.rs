@@ -12,7 +12,7 @@ use webhook::certificates::reconciler::result::ReconcileResult;
 use webhook::certificates::reconciler::{CertificateReconciler, Mode};
 use webhook::certificates::resolver::CertResolver;
 use webhook::clock::wall_clock;
-use webhook::metrics::Metrics;
+use webhook::metrics::{Metrics, Registry, registry};
 
 use crate::etcd::Etcd;
 
@@ -22,7 +22,8 @@ pub(crate) const NAME: &str = "envoy-drainer.envoy-drainer.svc";
 pub(crate) struct Replica {
     authority: CertificateReconciler<Etcd>,
     pub(crate) serving: CertResolver,
-    pub(crate) report: Metrics,
+    report: Metrics,
+    pub(crate) registry: Registry,
     pub(crate) now: SystemTime,
     etcd: Etcd,
 }
@@ -48,10 +49,12 @@ impl Replica {
     }
 
     fn of(etcd: &Etcd, mode: Mode) -> Self {
+        let mut registry = registry();
         Self {
             authority: CertificateReconciler::new(etcd.clone(), mode),
             serving: CertResolver::empty(),
-            report: Metrics::new(),
+            report: Metrics::register(&mut registry),
+            registry,
             now: wall_clock(),
             etcd: etcd.clone(),
         }

@@ -10,7 +10,7 @@ use webhook::certificates::cluster::Cluster;
 use webhook::certificates::lifetimes::Lifetimes;
 use webhook::certificates::reconciler::{CertificateReconciler, Mode};
 use webhook::certificates::resolver::CertResolver;
-use webhook::metrics::Metrics;
+use webhook::metrics::{Metrics, registry};
 
 use crate::chance::Chance;
 use crate::cluster::{Api, ModeOf};
@@ -94,7 +94,7 @@ impl Replica {
     }
 
     async fn live(&self, serving: &CertResolver) {
-        let report = Metrics::new();
+        let report = Metrics::register(&mut registry());
         let release = self.next_release.get();
         let lifetimes = release.lifetimes;
         self.release.set(release);

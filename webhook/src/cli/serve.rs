@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use clap::builder::ArgAction;
 use tokio::net::TcpListener;
 use tokio::runtime;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tracing::info;
 
 use super::args::duration::HumanDuration;
@@ -18,7 +18,7 @@ use super::args::tls::TlsArgs;
 use crate::admission::{self, Defaults};
 use crate::certificates::source;
 use crate::events;
-use crate::metrics::Metrics;
+use crate::metrics;
 use crate::server::{self, Limits, Server, ServerPorts};
 use crate::signals::Signals;
 use crate::token::TokenGenerator;
@@ -121,22 +121,27 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let mut signals = Signals::install().context("cannot handle signals")?;
     logs.start();
     let defaults = Arc::new(defaults.into_defaults()?);
-    let report = Arc::new(Metrics::new());
+    let mut registry = metrics::registry();
+    let server_metrics = server::Metrics::register(&mut registry);
+    let event_metrics = events::Metrics::register(&mut registry);
+    let certificate_metrics = metrics::Metrics::register(&mut registry);
     let client_ca = tls.client_ca()?;
-    let (source, serving, tls_min_version) = tls.open(&defaults.release_namespace, &report).await?;
-    let serving = Arc::new(serving);
+    let (source, resolver, tls_min_version) = tls
+        .open(&defaults.release_namespace, &certificate_metrics)
+        .await?;
+    let resolver = Arc::new(resolver);
     let cluster = source.cluster().filter(|_| events_enabled);
-    let (undrained, event_output) = cluster
+    let (event_queue, event_output) = cluster
         .map(|cluster| {
-            let (undrained, queue) = mpsc::channel(events::QUEUE_CAPACITY);
-            (undrained, (queue, cluster.event_writer(pod_name)))
+            let (sender, receiver) = events::queue(events::QUEUE_CAPACITY, &event_metrics);
+            (sender, (receiver, cluster.event_writer(pod_name)))
         })
         .unzip();
     let publish_events = async {
         match event_output {
-            Some((queue, events)) => {
-                let write = async |series: &events::Series| events.write(series).await;
-                events::publish(queue, &excluded_namespaces, &report, write).await
+            Some((queue, writer)) => {
+                let write = async |series: &events::Series| writer.write(series).await;
+                events::publish(queue, &excluded_namespaces, &event_metrics, write).await
             }
             None => pending().await,
         }
@@ -159,15 +164,16 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             move |body| admission::admit_pod(body, &defaults, || tokens.generate())
         }),
         admit_workload: Box::new(move |body| admission::admit_workload(body, &defaults)),
-        resolver: Arc::clone(&serving),
+        resolver: Arc::clone(&resolver),
         tls_min_version,
         client_ca,
         limits: Limits {
             shutdown_delay,
             ..Limits::default()
         },
-        metrics: Arc::clone(&report),
-        skipped_pods: undrained,
+        metrics: server_metrics,
+        registry,
+        events: event_queue,
     };
     let (stop, stopped) = oneshot::channel();
     let stopped = async {
@@ -177,7 +183,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let second_signal = async {
         tokio::select! {
             () = signals.next() => {}
-            never = source::run(source, &serving, &report) => match never {},
+            never = source::run(source, &resolver, &certificate_metrics) => match never {},
         }
         // Who leaves writes neither Secret nor caBundle: what is being deleted would be made anew.
         let _ = stop.send(());

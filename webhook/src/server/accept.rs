@@ -11,8 +11,8 @@ use tokio::task::{JoinError, JoinSet, yield_now};
 use tokio::time::{Instant, interval, sleep, timeout};
 use tracing::{debug, error, warn};
 
+use super::connection_limiter::{ConnectionLimiter, ConnectionSlot, TICK_INTERVAL};
 use super::phase::{ShutdownPhase, wait_for_closing};
-use super::port::{ConnectionLimiter, ConnectionSlot, TICK_INTERVAL};
 
 /// The pause after an accept failed for lack of something, usually file descriptors: what is
 /// missing comes back when connections end.
@@ -128,10 +128,10 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::metrics::Metrics;
-    use crate::metrics::connections::PortName;
+    use crate::metrics::registry;
     use crate::server::connection_slots::ConnectionStage;
     use crate::server::listen::listen;
+    use crate::server::metrics::{Metrics, PortName};
 
     #[tokio::test]
     async fn a_burst_does_not_evict_unserved_connections() {
@@ -139,7 +139,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         // All of them wait in the kernel before the first is accepted.
         let clients: Vec<_> = (0..100).map(|_| Client::connect(address)).collect();
-        let metrics = Metrics::new().connections(PortName::Health);
+        let metrics = Metrics::register(&mut registry()).connections(PortName::Health);
         let port = ConnectionLimiter::new(16, ConnectionStage::Unanswered, metrics);
         let (_phase, phase) = watch::channel(ShutdownPhase::Serving);
         let (serve, mut served) = mpsc::unbounded_channel();

@@ -21,10 +21,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
+use super::connection_limiter::ConnectionSlot;
 use super::connection_slots::ConnectionStage;
 use super::limits::Limits;
 use super::phase::{ShutdownPhase, wait_for_closing};
-use super::port::ConnectionSlot;
 
 /// What is buffered of a connection, and so the size of a request's head. Bodies are read through
 /// it. An API server's head has some 300 bytes; hyper takes no less than 8 KiB.

@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::metrics::connections::EvictionReason;
-
 /// For so long after its last step, a connection without an answered review counts as in use: its
 /// handshake, or its first request, is under way.
 const SETUP_GRACE: Duration = Duration::from_secs(1);
@@ -26,6 +24,19 @@ pub(super) enum ConnectionStage {
     Unanswered,
     /// An AdmissionReview was answered on it, as on each that an API server uses.
     Answered,
+}
+
+/// Why a connection was evicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EvictionReason {
+    /// Its TLS handshake had not completed.
+    Handshaking,
+    /// No AdmissionReview had been answered on it.
+    Unanswered,
+    /// It was idle for longest.
+    Idle,
+    /// Its own address, which held its share of the slots, opened another connection.
+    Address,
 }
 
 /// The connections of one port, at most so many, each with what ends it when it is dropped.
@@ -189,6 +200,28 @@ impl<T> SlotTable<T> {
         };
         self.release(id);
         Some(eviction)
+    }
+}
+
+// === impl EvictionReason ===
+
+impl EvictionReason {
+    /// In the order of the declaration.
+    pub(super) const ALL: [Self; 4] = [
+        Self::Handshaking,
+        Self::Unanswered,
+        Self::Idle,
+        Self::Address,
+    ];
+
+    /// The value of the metrics' label `reason`.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Handshaking => "handshaking",
+            Self::Unanswered => "unanswered",
+            Self::Idle => "idle",
+            Self::Address => "address",
+        }
     }
 }
 

@@ -12,12 +12,12 @@ use tracing::error;
 
 use super::accept::accept;
 use super::connection::{ConnectionHandler, KeepAlive};
+use super::connection_limiter::ConnectionLimiter;
 use super::connection_slots::ConnectionStage;
 use super::limits::Limits;
+use super::metrics::PortMetrics;
 use super::phase::ShutdownPhase;
-use super::port::ConnectionLimiter;
 use super::write_deadline::WriteDeadline;
-use crate::metrics::connections::PortMetrics;
 
 /// One of these ports.
 pub(super) struct PlainPort {

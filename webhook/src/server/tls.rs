@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{error, info};
 
 use super::client_ca::ClientCa;
-use super::tls_records::MeteredTlsStream;
+use super::metered_stream::MeteredTlsStream;
 use super::write_deadline::WriteDeadline;
 use crate::certificates::resolver::CertResolver;
 

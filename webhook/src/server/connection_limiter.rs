@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::connection_slots::{ConnectionStage, SlotId, SlotTable};
-use crate::metrics::connections::PortMetrics;
+use super::metrics::PortMetrics;
 
 /// How often the port is looked at for its metrics, and says that it accepts connections.
 pub(super) const TICK_INTERVAL: Duration = Duration::from_secs(1);
