@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tests::golden;
-use tests::review::{Review, Told, defaults};
+use tests::review::{AdmissionResult, ReviewBuilder, defaults};
 use webhook::admission::{AdmissionOutcome, Code, Defaults, admit_pod};
 use webhook::token::TokenGenerator;
 
@@ -13,10 +13,10 @@ fn pod(name: &str) -> Value {
 
 /// Admits `golden/NAME.yaml` and compares the pod it becomes with `NAME.patched.yaml`, or the answer
 /// with `NAME.verdict` where the pod stays as it is.
-fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> Told {
+fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> AdmissionResult {
     let mut defaults = defaults();
     set(&mut defaults);
-    let told = Review::of(&pod(name)).told(&defaults);
+    let told = ReviewBuilder::for_pod(&pod(name)).admit(&defaults);
     let mut text: String = told
         .warnings
         .iter()
@@ -34,7 +34,7 @@ fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> Told {
         golden::check(&format!("{name}.patched.yaml"), &text);
         let decoded: Result<Pod, _> = serde_json::from_value(told.pod.clone());
         assert!(decoded.is_ok(), "{decoded:?}");
-        let again = Review::of(&told.pod).told(&defaults);
+        let again = ReviewBuilder::for_pod(&told.pod).admit(&defaults);
         assert_eq!(
             again.patch.0,
             [],
@@ -45,67 +45,67 @@ fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> Told {
     told
 }
 
-fn injects(name: &str) {
+fn assert_injected(name: &str) {
     assert_eq!(admit(name, |_| {}).outcome, AdmissionOutcome::Injected);
 }
 
-fn skips(name: &str, code: Code) {
+fn assert_skipped(name: &str, code: Code) {
     assert_eq!(admit(name, |_| {}).outcome, AdmissionOutcome::Skipped(code));
 }
 
 #[test]
 fn envoy_as_a_main_container() {
-    injects("envoy-main");
+    assert_injected("envoy-main");
 }
 
 #[test]
 fn envoy_as_a_native_sidecar() {
-    injects("envoy-native-sidecar");
+    assert_injected("envoy-native-sidecar");
 }
 
 #[test]
 fn the_drainer_as_a_plain_container() {
-    injects("plain-sidecar");
+    assert_injected("plain-sidecar");
 }
 
 #[test]
 fn host_network() {
-    injects("host-network");
+    assert_injected("host-network");
 }
 
 #[test]
 fn pod_level_resources() {
-    injects("pod-level-resources");
+    assert_injected("pod-level-resources");
 }
 
 #[test]
 fn a_guaranteed_pod_stays_guaranteed() {
-    injects("guaranteed");
+    assert_injected("guaranteed");
 }
 
 #[test]
 fn a_hook_that_is_there_is_kept() {
-    skips("existing-hook-kept", Code::ExistingHook);
+    assert_skipped("existing-hook-kept", Code::ExistingHook);
 }
 
 #[test]
 fn a_hook_that_is_there_is_replaced() {
-    injects("existing-hook-replaced");
+    assert_injected("existing-hook-replaced");
 }
 
 #[test]
 fn a_bigger_grace_is_kept() {
-    injects("grace-bigger");
+    assert_injected("grace-bigger");
 }
 
 #[test]
 fn a_smaller_grace_is_raised() {
-    injects("grace-smaller");
+    assert_injected("grace-smaller");
 }
 
 #[test]
 fn many_containers() {
-    injects("many-containers");
+    assert_injected("many-containers");
 }
 
 #[test]
@@ -124,32 +124,32 @@ fn on_openshift_no_user_is_set() {
 
 #[test]
 fn a_jobs_pod_does_not_wait() {
-    injects("job");
+    assert_injected("job");
 }
 
 #[test]
 fn an_istio_injected_pod() {
-    injects("istio-injected");
+    assert_injected("istio-injected");
 }
 
 #[test]
 fn an_envoy_gateway_pod_drains_itself() {
-    skips("envoy-gateway", Code::EnvoyGatewayPod);
+    assert_skipped("envoy-gateway", Code::EnvoyGatewayPod);
 }
 
 #[test]
 fn a_contour_pod_drains_itself() {
-    skips("contour", Code::ContourPod);
+    assert_skipped("contour", Code::ContourPod);
 }
 
 #[test]
 fn an_admin_on_a_unix_socket() {
-    injects("admin-unix-socket");
+    assert_injected("admin-unix-socket");
 }
 
 #[test]
 fn a_pod_without_anything_optional() {
-    injects("bare");
+    assert_injected("bare");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn on_openshift_a_pod_of_roots_gets_our_user() {
                 "securityContext": pods,
             },
         });
-        let told = Review::of(&pod).told(&open_shift);
+        let told = ReviewBuilder::for_pod(&pod).admit(&open_shift);
         assert_eq!(told.outcome, AdmissionOutcome::Injected);
         let context = &told.pod["spec"]["initContainers"][0]["securityContext"];
         assert_eq!(context["runAsUser"], want, "{pods} {own}");
@@ -183,7 +183,7 @@ fn on_openshift_a_pod_of_roots_gets_our_user() {
 }
 
 /// The paths of the pod's hooks and the drainer's tokens, which must agree.
-fn token(pod: &Value) -> String {
+fn shared_token(pod: &Value) -> String {
     let hook = pod.pointer("/spec/containers/0/lifecycle/preStop/httpGet/path");
     let token = hook
         .and_then(Value::as_str)
@@ -201,16 +201,16 @@ fn token(pod: &Value) -> String {
 #[test]
 fn two_admissions_of_a_review_have_two_tokens() {
     let pod = pod("bare");
-    let review = Review::of(&pod).bytes();
+    let review = ReviewBuilder::for_pod(&pod).bytes();
     let tokens = TokenGenerator::default();
     let admit = |review: &[u8], pod: &Value| {
         let answer = admit_pod(review, &defaults(), || tokens.generate()).expect("a review");
-        Told::read(&answer, pod.clone())
+        AdmissionResult::read(&answer, pod.clone())
     };
     let [one, other] = [(); 2].map(|()| admit(&review, &pod));
-    assert_ne!(token(&one.pod), token(&other.pod));
+    assert_ne!(shared_token(&one.pod), shared_token(&other.pod));
     // The API server may ask again of the pod with its drainer.
-    let again = admit(&Review::of(&one.pod).bytes(), &one.pod);
+    let again = admit(&ReviewBuilder::for_pod(&one.pod).bytes(), &one.pod);
     assert_eq!(
         again.outcome,
         AdmissionOutcome::Skipped(Code::AlreadyInjected)

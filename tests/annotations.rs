@@ -1,7 +1,7 @@
 //! Every annotation: what good values do, what is said of bad ones, and of unknown keys.
 
 use serde_json::{Value, json};
-use tests::review::{Review, Told, defaults};
+use tests::review::{AdmissionResult, ReviewBuilder, defaults};
 use webhook::admission::settings::keys::PREFIX;
 use webhook::admission::{AdmissionOutcome, Code, Defaults, OnInvalid};
 
@@ -29,8 +29,8 @@ fn pod(annotations: &[(&str, &str)]) -> Value {
     pod
 }
 
-fn admit(annotations: &[(&str, &str)]) -> Told {
-    Review::of(&pod(annotations)).told(&defaults())
+fn admit(annotations: &[(&str, &str)]) -> AdmissionResult {
+    ReviewBuilder::for_pod(&pod(annotations)).admit(&defaults())
 }
 
 fn warning_defaults() -> Defaults {
@@ -143,7 +143,7 @@ fn the_named_container_gets_the_hook() {
     );
 }
 
-const BAD: [(&str, &str, &str); 34] = [
+const BAD_VALUES: [(&str, &str, &str); 34] = [
     (
         "envoy-container",
         "",
@@ -306,7 +306,7 @@ const BAD: [(&str, &str, &str); 34] = [
 
 #[test]
 fn a_bad_value_is_refused_with_what_would_be_right() {
-    for (key, value, message) in BAD {
+    for (key, value, message) in BAD_VALUES {
         let told = admit(&[(key, value)]);
         assert_eq!(
             (told.allowed, told.outcome),
@@ -326,9 +326,9 @@ fn a_bad_value_is_refused_with_what_would_be_right() {
 
 #[test]
 fn with_on_invalid_warn_a_bad_value_is_as_good_as_none() {
-    let without = Review::of(&pod(&[])).told(&warning_defaults());
-    for (key, value, message) in BAD {
-        let mut told = Review::of(&pod(&[(key, value)])).told(&warning_defaults());
+    let without = ReviewBuilder::for_pod(&pod(&[])).admit(&warning_defaults());
+    for (key, value, message) in BAD_VALUES {
+        let mut told = ReviewBuilder::for_pod(&pod(&[(key, value)])).admit(&warning_defaults());
         assert_eq!(
             (told.allowed, told.outcome),
             (true, AdmissionOutcome::Injected),
@@ -359,7 +359,7 @@ fn a_replaced_hook_is_remembered_unless_it_is_too_long() {
         let mut pod = pod(&[("existing-hook", "replace")]);
         let hook = json!({"exec": {"command": ["sh", "-c", script]}});
         pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": hook});
-        let told = Review::of(&pod).told(&defaults());
+        let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
         assert_eq!(told.outcome, AdmissionOutcome::Injected);
         let status = &told.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
         let status: Value = serde_json::from_str(status.as_str().unwrap()).unwrap();
@@ -403,7 +403,7 @@ fn the_default_port_makes_way_for_the_pods_own() {
         json!([{"containerPort": 9902}, {"containerPort": 9903}]);
     for host_network in [false, true] {
         pod["spec"]["hostNetwork"] = json!(host_network);
-        let told = Review::of(&pod).told(&defaults());
+        let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
         assert_eq!(told.outcome, AdmissionOutcome::Injected);
         assert_eq!(
             told.warnings,
@@ -427,7 +427,7 @@ fn without_an_envoy_no_port_is_in_the_way() {
         let mut pod = pod(annotations);
         pod["spec"]["containers"][0]["image"] = json!("nginx");
         pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9902}]);
-        let told = Review::of(&pod).told(&defaults());
+        let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
         assert_eq!(told.outcome, AdmissionOutcome::Skipped(Code::NoEnvoy));
     }
 }
@@ -477,11 +477,11 @@ fn what_a_default_in_the_place_of_a_bad_value_brings_is_not_told() {
         assert_eq!(told.lines().collect::<Vec<_>>(), want, "{annotations:?}");
     }
     // Where the default really is used, it is compared with.
-    let told = Review::of(&pod(&[
+    let told = ReviewBuilder::for_pod(&pod(&[
         ("drain-timeout", "1m0x"),
         ("min-drain-duration", "5m"),
     ]))
-    .told(&warning_defaults());
+    .admit(&warning_defaults());
     let first = &told.warnings[0];
     assert!(first.ends_with("400ms; the default 60s is used"), "{first}");
     assert_eq!(
@@ -497,7 +497,7 @@ fn a_declared_port_is_told_where_no_envoy_is_settled() {
         pod["spec"]["initContainers"] = json!([{"name": "init"}]);
         pod["spec"]["containers"][1]["image"] = json!(other);
         pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9911}]);
-        let told = Review::of(&pod).told(&defaults());
+        let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
         assert_eq!(told.outcome, AdmissionOutcome::Denied);
         let lines: Vec<_> = told.message.lines().map(ToOwned::to_owned).collect();
         lines
@@ -538,7 +538,7 @@ fn what_cannot_be_had_and_has_no_default_is_skipped_with_on_invalid_warn() {
             "{}",
             denied.message
         );
-        let skipped = Review::of(&pod(&[(key, value)])).told(&warning_defaults());
+        let skipped = ReviewBuilder::for_pod(&pod(&[(key, value)])).admit(&warning_defaults());
         assert_eq!(
             skipped.outcome,
             AdmissionOutcome::Skipped(code),
@@ -554,12 +554,12 @@ fn a_plain_sidecar_is_refused_in_a_job() {
     let mut pod = pod(&[("native-sidecar", "false")]);
     pod["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}]);
-    let told = Review::of(&pod).told(&defaults());
+    let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
     assert_eq!(
         told.message,
         "DRN020: `envoy-drainer.dev/native-sidecar`: `false` in a Job, which would never complete: auto or true"
     );
-    let warned = Review::of(&pod).told(&warning_defaults());
+    let warned = ReviewBuilder::for_pod(&pod).admit(&warning_defaults());
     assert_eq!(drainer(&warned.pod)["restartPolicy"], "Always");
 }
 
@@ -612,7 +612,7 @@ fn only_true_asks() {
     let told = |value: &str| {
         let mut pod = pod(&[]);
         pod["metadata"]["annotations"]["envoy-drainer.dev/inject"] = json!(value);
-        Review::of(&pod).told(&defaults())
+        ReviewBuilder::for_pod(&pod).admit(&defaults())
     };
     let table = [
         ("true", AdmissionOutcome::Injected),
@@ -655,7 +655,7 @@ fn warnings_are_short_and_not_too_many() {
 #[test]
 fn an_envoy_that_a_later_webhook_adds_is_waited_for() {
     let mut pod = pod(&[("envoy-container", "istio-proxy")]);
-    let first = Review::of(&pod).told(&defaults());
+    let first = ReviewBuilder::for_pod(&pod).admit(&defaults());
     assert_eq!(
         (first.allowed, first.outcome),
         (true, AdmissionOutcome::Skipped(Code::NoSuchContainer))
@@ -669,7 +669,7 @@ fn an_envoy_that_a_later_webhook_adds_is_waited_for() {
     pod = first.pod;
     pod["spec"]["initContainers"] =
         json!([{"name": "istio-proxy", "image": "istio/proxyv2", "restartPolicy": "Always"}]);
-    let second = Review::of(&pod).told(&defaults());
+    let second = ReviewBuilder::for_pod(&pod).admit(&defaults());
     assert_eq!(
         (second.outcome, &second.warnings[..]),
         (AdmissionOutcome::Injected, &[][..])
@@ -709,7 +709,7 @@ fn status_is_left_out_where_it_has_no_room() {
         let mut full = pod(&[]);
         let room = LIMIT - added - size(&full) - "filler".len() + missing;
         full["metadata"]["annotations"]["filler"] = json!(filler.repeat(room));
-        let told = Review::of(&full).told(&defaults());
+        let told = ReviewBuilder::for_pod(&full).admit(&defaults());
         assert_eq!(told.outcome, AdmissionOutcome::Injected);
         assert!(size(&told.pod) <= LIMIT, "{} bytes", size(&told.pod));
         assert_eq!(
@@ -722,7 +722,7 @@ fn status_is_left_out_where_it_has_no_room() {
             .iter()
             .any(|warning| warning.starts_with("DRN061: "));
         assert_eq!(is_told, !has_status, "{:?}", told.warnings);
-        let again = Review::of(&told.pod).told(&defaults());
+        let again = ReviewBuilder::for_pod(&told.pod).admit(&defaults());
         assert_eq!(
             again.outcome,
             AdmissionOutcome::Skipped(Code::AlreadyInjected)
@@ -736,7 +736,7 @@ fn a_skip_at_the_limit_changes_nothing() {
     let mut full = pod(&[("envoy-container", "none")]);
     let room = (256 << 10) - size(&full) - "filler".len();
     full["metadata"]["annotations"]["filler"] = json!("x".repeat(room));
-    let told = Review::of(&full).told(&defaults());
+    let told = ReviewBuilder::for_pod(&full).admit(&defaults());
     assert_eq!(
         told.outcome,
         AdmissionOutcome::Skipped(Code::NoSuchContainer)

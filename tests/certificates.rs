@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::version::{TLS12, TLS13};
-use tests::authority::{Authority, Mount};
-use tests::due::PATIENCE;
-use tests::https::{Https, inject};
+use tests::authority::{TestCa, TlsSecretMount};
+use tests::due::TIMEOUT;
+use tests::https::{HttpsClient, inject_request};
 use tests::webhook::{Webhook, assert_injected, review, server};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -16,14 +16,15 @@ use webhook::certificates::files::Files;
 use webhook::certificates::resolver::CertResolver;
 use webhook::certificates::source::{self, CertificateSource};
 use webhook::kubernetes::CertificateStore;
+use webhook::metrics::Metrics;
 use webhook::server::{Limits, MinVersion, Server};
 
 #[tokio::test]
 async fn a_client_that_trusts_another_authority_goes_away() {
     let server = Webhook::start(Limits::default()).await;
-    let other = Authority::new().unwrap();
-    let mistrusting = Https::new(server.address, other.pem()).unwrap();
-    let error = mistrusting.open().await.unwrap_err();
+    let other = TestCa::new().unwrap();
+    let mistrusting = HttpsClient::new(server.address, other.pem()).unwrap();
+    let error = mistrusting.connect_tls().await.unwrap_err();
     assert!(error.to_string().contains("UnknownIssuer"), "{error}");
     server.assert_admits().await;
 }
@@ -37,8 +38,8 @@ async fn http_1_1_is_the_only_protocol() {
         (&["h2"], None),
     ] {
         let https =
-            Https::offering(server.address, &server.authority, &[&TLS13], protocols).unwrap();
-        let stream = https.open().await.ok();
+            HttpsClient::with_protocols(server.address, &server.ca, &[&TLS13], protocols).unwrap();
+        let stream = https.connect_tls().await.ok();
         let chosen = stream
             .as_ref()
             .map(|stream| stream.get_ref().1.alpn_protocol());
@@ -59,10 +60,12 @@ async fn tls_1_2_is_refused_unless_it_is_allowed() {
             ..server
         };
         let server = Webhook::run(server, authority).await;
-        let old =
-            Https::offering(server.address, &server.authority, &[&TLS12], &["http/1.1"]).unwrap();
+        let old = HttpsClient::with_protocols(server.address, &server.ca, &[&TLS12], &["http/1.1"])
+            .unwrap();
         assert_eq!(
-            old.send(inject(review("old").bytes())).await.is_ok(),
+            old.send(inject_request(review("old").bytes()))
+                .await
+                .is_ok(),
             allowed
         );
         server.assert_admits().await;
@@ -71,13 +74,13 @@ async fn tls_1_2_is_refused_unless_it_is_allowed() {
 
 #[tokio::test]
 async fn a_certificate_swapped_under_load_fails_no_handshake() {
-    let authority = Authority::new().unwrap();
-    let leaves: Vec<_> = (0..3).map(|_| authority.leaf().unwrap()).collect();
-    let mut mount = Mount::new(&leaves[0]).unwrap();
+    let authority = TestCa::new().unwrap();
+    let leaves: Vec<_> = (0..3).map(|_| authority.issue_leaf().unwrap()).collect();
+    let mut mount = TlsSecretMount::new(&leaves[0]).unwrap();
     let (files, first) = Files::open(mount.certificate(), mount.key()).unwrap();
     let serving = Arc::new(CertResolver::new(first));
-    let (server, _) = server(Limits::default());
-    let report = Arc::clone(&server.metrics);
+    let (mut server, _) = server(Limits::default());
+    let metrics = Metrics::register(&mut server.registry);
     let server = Server {
         resolver: Arc::clone(&serving),
         ..server
@@ -87,7 +90,7 @@ async fn a_certificate_swapped_under_load_fails_no_handshake() {
         source::run(
             CertificateSource::<CertificateStore>::Files(files),
             &serving,
-            &report,
+            &metrics,
         )
         .await
     });
@@ -100,7 +103,7 @@ async fn a_certificate_swapped_under_load_fails_no_handshake() {
         clients.spawn(async move {
             loop {
                 let mut connection = https.connect().await.expect("a handshake");
-                let response = connection.send(inject(review("x").bytes())).await;
+                let response = connection.send(inject_request(review("x").bytes())).await;
                 assert_injected(&response.expect("an answer"), "x");
                 if shown.send(connection.certificate().to_vec()).is_err() {
                     return;
@@ -115,7 +118,7 @@ async fn a_certificate_swapped_under_load_fails_no_handshake() {
             mount.write(leaf).unwrap();
         }
         let served = async { while seen.recv().await.expect("clients go on") != leaf.der {} };
-        timeout(PATIENCE, served)
+        timeout(TIMEOUT, served)
             .await
             .expect("the new one is served");
     }
@@ -131,7 +134,10 @@ async fn a_certificate_swapped_under_load_fails_no_handshake() {
         ended.unwrap();
     }
     // A connection that was there before is still good.
-    let response = kept.send(inject(review("kept").bytes())).await.unwrap();
+    let response = kept
+        .send(inject_request(review("kept").bytes()))
+        .await
+        .unwrap();
     assert_injected(&response, "kept");
     assert_eq!(kept.certificate(), leaves[0].der);
 
@@ -144,7 +150,7 @@ async fn a_certificate_swapped_under_load_fails_no_handshake() {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(PATIENCE, refused).await.expect("it is counted");
+    timeout(TIMEOUT, refused).await.expect("it is counted");
     server.assert_admits().await;
     follower.abort();
 }

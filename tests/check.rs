@@ -9,7 +9,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tests::fake_api::{Answers, FakeApi, Judge, failure};
+use tests::fake_api::{FakeApiServer, PodCreateResponder, Responses, failure_status};
 use tests::helm::{object, objects};
 use tests::{built, golden};
 use tokio::process::Command;
@@ -27,7 +27,7 @@ const REPLICA_SETS: &str = "/apis/apps/v1/replicasets";
 
 /// A cluster in which all is well: the chart's objects, as it renders them by default, a namespace
 /// that has opted in, and a pod with a drainer.
-fn well() -> Answers {
+fn healthy_cluster() -> Responses {
     let chart = objects(&golden::read("chart/defaults.yaml"));
     let policy = |suffix: &str| object(&chart, "ValidatingAdmissionPolicy", suffix).clone();
     let binding = |suffix: &str| object(&chart, "ValidatingAdmissionPolicyBinding", suffix).clone();
@@ -132,7 +132,7 @@ fn pod(name: &str, init_containers: &Value) -> Value {
 }
 
 /// A pod that asks and is nobody's.
-fn alone(namespace: &str) -> Value {
+fn bare_pod(namespace: &str) -> Value {
     let mut pod = pod("alone", &json!(null));
     pod["metadata"]["namespace"] = json!(namespace);
     pod["metadata"]["ownerReferences"] = json!(null);
@@ -140,7 +140,7 @@ fn alone(namespace: &str) -> Value {
 }
 
 /// A ReplicaSet whose pods ask and are refused.
-fn refused(deployment: &str, why: &str) -> Value {
+fn blocked_replica_set(deployment: &str, why: &str) -> Value {
     let owner = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "name": deployment, "uid": "1", "controller": true,
     });
@@ -166,15 +166,15 @@ fn drainer(image: &str) -> Value {
     json!({"name": "envoy-drainer", "image": image})
 }
 
-fn injected(mut pod: Value) -> (u16, Value) {
+fn inject_drainer(mut pod: Value) -> (u16, Value) {
     pod["spec"]["initContainers"] = json!([drainer("a")]);
     (201, pod)
 }
 
-fn over_quota(pod: Value) -> (u16, Value) {
+fn deny_over_quota(pod: Value) -> (u16, Value) {
     match pod["metadata"]["annotations"].is_null() {
         true => (201, pod),
-        false => failure(
+        false => failure_status(
             403,
             "Forbidden",
             "pods \"a\" is forbidden: exceeded quota: small",
@@ -183,8 +183,8 @@ fn over_quota(pod: Value) -> (u16, Value) {
 }
 
 /// Runs the command against a fake API server, which sees no write but dry runs.
-async fn check(answers: Answers, judge: Judge, args: &[&str]) -> Output {
-    let api = FakeApi::start(answers, judge).await.unwrap();
+async fn check(answers: Responses, judge: PodCreateResponder, args: &[&str]) -> Output {
+    let api = FakeApiServer::start(answers, judge).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     fs::write(&kubeconfig, api.kubeconfig()).unwrap();
@@ -212,7 +212,7 @@ fn json(output: &Output) -> Value {
 }
 
 /// The marks of a section's points, by their names.
-fn marks<'a>(report: &'a Value, section: &str) -> Vec<(&'a str, &'a str)> {
+fn severities<'a>(report: &'a Value, section: &str) -> Vec<(&'a str, &'a str)> {
     let sections = report["sections"].as_array().unwrap();
     let section = sections.iter().find(|other| other["name"] == section);
     let points = section.unwrap()["points"].as_array().unwrap();
@@ -225,11 +225,11 @@ fn marks<'a>(report: &'a Value, section: &str) -> Vec<(&'a str, &'a str)> {
 
 #[tokio::test]
 async fn a_person_reads_what_is_well_and_what_is_not() {
-    let output = check(well(), injected, &[]).await;
+    let output = check(healthy_cluster(), inject_drainer, &[]).await;
     golden::check("check/well.txt", text(&output));
     assert_eq!(output.status.code(), Some(0));
 
-    let mut ill = well();
+    let mut ill = healthy_cluster();
     let deployments = &mut ill.get_mut(DEPLOYMENTS).unwrap().1;
     *deployments = deployments.replace("\"readyReplicas\":2", "\"readyReplicas\":1");
     let policy = format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-seen");
@@ -239,17 +239,17 @@ async fn a_person_reads_what_is_well_and_what_is_not() {
     let pods = json!({"metadata": {}, "items": [
         pod("edge-0", &json!([drainer("localhost/drainer:0.0.9")])),
         pod("edge-1", &json!(null)),
-        alone("default"),
-        alone("kube-system"),
+        bare_pod("default"),
+        bare_pod("kube-system"),
     ]});
     ill.insert("/api/v1/pods".to_owned(), (200, pods.to_string()));
     let denied = "admission webhook \"pods.envoy-drainer.dev\" denied the request: DRN023: no volume at `/run`";
     let sets = json!({"metadata": {}, "items": [
-        refused("api", denied),
-        refused("web", "pods \"web-5b4977cc78-2sv4r\" is forbidden: exceeded quota: small"),
+        blocked_replica_set("api", denied),
+        blocked_replica_set("web", "pods \"web-5b4977cc78-2sv4r\" is forbidden: exceeded quota: small"),
     ]});
     ill.insert(REPLICA_SETS.to_owned(), (200, sets.to_string()));
-    let output = check(ill, over_quota, &[]).await;
+    let output = check(ill, deny_over_quota, &[]).await;
     golden::check("check/ill.txt", text(&output));
     assert_eq!(output.status.code(), Some(1));
 }
@@ -257,7 +257,7 @@ async fn a_person_reads_what_is_well_and_what_is_not() {
 /// Helm has written values that a replica does not start with; those before go on to work.
 #[tokio::test]
 async fn a_person_reads_how_to_come_back_from_an_upgrade_that_went_wrong() {
-    let mut upgraded = well();
+    let mut upgraded = healthy_cluster();
     let (_, deployments) = upgraded.get_mut(DEPLOYMENTS).unwrap();
     let mut list: Value = serde_json::from_str(deployments).unwrap();
     let deployment = &mut list["items"][0];
@@ -275,23 +275,23 @@ async fn a_person_reads_how_to_come_back_from_an_upgrade_that_went_wrong() {
         {"metadata": {"name": "envoy-drainer-2"}, "status": {"containerStatuses": [container]}},
     ]});
     upgraded.insert(format!("{RELEASE}/pods"), (200, pods.to_string()));
-    let output = check(upgraded, injected, &[]).await;
+    let output = check(upgraded, inject_drainer, &[]).await;
     golden::check("check/upgraded.txt", text(&output));
     assert_eq!(output.status.code(), Some(0));
 }
 
 #[tokio::test]
 async fn programs_read_the_same() {
-    let output = check(well(), injected, &["-o", "json"]).await;
+    let output = check(healthy_cluster(), inject_drainer, &["-o", "json"]).await;
     let report = json(&output);
     assert_eq!(report["works"], true);
     assert_eq!(
-        marks(&report, "namespaces"),
+        severities(&report, "namespaces"),
         [("opted-in", "ok"), ("trial", "ok")]
     );
-    assert_eq!(marks(&report, "certificates"), [("ca-bundle", "ok")]);
+    assert_eq!(severities(&report, "certificates"), [("ca-bundle", "ok")]);
     assert_eq!(output.status.code(), Some(0));
-    let output = check(well(), over_quota, &["-o", "json"]).await;
+    let output = check(healthy_cluster(), deny_over_quota, &["-o", "json"]).await;
     let report = json(&output);
     assert_eq!(report["works"], false);
     let trial = &report["sections"][4]["points"][1];
@@ -311,8 +311,8 @@ async fn programs_read_the_same() {
 
 #[tokio::test]
 async fn whatever_cannot_be_read_is_unknown_and_the_rest_is_told() {
-    let version = well()["/version"].clone();
-    let (code, why) = failure(403, "Forbidden", "no");
+    let version = healthy_cluster()["/version"].clone();
+    let (code, why) = failure_status(403, "Forbidden", "no");
     let forbidden = (code, why.to_string());
     let odd = [
         "null",
@@ -327,13 +327,16 @@ async fn whatever_cannot_be_read_is_unknown_and_the_rest_is_told() {
         .chain([(500, String::new()), forbidden])
         .collect();
     let mut runs = JoinSet::new();
-    for path in well().into_keys().filter(|path| path != "/version") {
+    for path in healthy_cluster()
+        .into_keys()
+        .filter(|path| path != "/version")
+    {
         let wrong = wrong.clone();
         runs.spawn(async move {
             for answer in wrong {
-                let mut answers = well();
+                let mut answers = healthy_cluster();
                 answers.insert(path.clone(), answer.clone());
-                let output = check(answers, injected, &["-o", "json"]).await;
+                let output = check(answers, inject_drainer, &["-o", "json"]).await;
                 // It tells something, to the end.
                 let report = json(&output);
                 let many = report["sections"].as_array().unwrap().len();
@@ -347,26 +350,26 @@ async fn whatever_cannot_be_read_is_unknown_and_the_rest_is_told() {
     while let Some(run) = runs.join_next().await {
         run.unwrap();
     }
-    let nothing = Answers::from([("/version".to_owned(), version)]);
-    let output = check(nothing, injected, &["-o", "json"]).await;
+    let nothing = Responses::from([("/version".to_owned(), version)]);
+    let output = check(nothing, inject_drainer, &["-o", "json"]).await;
     let report = json(&output);
-    assert_eq!(marks(&report, "installation"), [("found", "unknown")]);
+    assert_eq!(severities(&report, "installation"), [("found", "unknown")]);
     assert_eq!(report["works"], Value::Null);
     assert_eq!(output.status.code(), Some(1));
 }
 
 #[tokio::test]
 async fn whether_it_works_is_not_known_while_what_decides_is_not() {
-    fn hidden(path: &str) -> Answers {
-        let mut answers = well();
-        let (forbidden, why) = failure(403, "Forbidden", "no");
+    fn hide_path(path: &str) -> Responses {
+        let mut answers = healthy_cluster();
+        let (forbidden, why) = failure_status(403, "Forbidden", "no");
         answers.insert(path.to_owned(), (forbidden, why.to_string()));
         answers
     }
-    fn hides_trials(_: Value) -> (u16, Value) {
-        failure(403, "Forbidden", "forbidden: User cannot create resource")
+    fn hide_dry_runs(_: Value) -> (u16, Value) {
+        failure_status(403, "Forbidden", "forbidden: User cannot create resource")
     }
-    let mut hides_replicas = hidden(&format!("{RELEASE}/pods/envoy-drainer-1/portforward"));
+    let mut hides_replicas = hide_path(&format!("{RELEASE}/pods/envoy-drainer-1/portforward"));
     let pods = &mut hides_replicas
         .get_mut(&format!("{RELEASE}/pods"))
         .unwrap()
@@ -374,15 +377,19 @@ async fn whether_it_works_is_not_known_while_what_decides_is_not() {
     let ready = r#""conditions":[{"type":"Ready","status":"True"}]"#;
     *pods = pods.replace(r#""conditions":[]"#, ready);
     for (answers, judge, works) in [
-        (hidden("/api/v1/nodes"), injected as Judge, Some(true)),
-        (hidden("/api/v1/pods"), injected, Some(true)),
-        (hidden(REPLICA_SETS), injected, Some(true)),
-        (hidden(CONFIGURATIONS), injected, None),
-        (hidden(DEPLOYMENTS), injected, None),
-        (hidden(&format!("{RELEASE}/pods")), injected, None),
-        (hidden("/api/v1/namespaces"), injected, None),
-        (hides_replicas, injected, None),
-        (well(), hides_trials, None),
+        (
+            hide_path("/api/v1/nodes"),
+            inject_drainer as PodCreateResponder,
+            Some(true),
+        ),
+        (hide_path("/api/v1/pods"), inject_drainer, Some(true)),
+        (hide_path(REPLICA_SETS), inject_drainer, Some(true)),
+        (hide_path(CONFIGURATIONS), inject_drainer, None),
+        (hide_path(DEPLOYMENTS), inject_drainer, None),
+        (hide_path(&format!("{RELEASE}/pods")), inject_drainer, None),
+        (hide_path("/api/v1/namespaces"), inject_drainer, None),
+        (hides_replicas, inject_drainer, None),
+        (healthy_cluster(), hide_dry_runs, None),
     ] {
         let output = check(answers.clone(), judge, &["-o", "json"]).await;
         let report = json(&output);
@@ -398,13 +405,13 @@ async fn whether_it_works_is_not_known_while_what_decides_is_not() {
 
 #[tokio::test]
 async fn what_was_seen_of_a_long_list_counts_if_its_end_is_not() {
-    let mut answers = well();
+    let mut answers = healthy_cluster();
     let first = json!({
         "metadata": {"continue": "abc"},
         "items": [pod("edge-0", &json!([drainer("localhost/drainer:0.1.0")]))],
     });
     let second = json!({"metadata": {"continue": "def"}, "items": [pod("edge-1", &json!(null))]});
-    let (gone, why) = failure(410, "Expired", "the list is too old");
+    let (gone, why) = failure_status(410, "Expired", "the list is too old");
     answers.insert("/api/v1/pods".to_owned(), (200, first.to_string()));
     answers.insert(
         "/api/v1/pods?continue=abc".to_owned(),
@@ -414,9 +421,9 @@ async fn what_was_seen_of_a_long_list_counts_if_its_end_is_not() {
         "/api/v1/pods?continue=def".to_owned(),
         (gone, why.to_string()),
     );
-    let output = check(answers, injected, &["-o", "json"]).await;
+    let output = check(answers, inject_drainer, &["-o", "json"]).await;
     assert_eq!(
-        marks(&json(&output), "pods"),
+        severities(&json(&output), "pods"),
         [
             ("injected", "ok"),
             ("pods", "unknown"),
@@ -439,17 +446,17 @@ async fn a_cluster_that_does_not_answer_is_no_wrong_usage() {
             .stderr
             .starts_with(b"error: cannot use the kubeconfig: ")
     );
-    let (code, why) = failure(401, "Unauthorized", "Unauthorized");
-    let answers = Answers::from([("/version".to_owned(), (code, why.to_string()))]);
-    let output = check(answers.clone(), injected, &[]).await;
+    let (code, why) = failure_status(401, "Unauthorized", "Unauthorized");
+    let answers = Responses::from([("/version".to_owned(), (code, why.to_string()))]);
+    let output = check(answers.clone(), inject_drainer, &[]).await;
     assert_eq!(output.status.code(), Some(1));
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(
         told.ends_with("does not know who you are: log in\n"),
         "{told}"
     );
-    let output = check(answers.clone(), injected, &["--no-such-flag"]).await;
+    let output = check(answers.clone(), inject_drainer, &["--no-such-flag"]).await;
     assert_eq!(output.status.code(), Some(2));
-    let output = check(answers, injected, &["--context", "other"]).await;
+    let output = check(answers, inject_drainer, &["--context", "other"]).await;
     assert_eq!(output.status.code(), Some(1));
 }

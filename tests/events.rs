@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use kube::Config;
 use serde_json::{Value, json};
-use tests::due::PATIENCE;
-use tests::https::inject;
-use tests::review::Review;
-use tests::scripted_api::{Asked, ScriptedApi};
+use tests::due::TIMEOUT;
+use tests::https::inject_request;
+use tests::review::ReviewBuilder;
+use tests::scripted_api::{RecordedRequest, ScriptedApiServer};
 use tests::webhook::{Webhook, review, server};
 use tokio::time::{sleep, timeout};
 use webhook::events::{Metrics, QUEUE_CAPACITY, publish, queue};
@@ -20,7 +20,7 @@ use webhook::server::Limits;
 const EXCLUDED: &str = "bank";
 
 /// A pod that is skipped for its hook, made by the controller of this uid.
-fn skipped(namespace: &str, uid: &str) -> Review {
+fn skipped_review(namespace: &str, uid: &str) -> ReviewBuilder {
     let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": uid, "controller": true});
     let hook = json!({"preStop": {"sleep": {"seconds": 5}}});
     review("forged")
@@ -30,9 +30,9 @@ fn skipped(namespace: &str, uid: &str) -> Review {
 }
 
 /// What the API server is asked for when these reviews are sent, up to an Event for the last.
-async fn asked(reviews: impl IntoIterator<Item = Review>) -> Vec<Asked> {
-    let api = ScriptedApi::start().await.unwrap();
-    api.reply(201, &json!({"metadata": {}}));
+async fn requests_for(reviews: impl IntoIterator<Item = ReviewBuilder>) -> Vec<RecordedRequest> {
+    let api = ScriptedApiServer::start().await.unwrap();
+    api.set_response(201, &json!({"metadata": {}}));
     let config = Config::new(api.url().parse().unwrap());
     let objects =
         CertificateStore::from_config(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
@@ -44,27 +44,27 @@ async fn asked(reviews: impl IntoIterator<Item = Review>) -> Vec<Asked> {
     let server = Webhook::run(server, ca).await;
     let driven = async {
         let mut connection = server.https.connect().await.unwrap();
-        for review in reviews.into_iter().chain([skipped("last", "last")]) {
-            let answer = connection.send(inject(review.bytes()));
-            timeout(PATIENCE, answer).await.expect("in time").unwrap();
+        for review in reviews.into_iter().chain([skipped_review("last", "last")]) {
+            let answer = connection.send(inject_request(review.bytes()));
+            timeout(TIMEOUT, answer).await.expect("in time").unwrap();
         }
         let mut all = Vec::new();
-        while !all.iter().any(is_last) {
-            all.append(&mut api.asked());
+        while !all.iter().any(is_last_request) {
+            all.append(&mut api.take_requests());
             sleep(Duration::from_millis(10)).await;
         }
-        all.retain(|asked| !is_last(asked));
+        all.retain(|asked| !is_last_request(asked));
         all
     };
     let excluded = [EXCLUDED.to_owned()];
     tokio::select! {
         never = publish(receiver, &excluded, &metrics, async |series| events.write(series).await) => match never {},
-        asked = timeout(PATIENCE, driven) => asked.expect("the last Event is written"),
+        asked = timeout(TIMEOUT, driven) => asked.expect("the last Event is written"),
     }
 }
 
-fn is_last(asked: &Asked) -> bool {
-    asked.line.contains("/last/")
+fn is_last_request(asked: &RecordedRequest) -> bool {
+    asked.request_line.contains("/last/")
 }
 
 #[tokio::test]
@@ -87,13 +87,15 @@ async fn a_forged_review_reaches_no_other_path_and_no_excluded_namespace() {
     let uids = ["", "..", "a/b", "a?force=true", "a%2fb", path];
     let names = ["", "..", "a/b", "Edge", path];
     let with_name = |name: &str| {
-        skipped("shop", uid).with("/request/object/metadata/ownerReferences/0/name", name)
+        skipped_review("shop", uid).with("/request/object/metadata/ownerReferences/0/name", name)
     };
-    let forged = (namespaces.iter().map(|namespace| skipped(namespace, uid)))
-        .chain(uids.iter().map(|uid| skipped("shop", uid)))
-        .chain(names.iter().map(|name| with_name(name)));
-    let asked = asked(forged).await;
-    let lines: Vec<_> = asked.iter().map(|asked| &asked.line).collect();
+    let forged = (namespaces
+        .iter()
+        .map(|namespace| skipped_review(namespace, uid)))
+    .chain(uids.iter().map(|uid| skipped_review("shop", uid)))
+    .chain(names.iter().map(|name| with_name(name)));
+    let asked = requests_for(forged).await;
+    let lines: Vec<_> = asked.iter().map(|asked| &asked.request_line).collect();
     assert_eq!(lines, Vec::<&String>::new());
 }
 
@@ -101,14 +103,17 @@ async fn a_forged_review_reaches_no_other_path_and_no_excluded_namespace() {
 async fn a_flood_of_forged_reviews_has_25_events_in_a_namespace_and_short_notes() {
     let name = json!("e\u{1b}[31m\u{202e}\u{200b}".repeat(2000));
     let forged = (0..500).map(|owner| {
-        skipped("shop", &format!("u{owner}"))
+        skipped_review("shop", &format!("u{owner}"))
             .with("/request/object/spec/containers/0/name", name.clone())
     });
-    let asked = asked(forged).await;
+    let asked = requests_for(forged).await;
     assert_eq!(asked.len(), 25);
-    for Asked { line, body, .. } in &asked {
+    for RecordedRequest {
+        request_line, body, ..
+    } in &asked
+    {
         let path = "PATCH /apis/events.k8s.io/v1/namespaces/shop/events/u";
-        assert!(line.starts_with(path), "{line}");
+        assert!(request_line.starts_with(path), "{request_line}");
         let Value::String(note) = &body["note"] else {
             panic!("{body}")
         };

@@ -5,32 +5,32 @@ use std::time::Duration;
 
 use anyhow::Result;
 use drainer::DrainPhase;
-use tests::at_once::at_once;
+use tests::at_once::run_in_parallel;
 use tests::drainer::{Drainer, drainer};
-use tests::due::{PATIENCE, SECOND, assert_due, assert_due_between};
-use tests::fake_admin::{FakeAdmin, Mood};
-use tests::memory::Memory;
-use tests::until::until;
+use tests::due::{SECOND, TIMEOUT, assert_took, assert_took_between};
+use tests::fake_admin::{Behaviour, FakeAdmin};
+use tests::memory::MemoryMetric;
+use tests::until::wait_until;
 use tokio::time::{Instant, sleep};
 
 /// The memory limit below which the webhook refuses to inject.
-const LEAST_MEMORY_LIMIT: u64 = 24 << 10;
+const MIN_MEMORY_LIMIT: u64 = 24 << 10;
 
 /// Long for Envoy, short for a test; longer than the drainer waits for one answer.
 const DEADLINE: Duration = Duration::from_secs(12);
 
-async fn hasty(fake: &FakeAdmin) -> Result<Drainer> {
+async fn start_drainer(fake: &FakeAdmin) -> Result<Drainer> {
     drainer(&fake.address())?
-        .hasty()
+        .exit_without_minimum()
         .timing(|timing| timing.drain_timeout = DEADLINE)
         .start()
         .await
 }
 
 /// Waits until the drainer drains and has counted what is open.
-async fn has_counted(drainer: &Drainer, connections: u64) -> Result<()> {
-    drainer.reaches(DrainPhase::Draining).await?;
-    until("the first count", PATIENCE, || async {
+async fn wait_for_count(drainer: &Drainer, connections: u64) -> Result<()> {
+    drainer.wait_for_phase(DrainPhase::Draining).await?;
+    wait_until("the first count", TIMEOUT, || async {
         let open = drainer.status().await?.open;
         Ok(open.is_some_and(|open| open.connections == connections))
     })
@@ -41,193 +41,200 @@ async fn has_counted(drainer: &Drainer, connections: u64) -> Result<()> {
 async fn what_a_fault_hides_is_not_zero_and_a_fault_without_end_lasts_to_the_deadline() -> Result<()>
 {
     let moods = [
-        Mood::Status(500),
-        Mood::Status(503),
-        Mood::Status(404),
-        Mood::Status(403),
-        Mood::Hangs,
-        Mood::Slow(8 * SECOND),
-        Mood::Half,
-        Mood::HalfDocument,
-        Mood::Huge(10 << 20),
-        Mood::Page,
+        Behaviour::Status(500),
+        Behaviour::Status(503),
+        Behaviour::Status(404),
+        Behaviour::Status(403),
+        Behaviour::NoResponse,
+        Behaviour::Slow(8 * SECOND),
+        Behaviour::TruncatedResponse,
+        Behaviour::TruncatedDocument,
+        Behaviour::LargeStats(10 << 20),
+        Behaviour::UnrelatedPage,
     ];
     let cases = moods.map(|mood| {
         let case = async move {
-            let mut fake = FakeAdmin::start(Mood::Well).await?;
-            fake.open(1);
-            let drainer = hasty(&fake).await?;
-            let end = drainer.pod_ends()?;
-            has_counted(&drainer, 1).await?;
-            fake.set(mood).await?;
+            let mut fake = FakeAdmin::start(Behaviour::Normal).await?;
+            fake.set_open_connections(1);
+            let drainer = start_drainer(&fake).await?;
+            let end = drainer.call_pod_hooks()?;
+            wait_for_count(&drainer, 1).await?;
+            fake.set_behaviour(mood).await?;
             // In truth nothing is left, but who says so?
-            fake.open(0);
+            fake.set_open_connections(0);
             sleep(SECOND / 2).await;
-            until("the fault is shown", PATIENCE, || async {
+            wait_until("the fault is shown", TIMEOUT, || async {
                 Ok(drainer.status().await?.unknown.is_some())
             })
             .await?;
-            assert_due(end.returned().await?, DEADLINE);
-            let words = drainer.last_words()?;
+            assert_took(end.wait_for_return().await?, DEADLINE);
+            let words = drainer.termination_message()?;
             assert_eq!(words["outcome"], "deadline", "{words}");
             assert_eq!(words["left"]["connections"], 1, "the last that was known");
             let asked = fake.calls("/").len();
             assert!(asked < 80, "{asked} questions in {DEADLINE:?}");
-            assert_eq!(fake.most_at_once(), 1);
-            let peak = Memory::Peak.of(drainer.process())?;
-            assert!(peak < LEAST_MEMORY_LIMIT, "{peak} KiB");
+            assert_eq!(fake.max_concurrent_requests(), 1);
+            let peak = MemoryMetric::Peak.read(drainer.process())?;
+            assert!(peak < MIN_MEMORY_LIMIT, "{peak} KiB");
             Ok(())
         };
         (format!("{mood:?}"), case)
     });
-    at_once(cases).await
+    run_in_parallel(cases).await
 }
 
 #[tokio::test]
 async fn a_drain_that_begins_under_a_fault_ends_when_that_is_over() -> Result<()> {
     // How long after the fault's end the drainer may still wait for an answer that does not come.
     let moods = [
-        (Mood::Status(500), Duration::ZERO),
-        (Mood::Hangs, 2 * SECOND),
-        (Mood::Slow(8 * SECOND), 2 * SECOND),
-        (Mood::Half, Duration::ZERO),
-        (Mood::HalfDocument, Duration::ZERO),
-        (Mood::Huge(10 << 20), Duration::ZERO),
-        (Mood::Page, Duration::ZERO),
-        (Mood::Refuses, Duration::ZERO),
+        (Behaviour::Status(500), Duration::ZERO),
+        (Behaviour::NoResponse, 2 * SECOND),
+        (Behaviour::Slow(8 * SECOND), 2 * SECOND),
+        (Behaviour::TruncatedResponse, Duration::ZERO),
+        (Behaviour::TruncatedDocument, Duration::ZERO),
+        (Behaviour::LargeStats(10 << 20), Duration::ZERO),
+        (Behaviour::UnrelatedPage, Duration::ZERO),
+        (Behaviour::ConnectionRefused, Duration::ZERO),
     ];
     let cases = moods.map(|(mood, wait)| {
         let case = async move {
             let mut fake = FakeAdmin::start(mood).await?;
-            let drainer = hasty(&fake).await?;
-            let end = drainer.pod_ends()?;
+            let drainer = start_drainer(&fake).await?;
+            let end = drainer.call_pod_hooks()?;
             sleep(3 * SECOND).await;
             assert!(end.is_waiting());
-            let well = end.called().elapsed();
-            fake.set(Mood::Well).await?;
-            let took = end.returned().await?;
+            let well = end.called_at().elapsed();
+            fake.set_behaviour(Behaviour::Normal).await?;
+            let took = end.wait_for_return().await?;
             // And one pause between two looks.
-            assert_due_between(took, well, well + wait + SECOND / 4);
-            let words = drainer.last_words()?;
+            assert_took_between(took, well, well + wait + SECOND / 4);
+            let words = drainer.termination_message()?;
             assert_eq!(words["outcome"], "drained", "{words}");
             assert!(!fake.is_live(), "it was told in the end");
             assert!(!fake.calls("/drain_listeners").is_empty());
-            assert!(drainer.has_marked());
+            assert!(drainer.has_marker());
             Ok(())
         };
         (format!("{mood:?}"), case)
     });
-    at_once(cases).await
+    run_in_parallel(cases).await
 }
 
 #[tokio::test]
 async fn a_fault_in_the_middle_of_a_drain_is_survived() -> Result<()> {
     let moods = [
-        Mood::Status(500),
-        Mood::Half,
-        Mood::HalfDocument,
-        Mood::Huge(10 << 20),
-        Mood::Page,
+        Behaviour::Status(500),
+        Behaviour::TruncatedResponse,
+        Behaviour::TruncatedDocument,
+        Behaviour::LargeStats(10 << 20),
+        Behaviour::UnrelatedPage,
     ];
     let cases = moods.map(|mood| {
         let case = async move {
-            let mut fake = FakeAdmin::start(Mood::Well).await?;
-            fake.open(1);
-            let drainer = hasty(&fake).await?;
-            let end = drainer.pod_ends()?;
-            has_counted(&drainer, 1).await?;
-            fake.set(mood).await?;
+            let mut fake = FakeAdmin::start(Behaviour::Normal).await?;
+            fake.set_open_connections(1);
+            let drainer = start_drainer(&fake).await?;
+            let end = drainer.call_pod_hooks()?;
+            wait_for_count(&drainer, 1).await?;
+            fake.set_behaviour(mood).await?;
             sleep(SECOND * 3 / 10).await;
-            fake.set(Mood::Well).await?;
+            fake.set_behaviour(Behaviour::Normal).await?;
             sleep(2 * SECOND).await;
             assert!(end.is_waiting());
-            let closed = end.called().elapsed();
-            fake.open(0);
-            let took = end.returned().await?;
-            assert_due_between(took, closed, closed + SECOND / 4);
-            assert_eq!(drainer.last_words()?["outcome"], "drained");
+            let closed = end.called_at().elapsed();
+            fake.set_open_connections(0);
+            let took = end.wait_for_return().await?;
+            assert_took_between(took, closed, closed + SECOND / 4);
+            assert_eq!(drainer.termination_message()?["outcome"], "drained");
             Ok(())
         };
         (format!("{mood:?}"), case)
     });
-    at_once(cases).await
+    run_in_parallel(cases).await
 }
 
 #[tokio::test]
 async fn answers_that_are_slow_or_the_last_on_their_connection_are_answers() -> Result<()> {
-    let moods = [Mood::Slow(SECOND / 10), Mood::Closes, Mood::Drops];
+    let moods = [
+        Behaviour::Slow(SECOND / 10),
+        Behaviour::AnnouncedClose,
+        Behaviour::UnannouncedClose,
+    ];
     let cases = moods.map(|mood| {
         let case = async move {
             let fake = FakeAdmin::start(mood).await?;
-            fake.open(1);
-            let drainer = hasty(&fake).await?;
-            drainer.logs("Envoy answers", PATIENCE).await?;
-            let end = drainer.pod_ends()?;
-            has_counted(&drainer, 1).await?;
+            fake.set_open_connections(1);
+            let drainer = start_drainer(&fake).await?;
+            drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+            let end = drainer.call_pod_hooks()?;
+            wait_for_count(&drainer, 1).await?;
             sleep(2 * SECOND).await;
             assert!(end.is_waiting());
-            let closed = end.called().elapsed();
-            fake.open(0);
-            let took = end.returned().await?;
+            let closed = end.called_at().elapsed();
+            fake.set_open_connections(0);
+            let took = end.wait_for_return().await?;
             // After a slow look there is a pause, ten times as long.
-            assert_due_between(took, closed, closed + 3 * SECOND);
-            assert_eq!(drainer.last_words()?["outcome"], "drained");
+            assert_took_between(took, closed, closed + 3 * SECOND);
+            assert_eq!(drainer.termination_message()?["outcome"], "drained");
             assert!(!fake.is_live());
             Ok(())
         };
         (format!("{mood:?}"), case)
     });
-    at_once(cases).await
+    run_in_parallel(cases).await
 }
 
 #[tokio::test]
 async fn refusals_are_an_end_when_they_go_on_and_none_when_they_do_not() -> Result<()> {
-    let mut fake = FakeAdmin::start(Mood::Well).await?;
-    fake.open(1);
-    let drainer = hasty(&fake).await?;
-    let end = drainer.pod_ends()?;
-    has_counted(&drainer, 1).await?;
+    let mut fake = FakeAdmin::start(Behaviour::Normal).await?;
+    fake.set_open_connections(1);
+    let drainer = start_drainer(&fake).await?;
+    let end = drainer.call_pod_hooks()?;
+    wait_for_count(&drainer, 1).await?;
     // Seen once: too short for three looks.
-    fake.set(Mood::Refuses).await?;
-    until("a look was refused", PATIENCE, || async {
+    fake.set_behaviour(Behaviour::ConnectionRefused).await?;
+    wait_until("a look was refused", TIMEOUT, || async {
         Ok(drainer.status().await?.unknown.is_some())
     })
     .await?;
-    fake.set(Mood::Well).await?;
+    fake.set_behaviour(Behaviour::Normal).await?;
     sleep(SECOND).await;
     assert!(end.is_waiting());
     let refused = Instant::now();
-    fake.set(Mood::Refuses).await?;
-    end.returned().await?;
+    fake.set_behaviour(Behaviour::ConnectionRefused).await?;
+    end.wait_for_return().await?;
     let took = refused.elapsed();
-    assert_due_between(took, SECOND * 6 / 10, SECOND);
-    assert_eq!(drainer.last_words()?["outcome"], "gone");
+    assert_took_between(took, SECOND * 6 / 10, SECOND);
+    assert_eq!(drainer.termination_message()?["outcome"], "gone");
     Ok(())
 }
 
 #[tokio::test]
 async fn statistics_as_big_as_they_may_be_are_counted_within_the_memory_limit() -> Result<()> {
     // Just below the bound of 4 MiB: some 50,000 statistics.
-    let fake = FakeAdmin::start(Mood::Huge((4 << 20) - 4096)).await?;
-    fake.open(1);
-    let drainer = drainer(&fake.address())?.hasty().start().await?;
-    let end = drainer.pod_ends()?;
-    has_counted(&drainer, 1).await?;
-    fake.open(0);
-    end.returned().await?;
-    assert_eq!(drainer.last_words()?["outcome"], "drained");
-    let peak = Memory::Peak.of(drainer.process())?;
-    assert!(peak < LEAST_MEMORY_LIMIT, "{peak} KiB");
+    let fake = FakeAdmin::start(Behaviour::LargeStats((4 << 20) - 4096)).await?;
+    fake.set_open_connections(1);
+    let drainer = drainer(&fake.address())?
+        .exit_without_minimum()
+        .start()
+        .await?;
+    let end = drainer.call_pod_hooks()?;
+    wait_for_count(&drainer, 1).await?;
+    fake.set_open_connections(0);
+    end.wait_for_return().await?;
+    assert_eq!(drainer.termination_message()?["outcome"], "drained");
+    let peak = MemoryMetric::Peak.read(drainer.process())?;
+    assert!(peak < MIN_MEMORY_LIMIT, "{peak} KiB");
     Ok(())
 }
 
 /// Waits until the drainer has read each kind of answer at least once since the drain's begin.
-async fn has_read_all(drainer: &Drainer, fake: &FakeAdmin) -> Result<()> {
-    drainer.reaches(DrainPhase::Draining).await?;
+async fn wait_for_reads(drainer: &Drainer, fake: &FakeAdmin) -> Result<()> {
+    drainer.wait_for_phase(DrainPhase::Draining).await?;
     let before = fake.calls("/stats").len();
     // Who asks again has done with the answer before; the first may have been asked before the drain.
-    until("it polls", 6 * PATIENCE, || async {
-        Ok(fake.calls("/stats").len() > before + 1 || drainer.last_words().is_ok())
+    wait_until("it polls", 6 * TIMEOUT, || async {
+        Ok(fake.calls("/stats").len() > before + 1 || drainer.termination_message().is_ok())
     })
     .await
 }
@@ -249,7 +256,7 @@ fn repeated(bytes: usize, before: &str, element: impl Fn(usize) -> String, after
 }
 
 /// Answers that are as large as they may be and become as much as they can in memory.
-fn hostile_answers() -> Vec<(&'static str, &'static str, String)> {
+fn hostile_responses() -> Vec<(&'static str, &'static str, String)> {
     const STATS: &str = "/stats";
     const STATIC: &str = "/config_dump?resource=static";
     const DYNAMIC: &str = "/config_dump?resource=dynamic";
@@ -378,16 +385,16 @@ fn hostile_answers() -> Vec<(&'static str, &'static str, String)> {
 
 #[tokio::test]
 async fn hostile_answers_are_read_within_the_memory_limit() -> Result<()> {
-    for (name, path, body) in hostile_answers() {
-        let fake = FakeAdmin::start(Mood::Well).await?;
-        fake.open(1);
-        fake.answer_instead(path, body);
-        let drainer = hasty(&fake).await?;
-        let _end = drainer.pod_ends()?;
-        has_read_all(&drainer, &fake).await?;
-        let peak = Memory::Peak.of(drainer.process())?;
+    for (name, path, body) in hostile_responses() {
+        let fake = FakeAdmin::start(Behaviour::Normal).await?;
+        fake.set_open_connections(1);
+        fake.override_response(path, body);
+        let drainer = start_drainer(&fake).await?;
+        let _end = drainer.call_pod_hooks()?;
+        wait_for_reads(&drainer, &fake).await?;
+        let peak = MemoryMetric::Peak.read(drainer.process())?;
         println!("{name}: {peak} KiB");
-        assert!(peak < LEAST_MEMORY_LIMIT, "{name}: {peak} KiB");
+        assert!(peak < MIN_MEMORY_LIMIT, "{name}: {peak} KiB");
         let longest = drainer.log().iter().map(|l| l.to_string().len()).max();
         assert!(longest < Some(2000), "{name}: a line of {longest:?} bytes");
     }
@@ -396,14 +403,14 @@ async fn hostile_answers_are_read_within_the_memory_limit() -> Result<()> {
 
 #[tokio::test]
 async fn an_answer_in_crumbs_is_read_within_the_memory_limit() -> Result<()> {
-    let fake = FakeAdmin::start(Mood::Crumbs).await?;
-    fake.open(1);
+    let fake = FakeAdmin::start(Behaviour::OneByteChunks).await?;
+    fake.set_open_connections(1);
     let body = format!(r#"{{"stats":[]{}}}"#, " ".repeat(1 << 20));
-    fake.answer_instead("/stats", body);
-    let drainer = hasty(&fake).await?;
-    let _end = drainer.pod_ends()?;
-    has_read_all(&drainer, &fake).await?;
-    let peak = Memory::Peak.of(drainer.process())?;
+    fake.override_response("/stats", body);
+    let drainer = start_drainer(&fake).await?;
+    let _end = drainer.call_pod_hooks()?;
+    wait_for_reads(&drainer, &fake).await?;
+    let peak = MemoryMetric::Peak.read(drainer.process())?;
     println!("crumbs: {peak} KiB");
     // Itself and the body twice; a frame for each byte would be thirty times the body.
     assert!(peak < 10 << 10, "{peak} KiB");
@@ -425,7 +432,7 @@ async fn numbers_that_no_envoy_counts_are_never_few_connections() -> Result<()> 
     let cases = values.map(|value| {
         let name = value.clone();
         let case = async move {
-            let fake = FakeAdmin::start(Mood::Well).await?;
+            let fake = FakeAdmin::start(Behaviour::Normal).await?;
             let listener = |port| {
                 format!(
                     r#"{{"name":"listener.0.0.0.0_{port}.downstream_cx_active","value":{value}}}"#
@@ -433,35 +440,38 @@ async fn numbers_that_no_envoy_counts_are_never_few_connections() -> Result<()> 
             };
             let stats = [80, 81].map(listener).join(",");
             let canary = r#"{"name":"listener.admin.downstream_cx_active","value":1}"#;
-            fake.answer_instead("/stats", format!(r#"{{"stats":[{canary},{stats}]}}"#));
+            fake.override_response("/stats", format!(r#"{{"stats":[{canary},{stats}]}}"#));
             let drainer = drainer(&fake.address())?
-                .hasty()
+                .exit_without_minimum()
                 .timing(|timing| timing.drain_timeout = 3 * SECOND)
                 .start()
                 .await?;
-            assert_due(drainer.pod_ends()?.returned().await?, 3 * SECOND);
-            assert_eq!(drainer.last_words()?["outcome"], "deadline");
+            assert_took(
+                drainer.call_pod_hooks()?.wait_for_return().await?,
+                3 * SECOND,
+            );
+            assert_eq!(drainer.termination_message()?["outcome"], "deadline");
             Ok(())
         };
         (name, case)
     });
-    at_once(cases).await
+    run_in_parallel(cases).await
 }
 
 #[tokio::test]
 async fn where_only_statistics_are_allowed_the_drain_does_without_the_rest() -> Result<()> {
-    let fake = FakeAdmin::start(Mood::OnlyStats).await?;
-    fake.open(1);
-    let drainer = hasty(&fake).await?;
-    let end = drainer.pod_ends()?;
-    has_counted(&drainer, 1).await?;
+    let fake = FakeAdmin::start(Behaviour::StatsOnly).await?;
+    fake.set_open_connections(1);
+    let drainer = start_drainer(&fake).await?;
+    let end = drainer.call_pod_hooks()?;
+    wait_for_count(&drainer, 1).await?;
     sleep(SECOND).await;
     assert!(end.is_waiting());
-    let closed = end.called().elapsed();
-    fake.open(0);
-    let took = end.returned().await?;
-    assert_due(took, closed);
-    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    let closed = end.called_at().elapsed();
+    fake.set_open_connections(0);
+    let took = end.wait_for_return().await?;
+    assert_took(took, closed);
+    assert_eq!(drainer.termination_message()?["outcome"], "drained");
     // Said once each, and not asked again.
     for call in ["/healthcheck/fail", "/drain_listeners"] {
         assert_eq!(fake.calls(call).len(), 1, "{call}");
@@ -474,38 +484,41 @@ async fn where_only_statistics_are_allowed_the_drain_does_without_the_rest() -> 
 #[tokio::test]
 async fn a_total_that_is_never_flushed_is_not_zero() -> Result<()> {
     // Nor does Envoy tell its flush interval: its admin interface allows statistics alone.
-    let fake = FakeAdmin::start(Mood::OnlyStats).await?;
-    let drainer = hasty(&fake).await?;
+    let fake = FakeAdmin::start(Behaviour::StatsOnly).await?;
+    let drainer = start_drainer(&fake).await?;
     let flushed = |uptime| {
         format!(
             r#"{{"stats":[{{"name":"server.total_connections","value":0}},
                 {{"name":"server.uptime","value":{uptime}}}]}}"#
         )
     };
-    fake.answer_instead("/stats", flushed(60));
-    let end = drainer.pod_ends()?;
-    drainer.reaches(DrainPhase::Draining).await?;
+    fake.override_response("/stats", flushed(60));
+    let end = drainer.call_pod_hooks()?;
+    drainer.wait_for_phase(DrainPhase::Draining).await?;
     sleep(8 * SECOND).await;
     assert!(end.is_waiting());
-    let flush = end.called().elapsed();
-    fake.answer_instead("/stats", flushed(120));
-    assert_due(end.returned().await?, flush);
-    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    let flush = end.called_at().elapsed();
+    fake.override_response("/stats", flushed(120));
+    assert_took(end.wait_for_return().await?, flush);
+    assert_eq!(drainer.termination_message()?["outcome"], "drained");
     Ok(())
 }
 
 #[tokio::test]
 async fn why_listeners_are_not_known_is_told_as_it_is() -> Result<()> {
     let cases = [
-        (Mood::OnlyStats, "admin.allow_paths"),
-        (Mood::HugeDump(5 << 20), "more than 4194304 bytes"),
+        (Behaviour::StatsOnly, "admin.allow_paths"),
+        (
+            Behaviour::LargeListenerDump(5 << 20),
+            "more than 4194304 bytes",
+        ),
     ];
     let cases = cases.map(|(mood, why)| {
         let case = async move {
             let fake = FakeAdmin::start(mood).await?;
-            let drainer = hasty(&fake).await?;
+            let drainer = start_drainer(&fake).await?;
             let line = drainer
-                .logs("/config_dump cannot be read", PATIENCE)
+                .wait_for_log("/config_dump cannot be read", TIMEOUT)
                 .await?;
             let told = line["message"].as_str().unwrap_or_default();
             for reason in ["admin.allow_paths", "more than 4194304 bytes"] {
@@ -515,63 +528,63 @@ async fn why_listeners_are_not_known_is_told_as_it_is() -> Result<()> {
         };
         (format!("{mood:?}"), case)
     });
-    at_once(cases).await
+    run_in_parallel(cases).await
 }
 
 #[tokio::test]
 async fn another_service_at_the_admins_address_is_told_at_start() -> Result<()> {
-    let cases = [Mood::Page, Mood::Status(404)].map(|mood| {
+    let cases = [Behaviour::UnrelatedPage, Behaviour::Status(404)].map(|mood| {
         let case = async move {
             let fake = FakeAdmin::start(mood).await?;
-            let drainer = hasty(&fake).await?;
+            let drainer = start_drainer(&fake).await?;
             let line = drainer
-                .logs("admin interface does not answer", 3 * SECOND)
+                .wait_for_log("admin interface does not answer", 3 * SECOND)
                 .await?;
             assert_eq!(line["level"], "ERROR");
             assert!(fake.calls("/healthcheck").is_empty(), "nothing was touched");
-            assert_due(drainer.pod_ends()?.returned().await?, DEADLINE);
-            assert_eq!(drainer.last_words()?["outcome"], "deadline");
+            assert_took(drainer.call_pod_hooks()?.wait_for_return().await?, DEADLINE);
+            assert_eq!(drainer.termination_message()?["outcome"], "deadline");
             Ok(())
         };
         (format!("{mood:?}"), case)
     });
-    at_once(cases).await
+    run_in_parallel(cases).await
 }
 
 #[tokio::test]
 async fn a_marker_stays_through_every_fault_until_envoy_has_heard() -> Result<()> {
     let moods = [
-        Mood::Status(500),
-        Mood::Status(404),
-        Mood::Hangs,
-        Mood::Half,
-        Mood::Refuses,
+        Behaviour::Status(500),
+        Behaviour::Status(404),
+        Behaviour::NoResponse,
+        Behaviour::TruncatedResponse,
+        Behaviour::ConnectionRefused,
     ];
     let cases = moods.map(|mood| {
         let case = async move {
-            let mut fake = FakeAdmin::start(Mood::Well).await?;
-            let mut drainer = hasty(&fake).await?;
+            let mut fake = FakeAdmin::start(Behaviour::Normal).await?;
+            let mut drainer = start_drainer(&fake).await?;
             // It was not proved that the pod ends.
-            let hook = drainer.envoy_hook();
-            until("health has failed", PATIENCE, || async {
+            let hook = drainer.call_envoy_hook();
+            wait_until("health has failed", TIMEOUT, || async {
                 Ok(!fake.is_live())
             })
             .await?;
-            assert!(drainer.has_marked());
+            assert!(drainer.has_marker());
             drainer.signal(tests::process::Signal::KILL);
             drop(hook);
-            fake.set(mood).await?;
-            drainer.start_again().await?;
+            fake.set_behaviour(mood).await?;
+            drainer.restart().await?;
             sleep(2 * SECOND).await;
-            assert!(drainer.has_marked());
-            fake.set(Mood::Well).await?;
+            assert!(drainer.has_marker());
+            fake.set_behaviour(Behaviour::Normal).await?;
             // Of half an answer the fake has heard the call, the drainer not that it was heard.
-            until("health is restored", PATIENCE, || async {
-                Ok(fake.is_live() && !drainer.has_marked())
+            wait_until("health is restored", TIMEOUT, || async {
+                Ok(fake.is_live() && !drainer.has_marker())
             })
             .await
         };
         (format!("{mood:?}"), case)
     });
-    at_once(cases).await
+    run_in_parallel(cases).await
 }

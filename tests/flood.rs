@@ -7,43 +7,43 @@ use anyhow::{Result, ensure};
 use drainer::DrainPhase;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tests::drainer::{Drainer, drainer};
-use tests::due::{PATIENCE, SECOND, assert_due_by};
+use tests::due::{SECOND, TIMEOUT, assert_took_at_most};
 use tests::envoy::{Envoy, envoy};
 use tests::flood::Flood;
-use tests::held::Held;
+use tests::held::RawConnection;
 use tests::listener::{http, tcp};
-use tests::memory::Memory;
+use tests::memory::MemoryMetric;
 use tests::process::Signal;
-use tests::until::until;
+use tests::until::wait_until;
 use tests::upstream::Upstream;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 /// What the flood tries, in connections a second, and what any machine is to reach.
-const PER_SECOND: u32 = 5_000;
-const AT_LEAST: u64 = 2_000;
+const CONNECTION_RATE: u32 = 5_000;
+const MIN_CONNECTION_RATE: u64 = 2_000;
 
 /// How long it goes on before anything ends.
-const BEFORE: Duration = Duration::from_secs(2);
+const LEAD_TIME: Duration = Duration::from_secs(2);
 
 /// In KiB. Half the container's default limit: what the kernel holds for connections counts too.
-const MOST_MEMORY: u64 = 32 << 10;
+const MAX_MEMORY: u64 = 32 << 10;
 
 /// Held by the test whose flood it is.
-static ALONE: Mutex<()> = Mutex::const_new(());
+static FLOOD_LOCK: Mutex<()> = Mutex::const_new(());
 
 /// An Envoy with a stream that holds its drain, its drainer, and a flood on the drainer's port.
-struct Scene {
+struct Fixture {
     drainer: Drainer,
     flood: Flood,
-    stream: Held,
+    stream: RawConnection,
     envoy: Envoy,
     _upstream: Upstream,
 }
 
 // === impl Scene ===
 
-impl Scene {
+impl Fixture {
     async fn start() -> Result<Self> {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?
@@ -51,7 +51,10 @@ impl Scene {
             .listener(http("web")?)
             .listener(tcp("stream")?);
         let envoy = envoy.start().await?;
-        let drainer = drainer(envoy.admin_address())?.hasty().start().await?;
+        let drainer = drainer(envoy.admin_address())?
+            .exit_without_minimum()
+            .start()
+            .await?;
         // What a container has where nobody raised that.
         let few = Rlimit {
             current: Some(1024),
@@ -59,10 +62,10 @@ impl Scene {
         };
         let pid = Pid::from_raw(drainer.process().pid());
         prlimit(pid, Resource::Nofile, few)?;
-        drainer.logs("Envoy answers", PATIENCE).await?;
-        let stream = Held::stream(envoy.address("stream")).await?;
-        let flood = Flood::start(drainer.address(), PER_SECOND)?;
-        sleep(BEFORE).await;
+        drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+        let stream = RawConnection::open_stream(envoy.address("stream")).await?;
+        let flood = Flood::start(drainer.address(), CONNECTION_RATE)?;
+        sleep(LEAD_TIME).await;
         Ok(Self {
             drainer,
             flood,
@@ -72,95 +75,98 @@ impl Scene {
         })
     }
 
-    async fn is_draining(&self) -> Result<()> {
-        until("Envoy is DRAINING", PATIENCE, || async {
+    async fn wait_until_draining(&self) -> Result<()> {
+        wait_until("Envoy is DRAINING", TIMEOUT, || async {
             Ok(self.envoy.admin().state().await? == "DRAINING")
         })
         .await
     }
 
     /// Asserts that there was a flood, and that the drainer bore it.
-    fn assert_flooded(&self) -> Result<()> {
+    fn assert_flood_survived(&self) -> Result<()> {
         let rate = self.flood.per_second();
-        let peak = Memory::Peak.of(self.drainer.process())?;
+        let peak = MemoryMetric::Peak.read(self.drainer.process())?;
         println!("{rate} connections a second; the drainer's peak: {peak} KiB");
-        assert!(rate >= AT_LEAST, "{rate} connections a second are no flood");
-        assert!(peak <= MOST_MEMORY, "{peak} KiB");
+        assert!(
+            rate >= MIN_CONNECTION_RATE,
+            "{rate} connections a second are no flood"
+        );
+        assert!(peak <= MAX_MEMORY, "{peak} KiB");
         Ok(())
     }
 }
 
 #[tokio::test]
 async fn a_flood_does_not_put_off_a_drain() -> Result<()> {
-    let _alone = ALONE.lock().await;
+    let _alone = FLOOD_LOCK.lock().await;
     for envoy_first in [true, false] {
         for plain_container in [false, true] {
             println!("Envoy's hook first: {envoy_first}, plain container: {plain_container}");
-            ends_in_a_flood(envoy_first, plain_container).await?;
+            terminate_during_flood(envoy_first, plain_container).await?;
         }
     }
     Ok(())
 }
 
-async fn ends_in_a_flood(envoy_first: bool, plain_container: bool) -> Result<()> {
-    let scene = Scene::start().await?;
+async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Result<()> {
+    let scene = Fixture::start().await?;
     let drainer = &scene.drainer;
     let began = Instant::now();
     let (envoys, own) = match envoy_first {
         true => {
-            let envoys = drainer.envoy_hook();
-            (envoys, drainer.own_hook()?)
+            let envoys = drainer.call_envoy_hook();
+            (envoys, drainer.call_drainer_hook()?)
         }
         false => {
-            let own = drainer.own_hook()?;
-            (drainer.envoy_hook(), own)
+            let own = drainer.call_drainer_hook()?;
+            (drainer.call_envoy_hook(), own)
         }
     };
-    scene.is_draining().await?;
-    assert_due_by(began.elapsed(), SECOND);
-    drainer.reaches(DrainPhase::Draining).await?;
+    scene.wait_until_draining().await?;
+    assert_took_at_most(began.elapsed(), SECOND);
+    drainer.wait_for_phase(DrainPhase::Draining).await?;
     sleep(2 * SECOND).await;
     assert!(envoys.is_waiting() && own.is_waiting(), "undrained");
-    assert!(drainer.logged("Told Envoy").is_some());
-    scene.assert_flooded()?;
+    assert!(drainer.find_log("Told Envoy").is_some());
+    scene.assert_flood_survived()?;
     drop(scene.stream);
-    own.returned().await?;
+    own.wait_for_return().await?;
     if plain_container {
         drainer.signal(Signal::TERM);
     }
-    envoys.returned().await?;
-    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    envoys.wait_for_return().await?;
+    assert_eq!(drainer.termination_message()?["outcome"], "drained");
     drainer.signal(Signal::TERM);
-    let status = drainer.process().exited_within(PATIENCE).await?;
+    let status = drainer.process().wait_within(TIMEOUT).await?;
     ensure!(status.success(), "{status}");
     Ok(())
 }
 
 #[tokio::test]
 async fn the_drainers_hook_alone_in_a_flood_returns_when_envoy_has_drained() -> Result<()> {
-    let _alone = ALONE.lock().await;
-    let scene = Scene::start().await?;
+    let _alone = FLOOD_LOCK.lock().await;
+    let scene = Fixture::start().await?;
     let drainer = &scene.drainer;
     // Envoy's hook was called, and its connection lost.
-    let own = drainer.own_hook()?;
-    scene.is_draining().await?;
-    assert_due_by(own.called().elapsed(), SECOND);
-    while own.called().elapsed() < 11 * SECOND {
+    let own = drainer.call_drainer_hook()?;
+    scene.wait_until_draining().await?;
+    assert_took_at_most(own.called_at().elapsed(), SECOND);
+    while own.called_at().elapsed() < 11 * SECOND {
         assert!(own.is_waiting(), "undrained");
         sleep(SECOND / 4).await;
     }
-    assert!(drainer.logged("/drain_listeners").is_none(), "not undone");
-    scene.assert_flooded()?;
+    assert!(drainer.find_log("/drain_listeners").is_none(), "not undone");
+    scene.assert_flood_survived()?;
     drop(scene.stream);
-    own.returned().await?;
-    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    own.wait_for_return().await?;
+    assert_eq!(drainer.termination_message()?["outcome"], "drained");
     // The pod goes on after all, so Envoy does.
     drop(scene.flood);
-    until("Envoy is LIVE", 2 * PATIENCE, || async {
+    wait_until("Envoy is LIVE", 2 * TIMEOUT, || async {
         Ok(scene.envoy.admin().state().await? == "LIVE")
     })
     .await?;
-    let end = drainer.pod_ends()?;
-    end.returned().await?;
+    let end = drainer.call_pod_hooks()?;
+    end.wait_for_return().await?;
     Ok(())
 }

@@ -8,24 +8,24 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use drainer::{AdminAddress, DrainPhase};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
-use tests::at_once::at_once;
-use tests::drainer::{Drainer, Hook, Sidecar, drainer};
-use tests::due::{PATIENCE, SECOND, assert_due, assert_due_by};
+use tests::at_once::run_in_parallel;
+use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer};
+use tests::due::{SECOND, TIMEOUT, assert_took, assert_took_at_most};
 use tests::envoy::envoy;
 use tests::http::Client;
 use tests::listener::http;
 use tests::port::Port;
 use tests::process::Signal;
-use tests::until::until;
+use tests::until::wait_until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
 /// A drainer without an Envoy: its hooks wait for the deadline, which is this far away.
-fn waiting_room(deadline: Duration) -> Result<Sidecar> {
+fn drainer_without_envoy(deadline: Duration) -> Result<DrainerBuilder> {
     let nobody = Port::free()?;
     let address = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, nobody.number()).into());
-    let drainer = drainer(&address)?.hasty();
+    let drainer = drainer(&address)?.exit_without_minimum();
     Ok(drainer.timing(|timing| timing.drain_timeout = deadline))
 }
 
@@ -35,15 +35,15 @@ fn open_files(drainer: &Drainer) -> Result<usize> {
 }
 
 /// Says something to the drainer, and returns all that it answers until it closes.
-async fn say(address: SocketAddr, bytes: &[u8]) -> Result<String> {
+async fn send(address: SocketAddr, bytes: &[u8]) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(bytes).await?;
-    answer(&mut stream).await
+    read_response(&mut stream).await
 }
 
-async fn answer(stream: &mut TcpStream) -> Result<String> {
+async fn read_response(stream: &mut TcpStream) -> Result<String> {
     let mut answer = Vec::new();
-    match timeout(PATIENCE, stream.read_to_end(&mut answer)).await? {
+    match timeout(TIMEOUT, stream.read_to_end(&mut answer)).await? {
         // What was sent too much is answered with a reset, after the answer or instead of it.
         Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
         other => drop(other?),
@@ -53,8 +53,11 @@ async fn answer(stream: &mut TcpStream) -> Result<String> {
 
 #[tokio::test]
 async fn a_hook_that_waits_15_s_still_gets_its_200() -> Result<()> {
-    let drainer = waiting_room(15 * SECOND)?.start().await?;
-    assert_due(drainer.pod_ends()?.returned().await?, 15 * SECOND);
+    let drainer = drainer_without_envoy(15 * SECOND)?.start().await?;
+    assert_took(
+        drainer.call_pod_hooks()?.wait_for_return().await?,
+        15 * SECOND,
+    );
     Ok(())
 }
 
@@ -69,7 +72,7 @@ async fn a_thousand_callers_wait_through_sigterm_and_each_gets_its_200() -> Resu
             maximum,
         },
     )?;
-    let drainer = waiting_room(20 * SECOND)?.start().await?;
+    let drainer = drainer_without_envoy(20 * SECOND)?.start().await?;
     // What a container has where systemd's default was not raised.
     let few = Rlimit {
         current: Some(1024),
@@ -81,22 +84,27 @@ async fn a_thousand_callers_wait_through_sigterm_and_each_gets_its_200() -> Resu
         few,
     )?;
 
-    let own = drainer.own_hook()?;
-    let callers: Vec<_> = (0..999).map(|_| drainer.envoy_hook()).collect();
-    until("all are there", PATIENCE, || async {
+    let own = drainer.call_drainer_hook()?;
+    let callers: Vec<_> = (0..999).map(|_| drainer.call_envoy_hook()).collect();
+    wait_until("all are there", TIMEOUT, || async {
         Ok(open_files(&drainer)? >= 1000)
     })
     .await?;
     drainer.signal(Signal::TERM);
     sleep(SECOND).await;
     // It goes on taking callers.
-    let late = drainer.envoy_hook();
-    assert!(callers.iter().chain([&own, &late]).all(Hook::is_waiting));
-    assert_due(own.returned().await?, 20 * SECOND);
+    let late = drainer.call_envoy_hook();
+    assert!(
+        callers
+            .iter()
+            .chain([&own, &late])
+            .all(HookCall::is_waiting)
+    );
+    assert_took(own.wait_for_return().await?, 20 * SECOND);
     for caller in callers.iter().chain([&late]) {
-        caller.returned().await?;
+        caller.wait_for_return().await?;
     }
-    let status = drainer.process().exited_within(PATIENCE).await?;
+    let status = drainer.process().wait_within(TIMEOUT).await?;
     assert_eq!(status.code(), Some(0));
     Ok(())
 }
@@ -104,9 +112,12 @@ async fn a_thousand_callers_wait_through_sigterm_and_each_gets_its_200() -> Resu
 #[tokio::test]
 async fn a_wrong_token_gets_403_and_changes_nothing() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
-    let drainer = drainer(envoy.admin_address())?.hasty().start().await?;
+    let drainer = drainer(envoy.admin_address())?
+        .exit_without_minimum()
+        .start()
+        .await?;
     let client = Client::from(drainer.address());
-    let right = drainer.sidecar().settings().hook_path();
+    let right = drainer.builder().settings().hook_path();
     let wrong = right.replace("0123", "3210");
     assert_ne!(right, wrong);
     let shorter = &right[..right.len() - 1];
@@ -134,28 +145,28 @@ async fn a_wrong_token_gets_403_and_changes_nothing() -> Result<()> {
     sleep(4 * SECOND).await;
     assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
     assert_eq!(envoy.admin().state().await?, "LIVE");
-    assert!(!drainer.has_marked());
+    assert!(!drainer.has_marker());
     Ok(())
 }
 
 #[tokio::test]
 async fn callers_who_hang_up_disturb_nothing_and_leave_nothing() -> Result<()> {
-    let drainer = waiting_room(12 * SECOND)?.start().await?;
+    let drainer = drainer_without_envoy(12 * SECOND)?.start().await?;
     let before = open_files(&drainer)?;
-    let end = drainer.pod_ends()?;
+    let end = drainer.call_pod_hooks()?;
     for _ in 0..3 {
-        let callers: Vec<_> = (0..100).map(|_| drainer.envoy_hook()).collect();
-        until("all are there", PATIENCE, || async {
+        let callers: Vec<_> = (0..100).map(|_| drainer.call_envoy_hook()).collect();
+        wait_until("all are there", TIMEOUT, || async {
             Ok(open_files(&drainer)? >= before + 100)
         })
         .await?;
         drop(callers);
-        until("all are gone", PATIENCE, || async {
+        wait_until("all are gone", TIMEOUT, || async {
             Ok(open_files(&drainer)? <= before + 3)
         })
         .await?;
     }
-    assert_due(end.returned().await?, 12 * SECOND);
+    assert_took(end.wait_for_return().await?, 12 * SECOND);
     Ok(())
 }
 
@@ -166,22 +177,22 @@ async fn a_drain_goes_on_when_all_who_asked_for_it_have_hung_up() -> Result<()> 
         .timing(|timing| timing.min_drain_duration = 3 * SECOND)
         .start()
         .await?;
-    let end = drainer.pod_ends()?;
-    drainer.reaches(DrainPhase::Draining).await?;
+    let end = drainer.call_pod_hooks()?;
+    drainer.wait_for_phase(DrainPhase::Draining).await?;
     drop(end);
     // A kubelet that was restarted asks once more.
-    let took = drainer.pod_ends()?.returned().await?;
-    assert_due_by(took, 3 * SECOND);
-    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+    assert_took_at_most(took, 3 * SECOND);
+    assert_eq!(drainer.termination_message()?["outcome"], "drained");
     Ok(())
 }
 
 #[tokio::test]
 async fn garbage_and_slow_heads_get_no_hook_and_hurt_none() -> Result<()> {
-    let drainer = waiting_room(9 * SECOND)?.start().await?;
+    let drainer = drainer_without_envoy(9 * SECOND)?.start().await?;
     let address = drainer.address();
     let before = open_files(&drainer)?;
-    let end = drainer.pod_ends()?;
+    let end = drainer.call_pod_hooks()?;
 
     let long = format!("GET / HTTP/1.1\r\nx: {}\r\n", "y".repeat(4000));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(40));
@@ -193,7 +204,7 @@ async fn garbage_and_slow_heads_get_no_hook_and_hurt_none() -> Result<()> {
         many.as_bytes(),
     ];
     for bytes in garbage {
-        let answer = say(address, bytes).await?;
+        let answer = send(address, bytes).await?;
         let shown = bytes[..bytes.len().min(40)].escape_ascii();
         assert!(
             answer.is_empty() || answer.starts_with("HTTP/1.1 400 "),
@@ -217,11 +228,11 @@ async fn garbage_and_slow_heads_get_no_hook_and_hurt_none() -> Result<()> {
     let mut nothing = Vec::new();
     tokio::select! {
         () = dripping => {}
-        read = timeout(PATIENCE, slow_answer.read_to_end(&mut nothing)) => drop(read?),
+        read = timeout(TIMEOUT, slow_answer.read_to_end(&mut nothing)) => drop(read?),
     }
-    assert_due(began.elapsed(), 2 * SECOND);
-    assert_eq!(answer(&mut silent).await?, "");
-    until("nobody is left but the hooks", PATIENCE, || async {
+    assert_took(began.elapsed(), 2 * SECOND);
+    assert_eq!(read_response(&mut silent).await?, "");
+    wait_until("nobody is left but the hooks", TIMEOUT, || async {
         Ok(open_files(&drainer)? <= before + 3)
     })
     .await?;
@@ -231,18 +242,21 @@ async fn garbage_and_slow_heads_get_no_hook_and_hurt_none() -> Result<()> {
         pieces.write_all(piece.as_bytes()).await?;
         sleep(SECOND / 10).await;
     }
-    let answered = answer(&mut pieces).await?;
+    let answered = read_response(&mut pieces).await?;
     assert!(answered.starts_with("HTTP/1.1 403 "), "{answered}");
-    assert_due(end.returned().await?, 9 * SECOND);
+    assert_took(end.wait_for_return().await?, 9 * SECOND);
     Ok(())
 }
 
 #[tokio::test]
 async fn another_containers_hook_waits_for_the_drain_and_starts_none() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
-    let alone = drainer(envoy.admin_address())?.hasty().start().await?;
-    let pod = waiting_room(4 * SECOND)?.start().await?;
-    let begun_late = waiting_room(3 * SECOND)?.start().await?;
+    let alone = drainer(envoy.admin_address())?
+        .exit_without_minimum()
+        .start()
+        .await?;
+    let pod = drainer_without_envoy(4 * SECOND)?.start().await?;
+    let begun_late = drainer_without_envoy(3 * SECOND)?.start().await?;
     let cases = [
         ("alone", alone),
         ("with the pod", pod),
@@ -250,51 +264,57 @@ async fn another_containers_hook_waits_for_the_drain_and_starts_none() -> Result
     ];
     let cases = cases.map(|(name, drainer)| {
         let case = async move {
-            let hook = drainer.container_hook("app");
+            let hook = drainer.call_container_hook("app");
             match name {
                 "alone" => {
                     while hook.is_waiting() {
                         assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
                         sleep(SECOND / 4).await;
                     }
-                    assert_due(hook.returned().await?, 10 * SECOND);
-                    assert!(!drainer.has_marked() && drainer.last_words().is_err());
+                    assert_took(hook.wait_for_return().await?, 10 * SECOND);
+                    assert!(!drainer.has_marker() && drainer.termination_message().is_err());
                 }
                 "with the pod" => {
-                    assert_due(drainer.pod_ends()?.returned().await?, 4 * SECOND);
-                    let took = hook.returned().await?;
-                    assert_due_by(took, 4 * SECOND);
+                    assert_took(
+                        drainer.call_pod_hooks()?.wait_for_return().await?,
+                        4 * SECOND,
+                    );
+                    let took = hook.wait_for_return().await?;
+                    assert_took_at_most(took, 4 * SECOND);
                     // All is over: it need not wait.
-                    let late = drainer.container_hook("late").returned().await?;
-                    assert_due_by(late, Duration::ZERO);
+                    let late = drainer
+                        .call_container_hook("late")
+                        .wait_for_return()
+                        .await?;
+                    assert_took_at_most(late, Duration::ZERO);
                 }
                 _ => {
                     sleep(2 * SECOND).await;
-                    let end = drainer.pod_ends()?;
-                    assert_due(hook.returned().await?, 5 * SECOND);
-                    end.returned().await?;
+                    let end = drainer.call_pod_hooks()?;
+                    assert_took(hook.wait_for_return().await?, 5 * SECOND);
+                    end.wait_for_return().await?;
                 }
             }
             Ok(())
         };
         (name.to_owned(), case)
     });
-    at_once(cases).await?;
+    run_in_parallel(cases).await?;
     assert_eq!(envoy.admin().state().await?, "LIVE");
     Ok(())
 }
 
 #[tokio::test]
 async fn a_socket_file_that_an_earlier_life_left_is_replaced() -> Result<()> {
-    let mut drainer = waiting_room(SECOND)?.start().await?;
-    let socket = drainer.sidecar().settings().socket();
+    let mut drainer = drainer_without_envoy(SECOND)?.start().await?;
+    let socket = drainer.builder().settings().socket();
     drainer.signal(Signal::KILL);
-    drainer.process().exited().await;
+    drainer.process().wait().await;
     assert!(socket.exists());
     let refused = drainer.status().await.unwrap_err();
     assert!(format!("{refused:#}").contains("refused"), "{refused:#}");
-    drainer.start_again().await?;
-    assert_due(drainer.pod_ends()?.returned().await?, SECOND);
+    drainer.restart().await?;
+    assert_took(drainer.call_pod_hooks()?.wait_for_return().await?, SECOND);
     Ok(())
 }
 
@@ -309,14 +329,14 @@ async fn a_port_that_is_taken_is_bound_when_it_is_free() -> Result<()> {
         let case = async move {
             let stranger = TcpListener::bind(address).await?;
             let port = stranger.local_addr()?.port();
-            let sidecar = waiting_room(3 * SECOND)?.config(|config| {
+            let sidecar = drainer_without_envoy(3 * SECOND)?.config(|config| {
                 config.port = port.try_into().expect("a bound port is not zero");
                 config.host_network = host_network;
             });
             // It runs, and answers on its Unix socket.
             let drainer = sidecar.start().await?;
             let line = drainer
-                .logs("Cannot listen for Envoy's hook", PATIENCE)
+                .wait_for_log("Cannot listen for Envoy's hook", TIMEOUT)
                 .await?;
             assert_eq!(
                 (&line["level"], &line["port"]),
@@ -326,14 +346,19 @@ async fn a_port_that_is_taken_is_bound_when_it_is_free() -> Result<()> {
             assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
             drop(stranger);
             let bound = Instant::now();
-            drainer.logs("Listening for Envoy's hook", PATIENCE).await?;
-            assert_due_by(bound.elapsed(), SECOND);
-            assert_due(drainer.pod_ends()?.returned().await?, 3 * SECOND);
+            drainer
+                .wait_for_log("Listening for Envoy's hook", TIMEOUT)
+                .await?;
+            assert_took_at_most(bound.elapsed(), SECOND);
+            assert_took(
+                drainer.call_pod_hooks()?.wait_for_return().await?,
+                3 * SECOND,
+            );
             Ok(())
         };
         (format!("{address}, {host_network}"), case)
     });
-    at_once(cases).await
+    run_in_parallel(cases).await
 }
 
 #[tokio::test]
@@ -341,22 +366,25 @@ async fn a_pods_end_is_drained_although_the_port_is_taken() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
     let stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let port = stranger.local_addr()?.port();
-    let sidecar = drainer(envoy.admin_address())?.hasty().config(|config| {
-        config.port = port.try_into().expect("a bound port is not zero");
-    });
+    let sidecar = drainer(envoy.admin_address())?
+        .exit_without_minimum()
+        .config(|config| {
+            config.port = port.try_into().expect("a bound port is not zero");
+        });
     let drainer = sidecar.start().await?;
-    drainer.logs("Envoy answers", PATIENCE).await?;
-    drainer.own_hook()?.returned().await?;
-    assert_eq!(drainer.last_words()?["outcome"], "drained");
+    drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+    drainer.call_drainer_hook()?.wait_for_return().await?;
+    assert_eq!(drainer.termination_message()?["outcome"], "drained");
     assert_eq!(envoy.admin().state().await?, "DRAINING");
     Ok(())
 }
 
 #[tokio::test]
 async fn a_folder_that_is_not_there_is_an_error() -> Result<()> {
-    let sidecar = waiting_room(SECOND)?.config(|config| config.run_dir = "/nowhere".into());
-    let serve = sidecar.run("drainer", &sidecar.serve())?;
-    let status = serve.exited_within(PATIENCE).await?;
+    let sidecar =
+        drainer_without_envoy(SECOND)?.config(|config| config.run_dir = "/nowhere".into());
+    let serve = sidecar.run("drainer", &sidecar.serve_args())?;
+    let status = serve.wait_within(TIMEOUT).await?;
     assert_eq!(status.code(), Some(1));
     let log = serve.log();
     assert!(
@@ -368,14 +396,14 @@ async fn a_folder_that_is_not_there_is_an_error() -> Result<()> {
 
 #[tokio::test]
 async fn an_admin_address_of_another_host_is_refused() -> Result<()> {
-    let sidecar = waiting_room(SECOND)?;
-    let mut args = sidecar.serve();
+    let sidecar = drainer_without_envoy(SECOND)?;
+    let mut args = sidecar.serve_args();
     let address = args
         .iter_mut()
         .find(|arg| arg.starts_with("--admin-address="));
     *address.context("no admin address")? = "--admin-address=169.254.169.254:80".to_owned();
     let serve = sidecar.run("drainer", &args)?;
-    let status = serve.exited_within(PATIENCE).await?;
+    let status = serve.wait_within(TIMEOUT).await?;
     assert_eq!(status.code(), Some(64));
     let log = serve.log();
     assert!(log.contains("it is not a loopback address"), "{log}");
@@ -385,7 +413,8 @@ async fn an_admin_address_of_another_host_is_refused() -> Result<()> {
 #[tokio::test]
 async fn with_the_nodes_network_only_the_node_itself_reaches_the_port() -> Result<()> {
     for host_network in [false, true] {
-        let sidecar = waiting_room(SECOND)?.config(|config| config.host_network = host_network);
+        let sidecar =
+            drainer_without_envoy(SECOND)?.config(|config| config.host_network = host_network);
         let drainer = sidecar.start().await?;
         let port = drainer.address().port();
         // 127.0.0.2 is as foreign to 127.0.0.1 as the node's own address is.
@@ -399,18 +428,18 @@ async fn with_the_nodes_network_only_the_node_itself_reaches_the_port() -> Resul
 
 #[tokio::test]
 async fn the_drainers_hook_waits_a_moment_for_a_drainer_that_is_restarted() -> Result<()> {
-    let sidecar = waiting_room(SECOND)?;
+    let sidecar = drainer_without_envoy(SECOND)?;
     let early = sidecar.run("drain", &["drain"])?;
-    let alone = waiting_room(SECOND)?;
+    let alone = drainer_without_envoy(SECOND)?;
     let began = Instant::now();
     let without = alone.run("drain", &["drain"])?;
     sleep(SECOND / 2).await;
     let drainer = sidecar.start().await?;
-    let _envoy = drainer.envoy_hook();
-    let status = early.exited_within(PATIENCE).await?;
+    let _envoy = drainer.call_envoy_hook();
+    let status = early.wait_within(TIMEOUT).await?;
     assert!(status.success(), "{status}");
     // And where there is none, says so, since a hook that fails ends the wait.
-    let status = without.exited_within(PATIENCE).await?;
+    let status = without.wait_within(TIMEOUT).await?;
     assert_eq!(status.code(), Some(1));
     assert!(began.elapsed() >= 3 * SECOND);
     let log = without.log();
@@ -420,19 +449,19 @@ async fn the_drainers_hook_waits_a_moment_for_a_drainer_that_is_restarted() -> R
 
 #[tokio::test]
 async fn the_status_is_shown_to_a_person_and_to_a_program() -> Result<()> {
-    let drainer = waiting_room(60 * SECOND)?.start().await?;
-    let _end = drainer.pod_ends()?;
-    drainer.reaches(DrainPhase::Draining).await?;
-    until("a look was refused", PATIENCE, || async {
+    let drainer = drainer_without_envoy(60 * SECOND)?.start().await?;
+    let _end = drainer.call_pod_hooks()?;
+    drainer.wait_for_phase(DrainPhase::Draining).await?;
+    wait_until("a look was refused", TIMEOUT, || async {
         Ok(drainer.status().await?.unknown.is_some())
     })
     .await?;
-    let shown = drainer.sidecar().run("status", &["status"])?;
-    assert!(shown.exited_within(PATIENCE).await?.success());
+    let shown = drainer.builder().run("status", &["status"])?;
+    assert!(shown.wait_within(TIMEOUT).await?.success());
     let text = "phase        draining\nunknown      connection refused\n";
     assert!(shown.log().contains(text), "{}", shown.log());
-    let shown = drainer.sidecar().run("status", &["status", "-o", "json"])?;
-    assert!(shown.exited_within(PATIENCE).await?.success());
+    let shown = drainer.builder().run("status", &["status", "-o", "json"])?;
+    assert!(shown.wait_within(TIMEOUT).await?.success());
     let log = shown.log();
     let json = log.lines().find(|line| line.starts_with(r#"{"phase":"#));
     let json: serde_json::Value = serde_json::from_str(json.context("no status")?)?;

@@ -4,10 +4,10 @@
 use anyhow::{Context, Result};
 use tests::bootstrap::Bootstrap;
 use tests::drainer::{Drainer, drainer};
-use tests::due::{PATIENCE, SECOND};
+use tests::due::{SECOND, TIMEOUT};
 use tests::envoy::envoy;
 use tests::listener::http;
-use tests::machine::held_up;
+use tests::machine::stall_time;
 use tests::process::Signal;
 
 #[tokio::test]
@@ -31,18 +31,18 @@ async fn the_hook_of_an_envoy_that_does_not_answer_returns_within_three_seconds(
     for (name, place, signal) in table {
         let envoy = place(envoy()?.listener(http("web")?)).start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
-        drainer.logs("Envoy answers", PATIENCE).await?;
+        drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
         cases.push((name, envoy, drainer, signal));
     }
     for (_, envoy, _, signal) in &cases {
         envoy.signal(*signal);
     }
-    let ask = |(_, _, drainer, _): &(_, _, Drainer, _)| drainer.envoy_hook();
+    let ask = |(_, _, drainer, _): &(_, _, Drainer, _)| drainer.call_envoy_hook();
     let hooks: Vec<_> = cases.iter().map(ask).collect();
     for ((name, _, drainer, _), hook) in cases.iter().zip(hooks) {
-        let took = hook.returned().await.context(*name)?;
-        assert!(took < 3 * SECOND + held_up(took), "{name}: {took:?}");
-        assert!(!drainer.has_marked(), "{name}: nothing was done");
+        let took = hook.wait_for_return().await.context(*name)?;
+        assert!(took < 3 * SECOND + stall_time(took), "{name}: {took:?}");
+        assert!(!drainer.has_marker(), "{name}: nothing was done");
     }
     Ok(())
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tests::handwriting::hand;
-use tests::manifest::{asking, injected, read};
+use tests::handwriting::yaml_style;
+use tests::manifest::{inject_all, manifest_with_inject, read};
 use tests::review::defaults;
 use tokio::time::Instant;
 use webhook::cli::inject;
@@ -170,7 +170,7 @@ fn a_pod_of_many_annotations_is_read_in_time() {
         for number in 0..many {
             let _ = writeln!(annotations, "    envoy-drainer.dev/a{number}: x");
         }
-        asking("v1", "Pod", "").replace(
+        manifest_with_inject("v1", "Pod", "").replace(
             "  annotations:\n",
             &format!("  annotations:\n{annotations}"),
         )
@@ -221,7 +221,7 @@ fn a_document_too_large_for_memory_passes_with_an_error() {
 #[test]
 fn what_ends_a_line_for_kubectl_alone_passes_with_an_error() {
     for foreign in ['\u{85}', '\u{2028}', '\u{2029}'] {
-        let asking = asking("v1", "Pod", "");
+        let asking = manifest_with_inject("v1", "Pod", "");
         let hidden = format!("a: 1 # é{foreign}  envoy-drainer.dev/inject: \"true\"\n");
         for (document, line) in [
             (format!("# a{foreign}b: c\n{asking}"), 1),
@@ -276,7 +276,7 @@ fn a_remark_obeys_no_name() {
 }
 
 /// Texts that one reader or another takes for something else, as they may stand in a manifest.
-const TRAPS: &[&str] = &[
+const AMBIGUOUS_SCALARS: &[&str] = &[
     "yes",
     "no",
     "on",
@@ -329,9 +329,9 @@ const TRAPS: &[&str] = &[
 
 #[test]
 fn no_scalar_changes_its_meaning_or_its_look() {
-    let mut manifest = asking("apps/v1", "Deployment", "/spec/template");
+    let mut manifest = manifest_with_inject("apps/v1", "Deployment", "/spec/template");
     manifest += "    x-traps:\n";
-    for trap in TRAPS {
+    for trap in AMBIGUOUS_SCALARS {
         manifest += &format!("      - {trap}\n");
     }
     manifest += "      - 80: non-string\n        true: keys\n        1.5: too\n        ? [a]\n";
@@ -341,7 +341,7 @@ fn no_scalar_changes_its_meaning_or_its_look() {
     assert_eq!(refused.messages[0].kind, MessageKind::Error);
 
     let manifest = manifest.replace("        ? [a]\n", "");
-    let injected = injected(&manifest);
+    let injected = inject_all(&manifest);
     let (_, before) = manifest.split_once("    x-traps:").unwrap();
     assert!(injected.contains(before), "{injected}");
     let traps = |text: &str| {
@@ -357,7 +357,7 @@ fn no_scalar_changes_its_meaning_or_its_look() {
 #[test]
 fn what_looks_like_another_type_is_quoted_where_it_is_written_anew() {
     // Behind an alias, values are written out.
-    for trap in TRAPS
+    for trap in AMBIGUOUS_SCALARS
         .iter()
         .filter(|trap| !trap.contains(['\n', '&', '*', '[', '{', ':', '!', '"', '\'']))
     {
@@ -365,7 +365,7 @@ fn what_looks_like_another_type_is_quoted_where_it_is_written_anew() {
         let manifest = format!(
             "apiVersion: v1\nkind: Pod\nx: &m\n  annotations:\n    envoy-drainer.dev/inject: \"true\"\n    trap: {quoted}\nmetadata: *m\nspec:\n  containers:\n  - name: envoy\n"
         );
-        let injected = injected(&manifest);
+        let injected = inject_all(&manifest);
         let written = injected
             .lines()
             .rfind(|line| line.contains("trap:"))
@@ -418,7 +418,7 @@ fn a_document_that_cannot_take_the_change_stays_as_it_is() {
 }
 
 /// Fields that nobody knows.
-fn unknown() -> impl Strategy<Value = Value> {
+fn unknown_fields() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -436,7 +436,7 @@ fn unknown() -> impl Strategy<Value = Value> {
 
 /// A Deployment whose pod asks, has what every pod may have or not, and unknown fields everywhere.
 fn deployment() -> impl Strategy<Value = Value> {
-    let fields = || btree_map("x-[a-z]{1,4}", unknown(), 0..3);
+    let fields = || btree_map("x-[a-z]{1,4}", unknown_fields(), 0..3);
     let shuffled = |object: Value| {
         let entries: Vec<_> = object.as_object().unwrap().clone().into_iter().collect();
         Just(entries)
@@ -479,7 +479,7 @@ fn deployment() -> impl Strategy<Value = Value> {
 }
 
 /// Takes away what injection adds; panics where it is missing.
-fn strip(object: &mut Value) {
+fn remove_injection(object: &mut Value) {
     let pod = object.pointer_mut("/spec/template").unwrap();
     let metadata = pod["metadata"].as_object_mut().unwrap();
     let labels = metadata["labels"].as_object_mut().unwrap();
@@ -519,7 +519,7 @@ fn strip(object: &mut Value) {
 }
 
 /// Whether every byte of `part` is in `whole`, in the same order.
-fn is_in_order(part: &str, whole: &str) -> bool {
+fn is_subsequence(part: &str, whole: &str) -> bool {
     let mut whole = whole.bytes();
     part.bytes().all(|byte| whole.any(|other| other == byte))
 }
@@ -529,14 +529,14 @@ proptest! {
 
     #[test]
     fn every_byte_survives_and_nothing_else_changes_its_meaning(
-        (object, hand) in (deployment(), hand())
+        (object, hand) in (deployment(), yaml_style())
     ) {
         let text = hand.write(&object);
         prop_assert_eq!(&read::<Value>(text.as_bytes())[0], &object, "the test writes what it means: {}", text);
-        let injected = injected(&text);
+        let injected = inject_all(&text);
         let mut read = read::<Value>(injected.as_bytes()).remove(0);
-        strip(&mut read);
+        remove_injection(&mut read);
         prop_assert_eq!(&read, &object, "{}", injected);
-        prop_assert!(is_in_order(&text, &injected), "{}\n{}", text, injected);
+        prop_assert!(is_subsequence(&text, &injected), "{}\n{}", text, injected);
     }
 }

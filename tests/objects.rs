@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use kube::Config;
 use serde_json::{Value, json};
-use tests::authority::Authority;
-use tests::scripted_api::{Reply, ScriptedApi};
+use tests::authority::TestCa;
+use tests::scripted_api::{Reply, ScriptedApiServer};
 use tokio::time::{Instant, timeout};
 use webhook::certificates::cluster::{Cluster, Secret, StoreError, Webhooks};
 use webhook::certificates::pki::bundle::Bundle;
@@ -18,8 +18,8 @@ use webhook::kubernetes::CertificateStore;
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/s";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/w";
 
-async fn open() -> (ScriptedApi, CertificateStore) {
-    let api = ScriptedApi::start().await.unwrap();
+async fn open_store() -> (ScriptedApiServer, CertificateStore) {
+    let api = ScriptedApiServer::start().await.unwrap();
     let config = Config::new(api.url().parse().unwrap());
     let objects =
         CertificateStore::from_config(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
@@ -89,14 +89,14 @@ fn base64(text: String) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-fn trusted() -> Bundle {
-    Bundle::read(Authority::new().unwrap().pem().as_bytes())
+fn trusted_bundle() -> Bundle {
+    Bundle::read(TestCa::new().unwrap().pem().as_bytes())
 }
 
 #[tokio::test]
 async fn both_objects_are_read_or_are_missing() {
-    let (api, objects) = open().await;
-    api.reply(200, &secret());
+    let (api, objects) = open_store().await;
+    api.set_response(200, &secret());
     let wanted = Secret {
         resource_version: "7".into(),
         data: BTreeMap::from([("a".to_owned(), vec![1, 2])]),
@@ -104,9 +104,9 @@ async fn both_objects_are_read_or_are_missing() {
         unwritable_reason: None,
     };
     assert_eq!(objects.secret().await.unwrap(), Some(wanted));
-    assert_eq!(api.asked()[0].line, format!("GET {SECRET}"));
-    let bundle = trusted();
-    api.reply(200, &configuration(&bundle));
+    assert_eq!(api.take_requests()[0].request_line, format!("GET {SECRET}"));
+    let bundle = trusted_bundle();
+    api.set_response(200, &configuration(&bundle));
     let found = objects.webhooks().await.unwrap().unwrap();
     assert_eq!(found.resource_version, "8");
     let wanted = [
@@ -116,19 +116,22 @@ async fn both_objects_are_read_or_are_missing() {
     assert_eq!(found.bundles, wanted);
     let written = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
     assert_eq!(found.written_at, Some(written));
-    let mut nobodys = configuration(&trusted());
+    let mut nobodys = configuration(&trusted_bundle());
     nobodys["metadata"]["managedFields"] = Value::Null;
-    api.reply(200, &nobodys);
+    api.set_response(200, &nobodys);
     assert_eq!(objects.webhooks().await.unwrap().unwrap().written_at, None);
-    assert_eq!(api.asked().remove(0).line, format!("GET {WEBHOOKS}"));
-    api.reply(404, &status(404, "NotFound"));
+    assert_eq!(
+        api.take_requests().remove(0).request_line,
+        format!("GET {WEBHOOKS}")
+    );
+    api.set_response(404, &status(404, "NotFound"));
     assert_eq!(objects.secret().await.unwrap(), None);
     assert_eq!(objects.webhooks().await.unwrap(), None);
 }
 
 #[tokio::test]
 async fn a_secret_that_cannot_be_written_names_the_remedy() {
-    let (api, objects) = open().await;
+    let (api, objects) = open_store().await;
     for (path, value, wanted) in [
         ("/immutable", json!(true), Some("is immutable")),
         ("/immutable", json!(false), None),
@@ -142,7 +145,7 @@ async fn a_secret_that_cannot_be_written_names_the_remedy() {
         let mut secret = secret();
         secret[&path[1..]] = value;
         secret["metadata"]["finalizers"] = json!(["example.com/held"]);
-        api.reply(200, &secret);
+        api.set_response(200, &secret);
         let obstacle = objects.secret().await.unwrap().unwrap().unwritable_reason;
         let told = obstacle.as_deref().unwrap_or_default();
         let remedies = ["kubectl delete secret --namespace=ns s", "finalizers"];
@@ -158,7 +161,7 @@ async fn a_secret_that_cannot_be_written_names_the_remedy() {
 
 #[tokio::test]
 async fn entries_that_call_another_server_are_left_alone() {
-    let api = ScriptedApi::start().await.unwrap();
+    let api = ScriptedApiServer::start().await.unwrap();
     let config = Config::new(api.url().parse().unwrap());
     let hosts = vec!["w.ns.svc".to_owned(), "10.0.0.1".to_owned()];
     let objects =
@@ -181,9 +184,9 @@ async fn entries_that_call_another_server_are_left_alone() {
             "clientConfig": client,
         })
     };
-    let mut all = configuration(&trusted());
+    let mut all = configuration(&trusted_bundle());
     all["webhooks"] = entries.map(entry).into_iter().collect();
-    api.reply(200, &all);
+    api.set_response(200, &all);
     let found = objects.webhooks().await.unwrap().unwrap();
     let names: Vec<_> = found.bundles.iter().map(|(name, _)| &**name).collect();
     assert_eq!(names, ["own", "url"]);
@@ -191,12 +194,12 @@ async fn entries_that_call_another_server_are_left_alone() {
 
 #[tokio::test]
 async fn the_secret_is_applied_empty_and_written_in_the_version_that_was_read() {
-    let (api, objects) = open().await;
-    api.reply(200, &secret());
+    let (api, objects) = open_store().await;
+    api.set_response(200, &secret());
     objects.create_secret().await.unwrap();
-    let asked = api.asked().remove(0);
+    let asked = api.take_requests().remove(0);
     assert_eq!(
-        asked.line,
+        asked.request_line,
         format!("PATCH {SECRET}?&fieldManager=envoy-drainer")
     );
     assert_eq!(asked.content_type, "application/apply-patch+yaml");
@@ -205,9 +208,9 @@ async fn the_secret_is_applied_empty_and_written_in_the_version_that_was_read() 
 
     let keys = BTreeMap::from([("a".to_owned(), Some(vec![1, 2])), ("b".to_owned(), None)]);
     objects.write_secret("7", keys).await.unwrap();
-    let asked = api.asked().remove(0);
+    let asked = api.take_requests().remove(0);
     assert_eq!(
-        asked.line,
+        asked.request_line,
         format!("PATCH {SECRET}?&fieldManager=envoy-drainer")
     );
     assert_eq!(asked.content_type, "application/merge-patch+json");
@@ -220,9 +223,9 @@ async fn the_secret_is_applied_empty_and_written_in_the_version_that_was_read() 
 
 #[tokio::test]
 async fn bundles_alone_are_applied_by_force_in_the_version_that_was_read() {
-    let (api, objects) = open().await;
-    let bundle = trusted();
-    api.reply(200, &configuration(&bundle));
+    let (api, objects) = open_store().await;
+    let bundle = trusted_bundle();
+    api.set_response(200, &configuration(&bundle));
     let webhooks = Webhooks {
         resource_version: "8".into(),
         bundles: vec![
@@ -232,9 +235,9 @@ async fn bundles_alone_are_applied_by_force_in_the_version_that_was_read() {
         written_at: None,
     };
     objects.write_bundles(&webhooks).await.unwrap();
-    let asked = api.asked().remove(0);
+    let asked = api.take_requests().remove(0);
     assert_eq!(
-        asked.line,
+        asked.request_line,
         format!("PATCH {WEBHOOKS}?&force=true&fieldManager=envoy-drainer-cabundle")
     );
     assert_eq!(asked.content_type, "application/apply-patch+yaml");
@@ -259,8 +262,8 @@ async fn a_refusal_is_told_at_once_and_a_conflict_as_one() {
         (429, "TooManyRequests", false),
         (503, "ServiceUnavailable", false),
     ] {
-        let (api, objects) = open().await;
-        api.reply(code, &status(code, reason));
+        let (api, objects) = open_store().await;
+        api.set_response(code, &status(code, reason));
         let webhooks = Webhooks {
             resource_version: "8".into(),
             bundles: Vec::new(),
@@ -279,14 +282,14 @@ async fn a_refusal_is_told_at_once_and_a_conflict_as_one() {
             assert_eq!(is_other, !conflict, "{reason}: {failed:?}");
         }
         // The next tick is soon enough.
-        assert_eq!(api.asked().len(), 2, "{reason}");
+        assert_eq!(api.take_requests().len(), 2, "{reason}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn silence_is_told_as_such() {
-    let (api, objects) = open().await;
-    api.reply_as(Reply::Silence);
+    let (api, objects) = open_store().await;
+    api.set_reply(Reply::NoResponse);
     let failed = objects.secret().await.unwrap_err();
     assert!(matches!(failed, StoreError::Timeout { .. }), "{failed:?}");
 }
@@ -305,8 +308,8 @@ async fn a_change_rings_and_a_bookmark_does_not() {
         })
     };
     for (kind, rings) in [("MODIFIED", true), ("DELETED", true), ("BOOKMARK", false)] {
-        let (api, objects) = open().await;
-        api.watched(Reply::Lines(vec![event(kind)]));
+        let (api, objects) = open_store().await;
+        api.set_watch_reply(Reply::WatchEvents(vec![event(kind)]));
         let rung = timeout(soon, objects.changed()).await.is_ok();
         assert_eq!(rung, rings, "{kind}");
         let watches = api.watches();
@@ -321,9 +324,9 @@ async fn a_change_rings_and_a_bookmark_does_not() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_falls_silent_is_opened_again() {
-    for reply in [Reply::Silence, Reply::Lines(Vec::new())] {
-        let (api, objects) = open().await;
-        api.watched(reply.clone());
+    for reply in [Reply::NoResponse, Reply::WatchEvents(Vec::new())] {
+        let (api, objects) = open_store().await;
+        api.set_watch_reply(reply.clone());
         let start = Instant::now();
         let again = async {
             while api.watches().len() < 4 {

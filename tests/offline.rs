@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
-use tests::manifest::{asking, injected, read};
+use tests::manifest::{inject_all, manifest_with_inject, read};
 use tests::review::{IMAGE, defaults};
 use tests::{built, golden};
 use webhook::cli::explain::{ExplainReport, InjectionOutcome, ReasonModel};
@@ -26,7 +26,7 @@ fn input(name: &str) -> Input {
     }
 }
 
-fn shop() -> Input {
+fn shop_manifest() -> Input {
     input("shop.yaml")
 }
 
@@ -41,8 +41,8 @@ fn remarks(input: &Input) -> String {
 
 #[test]
 fn a_diff_shows_the_changes_alone() {
-    golden::check("offline/shop.remarks", &remarks(&shop()));
-    let Input { name, bytes } = shop();
+    golden::check("offline/shop.remarks", &remarks(&shop_manifest()));
+    let Input { name, bytes } = shop_manifest();
     let injected = inject(&bytes);
     let diff = manifest::unified_diff(&name, &bytes, &injected.bytes, false);
     golden::check("offline/shop.diff", &diff);
@@ -98,7 +98,7 @@ fn everything_wrong_is_told_at_once_unquoted_values_too() {
 
 #[test]
 fn what_is_told_of_an_annotation_has_its_line() {
-    let pod = asking("v1", "Pod", "").replace(
+    let pod = manifest_with_inject("v1", "Pod", "").replace(
         "spec:",
         "    envoy-drainer.dev/port: '0'\n    envoy-drainer.dev/prot: '1'\n    \
          envoy-drainer.dev/min-drain-duration: 5m\nspec:",
@@ -129,7 +129,7 @@ fn what_is_told_of_an_annotation_has_its_line() {
 
 #[test]
 fn explanations_are_for_people_and_programs() {
-    let explained = ExplainReport::new(&[shop()], &defaults());
+    let explained = ExplainReport::new(&[shop_manifest()], &defaults());
     assert!(!explained.is_success());
     let text = explained.to_text(false);
     golden::check("offline/shop.explained.txt", &text);
@@ -141,7 +141,7 @@ fn explanations_are_for_people_and_programs() {
 
 #[test]
 fn a_mere_guess_is_told_as_such_and_the_admins_port_by_its_name() {
-    let pod = asking("v1", "Pod", "").replace(
+    let pod = manifest_with_inject("v1", "Pod", "").replace(
         "  - name: envoy\n    image: envoy\n",
         "  - name: web\n    image: nginx\n    ports: [{name: envoy-admin, containerPort: 9902}]\n",
     );
@@ -165,7 +165,7 @@ fn a_mere_guess_is_told_as_such_and_the_admins_port_by_its_name() {
 
 #[test]
 fn a_long_value_widens_its_column() {
-    let pod = asking("v1", "Pod", "").replace(
+    let pod = manifest_with_inject("v1", "Pod", "").replace(
         "spec:",
         "    envoy-drainer.dev/ignore-listeners: 9100,health\nspec:",
     );
@@ -184,7 +184,7 @@ fn a_long_value_widens_its_column() {
 fn only_who_has_not_decided_is_told_how_to_ask() {
     let asks = "envoy-drainer.dev/inject: \"true\"";
     for (instead, is_told) in [("envoy-drainer.dev/inject: 'false'", false), ("a: b", true)] {
-        let pod = asking("v1", "Pod", "").replace(asks, instead);
+        let pod = manifest_with_inject("v1", "Pod", "").replace(asks, instead);
         let bytes = pod.into_bytes();
         let name = String::new();
         let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
@@ -275,7 +275,8 @@ fn the_end_of_a_pod_follows_its_timings() {
             .filter(|setting| !setting.is_empty())
             .map(|setting| format!("    envoy-drainer.dev/{}'\n", setting.replace(": ", ": '")))
             .collect();
-        let pod = asking("v1", "Pod", "").replace("spec:", &format!("{annotations}spec:"));
+        let pod =
+            manifest_with_inject("v1", "Pod", "").replace("spec:", &format!("{annotations}spec:"));
         let input = Input {
             name: String::new(),
             bytes: pod.into_bytes(),
@@ -313,7 +314,7 @@ const KINDS: [(&str, &str, &str); 8] = [
 ];
 
 /// Asserts that the object has its drainer, timed for a Job or not.
-fn assert_drained(object: &Value, path: &str, kind: &str) {
+fn assert_drainer(object: &Value, path: &str, kind: &str) {
     let pod = object.pointer(path).unwrap();
     let drainer = &pod["spec"]["initContainers"][0];
     assert_eq!(drainer["name"], "envoy-drainer", "{kind}: {pod}");
@@ -329,11 +330,11 @@ fn assert_drained(object: &Value, path: &str, kind: &str) {
 #[test]
 fn every_kind_gets_its_drainer_alone_in_lists_and_in_json() {
     for (version, kind, path) in KINDS {
-        let yaml = asking(version, kind, path);
-        let [object] = &read::<Value>(injected(&yaml).as_bytes())[..] else {
+        let yaml = manifest_with_inject(version, kind, path);
+        let [object] = &read::<Value>(inject_all(&yaml).as_bytes())[..] else {
             panic!("{kind}");
         };
-        assert_drained(object, path, kind);
+        assert_drainer(object, path, kind);
         let [plain] = &read::<Value>(yaml.as_bytes())[..] else {
             panic!("{kind}");
         };
@@ -342,26 +343,26 @@ fn every_kind_gets_its_drainer_alone_in_lists_and_in_json() {
             serde_json::to_string(&list).unwrap(),
             serde_json::to_string_pretty(&list).unwrap(),
         ] {
-            let object: Value = serde_json::from_str(&injected(&json)).unwrap();
-            assert_drained(&object["items"][1], path, kind);
+            let object: Value = serde_json::from_str(&inject_all(&json)).unwrap();
+            assert_drainer(&object["items"][1], path, kind);
             assert_eq!(object["items"][0], json!({"kind": "X"}));
         }
-        let array = injected(&format!("[{plain}, {plain}]"));
+        let array = inject_all(&format!("[{plain}, {plain}]"));
         let objects: Vec<Value> = serde_json::from_str(&array).unwrap();
         objects
             .iter()
-            .for_each(|object| assert_drained(object, path, kind));
+            .for_each(|object| assert_drainer(object, path, kind));
     }
 }
 
 #[test]
 fn a_token_is_the_documents_own_and_the_same_each_time() {
     let token = |text: &str| {
-        let injected = injected(text);
+        let injected = inject_all(text);
         let at = injected.find("--token=").unwrap() + "--token=".len();
         injected[at..at + 16].to_owned()
     };
-    let plain = asking("apps/v1", "Deployment", "/spec/template");
+    let plain = manifest_with_inject("apps/v1", "Deployment", "/spec/template");
     let same = plain.replace("name: envoy\n", "name: 'envoy' # the same\n");
     assert_eq!(token(&plain), token(&same));
     for other in [
@@ -395,7 +396,7 @@ fn offline_and_at_admission_a_pod_becomes_the_same() {
             let token = &text[at..at + 16];
             read::<Value>(text.replace(token, "0123456789abcdef").as_bytes())
         };
-        let offline = injected(&golden::read(&format!("{name}.yaml")));
+        let offline = inject_all(&golden::read(&format!("{name}.yaml")));
         let admitted = golden::read(&format!("{name}.patched.yaml"));
         assert_eq!(tokenless(&offline), tokenless(&admitted), "{name}");
     }
@@ -422,7 +423,7 @@ fn one_refused_pod_keeps_its_list_as_it_is() {
 
 #[test]
 fn what_cannot_be_changed_is_told_by_both_commands_alike() {
-    let pod = asking("v1", "Pod", "");
+    let pod = manifest_with_inject("v1", "Pod", "");
     let template = "apiVersion: v1\nkind: List\nitems:\n\
         - {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: &t\n    \
         {metadata: {annotations: {envoy-drainer.dev/inject: 'true'}}, spec: {containers: [{name: envoy}]}}}}\n\
@@ -507,8 +508,8 @@ fn envoy_drainer(args: &[&str], stdin: &[u8]) -> Output {
 
 #[test]
 fn exit_codes_tell_what_happened() {
-    let fine = asking("v1", "Pod", "");
-    let Input { bytes: shop, .. } = shop();
+    let fine = manifest_with_inject("v1", "Pod", "");
+    let Input { bytes: shop, .. } = shop_manifest();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&file, &fine).unwrap();
     let path = file.path().to_str().unwrap();
@@ -554,7 +555,7 @@ fn exit_codes_tell_what_happened() {
     let output = envoy_drainer(&["inject", path, "/no/such/file"], b"");
     assert!(output.stdout.is_empty());
 
-    let twice = envoy_drainer(&["inject"], injected(&fine).as_bytes());
+    let twice = envoy_drainer(&["inject"], inject_all(&fine).as_bytes());
     let unread = envoy_drainer(&["inject"], b"a: [\n");
     for (output, want) in [
         (

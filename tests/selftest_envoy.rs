@@ -6,7 +6,7 @@ use anyhow::Result;
 use tests::bootstrap::{Bootstrap, HEALTH_PATH};
 use tests::envoy::envoy;
 use tests::installed;
-use tests::listener::{DIRECT_ANSWER, DIRECT_PATH, http, tcp};
+use tests::listener::{DIRECT_PATH, DIRECT_RESPONSE, http, tcp};
 use tests::process::Signal;
 use tests::upstream::Upstream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,10 +21,10 @@ async fn every_situation_starts_on_the_oldest_and_the_newest_envoy() -> Result<(
         ("admin on IPv6", Bootstrap::admin_ipv6),
         ("admin on a socket file", Bootstrap::admin_unix),
         ("admin on an abstract socket", Bootstrap::admin_abstract),
-        ("some statistics", |envoy| envoy.only_stats(&["server."])),
-        ("no statistics", |envoy| envoy.only_stats(&[])),
+        ("some statistics", |envoy| envoy.include_stats(&["server."])),
+        ("no statistics", |envoy| envoy.include_stats(&[])),
         ("some statistics hidden", |envoy| {
-            envoy.hidden_stats(&["http."])
+            envoy.exclude_stats(&["http."])
         }),
         ("strategy and times", |envoy| {
             envoy
@@ -35,7 +35,7 @@ async fn every_situation_starts_on_the_oldest_and_the_newest_envoy() -> Result<(
     for binary in installed::all()? {
         for (situation, set) in situations {
             let envoy = envoy()?
-                .on(&binary)
+                .binary(&binary)
                 .upstream(&upstream)
                 .listener(http("web")?)
                 .listener(http("modify")?.modify_only())
@@ -51,7 +51,7 @@ async fn every_situation_starts_on_the_oldest_and_the_newest_envoy() -> Result<(
             for listener in ["web", "modify", "odd", "six", "inside"] {
                 let client = envoy.client(listener);
                 let answer = client.get(DIRECT_PATH).await?;
-                assert_eq!(answer.body, DIRECT_ANSWER, "{binary}, {situation}");
+                assert_eq!(answer.body, DIRECT_RESPONSE, "{binary}, {situation}");
                 assert_eq!(client.get("/").await?.body, "", "{binary}, {situation}");
                 assert_eq!(client.get(HEALTH_PATH).await?.status, 200);
             }
@@ -68,7 +68,7 @@ async fn every_situation_starts_on_the_oldest_and_the_newest_envoy() -> Result<(
 #[tokio::test]
 async fn readiness_follows_the_health_of_envoy() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
-    envoy.admin().command("/healthcheck/fail").await?;
+    envoy.admin().post("/healthcheck/fail").await?;
     assert_eq!(envoy.admin().state().await?, "DRAINING");
     let answer = envoy.client("web").get(HEALTH_PATH).await?;
     assert_eq!(answer.status, 503);
@@ -79,7 +79,7 @@ async fn readiness_follows_the_health_of_envoy() -> Result<()> {
 
 #[tokio::test]
 async fn an_envoy_without_its_xds_is_handed_out_unready() -> Result<()> {
-    let envoy = envoy()?.silent_xds().start().await?;
+    let envoy = envoy()?.unresponsive_xds().start().await?;
     assert_eq!(envoy.admin().state().await?, "PRE_INITIALIZING");
     assert_eq!(envoy.terminate().await?.code(), Some(0));
     Ok(())
@@ -96,11 +96,11 @@ async fn an_envoy_that_refuses_its_configuration_says_why() -> Result<()> {
 #[tokio::test]
 async fn a_stopped_envoy_hangs_until_it_goes_on() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
-    let short = envoy.client("web").limit(Duration::from_millis(300));
+    let short = envoy.client("web").with_timeout(Duration::from_millis(300));
     envoy.signal(Signal::STOP);
     assert!(short.get("/").await.is_err());
     envoy.signal(Signal::CONT);
-    assert_eq!(envoy.client("web").get("/").await?.body, DIRECT_ANSWER);
+    assert_eq!(envoy.client("web").get("/").await?.body, DIRECT_RESPONSE);
     Ok(())
 }
 

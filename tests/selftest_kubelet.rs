@@ -5,22 +5,22 @@ use std::time::Duration;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-use tests::kubelet::{End, Kubelet, Program, RunningPod, Step};
-use tests::machine::held_up;
+use tests::kubelet::{Kubelet, PodTermination, Program, RunningPod, Step};
+use tests::machine::stall_time;
 use tests::port::Port;
-use tests::until::until;
+use tests::until::wait_until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 /// Ends at SIGTERM.
-const OBEYS: &str = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+const EXITS_ON_SIGTERM: &str = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done";
 
 /// Ignores SIGTERM.
-const STUBBORN: &str = "trap '' TERM; echo ready; while :; do sleep 0.02; done";
+const IGNORES_SIGTERM: &str = "trap '' TERM; echo ready; while :; do sleep 0.02; done";
 
 /// How much later than due a step may come beside what the machine held up.
-const LATE: f64 = 0.7;
+const TOLERANCE: f64 = 0.7;
 
 /// A container that runs a shell script.
 fn container(name: &str, script: &str) -> Value {
@@ -33,7 +33,7 @@ fn sidecar(mut container: Value) -> Value {
     container
 }
 
-fn hooked(mut container: Value, hook: Value) -> Value {
+fn with_hook(mut container: Value, hook: Value) -> Value {
     container["lifecycle"]["preStop"] = hook;
     container
 }
@@ -59,7 +59,7 @@ async fn run(sidecars: &[Value], mains: &[Value], grace: u32) -> Result<RunningP
     }
     let pod = kubelet.start()?;
     for container in sidecars.iter().chain(mains) {
-        printed(
+        wait_for_output(
             &pod,
             container["name"].as_str().unwrap_or_default(),
             "ready\n",
@@ -70,8 +70,8 @@ async fn run(sidecars: &[Value], mains: &[Value], grace: u32) -> Result<RunningP
 }
 
 /// Waits until a container has printed just this, over all its lives.
-async fn printed(pod: &RunningPod, container: &str, text: &str) -> Result<()> {
-    until(text, Duration::from_secs(10), || async {
+async fn wait_for_output(pod: &RunningPod, container: &str, text: &str) -> Result<()> {
+    wait_until(text, Duration::from_secs(10), || async {
         Ok(pod.log(container)? == text)
     })
     .await
@@ -79,11 +79,11 @@ async fn printed(pod: &RunningPod, container: &str, text: &str) -> Result<()> {
 
 /// Asserts when, in seconds from the end's begin, each container came to a step.
 #[track_caller]
-fn assert_times(end: &End, want: &[(&str, Step, f64)]) {
+fn assert_times(end: &PodTermination, want: &[(&str, Step, f64)]) {
     for (container, step, due) in want {
-        let at = end.at(container, *step);
+        let at = end.time_of(container, *step);
         let matches = at.is_some_and(|at| {
-            let late = LATE + held_up(at).as_secs_f64();
+            let late = TOLERANCE + stall_time(at).as_secs_f64();
             (due - 0.01..due + late).contains(&at.as_secs_f64())
         });
         assert!(
@@ -99,17 +99,17 @@ async fn hooks_start_at_once_and_each_container_ends_after_its_own() -> Result<(
     let pod = run(
         &[],
         &[
-            hooked(container("slow", OBEYS), exec("sleep 1.5")),
-            hooked(
-                container("quick", OBEYS),
+            with_hook(container("slow", EXITS_ON_SIGTERM), exec("sleep 1.5")),
+            with_hook(
+                container("quick", EXITS_ON_SIGTERM),
                 json!({ "sleep": { "seconds": 0 } }),
             ),
-            container("bare", OBEYS),
+            container("bare", EXITS_ON_SIGTERM),
         ],
         30,
     )
     .await?;
-    let end = pod.end().await;
+    let end = pod.terminate().await;
     assert_times(
         &end,
         &[
@@ -123,8 +123,11 @@ async fn hooks_start_at_once_and_each_container_ends_after_its_own() -> Result<(
             ("slow", Step::Exited, 1.5),
         ],
     );
-    assert_eq!(end.at("bare", Step::HookStarted), None);
-    assert!(pod.exit("slow")?.is_some_and(|status| status.success()));
+    assert_eq!(end.time_of("bare", Step::HookStarted), None);
+    assert!(
+        pod.exit_status("slow")?
+            .is_some_and(|status| status.success())
+    );
     Ok(())
 }
 
@@ -134,14 +137,20 @@ async fn native_sidecars_end_last_in_reverse_and_their_hooks_start_with_all() ->
         "trap 'sleep 0.5; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
     let pod = run(
         &[
-            sidecar(hooked(container("first", OBEYS), exec("sleep 0.2"))),
+            sidecar(with_hook(
+                container("first", EXITS_ON_SIGTERM),
+                exec("sleep 0.2"),
+            )),
             sidecar(container("second", takes_half_a_second)),
         ],
-        &[hooked(container("main", OBEYS), exec("sleep 1"))],
+        &[with_hook(
+            container("main", EXITS_ON_SIGTERM),
+            exec("sleep 1"),
+        )],
         30,
     )
     .await?;
-    let end = pod.end().await;
+    let end = pod.terminate().await;
     assert_times(
         &end,
         &[
@@ -153,8 +162,8 @@ async fn native_sidecars_end_last_in_reverse_and_their_hooks_start_with_all() ->
             ("first", Step::Sigterm, 1.5),
         ],
     );
-    assert!(end.at("main", Step::Exited) <= end.at("second", Step::Sigterm));
-    assert!(end.at("second", Step::Exited) <= end.at("first", Step::Sigterm));
+    assert!(end.time_of("main", Step::Exited) <= end.time_of("second", Step::Sigterm));
+    assert!(end.time_of("second", Step::Exited) <= end.time_of("first", Step::Sigterm));
     Ok(())
 }
 
@@ -165,17 +174,17 @@ async fn a_failed_hook_is_sigterm_at_once() -> Result<()> {
     let pod = run(
         &[],
         &[
-            hooked(container("exec", OBEYS), exec("exit 1")),
-            hooked(container("get", OBEYS), get),
+            with_hook(container("exec", EXITS_ON_SIGTERM), exec("exit 1")),
+            with_hook(container("get", EXITS_ON_SIGTERM), get),
         ],
         30,
     )
     .await?;
-    let end = pod.end().await;
+    let end = pod.terminate().await;
     for name in ["exec", "get"] {
         let want = [(name, Step::HookFailed, 0.0), (name, Step::Sigterm, 0.0)];
         assert_times(&end, &want);
-        assert_eq!(end.at(name, Step::HookReturned), None);
+        assert_eq!(end.time_of(name, Step::HookReturned), None);
     }
     Ok(())
 }
@@ -193,13 +202,13 @@ async fn any_answer_to_a_request_is_a_hook_that_returned_however_long_it_took() 
         stream.write_all(answer).await?;
         anyhow::Ok(String::from_utf8_lossy(&head[..read]).into_owned())
     });
-    let mut main = hooked(
-        container("main", OBEYS),
+    let mut main = with_hook(
+        container("main", EXITS_ON_SIGTERM),
         json!({ "httpGet": { "port": "hook", "path": "/drained/x" } }),
     );
     main["ports"] = json!([{ "name": "hook", "containerPort": port }]);
     let pod = run(&[], &[main], 30).await?;
-    let end = pod.end().await;
+    let end = pod.terminate().await;
     assert_times(
         &end,
         &[
@@ -218,15 +227,15 @@ async fn any_answer_to_a_request_is_a_hook_that_returned_however_long_it_took() 
 #[tokio::test]
 async fn when_the_grace_is_over_all_get_sigterm_and_two_seconds_later_sigkill() -> Result<()> {
     let pod = run(
-        &[sidecar(container("side", STUBBORN))],
+        &[sidecar(container("side", IGNORES_SIGTERM))],
         &[
-            hooked(container("hangs", STUBBORN), exec("sleep 60")),
-            container("stubborn", STUBBORN),
+            with_hook(container("hangs", IGNORES_SIGTERM), exec("sleep 60")),
+            container("stubborn", IGNORES_SIGTERM),
         ],
         1,
     )
     .await?;
-    let end = pod.end().await;
+    let end = pod.terminate().await;
     assert_times(
         &end,
         &[
@@ -246,27 +255,35 @@ async fn when_the_grace_is_over_all_get_sigterm_and_two_seconds_later_sigkill() 
 async fn without_grace_no_hook_is_called() -> Result<()> {
     let pod = run(
         &[],
-        &[hooked(container("main", OBEYS), exec("sleep 5"))],
+        &[with_hook(
+            container("main", EXITS_ON_SIGTERM),
+            exec("sleep 5"),
+        )],
         30,
     )
     .await?;
-    let end = pod.end_within(Duration::ZERO).await;
+    let end = pod.terminate_within(Duration::ZERO).await;
     assert_times(&end, &[("main", Step::Sigterm, 0.0)]);
-    assert_eq!(end.at("main", Step::HookStarted), None);
+    assert_eq!(end.time_of("main", Step::HookStarted), None);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_restart_calls_the_hook_and_a_crash_does_not() -> Result<()> {
-    let mut pod = run(&[], &[hooked(container("main", OBEYS), exec("true"))], 30).await?;
+    let mut pod = run(
+        &[],
+        &[with_hook(container("main", EXITS_ON_SIGTERM), exec("true"))],
+        30,
+    )
+    .await?;
     pod.crash("main").await?;
     let steps = |pod: &RunningPod| -> Vec<Step> {
         let events = pod.timeline().events();
         events.iter().map(|event| event.step).collect()
     };
     assert_eq!(steps(&pod), [Step::Started, Step::Exited, Step::Started]);
-    assert_eq!(pod.exit("main")?, None);
-    printed(&pod, "main", "ready\nready\n").await?;
+    assert_eq!(pod.exit_status("main")?, None);
+    wait_for_output(&pod, "main", "ready\nready\n").await?;
     pod.restart("main").await?;
     assert_eq!(
         steps(&pod)[3..],
@@ -297,17 +314,17 @@ async fn a_container_sees_its_mounts_its_variables_and_nothing_of_ours() -> Resu
         "apiVersion": "v1", "kind": "Pod", "spec": { "containers": [main] },
     }))?;
     let shell = Program::new("/bin/sh")
-        .told("/run/thing", "RUN")
-        .told("/dev/termination-log", "LAST_WORDS");
+        .path_variable("/run/thing", "RUN")
+        .path_variable("/dev/termination-log", "LAST_WORDS");
     let mut pod = Kubelet::new(pod)?
         .program("main", shell)
         .file("config", "greeting", "hello\n")?
         .start()?;
-    printed(&pod, "main", says).await?;
+    wait_for_output(&pod, "main", says).await?;
     // A volume lives on over a restart.
     pod.crash("main").await?;
-    printed(&pod, "main", &says.repeat(2)).await?;
-    let seen = pod.path("main", "/run/thing/seen")?;
+    wait_for_output(&pod, "main", &says.repeat(2)).await?;
+    let seen = pod.host_path("main", "/run/thing/seen")?;
     assert_eq!(std::fs::read_to_string(seen)?, "hello\nhello\n");
     assert_eq!(pod.termination_message("main")?, "bye");
     Ok(())

@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::Result;
 use tests::envoy::{Envoy, envoy};
 use tests::listener::{DIRECT_PATH, http, http3, tcp};
-use tests::load::FailureKind::{self, BadAnswer, CutInFlight, CutOnReused, Refused, TimedOut};
+use tests::load::FailureKind::{self, BadResponse, CutInFlight, CutOnReused, Refused, TimedOut};
 use tests::load::{Load, Report, load};
 use tests::process::Signal;
 use tests::service::{Endpoint, Probe, Service};
-use tests::until::until;
+use tests::until::wait_until;
 use tests::upstream::Upstream;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,26 +22,26 @@ const ECHO: &str = "HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\ntwo cups and a 
 
 /// What a server does with a request.
 #[derive(Debug, Clone, Copy)]
-enum Does {
-    Say(&'static str),
-    SayAndClose(&'static str),
-    SayAfter(Duration, &'static str),
+enum ServerAction {
+    Respond(&'static str),
+    RespondAndClose(&'static str),
+    RespondAfter(Duration, &'static str),
     Close,
-    Nothing,
+    NoResponse,
 }
 
-trait Script: Fn(usize) -> Does + Copy + Send + 'static {}
-impl<F: Fn(usize) -> Does + Copy + Send + 'static> Script for F {}
+trait Script: Fn(usize) -> ServerAction + Copy + Send + 'static {}
+impl<F: Fn(usize) -> ServerAction + Copy + Send + 'static> Script for F {}
 
 /// A server that does as it is told with the nth request of each connection, and notes how many
 /// POSTs each connection carried. Probes are answered and not counted.
-struct Scripted {
+struct ScriptedServer {
     service: Arc<Service>,
     posts: Arc<Mutex<Vec<usize>>>,
     tasks: JoinSet<()>,
 }
 
-impl Scripted {
+impl ScriptedServer {
     async fn start(script: impl Script) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -64,11 +64,11 @@ impl Scripted {
             Probe {
                 path: "/ready".into(),
                 period: 10 * SECOND,
-                limit: SECOND,
-                failures: 1,
+                timeout: SECOND,
+                failure_threshold: 1,
             },
         );
-        service.ready(1, 5 * SECOND).await?;
+        service.wait_until_ready(1, 5 * SECOND).await?;
         Ok(Self {
             service,
             posts,
@@ -125,17 +125,17 @@ async fn serve(stream: TcpStream, script: impl Script, posts: Arc<Mutex<Vec<usiz
             posts[own] += 1;
         }
         let told = match script(nth) {
-            Does::Say(answer) => stream.write_all(answer.as_bytes()).await.is_ok(),
-            Does::SayAndClose(answer) => {
+            ServerAction::Respond(answer) => stream.write_all(answer.as_bytes()).await.is_ok(),
+            ServerAction::RespondAndClose(answer) => {
                 let _ = stream.write_all(answer.as_bytes()).await;
                 false
             }
-            Does::SayAfter(pause, answer) => {
+            ServerAction::RespondAfter(pause, answer) => {
                 sleep(pause).await;
                 stream.write_all(answer.as_bytes()).await.is_ok()
             }
-            Does::Close => false,
-            Does::Nothing => {
+            ServerAction::Close => false,
+            ServerAction::NoResponse => {
                 sleep(60 * SECOND).await;
                 false
             }
@@ -159,15 +159,15 @@ async fn head(stream: &mut BufReader<TcpStream>) -> Option<String> {
 
 /// Asserts that so many failed so and none otherwise.
 fn assert_failed(report: &Report, kind: FailureKind, count: u64) {
-    assert_eq!(report.failed_by(kind), count, "{kind}\n{report}");
+    assert_eq!(report.failed_of_kind(kind), count, "{kind}\n{report}");
     assert_eq!(report.failed(), count, "{report}");
 }
 
 #[tokio::test]
 async fn a_good_server_is_left_alone() -> Result<()> {
-    let server = Scripted::start(|_| Does::Say(ECHO)).await?;
+    let server = ScriptedServer::start(|_| ServerAction::Respond(ECHO)).await?;
     let report = server
-        .run(load().keep_alive(200.0).connection_each(20.0).idle())
+        .run(load().keep_alive(200.0).connection_per_request(20.0).idle())
         .await;
     assert_eq!(report.failed(), 0, "{report}");
     assert!(report.reached() > 0.95, "{report}");
@@ -183,14 +183,17 @@ async fn a_good_server_is_left_alone() -> Result<()> {
 #[tokio::test]
 async fn a_closed_port_is_a_refusal() -> Result<()> {
     let nobody = Arc::new(Service::new(Duration::ZERO));
-    let running = load().connection_each(20.0).start(&nobody);
+    let running = load().connection_per_request(20.0).start(&nobody);
     sleep(SECOND / 2).await;
     let report = running.stop().await;
     assert_failed(&report, Refused, report.sent());
 
-    let mut server = Scripted::start(|_| Does::Say(ECHO)).await?;
+    let mut server = ScriptedServer::start(|_| ServerAction::Respond(ECHO)).await?;
     server.tasks.shutdown().await;
-    let load = load().connection_each(20.0).keep_alive(20.0).http2(20.0);
+    let load = load()
+        .connection_per_request(20.0)
+        .keep_alive(20.0)
+        .http2(20.0);
     let running = load.stream(20.0, SECOND).start(&server.service);
     sleep(SECOND / 2).await;
     let report = running.stop().await;
@@ -201,17 +204,17 @@ async fn a_closed_port_is_a_refusal() -> Result<()> {
 
 #[tokio::test]
 async fn an_end_after_the_request_on_a_new_connection_is_a_cut_in_flight() -> Result<()> {
-    let server = Scripted::start(|_| Does::Close).await?;
-    let report = server.run(load().connection_each(20.0)).await;
+    let server = ScriptedServer::start(|_| ServerAction::Close).await?;
+    let report = server.run(load().connection_per_request(20.0)).await;
     assert_failed(&report, CutInFlight, report.sent());
     Ok(())
 }
 
 #[tokio::test]
 async fn an_end_in_the_middle_of_an_answer_is_a_cut_in_flight() -> Result<()> {
-    for load in [load().connection_each(20.0), load().keep_alive(20.0)] {
+    for load in [load().connection_per_request(20.0), load().keep_alive(20.0)] {
         let half = "HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\ntwo cups";
-        let server = Scripted::start(move |_| Does::SayAndClose(half)).await?;
+        let server = ScriptedServer::start(move |_| ServerAction::RespondAndClose(half)).await?;
         let report = server.run(load).await;
         assert_failed(&report, CutInFlight, report.sent());
     }
@@ -220,9 +223,9 @@ async fn an_end_in_the_middle_of_an_answer_is_a_cut_in_flight() -> Result<()> {
 
 #[tokio::test]
 async fn an_end_instead_of_a_second_answer_is_a_cut_on_a_reused_connection() -> Result<()> {
-    let server = Scripted::start(|nth| match nth {
-        0 => Does::Say(ECHO),
-        _ => Does::Close,
+    let server = ScriptedServer::start(|nth| match nth {
+        0 => ServerAction::Respond(ECHO),
+        _ => ServerAction::Close,
     })
     .await?;
     let report = server.run(load().keep_alive(100.0)).await;
@@ -240,7 +243,7 @@ async fn an_end_instead_of_a_second_answer_is_a_cut_on_a_reused_connection() -> 
 
 #[tokio::test]
 async fn a_connection_closed_while_idle_is_seen_and_replaced() -> Result<()> {
-    let server = Scripted::start(|_| Does::SayAndClose(ECHO)).await?;
+    let server = ScriptedServer::start(|_| ServerAction::RespondAndClose(ECHO)).await?;
     // Each connection has a tenth of a second to be seen as closed.
     let report = server.run(load().keep_alive(100.0)).await;
     assert_eq!(report.failed(), 0, "{report}");
@@ -249,8 +252,8 @@ async fn a_connection_closed_while_idle_is_seen_and_replaced() -> Result<()> {
 
 #[tokio::test]
 async fn a_connection_announced_to_close_is_not_used_again() -> Result<()> {
-    let server = Scripted::start(|_| {
-        Does::Say(
+    let server = ScriptedServer::start(|_| {
+        ServerAction::Respond(
             "HTTP/1.1 200 OK\r\nConnection: foo, Close\r\ncontent-length: 21\r\n\r\ntwo cups and a saucer",
         )
     })
@@ -267,22 +270,22 @@ async fn a_wrong_status_or_body_is_a_bad_answer() -> Result<()> {
         "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 21\r\n\r\ntwo cups and a saucer",
         "HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\nsix cups and a saucer",
     ] {
-        let server = Scripted::start(move |_| Does::Say(wrong)).await?;
+        let server = ScriptedServer::start(move |_| ServerAction::Respond(wrong)).await?;
         let report = server
-            .run(load().keep_alive(20.0).connection_each(20.0))
+            .run(load().keep_alive(20.0).connection_per_request(20.0))
             .await;
-        assert_failed(&report, BadAnswer, report.sent());
+        assert_failed(&report, BadResponse, report.sent());
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn no_answer_is_a_timeout() -> Result<()> {
-    let server = Scripted::start(|_| Does::Nothing).await?;
+    let server = ScriptedServer::start(|_| ServerAction::NoResponse).await?;
     let load = load()
-        .connection_each(20.0)
+        .connection_per_request(20.0)
         .keep_alive(20.0)
-        .limit(SECOND / 5);
+        .request_timeout(SECOND / 5);
     let report = server.run(load).await;
     assert_failed(&report, TimedOut, report.sent());
     Ok(())
@@ -290,9 +293,9 @@ async fn no_answer_is_a_timeout() -> Result<()> {
 
 #[tokio::test]
 async fn a_slow_server_does_not_slow_the_load() -> Result<()> {
-    let server = Scripted::start(|_| Does::SayAfter(SECOND * 2, ECHO)).await?;
+    let server = ScriptedServer::start(|_| ServerAction::RespondAfter(SECOND * 2, ECHO)).await?;
     let report = server
-        .run(load().connection_each(50.0).keep_alive(50.0))
+        .run(load().connection_per_request(50.0).keep_alive(50.0))
         .await;
     assert_eq!(report.failed(), 0, "{report}");
     assert!(report.reached() > 0.95, "{report}");
@@ -300,7 +303,7 @@ async fn a_slow_server_does_not_slow_the_load() -> Result<()> {
 }
 
 /// A Service before one real Envoy, which the load has reached.
-async fn envoy_behind_a_service(upstream: &Upstream) -> Result<(Envoy, Arc<Service>)> {
+async fn start_envoy_with_service(upstream: &Upstream) -> Result<(Envoy, Arc<Service>)> {
     let envoy = envoy()?
         .upstream(upstream)
         .listener(http("web")?)
@@ -316,24 +319,24 @@ async fn envoy_behind_a_service(upstream: &Upstream) -> Result<(Envoy, Arc<Servi
     let probe = Probe {
         path: DIRECT_PATH.into(),
         period: SECOND / 10,
-        limit: SECOND,
-        failures: 100,
+        timeout: SECOND,
+        failure_threshold: 100,
     };
     service.add(endpoint, probe);
-    service.ready(1, 5 * SECOND).await?;
+    service.wait_until_ready(1, 5 * SECOND).await?;
     Ok((envoy, service))
 }
 
 #[tokio::test]
 async fn a_goaway_moves_later_requests_and_fails_none() -> Result<()> {
     let upstream = Upstream::start().await?;
-    let (envoy, service) = envoy_behind_a_service(&upstream).await?;
+    let (envoy, service) = start_envoy_with_service(&upstream).await?;
     let running = load().http2(200.0).keep_alive(100.0).start(&service);
     sleep(SECOND).await;
     let connections = || envoy.admin().stat("http.web.downstream_cx_total");
     let before = connections().await?;
-    envoy.admin().command("/healthcheck/fail").await?;
-    until("requests go by new connections", 20 * SECOND, || async {
+    envoy.admin().post("/healthcheck/fail").await?;
+    wait_until("requests go by new connections", 20 * SECOND, || async {
         Ok(connections().await? > before.map(|count| count + 200))
     })
     .await?;
@@ -346,22 +349,22 @@ async fn a_goaway_moves_later_requests_and_fails_none() -> Result<()> {
 async fn streams_of_an_envoy_that_dies_are_cut_in_flight() -> Result<()> {
     for load in [load().http2(50.0), load().stream(50.0, 60 * SECOND)] {
         let upstream = Upstream::start().await?;
-        let (envoy, service) = envoy_behind_a_service(&upstream).await?;
+        let (envoy, service) = start_envoy_with_service(&upstream).await?;
         let running = load.start(&service);
         sleep(SECOND).await;
         assert_eq!(running.report().failed(), 0, "{}", running.report());
-        assert!(service.open("envoy") > 0);
+        assert!(service.open_connections("envoy") > 0);
         // What is sent while it hangs is in flight when it dies.
         envoy.signal(Signal::STOP);
         sleep(SECOND / 5).await;
         envoy.signal(Signal::KILL);
         sleep(SECOND / 5).await;
         let report = running.stop().await;
-        assert!(report.failed_by(CutInFlight) >= 5, "{report}");
-        assert!(report.failed_by(Refused) > 5, "{report}");
-        let both = report.failed_by(CutInFlight) + report.failed_by(Refused);
+        assert!(report.failed_of_kind(CutInFlight) >= 5, "{report}");
+        assert!(report.failed_of_kind(Refused) > 5, "{report}");
+        let both = report.failed_of_kind(CutInFlight) + report.failed_of_kind(Refused);
         assert_eq!(report.failed(), both, "{report}");
-        assert_eq!(service.open("envoy"), 0);
+        assert_eq!(service.open_connections("envoy"), 0);
     }
     Ok(())
 }
@@ -372,22 +375,22 @@ async fn http3_requests_to_an_envoy_that_dies_fail() -> Result<()> {
     let envoy = envoy()?.upstream(&upstream).listener(http3("web")?);
     let envoy = envoy.start().await?;
     let service = Arc::new(Service::at(envoy.address("web")));
-    let running = load().http3(50.0).limit(SECOND).start(&service);
+    let running = load().http3(50.0).request_timeout(SECOND).start(&service);
     sleep(SECOND).await;
     assert_eq!(running.report().failed(), 0, "{}", running.report());
     envoy.signal(Signal::KILL);
     sleep(SECOND / 2).await;
     let report = running.stop().await;
     // Nobody says over UDP that the process is gone.
-    assert!(report.failed_by(TimedOut) >= 5, "{report}");
-    assert_eq!(report.failed(), report.failed_by(TimedOut), "{report}");
+    assert!(report.failed_of_kind(TimedOut) >= 5, "{report}");
+    assert_eq!(report.failed(), report.failed_of_kind(TimedOut), "{report}");
     Ok(())
 }
 
 #[tokio::test]
 async fn a_stream_hangs_up_after_its_time_and_fails_none() -> Result<()> {
     let upstream = Upstream::start().await?;
-    let (envoy, service) = envoy_behind_a_service(&upstream).await?;
+    let (envoy, service) = start_envoy_with_service(&upstream).await?;
     let running = load().stream(50.0, SECOND / 4).start(&service);
     sleep(SECOND).await;
     let report = running.stop().await;

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tests::due::{PATIENCE, SECOND};
+use tests::due::{SECOND, TIMEOUT};
 use tests::envoy::envoy;
 use tests::listener::{http, http3};
 use tests::load::FailureKind::{CutInFlight, Refused};
@@ -28,7 +28,7 @@ fn load(target: SocketAddr, args: &str) -> Result<Child> {
 }
 
 async fn report(load: Child) -> Result<Report> {
-    let ended = timeout(PATIENCE, load.wait_with_output()).await??;
+    let ended = timeout(TIMEOUT, load.wait_with_output()).await??;
     assert!(ended.status.success(), "{}", ended.status);
     Ok(serde_json::from_slice(&ended.stdout)?)
 }
@@ -101,8 +101,8 @@ async fn sigterm_ends_it_and_a_killed_envoy_shows_in_its_report() -> Result<()> 
     let pid = pid.and_then(rustix::process::Pid::from_raw);
     rustix::process::kill_process(pid.context("it runs")?, Signal::TERM)?;
     let report = report(load).await?;
-    assert!(report.failed_by(CutInFlight) >= 10, "{report}");
-    assert!(report.failed_by(Refused) >= 5, "{report}");
+    assert!(report.failed_of_kind(CutInFlight) >= 10, "{report}");
+    assert!(report.failed_of_kind(Refused) >= 5, "{report}");
     let first = &report.kinds[0].details[0];
     assert!(first.at > Duration::from_millis(500), "{report}");
     Ok(())

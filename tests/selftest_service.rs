@@ -7,7 +7,7 @@ use tests::bootstrap::HEALTH_PATH;
 use tests::envoy::{Envoy, envoy};
 use tests::listener::{Protocol, http};
 use tests::service::{Endpoint, Probe, Service};
-use tests::until::until;
+use tests::until::wait_until;
 use tokio::time::{Instant, sleep};
 
 const LAG: Duration = Duration::from_secs(1);
@@ -15,7 +15,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 const FAILURES: u32 = 3;
 
 /// A Service before this Envoy, which it knows to be ready.
-async fn before(envoy: &Envoy) -> Result<Service> {
+async fn service_for(envoy: &Envoy) -> Result<Service> {
     let service = Service::new(LAG);
     let endpoint = Endpoint {
         name: "envoy".into(),
@@ -25,21 +25,21 @@ async fn before(envoy: &Envoy) -> Result<Service> {
     let probe = Probe {
         path: HEALTH_PATH.into(),
         period: PERIOD,
-        limit: Duration::from_secs(1),
-        failures: FAILURES,
+        timeout: Duration::from_secs(1),
+        failure_threshold: FAILURES,
     };
     service.add(endpoint, probe);
-    service.ready(1, Duration::from_secs(10)).await?;
+    service.wait_until_ready(1, Duration::from_secs(10)).await?;
     Ok(service)
 }
 
 /// How long it takes until the Service sends, or no longer sends, connections to the pod.
-async fn serves(service: &Service, serves: bool) -> Result<Duration> {
+async fn wait_for_serving(service: &Service, serves: bool) -> Result<Duration> {
     let start = Instant::now();
-    until(
+    wait_until(
         "a change of the rotation",
         Duration::from_secs(10),
-        || async { Ok(service.serves("envoy") == serves) },
+        || async { Ok(service.is_serving("envoy") == serves) },
     )
     .await?;
     Ok(start.elapsed())
@@ -48,32 +48,32 @@ async fn serves(service: &Service, serves: bool) -> Result<Duration> {
 #[tokio::test]
 async fn a_pod_that_is_unready_is_left_after_its_probes_and_the_lag() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
-    let service = before(&envoy).await?;
+    let service = service_for(&envoy).await?;
     let kept = service.connect(Protocol::Http).await?;
-    envoy.admin().command("/healthcheck/fail").await?;
-    let took = serves(&service, false).await?;
+    envoy.admin().post("/healthcheck/fail").await?;
+    let took = wait_for_serving(&service, false).await?;
     let least = LAG + PERIOD * (FAILURES - 1);
     assert!(took >= least && took < least + LAG, "{took:?}");
 
     let refused = service.connect(Protocol::Http).await.unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
-    assert_eq!(service.open("envoy"), 1);
+    assert_eq!(service.open_connections("envoy"), 1);
     kept.stream.writable().await?;
     assert_eq!(kept.stream.try_write(b"GET")?, 3);
     drop(kept);
-    assert_eq!(service.open("envoy"), 0);
+    assert_eq!(service.open_connections("envoy"), 0);
 
-    envoy.admin().command("/healthcheck/ok").await?;
-    assert!(serves(&service, true).await? < PERIOD + LAG / 2);
+    envoy.admin().post("/healthcheck/ok").await?;
+    assert!(wait_for_serving(&service, true).await? < PERIOD + LAG / 2);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_hanging_pod_is_unready() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
-    let service = before(&envoy).await?;
+    let service = service_for(&envoy).await?;
     envoy.signal(tests::process::Signal::STOP);
-    serves(&service, false).await?;
+    wait_for_serving(&service, false).await?;
     Ok(())
 }
 
@@ -81,10 +81,10 @@ async fn a_hanging_pod_is_unready() -> Result<()> {
 async fn a_deleted_pod_is_left_after_the_lag_where_there_is_another() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).listener(http("other")?);
     let envoy = envoy.start().await?;
-    let service = before(&envoy).await?;
-    service.terminating("envoy");
+    let service = service_for(&envoy).await?;
+    service.mark_terminating("envoy");
     sleep(LAG + LAG / 2).await;
-    assert!(service.serves("envoy"));
+    assert!(service.is_serving("envoy"));
 
     let other = Endpoint {
         name: "other".into(),
@@ -94,11 +94,11 @@ async fn a_deleted_pod_is_left_after_the_lag_where_there_is_another() -> Result<
     let probe = Probe {
         path: HEALTH_PATH.into(),
         period: PERIOD,
-        limit: Duration::from_secs(1),
-        failures: FAILURES,
+        timeout: Duration::from_secs(1),
+        failure_threshold: FAILURES,
     };
     service.add(other, probe);
-    serves(&service, false).await?;
-    assert_eq!(service.serving(), 1);
+    wait_for_serving(&service, false).await?;
+    assert_eq!(service.serving_pods(), 1);
     Ok(())
 }

@@ -11,23 +11,23 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tests::authority::{Authority, Leaf, Mount};
+use tests::authority::{Leaf, TestCa, TlsSecretMount};
 use tests::built;
-use tests::due::PATIENCE;
+use tests::due::TIMEOUT;
 use tests::http::Client;
-use tests::https::{Https, inject};
+use tests::https::{HttpsClient, inject_request};
 use tests::port::Port;
 use tests::process::{Process, Signal};
-use tests::review::Review;
-use tests::scripted_api::ScriptedApi;
-use tests::webhook::{assert_injected, review, told};
+use tests::review::ReviewBuilder;
+use tests::scripted_api::ScriptedApiServer;
+use tests::webhook::{admission_response, assert_injected, review};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
 /// A running `envoy-drainer serve`.
-struct Program {
+struct ServeProcess {
     process: Process,
-    https: Https,
+    https: HttpsClient,
     health: Client,
     metrics: Client,
     _ports: [Port; 3],
@@ -40,7 +40,7 @@ fn serve(flags: &[&str]) -> Command {
     command
 }
 
-impl Program {
+impl ServeProcess {
     /// Starts it with a certificate of its own, and waits until it is ready.
     async fn start(flags: &[&str]) -> Self {
         let ports = [(); 3].map(|()| Port::free().unwrap());
@@ -76,11 +76,11 @@ impl Program {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, ready).await.expect("it is ready");
+        timeout(TIMEOUT, ready).await.expect("it is ready");
         let authority = fs::read_to_string(authority).unwrap();
         Self {
             process,
-            https: Https::new(tls.parse().unwrap(), &authority).unwrap(),
+            https: HttpsClient::new(tls.parse().unwrap(), &authority).unwrap(),
             health,
             metrics,
             _ports: ports,
@@ -89,7 +89,10 @@ impl Program {
     }
 
     async fn assert_admits(&self) {
-        let response = self.https.send(inject(review("fine").bytes())).await;
+        let response = self
+            .https
+            .send(inject_request(review("fine").bytes()))
+            .await;
         assert_injected(&response.unwrap(), "fine");
     }
 }
@@ -99,7 +102,7 @@ async fn either_signal_ends_it_after_the_delay_in_which_it_serves_on() {
     // Long enough to be asked twice meanwhile on a busy machine.
     let delay = Duration::from_secs(5);
     for signal in [Signal::TERM, Signal::INT] {
-        let program = Program::start(&["--shutdown-delay=5s"]).await;
+        let program = ServeProcess::start(&["--shutdown-delay=5s"]).await;
         program.assert_admits().await;
         let started = Instant::now();
         program.process.signal(signal);
@@ -107,8 +110,8 @@ async fn either_signal_ends_it_after_the_delay_in_which_it_serves_on() {
         let told = async {
             while program.health.get("/readyz").await.unwrap().status == StatusCode::OK {}
         };
-        timeout(PATIENCE, told).await.expect("it is not ready");
-        let status = program.process.exited_within(PATIENCE).await.unwrap();
+        timeout(TIMEOUT, told).await.expect("it is not ready");
+        let status = program.process.wait_within(TIMEOUT).await.unwrap();
         assert_eq!(status.code(), Some(0));
         assert!(started.elapsed() >= delay);
     }
@@ -116,20 +119,20 @@ async fn either_signal_ends_it_after_the_delay_in_which_it_serves_on() {
 
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
-    let program = Program::start(&["--shutdown-delay=10m"]).await;
+    let program = ServeProcess::start(&["--shutdown-delay=10m"]).await;
     program.process.signal(Signal::TERM);
     let told =
         async { while program.health.get("/readyz").await.unwrap().status == StatusCode::OK {} };
-    timeout(PATIENCE, told).await.expect("it is not ready");
+    timeout(TIMEOUT, told).await.expect("it is not ready");
     program.process.signal(Signal::TERM);
-    let status = program.process.exited_within(PATIENCE).await.unwrap();
+    let status = program.process.wait_within(TIMEOUT).await.unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(program.process.log().contains("second signal"));
 }
 
 #[tokio::test]
 async fn its_log_has_a_line_for_each_pod_that_asked_and_nothing_that_is_in_one() {
-    let program = Program::start(&["--log-format=json"]).await;
+    let program = ServeProcess::start(&["--log-format=json"]).await;
     let secretive = |annotations: Value| {
         let container = json!({
             "name": "envoy",
@@ -137,7 +140,7 @@ async fn its_log_has_a_line_for_each_pod_that_asked_and_nothing_that_is_in_one()
             "env": [{ "name": "PASSWORD", "value": "hunter2" }],
             "lifecycle": { "preStop": { "sleep": { "seconds": 5 } } },
         });
-        Review::of(&json!({
+        ReviewBuilder::for_pod(&json!({
             "metadata": { "generateName": "edge-", "annotations": annotations },
             "spec": { "containers": [container] },
         }))
@@ -151,8 +154,12 @@ async fn its_log_has_a_line_for_each_pod_that_asked_and_nothing_that_is_in_one()
         ("silent", json!({}), true),
     ] {
         let review = secretive(annotations).with("/request/uid", uid);
-        let response = program.https.send(inject(review.bytes())).await.unwrap();
-        assert_eq!(told(&response)["allowed"], allowed, "{uid}");
+        let response = program
+            .https
+            .send(inject_request(review.bytes()))
+            .await
+            .unwrap();
+        assert_eq!(admission_response(&response)["allowed"], allowed, "{uid}");
     }
     let log = program.process.log();
     assert!(!log.contains("hunter2"), "{log}");
@@ -183,13 +190,17 @@ async fn a_log_line_stays_short_whatever_a_review_holds() {
     const BYTES: usize = 200 << 10;
     const UID: usize = 256;
     for format in ["--log-format=json", "--log-format=text"] {
-        let program = Program::start(&[format, "--log-level=debug"]).await;
+        let program = ServeProcess::start(&[format, "--log-level=debug"]).await;
         let long = |start: &str| json!(format!("{start}{}", "\u{e9}".repeat(BYTES / 2)));
         let hostile = review("x")
             .with("/request/uid", json!("u".repeat(UID)))
             .with("/request/namespace", long("n\n\u{1b}]0;owned\u{7}"))
             .with("/request/name", long("\r{\"level\":\"ERROR\"}\n"));
-        let response = program.https.send(inject(hostile.bytes())).await.unwrap();
+        let response = program
+            .https
+            .send(inject_request(hostile.bytes()))
+            .await
+            .unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         let log = program.process.log();
         let admissions = log.lines().filter(|line| line.contains("Admission"));
@@ -209,11 +220,14 @@ async fn a_log_line_stays_short_whatever_a_review_holds() {
 #[tokio::test]
 async fn a_flood_of_reviews_does_not_flood_the_log() {
     const REVIEWS: usize = 1_000;
-    let program = Program::start(&[]).await;
+    let program = ServeProcess::start(&[]).await;
     let mut connection = program.https.connect().await.unwrap();
     let started = Instant::now();
     for _ in 0..REVIEWS {
-        let response = connection.send(inject(review("x").bytes())).await.unwrap();
+        let response = connection
+            .send(inject_request(review("x").bytes()))
+            .await
+            .unwrap();
         assert_injected(&response, "x");
     }
     // Those that were dropped are reported later with another.
@@ -233,20 +247,20 @@ async fn a_flood_of_reviews_does_not_flood_the_log() {
 }
 
 /// Whether a client that shows this certificate, or none, has a review answered.
-async fn is_answered(https: Https, leaf: Option<&Leaf>) -> bool {
+async fn is_admitted(https: HttpsClient, leaf: Option<&Leaf>) -> bool {
     let https = match leaf {
-        Some(leaf) => https.showing(leaf).unwrap(),
+        Some(leaf) => https.with_client_certificate(leaf).unwrap(),
         None => https,
     };
-    let answer = timeout(PATIENCE, https.send(inject(review("x").bytes()))).await;
+    let answer = timeout(TIMEOUT, https.send(inject_request(review("x").bytes()))).await;
     let answer = answer.expect("an answer or none, at once");
     answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
 }
 
 #[tokio::test]
 async fn only_clients_of_the_client_ca_get_past_the_handshake() {
-    let [old, new, other] = [(); 3].map(|()| Authority::new().unwrap());
-    let [of_old, of_new, of_other] = [&old, &new, &other].map(|ca| ca.leaf().unwrap());
+    let [old, new, other] = [(); 3].map(|()| TestCa::new().unwrap());
+    let [of_old, of_new, of_other] = [&old, &new, &other].map(|ca| ca.issue_leaf().unwrap());
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ca.crt");
     fs::write(&file, old.pem()).unwrap();
@@ -255,11 +269,11 @@ async fn only_clients_of_the_client_ca_get_past_the_handshake() {
             format!("--client-ca={}", file.display()),
             format!("--tls-min-version={version}"),
         ];
-        let program = Program::start(&flags.each_ref().map(String::as_str)).await;
+        let program = ServeProcess::start(&flags.each_ref().map(String::as_str)).await;
         let https = || program.https.clone();
-        assert!(is_answered(https(), Some(&of_old)).await);
-        assert!(!is_answered(https(), Some(&of_other)).await);
-        assert!(!is_answered(https(), None).await);
+        assert!(is_admitted(https(), Some(&of_old)).await);
+        assert!(!is_admitted(https(), Some(&of_other)).await);
+        assert!(!is_admitted(https(), None).await);
         let failed = "envoy_drainer_tls_handshakes_failed_total 2";
         let metrics = program.metrics.get("/metrics").await.unwrap().body;
         assert!(metrics.contains(failed), "{metrics}");
@@ -271,24 +285,24 @@ async fn only_clients_of_the_client_ca_get_past_the_handshake() {
                 sleep(Duration::from_millis(50)).await;
             }
         };
-        timeout(PATIENCE, said).await.expect("it is logged");
-        assert!(is_answered(https(), Some(&of_old)).await);
-        assert!(!is_answered(https(), None).await);
+        timeout(TIMEOUT, said).await.expect("it is logged");
+        assert!(is_admitted(https(), Some(&of_old)).await);
+        assert!(!is_admitted(https(), None).await);
         fs::write(&file, [old.pem(), new.pem()].concat()).unwrap();
-        let reloaded = async { while !is_answered(https(), Some(&of_new)).await {} };
-        timeout(PATIENCE, reloaded).await.expect("it is reloaded");
-        assert!(is_answered(https(), Some(&of_old)).await);
-        assert!(!is_answered(https(), Some(&of_other)).await);
+        let reloaded = async { while !is_admitted(https(), Some(&of_new)).await {} };
+        timeout(TIMEOUT, reloaded).await.expect("it is reloaded");
+        assert!(is_admitted(https(), Some(&of_old)).await);
+        assert!(!is_admitted(https(), Some(&of_other)).await);
         fs::write(&file, old.pem()).unwrap();
     }
 }
 
 #[tokio::test]
 async fn what_it_cannot_serve_with_is_told_at_once() {
-    let authority = Authority::new().unwrap();
+    let authority = TestCa::new().unwrap();
     let (mount, other) = (
-        Mount::new(&authority.leaf().unwrap()).unwrap(),
-        Mount::new(&authority.leaf().unwrap()).unwrap(),
+        TlsSecretMount::new(&authority.issue_leaf().unwrap()).unwrap(),
+        TlsSecretMount::new(&authority.issue_leaf().unwrap()).unwrap(),
     );
     let cert = format!("--tls-cert={}", mount.certificate().display());
     let key = format!("--tls-key={}", mount.key().display());
@@ -343,7 +357,7 @@ async fn what_it_cannot_serve_with_is_told_at_once() {
             "invalid duration `5`",
         ),
     ] {
-        let output = timeout(PATIENCE, serve(&flags).kill_on_drop(true).output()).await;
+        let output = timeout(TIMEOUT, serve(&flags).kill_on_drop(true).output()).await;
         let output = output.expect("it ends").unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{flags:?}");
@@ -358,8 +372,8 @@ async fn its_settings_may_come_from_the_environment() {
     let [tls, plain] = ports
         .each_ref()
         .map(|port| format!("127.0.0.1:{}", port.number()));
-    let authority = Authority::new().unwrap();
-    let mount = Mount::new(&authority.leaf().unwrap()).unwrap();
+    let authority = TestCa::new().unwrap();
+    let mount = TlsSecretMount::new(&authority.issue_leaf().unwrap()).unwrap();
     let mut command = Command::new(built::envoy_drainer().unwrap());
     command
         .arg("serve")
@@ -370,18 +384,18 @@ async fn its_settings_may_come_from_the_environment() {
         .env("ENVOY_DRAINER_TLS_CERT", mount.certificate())
         .env("ENVOY_DRAINER_TLS_KEY", mount.key());
     let process = Process::start("envoy-drainer", command, &dir.path().join("log")).unwrap();
-    let https = Https::new(tls.parse().unwrap(), authority.pem()).unwrap();
+    let https = HttpsClient::new(tls.parse().unwrap(), authority.pem()).unwrap();
     let response = async {
         loop {
             assert!(process.is_running(), "it ended");
-            match https.send(inject(review("fine").bytes())).await {
+            match https.send(inject_request(review("fine").bytes())).await {
                 Ok(response) => break response,
                 Err(_) => sleep(Duration::from_millis(20)).await,
             }
         }
     };
-    let response = timeout(PATIENCE, response).await.expect("it serves");
-    let patch = told(&response)["patch"]
+    let response = timeout(TIMEOUT, response).await.expect("it serves");
+    let patch = admission_response(&response)["patch"]
         .as_str()
         .map(|patch| STANDARD.decode(patch));
     let patch = String::from_utf8(patch.unwrap().unwrap()).unwrap();
@@ -389,7 +403,7 @@ async fn its_settings_may_come_from_the_environment() {
 }
 
 /// Starts it with the cluster that a kubeconfig tells of.
-fn start_in(api: &ScriptedApi, dir: &TempDir) -> Process {
+fn start_with_kubeconfig(api: &ScriptedApiServer, dir: &TempDir) -> Process {
     let kubeconfig = dir.path().join("kubeconfig");
     let config = json!({
         "apiVersion": "v1",
@@ -419,17 +433,17 @@ fn start_in(api: &ScriptedApi, dir: &TempDir) -> Process {
 
 #[tokio::test]
 async fn what_a_secret_holds_is_never_logged() {
-    let api = ScriptedApi::start().await.unwrap();
+    let api = ScriptedApiServer::start().await.unwrap();
     // Not base64, so that it cannot be decoded.
-    api.reply(200, &json!({ "metadata": {}, "data": { "k": "?deep" } }));
+    api.set_response(200, &json!({ "metadata": {}, "data": { "k": "?deep" } }));
     let dir = tempfile::tempdir().unwrap();
-    let process = start_in(&api, &dir);
+    let process = start_with_kubeconfig(&api, &dir);
     let told = async {
         while !process.log().contains("Certificate not up to date") {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(PATIENCE, told).await.expect("it is told");
+    timeout(TIMEOUT, told).await.expect("it is told");
     let log = process.log();
     assert!(!log.contains("deep"), "{log}");
     assert!(log.contains("the answer cannot be read"), "{log}");
@@ -437,24 +451,24 @@ async fn what_a_secret_holds_is_never_logged() {
 
 #[tokio::test]
 async fn who_leaves_asks_for_nothing_any_more() {
-    let api = ScriptedApi::start().await.unwrap();
-    api.reply(
+    let api = ScriptedApiServer::start().await.unwrap();
+    api.set_response(
         404,
         &json!({ "kind": "Status", "status": "Failure", "code": 404 }),
     );
     let dir = tempfile::tempdir().unwrap();
-    let process = start_in(&api, &dir);
+    let process = start_with_kubeconfig(&api, &dir);
     let asked = async {
-        while api.asked().len() < 2 {
+        while api.take_requests().len() < 2 {
             sleep(Duration::from_millis(600)).await;
         }
     };
-    timeout(PATIENCE, asked).await.expect("it asks each second");
+    timeout(TIMEOUT, asked).await.expect("it asks each second");
     process.signal(Signal::TERM);
     // What was on its way may come.
     sleep(Duration::from_secs(1)).await;
-    drop(api.asked());
+    drop(api.take_requests());
     sleep(Duration::from_secs(2)).await;
     assert!(process.is_running(), "it serves on");
-    assert_eq!(api.asked().len(), 0);
+    assert_eq!(api.take_requests().len(), 0);
 }

@@ -13,10 +13,10 @@ use http_body_util::Full;
 use hyper::{Method, Request, Response, StatusCode};
 use rustls::crypto::ring::kx_group;
 use serde_json::{Value, json};
-use tests::due::{PATIENCE, assert_due};
+use tests::due::{TIMEOUT, assert_took};
 use tests::http::Client;
-use tests::https::{Https, inject, post};
-use tests::webhook::{Webhook, admit, assert_injected, review, server, told};
+use tests::https::{HttpsClient, inject_request, post_request};
+use tests::webhook::{Webhook, admission_response, admit, assert_injected, review, server};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime;
@@ -28,7 +28,7 @@ use webhook::events;
 use webhook::server::{Limits, Server};
 
 /// A time-out that is waited for.
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 const MIB: usize = 1 << 20;
 
@@ -51,27 +51,27 @@ fn assert_sentence(response: &Response<Bytes>) {
 /// Sends bytes and returns what comes back until the other side closes. All is sent before anything
 /// is read, and must be: the API server's client takes a failed write for a failed request, whatever
 /// was answered.
-async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, bytes: &[u8]) -> String {
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, bytes: &[u8]) -> String {
     let asked = async {
         stream
             .write_all(bytes)
             .await
             .expect("the server reads it all");
         stream.flush().await.expect("the server reads it all");
-        heard(&mut stream).await
+        read_until_closed(&mut stream).await
     };
-    timeout(PATIENCE, asked).await.expect("the server closes")
+    timeout(TIMEOUT, asked).await.expect("the server closes")
 }
 
 /// What comes until the other side closes, in whatever way.
-async fn heard(stream: &mut (impl AsyncRead + Unpin)) -> String {
+async fn read_until_closed(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
 
 /// The head of a request whose body is still to come.
-fn head(more: &str) -> String {
+fn request_head(more: &str) -> String {
     format!(
         "POST /inject HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{more}\r\n\r\n"
     )
@@ -82,7 +82,10 @@ async fn a_pod_gets_its_drainer_over_verified_tls_and_the_connection_lives_on() 
     let server = Webhook::start(Limits::default()).await;
     let mut connection = server.https.connect().await.unwrap();
     for uid in ["first", "second", "third"] {
-        let response = connection.send(inject(review(uid).bytes())).await.unwrap();
+        let response = connection
+            .send(inject_request(review(uid).bytes()))
+            .await
+            .unwrap();
         assert_injected(&response, uid);
         assert!(!closes(&response));
     }
@@ -115,11 +118,11 @@ async fn what_is_no_review_is_a_bad_request_with_a_sentence() {
         ("no uid", changed("/request/uid", Value::Null)),
     ];
     for (what, body) in table {
-        let response = connection.send(inject(body)).await.unwrap();
+        let response = connection.send(inject_request(body)).await.unwrap();
         assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{what}");
         assert_sentence(&response);
         let fine = connection
-            .send(inject(review("fine").bytes()))
+            .send(inject_request(review("fine").bytes()))
             .await
             .unwrap();
         assert_injected(&fine, "fine");
@@ -143,7 +146,9 @@ async fn the_author_of_a_workload_is_warned_and_nothing_else_happens() {
         "spec": {"template": pod},
     });
     let review = review("w").with("/request/object", deployment);
-    let response = connection.send(post("/workloads", review.bytes())).await;
+    let response = connection
+        .send(post_request("/workloads", review.bytes()))
+        .await;
     let body: Value = serde_json::from_slice(response.unwrap().body()).unwrap();
     let warning = body["response"]["warnings"][0].as_str().unwrap();
     assert!(
@@ -154,7 +159,10 @@ async fn the_author_of_a_workload_is_warned_and_nothing_else_happens() {
     assert_eq!(body["response"], nothing_else);
     let advised = "envoy_drainer_admissions_total{outcome=\"advised\",code=\"DRN020\"}";
     assert_eq!(server.metric(advised).await, Some(1.0));
-    let garbage = connection.send(post("/workloads", "{")).await.unwrap();
+    let garbage = connection
+        .send(post_request("/workloads", "{"))
+        .await
+        .unwrap();
     assert_eq!(garbage.status(), StatusCode::BAD_REQUEST);
 }
 
@@ -171,10 +179,10 @@ async fn what_is_not_the_creation_of_a_pod_is_allowed_untouched() {
         ("/request/subResource", json!("binding")),
         ("/request/object", Value::Null),
     ] {
-        let request = inject(review("x").with(pointer, value).bytes());
+        let request = inject_request(review("x").with(pointer, value).bytes());
         let response = connection.send(request).await.unwrap();
         assert_eq!(
-            told(&response),
+            admission_response(&response),
             json!({ "uid": "x", "allowed": true }),
             "{pointer}"
         );
@@ -249,8 +257,8 @@ async fn p384_is_no_key_exchange_group() {
         (kx_group::SECP256R1, true),
         (kx_group::SECP384R1, false),
     ] {
-        let https = Https::with_group(server.address, &server.authority, group).unwrap();
-        let answer = https.send(inject(review("x").bytes())).await;
+        let https = HttpsClient::with_kx_group(server.address, &server.ca, group).unwrap();
+        let answer = https.send(inject_request(review("x").bytes())).await;
         assert_eq!(answer.is_ok(), wanted, "{group:?}: {answer:?}");
     }
 }
@@ -259,8 +267,8 @@ async fn p384_is_no_key_exchange_group() {
 async fn a_body_without_content_length_is_refused() {
     let server = Webhook::start(Limits::default()).await;
     for bytes in [800, 8 * MIB] {
-        let mut stream = server.https.open().await.unwrap();
-        let head = head("transfer-encoding: chunked");
+        let mut stream = server.https.connect_tls().await.unwrap();
+        let head = request_head("transfer-encoding: chunked");
         stream.write_all(head.as_bytes()).await.unwrap();
         // The answer does not wait for the body.
         let answer = async {
@@ -268,14 +276,14 @@ async fn a_body_without_content_length_is_refused() {
             stream.read_exact(&mut answer).await.unwrap();
             answer
         };
-        let answer = timeout(PATIENCE, answer).await.expect("an answer");
+        let answer = timeout(TIMEOUT, answer).await.expect("an answer");
         assert_eq!(&answer, b"HTTP/1.1 411");
         // The body is not read, but the connection closed.
         let body = async {
             let chunk = format!("{bytes:x}\r\n{}\r\n", " ".repeat(bytes));
             while stream.write_all(chunk.as_bytes()).await.is_ok() {}
         };
-        timeout(PATIENCE, body).await.expect("the server closes");
+        timeout(TIMEOUT, body).await.expect("the server closes");
         server.assert_admits().await;
     }
     let refused = "envoy_drainer_requests_refused_total{status=\"411\"}";
@@ -286,7 +294,7 @@ async fn a_body_without_content_length_is_refused() {
 fn padded(size: usize) -> Vec<u8> {
     let mut body = review("padded").bytes();
     body.resize(size, b' ');
-    let head = head(&format!("content-length: {size}\r\nconnection: close"));
+    let head = request_head(&format!("content-length: {size}\r\nconnection: close"));
     [head.as_bytes(), &body].concat()
 }
 
@@ -299,8 +307,8 @@ async fn a_body_may_have_seven_mebibytes_and_no_byte_more() {
         (8 * MIB, "HTTP/1.1 413 Payload Too Large\r\n"),
         (12 * MIB, "HTTP/1.1 413 Payload Too Large\r\n"),
     ] {
-        let stream = server.https.open().await.unwrap();
-        let answer = ask(stream, &padded(size)).await;
+        let stream = server.https.connect_tls().await.unwrap();
+        let answer = exchange(stream, &padded(size)).await;
         assert!(answer.starts_with(wanted), "{size}: {answer}");
         server.assert_admits().await;
     }
@@ -309,12 +317,12 @@ async fn a_body_may_have_seven_mebibytes_and_no_byte_more() {
 #[tokio::test]
 async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
     let server = Webhook::start(Limits {
-        head_timeout: SHORT,
-        body_timeout: SHORT,
+        head_timeout: SHORT_TIMEOUT,
+        body_timeout: SHORT_TIMEOUT,
         ..Limits::default()
     })
     .await;
-    let head = head("content-length: 5000").into_bytes();
+    let head = request_head("content-length: 5000").into_bytes();
     let half_a_body = [head.as_slice(), &review("slow").bytes()].concat();
     for (sent, wanted) in [
         (&head[..40], ""),
@@ -322,39 +330,39 @@ async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
         (&half_a_body, "HTTP/1.1 408 "),
     ] {
         let started = Instant::now();
-        let mut slow = server.https.open().await.unwrap();
+        let mut slow = server.https.connect_tls().await.unwrap();
         slow.write_all(sent).await.unwrap();
-        let both = async { tokio::join!(heard(&mut slow), server.assert_admits()).0 };
-        let answer = timeout(PATIENCE, both).await.expect("the server closes");
+        let both = async { tokio::join!(read_until_closed(&mut slow), server.assert_admits()).0 };
+        let answer = timeout(TIMEOUT, both).await.expect("the server closes");
         assert!(answer.starts_with(wanted), "{answer}");
         assert_eq!(answer.is_empty(), wanted.is_empty(), "{answer}");
-        assert!(started.elapsed() >= SHORT);
+        assert!(started.elapsed() >= SHORT_TIMEOUT);
     }
 }
 
 #[tokio::test]
 async fn a_client_that_reads_no_answer_is_disconnected() {
     let server = Webhook::start(Limits {
-        write_timeout: SHORT,
+        write_timeout: SHORT_TIMEOUT,
         ..Limits::default()
     })
     .await;
     let review = review("unread").bytes();
-    let head = head(&format!("content-length: {}", review.len()));
+    let head = request_head(&format!("content-length: {}", review.len()));
     let request = [head.as_bytes(), &review].concat();
-    let mut stream = server.https.open().await.unwrap();
+    let mut stream = server.https.connect_tls().await.unwrap();
     let unread = async { while stream.write_all(&request).await.is_ok() {} };
-    let disconnected = timeout(PATIENCE, unread).await;
+    let disconnected = timeout(TIMEOUT, unread).await;
     disconnected.expect("the server resets the connection");
-    let closed = async { while server.metric(OPEN).await != Some(0.0) {} };
-    timeout(PATIENCE, closed).await.expect("its place is free");
+    let closed = async { while server.metric(OPEN_CONNECTIONS).await != Some(0.0) {} };
+    timeout(TIMEOUT, closed).await.expect("its place is free");
     server.assert_admits().await;
 }
 
 #[tokio::test]
 async fn a_client_that_reads_slowly_is_disconnected() {
     let (usual, authority) = server(Limits {
-        write_timeout: SHORT,
+        write_timeout: SHORT_TIMEOUT,
         ..Limits::default()
     });
     let server = Server {
@@ -368,8 +376,8 @@ async fn a_client_that_reads_slowly_is_disconnected() {
     };
     let server = Webhook::run(server, authority).await;
     let review = review("slow").bytes();
-    let head = head(&format!("content-length: {}", review.len()));
-    let mut stream = server.https.open().await.unwrap();
+    let head = request_head(&format!("content-length: {}", review.len()));
+    let mut stream = server.https.connect_tls().await.unwrap();
     stream
         .write_all(&[head.as_bytes(), &review].concat())
         .await
@@ -378,10 +386,10 @@ async fn a_client_that_reads_slowly_is_disconnected() {
     let mut some = vec![0; 16 << 10];
     let reading = async {
         while stream.read_exact(&mut some).await.is_ok() {
-            sleep(SHORT / 10).await;
+            sleep(SHORT_TIMEOUT / 10).await;
         }
     };
-    let disconnected = timeout(PATIENCE, reading).await;
+    let disconnected = timeout(TIMEOUT, reading).await;
     disconnected.expect("the server resets the connection");
     server.assert_admits().await;
 }
@@ -390,12 +398,12 @@ async fn a_client_that_reads_slowly_is_disconnected() {
 async fn records_of_one_byte_end_the_connection() {
     let server = Webhook::start(Limits {
         // It is not ended for being slow.
-        body_timeout: 10 * PATIENCE,
+        body_timeout: 10 * TIMEOUT,
         ..Limits::default()
     })
     .await;
-    let mut stream = server.https.open().await.unwrap();
-    let head = head(&format!("content-length: {MIB}"));
+    let mut stream = server.https.connect_tls().await.unwrap();
+    let head = request_head(&format!("content-length: {MIB}"));
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut sent = 0;
     let refused = async {
@@ -409,7 +417,7 @@ async fn records_of_one_byte_end_the_connection() {
             sent += 256;
         }
     };
-    timeout(PATIENCE, refused).await.expect("the server reads");
+    timeout(TIMEOUT, refused).await.expect("the server reads");
     assert!(sent < MIB, "the server read {sent} bytes");
     server.assert_admits().await;
 }
@@ -417,20 +425,23 @@ async fn records_of_one_byte_end_the_connection() {
 #[tokio::test]
 async fn a_spare_connection_may_wait_for_its_first_request() {
     let server = Webhook::start(Limits {
-        handshake_timeout: SHORT,
-        plain_head_timeout: SHORT,
+        handshake_timeout: SHORT_TIMEOUT,
+        plain_head_timeout: SHORT_TIMEOUT,
         max_connections: 2,
         ..Limits::default()
     })
     .await;
     let mut spare = server.https.connect().await.unwrap();
-    sleep(2 * SHORT).await;
-    let response = spare.send(inject(review("first").bytes())).await.unwrap();
+    sleep(2 * SHORT_TIMEOUT).await;
+    let response = spare
+        .send(inject_request(review("first").bytes()))
+        .await
+        .unwrap();
     assert_injected(&response, "first");
 }
 
 /// An address of this machine that is not where other clients of a test call from.
-fn address(n: u8) -> IpAddr {
+fn source_address(n: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, 3, n).into()
 }
 
@@ -442,11 +453,19 @@ async fn answered_connections_are_the_last_to_be_closed() {
     })
     .await;
     let mut known = server.https.connect().await.unwrap();
-    known.send(inject(review("x").bytes())).await.unwrap();
+    known
+        .send(inject_request(review("x").bytes()))
+        .await
+        .unwrap();
     // Seven strangers: five had an answer that is no review's, one said half a head, one nothing.
     let mut strangers = Vec::new();
     for n in 0..6 {
-        let mut stream = server.https.clone().from_address(address(n)).open().await;
+        let mut stream = server
+            .https
+            .clone()
+            .with_source(source_address(n))
+            .connect_tls()
+            .await;
         let asks: &[u8] = match n {
             0 => b"POST /inj",
             _ => b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
@@ -456,33 +475,45 @@ async fn answered_connections_are_the_last_to_be_closed() {
     }
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     let full = async {
-        while server.metric(OPEN).await != Some(8.0) {
+        while server.metric(OPEN_CONNECTIONS).await != Some(8.0) {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, full).await.expect("all places are taken");
+    timeout(TIMEOUT, full).await.expect("all places are taken");
     // After a second without a request, none of them counts as in use.
-    sleep(SHORT + SHORT / 10).await;
+    sleep(SHORT_TIMEOUT + SHORT_TIMEOUT / 10).await;
     // As many callers, one after the other, and each stays.
     let mut callers = Vec::new();
     for n in 10..17 {
-        let https = server.https.clone().from_address(address(n));
+        let https = server.https.clone().with_source(source_address(n));
         let mut caller = https.connect().await.unwrap();
-        let answer = timeout(SHORT, caller.send(inject(review("x").bytes()))).await;
+        let answer = timeout(
+            SHORT_TIMEOUT,
+            caller.send(inject_request(review("x").bytes())),
+        )
+        .await;
         assert_injected(&answer.expect("at once").unwrap(), "x");
         callers.push(caller);
     }
     for stream in &mut strangers {
-        let heard = timeout(PATIENCE, heard(stream)).await;
+        let heard = timeout(TIMEOUT, read_until_closed(stream)).await;
         heard.expect("the server closes");
     }
-    assert_eq!(timeout(PATIENCE, heard(&mut silent)).await.unwrap(), "");
-    let response = known.send(inject(review("again").bytes())).await.unwrap();
+    assert_eq!(
+        timeout(TIMEOUT, read_until_closed(&mut silent))
+            .await
+            .unwrap(),
+        ""
+    );
+    let response = known
+        .send(inject_request(review("again").bytes()))
+        .await
+        .unwrap();
     assert_injected(&response, "again");
     assert!(!closes(&response));
-    assert_eq!(evicted(&server, "unanswered").await, Some(6.0));
-    assert_eq!(evicted(&server, "handshaking").await, Some(1.0));
-    assert_eq!(evicted(&server, "idle").await, Some(0.0));
+    assert_eq!(evicted_connections(&server, "unanswered").await, Some(6.0));
+    assert_eq!(evicted_connections(&server, "handshaking").await, Some(1.0));
+    assert_eq!(evicted_connections(&server, "idle").await, Some(0.0));
 }
 
 #[tokio::test]
@@ -493,32 +524,41 @@ async fn one_address_cannot_keep_others_out() {
     })
     .await;
     let mut known = server.https.connect().await.unwrap();
-    known.send(inject(review("x").bytes())).await.unwrap();
-    let crowd = server.https.clone().from_address(address(1));
+    known
+        .send(inject_request(review("x").bytes()))
+        .await
+        .unwrap();
+    let crowd = server.https.clone().with_source(source_address(1));
     let mut connections = Vec::new();
     for _ in 0..20 {
         let mut connection = crowd.connect().await.unwrap();
-        let answer = connection.send(inject(review("x").bytes())).await;
+        let answer = connection.send(inject_request(review("x").bytes())).await;
         assert_injected(&answer.unwrap(), "x");
         connections.push(connection);
     }
     // Beyond the seven places that nobody else wanted, each cost it one of its own.
-    assert_eq!(evicted(&server, "address").await, Some(13.0));
+    assert_eq!(evicted_connections(&server, "address").await, Some(13.0));
     for uid in ["one", "other"] {
-        let https = server.https.clone().from_address(address(2));
-        let answer = https.send(inject(review(uid).bytes())).await.unwrap();
+        let https = server.https.clone().with_source(source_address(2));
+        let answer = https
+            .send(inject_request(review(uid).bytes()))
+            .await
+            .unwrap();
         assert_injected(&answer, uid);
     }
-    let response = known.send(inject(review("again").bytes())).await.unwrap();
+    let response = known
+        .send(inject_request(review("again").bytes()))
+        .await
+        .unwrap();
     assert_injected(&response, "again");
     let full = "envoy_drainer_connections_full_seconds_total{port=\"webhook\"}";
     assert!(server.metric(full).await.is_some());
 }
 
-const OPEN: &str = "envoy_drainer_connections{port=\"webhook\"}";
+const OPEN_CONNECTIONS: &str = "envoy_drainer_connections{port=\"webhook\"}";
 
 /// How many connections made room, for this reason.
-async fn evicted(server: &Webhook, reason: &str) -> Option<f64> {
+async fn evicted_connections(server: &Webhook, reason: &str) -> Option<f64> {
     let name = "envoy_drainer_connections_evicted_total";
     let name = format!("{name}{{port=\"webhook\",reason=\"{reason}\"}}");
     server.metric(&name).await
@@ -527,8 +567,12 @@ async fn evicted(server: &Webhook, reason: &str) -> Option<f64> {
 #[tokio::test]
 async fn a_head_that_does_not_end_is_refused() {
     let server = Webhook::start(Limits::default()).await;
-    let endless = head(&format!("x-long: {}", "x".repeat(MIB)));
-    let answer = ask(server.https.open().await.unwrap(), endless.as_bytes()).await;
+    let endless = request_head(&format!("x-long: {}", "x".repeat(MIB)));
+    let answer = exchange(
+        server.https.connect_tls().await.unwrap(),
+        endless.as_bytes(),
+    )
+    .await;
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
     server.assert_admits().await;
 }
@@ -536,13 +580,13 @@ async fn a_head_that_does_not_end_is_refused() {
 #[tokio::test]
 async fn who_speaks_no_tls_is_told_or_dropped() {
     let server = Webhook::start(Limits {
-        handshake_timeout: SHORT,
+        handshake_timeout: SHORT_TIMEOUT,
         ..Limits::default()
     })
     .await;
     let connect = || async { TcpStream::connect(server.address).await.unwrap() };
 
-    let answer = ask(connect().await, &padded(8 * MIB)).await;
+    let answer = exchange(connect().await, &padded(8 * MIB)).await;
     assert!(
         answer.starts_with("HTTP/1.0 400 Bad Request\r\n"),
         "{answer}"
@@ -557,18 +601,18 @@ async fn who_speaks_no_tls_is_told_or_dropped() {
         &[0; 64],
     ];
     for garbage in garbage {
-        let answer = ask(connect().await, garbage).await;
+        let answer = exchange(connect().await, garbage).await;
         assert!(!answer.contains("HTTP"), "{answer}");
         server.assert_admits().await;
     }
 
     let started = Instant::now();
     let mut silent = connect().await;
-    let heard = timeout(PATIENCE, async {
-        tokio::join!(heard(&mut silent), server.assert_admits()).0
+    let heard = timeout(TIMEOUT, async {
+        tokio::join!(read_until_closed(&mut silent), server.assert_admits()).0
     });
     assert_eq!(heard.await.expect("the server closes"), "");
-    assert!(started.elapsed() >= SHORT);
+    assert!(started.elapsed() >= SHORT_TIMEOUT);
     assert_eq!(
         server
             .metric("envoy_drainer_tls_handshakes_failed_total")
@@ -580,32 +624,44 @@ async fn who_speaks_no_tls_is_told_or_dropped() {
 #[tokio::test]
 async fn an_old_connection_is_closed_by_its_next_answer_and_never_while_it_is_idle() {
     let server = Webhook::start(Limits {
-        max_connection_age: 3 * SHORT,
+        max_connection_age: 3 * SHORT_TIMEOUT,
         ..Limits::default()
     })
     .await;
     let mut connection = server.https.connect().await.unwrap();
-    let mut ask = async || connection.send(inject(review("x").bytes())).await.unwrap();
+    let mut ask = async || {
+        connection
+            .send(inject_request(review("x").bytes()))
+            .await
+            .unwrap()
+    };
     assert!(!closes(&ask().await));
-    sleep(3 * SHORT).await;
+    sleep(3 * SHORT_TIMEOUT).await;
     let last = ask().await;
     assert_injected(&last, "x");
     assert!(closes(&last));
-    timeout(PATIENCE, connection.closed()).await.unwrap();
+    timeout(TIMEOUT, connection.wait_until_closed())
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_in_the_end() {
     let server = Webhook::start(Limits {
-        head_timeout: SHORT,
+        head_timeout: SHORT_TIMEOUT,
         ..Limits::default()
     })
     .await;
     let mut connection = server.https.connect().await.unwrap();
-    connection.send(inject(review("x").bytes())).await.unwrap();
+    connection
+        .send(inject_request(review("x").bytes()))
+        .await
+        .unwrap();
     let started = Instant::now();
-    timeout(PATIENCE, connection.closed()).await.unwrap();
-    assert!(started.elapsed() >= SHORT / 2);
+    timeout(TIMEOUT, connection.wait_until_closed())
+        .await
+        .unwrap();
+    assert!(started.elapsed() >= SHORT_TIMEOUT / 2);
 }
 
 #[tokio::test]
@@ -639,15 +695,15 @@ async fn a_plain_connection_is_for_one_request_soon() {
     for (client, path) in [(&server.health, "/healthz"), (&server.metrics, "/metrics")] {
         let stream = TcpStream::connect(plain_address(client)).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
-        let answer = ask(stream, request.as_bytes()).await.to_lowercase();
+        let answer = exchange(stream, request.as_bytes()).await.to_lowercase();
         assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
         for said in [&b""[..], b"GET /heal"] {
             let started = Instant::now();
             let mut slow = TcpStream::connect(plain_address(client)).await.unwrap();
             slow.write_all(said).await.unwrap();
-            let heard = timeout(PATIENCE, heard(&mut slow)).await;
+            let heard = timeout(TIMEOUT, read_until_closed(&mut slow)).await;
             heard.expect("the server closes");
-            assert_due(started.elapsed(), Limits::default().plain_head_timeout);
+            assert_took(started.elapsed(), Limits::default().plain_head_timeout);
         }
     }
 }
@@ -656,7 +712,7 @@ async fn a_plain_connection_is_for_one_request_soon() {
 async fn probes_are_answered_beside_a_crowd() {
     let server = Webhook::start(Limits {
         // None goes by itself.
-        plain_head_timeout: 10 * PATIENCE,
+        plain_head_timeout: 10 * TIMEOUT,
         max_plain_connections: 8,
         ..Limits::default()
     })
@@ -668,7 +724,7 @@ async fn probes_are_answered_beside_a_crowd() {
         let probe = server.health.get("/readyz").await.unwrap();
         assert_eq!(probe.status, StatusCode::OK);
     }
-    let first = timeout(PATIENCE, heard(&mut crowd[0])).await;
+    let first = timeout(TIMEOUT, read_until_closed(&mut crowd[0])).await;
     assert_eq!(first.expect("the server closes"), "");
 }
 
@@ -697,7 +753,7 @@ async fn a_busy_admission_thread_fails_readiness_alone() {
         });
     });
     let (https, health) = told.await.unwrap();
-    let call = tokio::spawn(async move { https.send(inject(review("x").bytes())).await });
+    let call = tokio::spawn(async move { https.send(inject_request(review("x").bytes())).await });
     let becomes = async |wanted| {
         let seen = async {
             while health.get("/readyz").await.unwrap().status != wanted {
@@ -706,7 +762,7 @@ async fn a_busy_admission_thread_fails_readiness_alone() {
                 sleep(Duration::from_millis(50)).await;
             }
         };
-        timeout(PATIENCE, seen).await.expect("it is seen");
+        timeout(TIMEOUT, seen).await.expect("it is seen");
     };
     becomes(StatusCode::SERVICE_UNAVAILABLE).await;
     release.send(()).unwrap();
@@ -717,11 +773,11 @@ async fn a_busy_admission_thread_fails_readiness_alone() {
 }
 
 /// A request whose head and half of whose body were sent, and the half that was not.
-async fn half_sent(server: &Webhook) -> (TlsStream<TcpStream>, Vec<u8>) {
+async fn send_half(server: &Webhook) -> (TlsStream<TcpStream>, Vec<u8>) {
     let review = review("slow").bytes();
     let (half, rest) = review.split_at(review.len() / 2);
-    let head = head(&format!("content-length: {}", review.len()));
-    let mut stream = server.https.open().await.unwrap();
+    let head = request_head(&format!("content-length: {}", review.len()));
+    let mut stream = server.https.connect_tls().await.unwrap();
     let sent = [head.as_bytes(), half].concat();
     stream.write_all(&sent).await.unwrap();
     let in_flight = async {
@@ -729,7 +785,7 @@ async fn half_sent(server: &Webhook) -> (TlsStream<TcpStream>, Vec<u8>) {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    let seen = timeout(PATIENCE, in_flight).await;
+    let seen = timeout(TIMEOUT, in_flight).await;
     seen.expect("it is in flight");
     (stream, rest.to_vec())
 }
@@ -737,45 +793,58 @@ async fn half_sent(server: &Webhook) -> (TlsStream<TcpStream>, Vec<u8>) {
 #[tokio::test]
 async fn the_end_is_told_first_and_then_waits_for_what_is_in_flight() {
     let mut server = Webhook::start(Limits {
-        shutdown_delay: SHORT * 3,
-        body_timeout: PATIENCE,
-        shutdown_grace: PATIENCE,
+        shutdown_delay: SHORT_TIMEOUT * 3,
+        body_timeout: TIMEOUT,
+        shutdown_grace: TIMEOUT,
         ..Limits::default()
     })
     .await;
     let mut busy = server.https.connect().await.unwrap();
-    busy.send(inject(review("x").bytes())).await.unwrap();
+    busy.send(inject_request(review("x").bytes()))
+        .await
+        .unwrap();
     let mut idle = server.https.connect().await.unwrap();
-    let (mut slow, rest) = half_sent(&server).await;
+    let (mut slow, rest) = send_half(&server).await;
 
     // Told to end, it says so and serves on.
     server.stop();
     let told =
         async { while server.health.get("/readyz").await.unwrap().status == StatusCode::OK {} };
-    timeout(PATIENCE, told).await.expect("it is not ready");
+    timeout(TIMEOUT, told).await.expect("it is not ready");
     assert!(!idle.is_closed());
-    let response = busy.send(inject(review("x").bytes())).await.unwrap();
+    let response = busy
+        .send(inject_request(review("x").bytes()))
+        .await
+        .unwrap();
     assert_injected(&response, "x");
     assert!(closes(&response));
-    let late = server.https.send(inject(review("late").bytes())).await;
+    let late = server
+        .https
+        .send(inject_request(review("late").bytes()))
+        .await;
     let response = late.unwrap();
     assert_injected(&response, "late");
     assert!(closes(&response));
 
     // After the delay new connections are refused. An idle one is left to the client, which might be
     // sending: it is answered, and closed by that.
-    let refused = async { while server.https.open().await.is_ok() {} };
-    timeout(PATIENCE, refused).await.expect("no new connection");
-    let response = idle.send(inject(review("idle").bytes())).await.unwrap();
+    let refused = async { while server.https.connect_tls().await.is_ok() {} };
+    timeout(TIMEOUT, refused).await.expect("no new connection");
+    let response = idle
+        .send(inject_request(review("idle").bytes()))
+        .await
+        .unwrap();
     assert_injected(&response, "idle");
     assert!(closes(&response));
 
     // What is in flight is answered, and only then does the server end.
-    assert!(!server.ended.is_finished());
+    assert!(!server.task.is_finished());
     slow.write_all(&rest).await.unwrap();
-    let answer = timeout(PATIENCE, heard(&mut slow)).await.unwrap();
+    let answer = timeout(TIMEOUT, read_until_closed(&mut slow))
+        .await
+        .unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    let ended = timeout(PATIENCE, &mut server.ended).await;
+    let ended = timeout(TIMEOUT, &mut server.task).await;
     ended.unwrap().unwrap();
 }
 
@@ -783,19 +852,24 @@ async fn the_end_is_told_first_and_then_waits_for_what_is_in_flight() {
 async fn the_end_does_not_wait_for_ever() {
     let mut server = Webhook::start(Limits {
         shutdown_delay: Duration::ZERO,
-        head_timeout: SHORT,
-        body_timeout: PATIENCE * 2,
-        shutdown_grace: SHORT,
+        head_timeout: SHORT_TIMEOUT,
+        body_timeout: TIMEOUT * 2,
+        shutdown_grace: SHORT_TIMEOUT,
         ..Limits::default()
     })
     .await;
-    let (mut slow, _) = half_sent(&server).await;
+    let (mut slow, _) = send_half(&server).await;
     let started = Instant::now();
     server.stop();
-    let ended = timeout(PATIENCE, &mut server.ended).await;
+    let ended = timeout(TIMEOUT, &mut server.task).await;
     ended.unwrap().unwrap();
-    assert!(started.elapsed() >= SHORT * 2);
-    assert_eq!(timeout(PATIENCE, heard(&mut slow)).await.unwrap(), "");
+    assert!(started.elapsed() >= SHORT_TIMEOUT * 2);
+    assert_eq!(
+        timeout(TIMEOUT, read_until_closed(&mut slow))
+            .await
+            .unwrap(),
+        ""
+    );
 }
 
 #[tokio::test]
@@ -813,16 +887,20 @@ async fn who_is_to_tell_owners_and_does_not_delays_nobody() {
     let dropped = "envoy_drainer_events_dropped_total";
     for already in [0.0, 0.0, 1.0, 2.0] {
         assert_eq!(server.metric(dropped).await, Some(already));
-        let answer = server.https.send(inject(skipped.bytes()));
-        let answer = timeout(PATIENCE, answer).await.expect("at once").unwrap();
-        assert_eq!(told(&answer)["allowed"], true);
+        let answer = server.https.send(inject_request(skipped.bytes()));
+        let answer = timeout(TIMEOUT, answer).await.expect("at once").unwrap();
+        assert_eq!(admission_response(&answer)["allowed"], true);
     }
     server.assert_admits().await;
     assert_eq!(receiver.recv().await.unwrap().owner.name, "edge-7f");
     // Where nobody is left to tell, the server goes on too.
     drop(receiver);
-    let answer = server.https.send(inject(skipped.bytes())).await.unwrap();
-    assert_eq!(told(&answer)["allowed"], true);
+    let answer = server
+        .https
+        .send(inject_request(skipped.bytes()))
+        .await
+        .unwrap();
+    assert_eq!(admission_response(&answer)["allowed"], true);
     assert_eq!(server.metric(dropped).await, Some(4.0));
 }
 
@@ -841,9 +919,12 @@ async fn a_panic_costs_its_connection_and_nothing_else() {
     let mut other = server.https.connect().await.unwrap();
     for _ in 0..3 {
         let mut connection = server.https.connect().await.unwrap();
-        let cut = timeout(PATIENCE, connection.send(inject("panic")));
+        let cut = timeout(TIMEOUT, connection.send(inject_request("panic")));
         cut.await.expect("in time").unwrap_err();
-        let fine = other.send(inject(review("fine").bytes())).await.unwrap();
+        let fine = other
+            .send(inject_request(review("fine").bytes()))
+            .await
+            .unwrap();
         assert_injected(&fine, "fine");
         server.assert_admits().await;
     }

@@ -11,59 +11,59 @@ use webhook::certificates::cluster::{
 use webhook::certificates::pki::bundle::Bundle;
 
 /// How much a Secret holds at most, in bytes of its values.
-pub(crate) const MOST_DATA: usize = 1 << 20;
+pub(crate) const MAX_SECRET_SIZE: usize = 1 << 20;
 
 /// What there is; all copies are one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Etcd {
+pub(crate) struct MemoryCluster {
     pub(crate) secret: Rc<RefCell<Option<SecretData>>>,
     pub(crate) bundles: Rc<RefCell<Option<Vec<Bundle>>>>,
     /// The Secret's annotation.
     pub(crate) rotate: Rc<RefCell<Option<String>>>,
     /// Why the Secret cannot be written.
-    pub(crate) obstacle: Rc<RefCell<Option<String>>>,
+    pub(crate) write_rejection: Rc<RefCell<Option<String>>>,
     /// Which calls fail.
-    pub(crate) failing: Rc<RefCell<Vec<StoreCall>>>,
+    pub(crate) failing_calls: Rc<RefCell<Vec<StoreCall>>>,
     /// Which call panics.
-    pub(crate) panicking: Rc<Cell<Option<StoreCall>>>,
+    pub(crate) panicking_call: Rc<Cell<Option<StoreCall>>>,
     /// Rings in every replica.
-    pub(crate) bell: Rc<Notify>,
+    pub(crate) notifier: Rc<Notify>,
     secret_version: Rc<Cell<u64>>,
     webhooks_version: Rc<Cell<u64>>,
 }
 
 // === impl Etcd ===
 
-impl Etcd {
+impl MemoryCluster {
     /// An empty Secret, and two webhooks that nobody trusts.
     pub(crate) fn new() -> Self {
         let this = Self::default();
-        this.empty();
+        this.clear();
         this
     }
 
     /// Empties the Secret and every bundle at once.
-    pub(crate) fn empty(&self) {
+    pub(crate) fn clear(&self) {
         self.secret.replace(Some(SecretData::new()));
         self.bundles.replace(Some(vec![Bundle::default(); 2]));
-        next(&self.secret_version);
-        next(&self.webhooks_version);
+        increment(&self.secret_version);
+        increment(&self.webhooks_version);
     }
 
     pub(crate) fn delete_secret(&self) {
         self.secret.replace(None);
     }
 
-    pub(crate) fn give(&self, data: SecretData) {
+    pub(crate) fn write_data(&self, data: SecretData) {
         self.secret.replace(Some(data));
-        next(&self.secret_version);
+        increment(&self.secret_version);
     }
 
     /// Adds these to what all webhooks trust, as any writer of the configuration can.
-    pub(crate) fn trust(&self, more: &Bundle) {
+    pub(crate) fn add_to_bundles(&self, more: &Bundle) {
         let trusted = self.bundle().union(more);
         self.bundles.replace(Some(vec![trusted; 2]));
-        next(&self.webhooks_version);
+        increment(&self.webhooks_version);
     }
 
     /// How often the configuration was written.
@@ -72,9 +72,9 @@ impl Etcd {
     }
 
     /// Requests a rotation.
-    pub(crate) fn annotate(&self, value: &str) {
+    pub(crate) fn request_rotation(&self, value: &str) {
         self.rotate.replace(Some(value.to_owned()));
-        next(&self.secret_version);
+        increment(&self.secret_version);
     }
 
     /// What all webhooks trust.
@@ -88,44 +88,49 @@ impl Etcd {
         one.clone()
     }
 
-    fn answer(&self, call: StoreCall) -> Result<(), StoreError> {
-        assert_ne!(self.panicking.get(), Some(call), "a bug, on purpose");
-        if self.failing.borrow().contains(&call) {
+    fn check_call(&self, call: StoreCall) -> Result<(), StoreError> {
+        assert_ne!(self.panicking_call.get(), Some(call), "a bug, on purpose");
+        if self.failing_calls.borrow().contains(&call) {
             return Err(StoreError::Timeout { call });
         }
         Ok(())
     }
 
-    fn expect(&self, call: StoreCall, read: &str, version: &Cell<u64>) -> Result<(), StoreError> {
-        self.answer(call)?;
+    fn check_version(
+        &self,
+        call: StoreCall,
+        read: &str,
+        version: &Cell<u64>,
+    ) -> Result<(), StoreError> {
+        self.check_call(call)?;
         if version.get().to_string() != read {
             return Err(StoreError::Conflict { call });
         }
-        next(version);
+        increment(version);
         Ok(())
     }
 }
 
-fn next(version: &Cell<u64>) {
+fn increment(version: &Cell<u64>) {
     version.set(version.get() + 1);
 }
 
-impl Cluster for Etcd {
+impl Cluster for MemoryCluster {
     async fn secret(&self) -> Result<Option<Secret>, StoreError> {
-        self.answer(StoreCall::ReadSecret)?;
+        self.check_call(StoreCall::ReadSecret)?;
         let data = self.secret.borrow().clone();
         Ok(data.map(|data| Secret {
             resource_version: self.secret_version.get().to_string(),
             data,
             rotate: self.rotate.borrow().clone(),
-            unwritable_reason: self.obstacle.borrow().clone(),
+            unwritable_reason: self.write_rejection.borrow().clone(),
         }))
     }
 
     async fn create_secret(&self) -> Result<(), StoreError> {
-        self.answer(StoreCall::WriteSecret)?;
+        self.check_call(StoreCall::WriteSecret)?;
         self.secret.borrow_mut().get_or_insert_default();
-        next(&self.secret_version);
+        increment(&self.secret_version);
         Ok(())
     }
 
@@ -134,7 +139,7 @@ impl Cluster for Etcd {
         version: &str,
         keys: BTreeMap<String, Option<Vec<u8>>>,
     ) -> Result<(), StoreError> {
-        self.expect(StoreCall::WriteSecret, version, &self.secret_version)?;
+        self.check_version(StoreCall::WriteSecret, version, &self.secret_version)?;
         let mut secret = self.secret.borrow_mut();
         let data = secret.as_mut().expect("it was read");
         let mut written = data.clone();
@@ -145,7 +150,7 @@ impl Cluster for Etcd {
             };
         }
         // https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go
-        if written.values().map(Vec::len).sum::<usize>() > MOST_DATA {
+        if written.values().map(Vec::len).sum::<usize>() > MAX_SECRET_SIZE {
             return Err(StoreError::Other {
                 call: StoreCall::WriteSecret,
                 source: "data: Too long".into(),
@@ -156,7 +161,7 @@ impl Cluster for Etcd {
     }
 
     async fn webhooks(&self) -> Result<Option<Webhooks>, StoreError> {
-        self.answer(StoreCall::ReadWebhooks)?;
+        self.check_call(StoreCall::ReadWebhooks)?;
         let bundles = self.bundles.borrow().clone();
         Ok(bundles.map(|bundles| Webhooks {
             resource_version: self.webhooks_version.get().to_string(),
@@ -170,7 +175,7 @@ impl Cluster for Etcd {
     }
 
     async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), StoreError> {
-        self.expect(
+        self.check_version(
             StoreCall::WriteBundles,
             &webhooks.resource_version,
             &self.webhooks_version,
@@ -181,6 +186,6 @@ impl Cluster for Etcd {
     }
 
     async fn changed(&self) {
-        self.bell.notified().await;
+        self.notifier.notified().await;
     }
 }

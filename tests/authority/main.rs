@@ -12,7 +12,7 @@ use rcgen::{
     GeneralSubtree, IsCa, KeyPair, NameConstraints,
 };
 use rustls::pki_types::CertificateDer;
-use tests::authority::Authority;
+use tests::authority::TestCa;
 use tokio::join;
 use tokio::time::sleep;
 use webhook::certificates::cluster::{SecretData, StoreCall};
@@ -22,21 +22,21 @@ use webhook::certificates::reconciler::result::ReconcileError;
 use webhook::clock::wall_clock;
 use webhook::metrics::encode;
 
-use etcd::{Etcd, MOST_DATA};
+use etcd::{MAX_SECRET_SIZE, MemoryCluster};
 use replica::Replica;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// The shortest pause of the product that a change may end.
-const FLOOR: Duration = Duration::from_secs(1);
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[tokio::test(start_paused = true)]
 async fn a_first_replica_is_ready_at_once() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
-    replica.settle().await;
-    assert!(replica.serving.is_ready());
-    assert_eq!(etcd.bundle(), replica.listed());
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
+    replica.reconcile_until_stable().await;
+    assert!(replica.resolver.is_ready());
+    assert_eq!(etcd.bundle(), replica.secret_cas());
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,148 +46,156 @@ async fn a_panic_fails_one_tick() {
         StoreCall::WriteSecret,
         StoreCall::ReadWebhooks,
     ] {
-        let etcd = Etcd::new();
-        let mut replica = Replica::own(&etcd);
-        etcd.panicking.set(Some(call));
-        let tick = replica.tick().await;
+        let etcd = MemoryCluster::new();
+        let mut replica = Replica::self_managed(&etcd);
+        etcd.panicking_call.set(Some(call));
+        let tick = replica.reconcile().await;
         assert!(
             matches!(tick.failures[..], [ReconcileError::Panic]),
             "{:?}",
             tick.failures
         );
-        etcd.panicking.set(None);
-        replica.settle().await;
-        assert!(replica.serving.is_ready());
+        etcd.panicking_call.set(None);
+        replica.reconcile_until_stable().await;
+        assert!(replica.resolver.is_ready());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_shown_is_trusted_again_when_secret_and_bundles_are_emptied_at_once() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
-    replica.settle().await;
-    let (old, shown) = (etcd.bundle(), replica.shown());
-    etcd.empty();
-    replica.settle().await;
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
+    replica.reconcile_until_stable().await;
+    let (old, shown) = (etcd.bundle(), replica.served_certificate());
+    etcd.clear();
+    replica.reconcile_until_stable().await;
     assert!(etcd.bundle().contains_all(&old));
-    assert_eq!(replica.listed(), etcd.bundle(), "adopted, beside the next");
-    assert_eq!(replica.shown(), shown, "API servers may be behind");
-    replica.wait(MINUTE * 2).await;
-    replica.settle().await;
-    assert_ne!(replica.shown(), shown);
+    assert_eq!(
+        replica.secret_cas(),
+        etcd.bundle(),
+        "adopted, beside the next"
+    );
+    assert_eq!(
+        replica.served_certificate(),
+        shown,
+        "API servers may be behind"
+    );
+    replica.advance_clocks(MINUTE * 2).await;
+    replica.reconcile_until_stable().await;
+    assert_ne!(replica.served_certificate(), shown);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leaf_is_renewed_while_the_secret_cannot_be_read_or_is_gone() {
     for failing in [vec![StoreCall::ReadSecret], vec![StoreCall::WriteSecret]] {
-        let etcd = Etcd::new();
-        let mut replica = Replica::own(&etcd);
-        replica.settle().await;
-        let (first, bundle) = (replica.shown(), etcd.bundle());
+        let etcd = MemoryCluster::new();
+        let mut replica = Replica::self_managed(&etcd);
+        replica.reconcile_until_stable().await;
+        let (first, bundle) = (replica.served_certificate(), etcd.bundle());
         etcd.delete_secret();
-        etcd.failing.replace(failing.clone());
-        replica.wait(DAY * 5).await;
-        let tick = replica.tick().await;
+        etcd.failing_calls.replace(failing.clone());
+        replica.advance_clocks(DAY * 5).await;
+        let tick = replica.reconcile().await;
         assert_eq!(tick.failures.len(), 1, "{:?}", tick.failures);
-        let second = replica.shown();
+        let second = replica.served_certificate();
         assert!(second.not_after() > first.not_after(), "{failing:?}");
         assert_eq!(etcd.bundle(), bundle);
         // It is still asked for.
         etcd.bundles.replace(Some(vec![<_>::default(); 2]));
-        replica.tick().await;
+        replica.reconcile().await;
         assert_eq!(etcd.bundle(), bundle);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leaf_is_renewed_while_the_secret_is_written_over_and_over() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
-    replica.settle().await;
-    let first = replica.shown();
-    replica.wait(DAY * 5).await;
-    etcd.give([("state.json".to_owned(), b"junk".to_vec())].into());
-    assert!(replica.tick().await.changed);
-    assert!(replica.shown().not_after() > first.not_after());
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
+    replica.reconcile_until_stable().await;
+    let first = replica.served_certificate();
+    replica.advance_clocks(DAY * 5).await;
+    etcd.write_data([("state.json".to_owned(), b"junk".to_vec())].into());
+    assert!(replica.reconcile().await.changed);
+    assert!(replica.served_certificate().not_after() > first.not_after());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leaf_is_renewed_by_the_stopwatch_when_the_clock_was_set_back() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
-    replica.settle().await;
-    let first = replica.shown();
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
+    replica.reconcile_until_stable().await;
+    let first = replica.served_certificate();
     replica.now -= DAY * 9;
-    replica.wait(DAY * 5).await;
-    replica.settle().await;
-    let end = replica.shown().not_after();
+    replica.advance_clocks(DAY * 5).await;
+    replica.reconcile_until_stable().await;
+    let end = replica.served_certificate().not_after();
     assert!(end > first.not_after() + DAY * 4, "{end:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_a_webhook_configuration_nothing_is_written() {
-    let etcd = Etcd::new();
+    let etcd = MemoryCluster::new();
     etcd.bundles.replace(None);
-    let mut replica = Replica::own(&etcd);
-    replica.settle().await;
-    assert!(replica.listed().is_empty(), "an authority for nobody");
+    let mut replica = Replica::self_managed(&etcd);
+    replica.reconcile_until_stable().await;
+    assert!(replica.secret_cas().is_empty(), "an authority for nobody");
     // Helm removes the configuration first, and then what else the chart made.
     etcd.delete_secret();
-    replica.settle().await;
+    replica.reconcile_until_stable().await;
     assert_eq!(*etcd.secret.borrow(), None);
-    replica.wait(MINUTE / 2).await;
-    replica.settle().await;
-    assert!(replica.serving.is_ready(), "nobody calls");
-    etcd.empty();
+    replica.advance_clocks(MINUTE / 2).await;
+    replica.reconcile_until_stable().await;
+    assert!(replica.resolver.is_ready(), "nobody calls");
+    etcd.clear();
     etcd.delete_secret();
-    replica.settle().await;
-    assert_eq!(etcd.bundle(), replica.listed());
-    assert!(!replica.listed().is_empty());
+    replica.reconcile_until_stable().await;
+    assert_eq!(etcd.bundle(), replica.secret_cas());
+    assert!(!replica.secret_cas().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_that_fails_in_a_tick_is_told() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
-    etcd.failing
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
+    etcd.failing_calls
         .replace(vec![StoreCall::ReadSecret, StoreCall::ReadWebhooks]);
-    assert_eq!(replica.tick().await.failures.len(), 2);
+    assert_eq!(replica.reconcile().await.failures.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_is_emptied_again_and_again_does_not_fill_the_bundles() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
     let mut crowded = false;
     for _ in 0..50 {
-        etcd.give(<_>::default());
+        etcd.write_data(<_>::default());
         for _ in 0..5 {
-            replica.wait(MINUTE).await;
-            crowded |= !replica.tick().await.failures.is_empty();
+            replica.advance_clocks(MINUTE).await;
+            crowded |= !replica.reconcile().await.failures.is_empty();
         }
     }
     assert!(crowded);
     assert_eq!(etcd.bundle().iter().count(), 32);
-    assert!(replica.serving.current().is_some());
+    assert!(replica.resolver.current().is_some());
     // It is over. Another signs two weeks later, and two weeks after that all others are gone.
     for _ in 0..30 {
-        replica.wait(DAY).await;
+        replica.advance_clocks(DAY).await;
         for _ in 0..9 {
-            replica.wait(MINUTE).await;
-            replica.tick().await;
+            replica.advance_clocks(MINUTE).await;
+            replica.reconcile().await;
         }
     }
     assert_eq!(etcd.bundle().iter().count(), 1);
-    assert_eq!(etcd.bundle(), replica.listed());
+    assert_eq!(etcd.bundle(), replica.secret_cas());
 }
 
 /// A CA of the webhook's own name that anyone can make, valid from 2026 to the end of this year.
-fn forged(year: i32) -> (SecretData, Bundle) {
-    forged_with(year, |_| {})
+fn forged_ca(year: i32) -> (SecretData, Bundle) {
+    forged_ca_with(year, |_| {})
 }
 
 /// The same, changed.
-fn forged_with(year: i32, change: impl FnOnce(&mut CertificateParams)) -> (SecretData, Bundle) {
+fn forged_ca_with(year: i32, change: impl FnOnce(&mut CertificateParams)) -> (SecretData, Bundle) {
     let mut params = CertificateParams::default();
     params
         .distinguished_name
@@ -206,93 +214,93 @@ fn forged_with(year: i32, change: impl FnOnce(&mut CertificateParams)) -> (Secre
 }
 
 /// The same as the CA that signs next.
-fn as_next(data: SecretData) -> SecretData {
+fn as_next_ca(data: SecretData) -> SecretData {
     let keys = data.into_iter();
     keys.map(|(key, value)| (key.replace("signer", "next"), value))
         .collect()
 }
 
 /// Ticks for so long, a minute apart.
-async fn pass(replica: &mut Replica, time: Duration) {
+async fn reconcile_for(replica: &mut Replica, time: Duration) {
     for _ in 0..time.as_secs() / 60 {
-        replica.wait(MINUTE).await;
-        replica.settle().await;
+        replica.advance_clocks(MINUTE).await;
+        replica.reconcile_until_stable().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_forged_ca_in_the_secret_is_replaced_and_leaves_every_bundle() {
     for year in [2035, 9999] {
-        for part in [|data| data, as_next] {
-            let etcd = Etcd::new();
-            let mut replica = Replica::own(&etcd);
-            replica.settle().await;
-            let (data, forged) = forged(year);
+        for part in [|data| data, as_next_ca] {
+            let etcd = MemoryCluster::new();
+            let mut replica = Replica::self_managed(&etcd);
+            replica.reconcile_until_stable().await;
+            let (data, forged) = forged_ca(year);
             let mut stored = etcd.secret.borrow().clone().unwrap();
             stored.extend(part(data));
-            etcd.give(stored);
-            pass(&mut replica, MINUTE * 20).await;
+            etcd.write_data(stored);
+            reconcile_for(&mut replica, MINUTE * 20).await;
             let secret = etcd.secret.borrow().clone().unwrap();
             for key in ["signer.crt", "next.crt"] {
                 let held = secret.get(key).map(|pem| Bundle::read(pem));
                 assert_ne!(held, Some(forged.clone()), "{key}, {year}");
             }
             // As any other that signed, if a release may have made it.
-            pass(&mut replica, if year == 9999 { MINUTE } else { DAY * 15 }).await;
+            reconcile_for(&mut replica, if year == 9999 { MINUTE } else { DAY * 15 }).await;
             assert!(!etcd.bundle().contains_all(&forged), "{year}");
-            assert!(!replica.listed().contains_all(&forged), "{year}");
+            assert!(!replica.secret_cas().contains_all(&forged), "{year}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_forged_ca_in_the_bundles_leaves_them_and_is_never_adopted() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
-    replica.settle().await;
-    let (_, forged) = forged(9999);
-    etcd.trust(&forged);
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
+    replica.reconcile_until_stable().await;
+    let (_, forged) = forged_ca(9999);
+    etcd.add_to_bundles(&forged);
     for _ in 0..20 {
-        assert!(!replica.listed().contains_all(&forged));
-        pass(&mut replica, MINUTE).await;
+        assert!(!replica.secret_cas().contains_all(&forged));
+        reconcile_for(&mut replica, MINUTE).await;
     }
-    assert_eq!(etcd.bundle(), replica.listed());
+    assert_eq!(etcd.bundle(), replica.secret_cas());
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_1700_forged_authorities_in_the_secret_32_are_published_until_they_expire_from_it() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
-    replica.settle().await;
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
+    replica.reconcile_until_stable().await;
     let own = etcd.bundle();
     let mut stored = etcd.secret.borrow().clone().unwrap();
-    let forged: String = (0..1700).map(|_| forged(2027).1.pem()).collect();
+    let forged: String = (0..1700).map(|_| forged_ca(2027).1.pem()).collect();
     stored.insert("ca.crt".to_owned(), forged.into_bytes());
-    etcd.give(stored);
-    replica.settle().await;
+    etcd.write_data(stored);
+    replica.reconcile_until_stable().await;
     assert_eq!(etcd.bundle().iter().count(), 32);
     assert!(etcd.bundle().contains_all(&own));
-    replica.wait(DAY * 15).await;
-    pass(&mut replica, MINUTE * 10).await;
-    assert_eq!((etcd.bundle(), replica.listed()), (own.clone(), own));
+    replica.advance_clocks(DAY * 15).await;
+    reconcile_for(&mut replica, MINUTE * 10).await;
+    assert_eq!((etcd.bundle(), replica.secret_cas()), (own.clone(), own));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_full_secret_is_written_again() {
     let long = |params: &mut CertificateParams| {
-        let content = vec![4; MOST_DATA / 3];
+        let content = vec![4; MAX_SECRET_SIZE / 3];
         let extension = CustomExtension::from_oid_content(&[1, 3, 9], content);
         params.custom_extensions = vec![extension];
     };
-    let junk = || vec![b'x'; MOST_DATA];
+    let junk = || vec![b'x'; MAX_SECRET_SIZE];
     let many = || {
-        let forged = (0..1500).map(|_| forged(2027).1.pem());
+        let forged = (0..1500).map(|_| forged_ca(2027).1.pem());
         forged.collect::<String>().into_bytes()
     };
     let signer = || {
-        let (mut data, _) = forged(2027);
+        let (mut data, _) = forged_ca(2027);
         let certificate = data.get_mut("signer.crt").unwrap();
-        certificate.resize(MOST_DATA - 4096, b'\n');
+        certificate.resize(MAX_SECRET_SIZE - 4096, b'\n');
         data
     };
     let key = |key: &str, value| SecretData::from([(key.to_owned(), value)]);
@@ -300,80 +308,80 @@ async fn a_full_secret_is_written_again() {
         ("unknown keys", key("junk", junk())),
         ("authorities", key("ca.crt", many())),
         ("distrusted authorities", key("distrusted.crt", many())),
-        ("a long authority", forged_with(2027, long).0),
+        ("a long authority", forged_ca_with(2027, long).0),
         ("a signer and junk", signer()),
         ("a rotation's value", key("rotated", junk())),
     ] {
         for is_fresh in [false, true] {
-            let etcd = Etcd::new();
-            let mut replica = Replica::own(&etcd);
+            let etcd = MemoryCluster::new();
+            let mut replica = Replica::self_managed(&etcd);
             if !is_fresh {
-                replica.settle().await;
+                replica.reconcile_until_stable().await;
             }
-            etcd.give(data.clone());
+            etcd.write_data(data.clone());
             for _ in 0..20 {
-                replica.wait(MINUTE).await;
-                let failures = replica.tick().await.failures;
+                replica.advance_clocks(MINUTE).await;
+                let failures = replica.reconcile().await.failures;
                 // Until the many are out of use: they were in the bundles.
                 let is_crowd =
                     |failure: &ReconcileError| matches!(failure, ReconcileError::TooManyCas(_));
                 assert!(failures.iter().all(is_crowd), "{which}: {failures:?}");
             }
-            assert!(replica.serving.current().is_some(), "{which}");
+            assert!(replica.resolver.current().is_some(), "{which}");
             let secret = etcd.secret.borrow().clone().unwrap();
             let size = secret.values().map(Vec::len).sum::<usize>();
-            assert!(size < MOST_DATA / 4, "{which}: {size}");
+            assert!(size < MAX_SECRET_SIZE / 4, "{which}: {size}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn foreign_certificates_in_the_bundles_are_counted() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
     let counted = |replica: &Replica, many: usize| {
         let text = encode(&replica.registry);
         let line = format!("envoy_drainer_ca_bundle_foreign {many}\n");
         assert!(text.contains(&line), "{text}");
     };
-    replica.settle().await;
+    replica.reconcile_until_stable().await;
     counted(&replica, 0);
     let mut params = CertificateParams::default();
     params.not_after = rcgen::date_time_ymd(9999, 12, 31);
     let key = KeyPair::generate().unwrap();
     let stranger = params.self_signed(&key).unwrap().pem();
-    etcd.trust(&Bundle::read(stranger.as_bytes()));
-    replica.settle().await;
+    etcd.add_to_bundles(&Bundle::read(stranger.as_bytes()));
+    replica.reconcile_until_stable().await;
     counted(&replica, 1);
     // An empty caBundle is filled with what is the webhook's own.
     etcd.bundles.replace(Some(vec![Bundle::default(); 2]));
-    replica.settle().await;
+    replica.reconcile_until_stable().await;
     counted(&replica, 0);
-    assert_eq!(etcd.bundle(), replica.listed());
+    assert_eq!(etcd.bundle(), replica.secret_cas());
 }
 
 #[tokio::test(start_paused = true)]
 async fn long_authorities_of_the_own_name_leave_every_bundle() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
-    replica.settle().await;
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
+    replica.reconcile_until_stable().await;
     let own = etcd.bundle();
-    let (_, long) = forged_with(2027, |params| {
-        let extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![4; MOST_DATA]);
+    let (_, long) = forged_ca_with(2027, |params| {
+        let extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![4; MAX_SECRET_SIZE]);
         params.custom_extensions = vec![extension];
     });
-    etcd.trust(&long);
-    replica.settle().await;
-    assert_eq!((etcd.bundle(), replica.listed()), (own.clone(), own));
+    etcd.add_to_bundles(&long);
+    replica.reconcile_until_stable().await;
+    assert_eq!((etcd.bundle(), replica.secret_cas()), (own.clone(), own));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_cannot_be_written_is_told_with_its_remedy_and_retried() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
-    etcd.obstacle.replace(Some("delete it".to_owned()));
-    etcd.failing.replace(vec![StoreCall::WriteSecret]);
-    let failures = replica.tick().await.failures;
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
+    etcd.write_rejection.replace(Some("delete it".to_owned()));
+    etcd.failing_calls.replace(vec![StoreCall::WriteSecret]);
+    let failures = replica.reconcile().await.failures;
     let told: Vec<_> = failures.iter().map(ToString::to_string).collect();
     assert!(matches!(
         failures[..],
@@ -383,41 +391,41 @@ async fn a_secret_that_cannot_be_written_is_told_with_its_remedy_and_retried() {
         ]
     ));
     assert_eq!(told[1], "delete it");
-    etcd.obstacle.take();
-    etcd.failing.take();
-    replica.settle().await;
-    assert!(replica.serving.is_ready());
+    etcd.write_rejection.take();
+    etcd.failing_calls.take();
+    replica.reconcile_until_stable().await;
+    assert!(replica.resolver.is_ready());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leaked_ca_leaves_every_bundle_within_minutes_of_the_annotation() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
-    replica.settle().await;
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
+    replica.reconcile_until_stable().await;
     let leaked = etcd.bundle();
-    etcd.annotate("2026-11-22");
-    replica.settle().await;
+    etcd.request_rotation("2026-11-22");
+    replica.reconcile_until_stable().await;
     let both = etcd.bundle();
     assert!(both.contains_all(&leaked) && both != leaked);
     let mut minutes = 0;
     while etcd.bundle().contains_all(&leaked) {
-        pass(&mut replica, MINUTE).await;
+        reconcile_for(&mut replica, MINUTE).await;
         minutes += 1;
         assert!(minutes < 12);
     }
-    assert_eq!(etcd.bundle(), replica.listed());
+    assert_eq!(etcd.bundle(), replica.secret_cas());
     assert_ne!(etcd.bundle(), leaked);
     // A replica that could not reach the API server would ask for it again.
-    etcd.trust(&leaked);
-    pass(&mut replica, MINUTE * 2).await;
+    etcd.add_to_bundles(&leaked);
+    reconcile_for(&mut replica, MINUTE * 2).await;
     assert!(!etcd.bundle().contains_all(&leaked));
-    assert!(!replica.listed().contains_all(&leaked));
+    assert!(!replica.secret_cas().contains_all(&leaked));
     // Once.
     let secret = etcd.secret.borrow().clone();
-    pass(&mut replica, MINUTE * 30).await;
+    reconcile_for(&mut replica, MINUTE * 30).await;
     assert_eq!(*etcd.secret.borrow(), secret);
     // What is known of it goes last.
-    pass(&mut replica, DAY * 15).await;
+    reconcile_for(&mut replica, DAY * 15).await;
     let secret = etcd.secret.borrow().clone().unwrap();
     assert!(!secret.contains_key("distrusted.crt"));
 }
@@ -441,27 +449,27 @@ async fn a_ca_in_the_secret_that_clients_refuse_signs_nothing() {
         }),
     ];
     for (which, change) in changes {
-        for part in [|data| data, as_next] {
+        for part in [|data| data, as_next_ca] {
             for is_fresh in [false, true] {
-                let etcd = Etcd::new();
-                let mut replica = Replica::own(&etcd);
-                replica.settle().await;
-                let (data, unfit) = forged_with(2027, change);
+                let etcd = MemoryCluster::new();
+                let mut replica = Replica::self_managed(&etcd);
+                replica.reconcile_until_stable().await;
+                let (data, unfit) = forged_ca_with(2027, change);
                 let mut stored = etcd.secret.borrow().clone().unwrap();
                 stored.extend(part(data));
-                etcd.give(stored);
+                etcd.write_data(stored);
                 if is_fresh {
-                    replica = Replica::own(&etcd);
+                    replica = Replica::self_managed(&etcd);
                 }
                 for _ in 0..20 {
-                    replica.wait(MINUTE).await;
-                    replica.settle().await;
+                    replica.advance_clocks(MINUTE).await;
+                    replica.reconcile_until_stable().await;
                     let leaf = replica
-                        .serving
+                        .resolver
                         .current()
                         .map(|shown| shown.chain().to_vec());
                     if let Some(leaf) = leaf {
-                        let name = replica::NAME;
+                        let name = replica::SERVER_NAME;
                         verify::verify(&leaf, &etcd.bundle(), name, replica.now).unwrap();
                         assert!(
                             verify::verify(&leaf, &unfit, name, replica.now).is_err(),
@@ -469,7 +477,7 @@ async fn a_ca_in_the_secret_that_clients_refuse_signs_nothing() {
                         );
                     }
                 }
-                assert!(replica.serving.current().is_some(), "{which}");
+                assert!(replica.resolver.current().is_some(), "{which}");
                 let secret = etcd.secret.borrow().clone().unwrap();
                 for key in ["signer.crt", "next.crt"] {
                     let held = secret.get(key).map(|pem| Bundle::read(pem));
@@ -482,13 +490,13 @@ async fn a_ca_in_the_secret_that_clients_refuse_signs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn unreadable_certificates_with_the_cas_name_leave_every_bundle() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
-    replica.settle().await;
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
+    replica.reconcile_until_stable().await;
     let own = etcd.bundle();
     let unreadable: Bundle = (0..120)
         .map(|_| {
-            let (_, forged) = forged(2027);
+            let (_, forged) = forged_ca(2027);
             let mut der = forged.iter().next().unwrap().to_vec();
             let dates = der.windows(2).position(|head| head == [0x17, 13]).unwrap();
             der[dates + 14] = b'A';
@@ -497,32 +505,32 @@ async fn unreadable_certificates_with_the_cas_name_leave_every_bundle() {
         .collect();
     // Of another name, they stay.
     let other = Bundle::from(CertificateDer::from(vec![0x30, 0]));
-    etcd.trust(&unreadable.union(&other));
-    replica.settle().await;
+    etcd.add_to_bundles(&unreadable.union(&other));
+    replica.reconcile_until_stable().await;
     assert_eq!(etcd.bundle(), own.union(&other));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fresh_replica_has_a_certificate_within_minutes_of_a_crowd() {
-    let etcd = Etcd::new();
+    let etcd = MemoryCluster::new();
     let crowd: Bundle = (0..32)
-        .flat_map(|_| forged(2027).1.iter().cloned().collect::<Vec<_>>())
+        .flat_map(|_| forged_ca(2027).1.iter().cloned().collect::<Vec<_>>())
         .collect();
-    etcd.trust(&crowd);
-    let mut replica = Replica::own(&etcd);
+    etcd.add_to_bundles(&crowd);
+    let mut replica = Replica::self_managed(&etcd);
     for _ in 0..12 {
-        replica.wait(MINUTE).await;
+        replica.advance_clocks(MINUTE).await;
         for _ in 0..4 {
-            replica.tick().await;
+            replica.reconcile().await;
         }
     }
-    assert!(replica.serving.current().is_some());
-    assert!(replica.serving.is_ready());
+    assert!(replica.resolver.current().is_some());
+    assert!(replica.resolver.is_ready());
 }
 
 /// What cert-manager would write: a leaf that one authority signed, and an authority.
-fn given(signer: &Authority, trusted: &Authority) -> SecretData {
-    let leaf = signer.leaf().unwrap();
+fn tls_secret_data(signer: &TestCa, trusted: &TestCa) -> SecretData {
+    let leaf = signer.issue_leaf().unwrap();
     SecretData::from([
         ("tls.crt".to_owned(), leaf.certificate.into()),
         ("tls.key".to_owned(), leaf.key.into()),
@@ -532,44 +540,56 @@ fn given(signer: &Authority, trusted: &Authority) -> SecretData {
 
 #[tokio::test(start_paused = true)]
 async fn a_given_certificate_is_kept_until_another_is_whole_and_trusted() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::given(&etcd);
-    let [old, new] = [(); 2].map(|()| Authority::new().unwrap());
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::from_tls_secret(&etcd);
+    let [old, new] = [(); 2].map(|()| TestCa::new().unwrap());
     // Half a change is none.
-    etcd.give(given(&new, &old));
-    assert_eq!(replica.tick().await.failures.len(), 1);
-    assert_eq!(replica.serving.current(), None);
-    assert!(!replica.serving.is_ready());
-    etcd.give(given(&old, &old));
-    replica.settle().await;
-    let shown = replica.shown();
-    assert!(replica.serving.is_ready());
+    etcd.write_data(tls_secret_data(&new, &old));
+    assert_eq!(replica.reconcile().await.failures.len(), 1);
+    assert_eq!(replica.resolver.current(), None);
+    assert!(!replica.resolver.is_ready());
+    etcd.write_data(tls_secret_data(&old, &old));
+    replica.reconcile_until_stable().await;
+    let shown = replica.served_certificate();
+    assert!(replica.resolver.is_ready());
     let bundle = etcd.bundle();
-    for spoilt in [given(&new, &old), given(&old, &new), SecretData::new()] {
-        etcd.give(spoilt);
-        replica.wait(MINUTE * 9).await;
-        assert_eq!(replica.tick().await.failures.len(), 1);
+    for spoilt in [
+        tls_secret_data(&new, &old),
+        tls_secret_data(&old, &new),
+        SecretData::new(),
+    ] {
+        etcd.write_data(spoilt);
+        replica.advance_clocks(MINUTE * 9).await;
+        assert_eq!(replica.reconcile().await.failures.len(), 1);
         assert_eq!(
-            (replica.shown(), etcd.bundle()),
+            (replica.served_certificate(), etcd.bundle()),
             (shown.clone(), bundle.clone())
         );
     }
     // What is shown is asked for, whatever became of the Secret.
     etcd.bundles.replace(Some(vec![<_>::default(); 2]));
-    replica.tick().await;
+    replica.reconcile().await;
     assert_eq!(etcd.bundle(), bundle);
-    etcd.give(given(&new, &new));
-    replica.settle().await;
-    assert_eq!(replica.shown(), shown, "API servers may be behind");
-    replica.wait(MINUTE * 2).await;
-    replica.settle().await;
-    assert_ne!(replica.shown(), shown);
+    etcd.write_data(tls_secret_data(&new, &new));
+    replica.reconcile_until_stable().await;
+    assert_eq!(
+        replica.served_certificate(),
+        shown,
+        "API servers may be behind"
+    );
+    replica.advance_clocks(MINUTE * 2).await;
+    replica.reconcile_until_stable().await;
+    assert_ne!(replica.served_certificate(), shown);
     // In one go with a new authority, both objects are emptied.
-    let shown = replica.shown();
-    etcd.empty();
-    etcd.give(given(&old, &old));
-    replica.settle().await;
-    assert_eq!(replica.shown(), shown, "API servers may be behind");
+    let shown = replica.served_certificate();
+    etcd.clear();
+    etcd.write_data(tls_secret_data(&old, &old));
+    replica.reconcile_until_stable().await;
+    assert_eq!(
+        replica.served_certificate(),
+        shown,
+        "API servers may be behind"
+    );
     assert!(
         etcd.bundle()
             .contains_all(&Bundle::read(new.pem().as_bytes()))
@@ -578,32 +598,32 @@ async fn a_given_certificate_is_kept_until_another_is_whole_and_trusted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_is_heard_while_nothing_comes_of_anything() {
-    let etcd = Etcd::new();
-    let replica = Replica::given(&etcd);
+    let etcd = MemoryCluster::new();
+    let replica = Replica::from_tls_secret(&etcd);
     let issued = async {
         // By now it asks once a minute.
         sleep(MINUTE * 5).await;
-        let authority = Authority::new().unwrap();
-        etcd.give(given(&authority, &authority));
-        etcd.bell.notify_one();
+        let authority = TestCa::new().unwrap();
+        etcd.write_data(tls_secret_data(&authority, &authority));
+        etcd.notifier.notify_one();
     };
-    let (serving, ()) = join!(replica.run(MINUTE * 5 + FLOOR * 2), issued);
+    let (serving, ()) = join!(replica.run(MINUTE * 5 + MIN_BACKOFF * 2), issued);
     assert!(serving.current().is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_bundle_that_is_changed_back_again_and_again_is_written_every_few_seconds() {
-    let etcd = Etcd::new();
-    let replica = Replica::own(&etcd);
-    let (_, long) = forged_with(2027, |params| {
+    let etcd = MemoryCluster::new();
+    let replica = Replica::self_managed(&etcd);
+    let (_, long) = forged_ca_with(2027, |params| {
         let extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![4; 8192]);
         params.custom_extensions = vec![extension];
     });
     let other = async {
         loop {
             if !etcd.bundle().contains_all(&long) {
-                etcd.trust(&long);
-                etcd.bell.notify_one();
+                etcd.add_to_bundles(&long);
+                etcd.notifier.notify_one();
             }
             sleep(Duration::from_millis(100)).await;
         }
@@ -621,9 +641,9 @@ async fn a_bundle_that_is_changed_back_again_and_again_is_written_every_few_seco
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_seen_is_not_said_to_be_well() {
-    let etcd = Etcd::new();
-    let mut replica = Replica::own(&etcd);
-    replica.settle().await;
+    let etcd = MemoryCluster::new();
+    let mut replica = Replica::self_managed(&etcd);
+    replica.reconcile_until_stable().await;
     let told = |replica: &Replica, wanted: &str| {
         let text = encode(&replica.registry);
         for metric in ["webhook_configuration_found", "ca_bundle_in_sync"] {
@@ -632,7 +652,7 @@ async fn what_is_not_seen_is_not_said_to_be_well() {
         }
     };
     told(&replica, "1");
-    etcd.failing.replace(vec![StoreCall::ReadWebhooks]);
-    replica.tick().await;
+    etcd.failing_calls.replace(vec![StoreCall::ReadWebhooks]);
+    replica.reconcile().await;
     told(&replica, "0");
 }

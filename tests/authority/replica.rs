@@ -14,55 +14,55 @@ use webhook::certificates::resolver::CertResolver;
 use webhook::clock::wall_clock;
 use webhook::metrics::{Metrics, Registry, registry};
 
-use crate::etcd::Etcd;
+use crate::etcd::MemoryCluster;
 
-pub(crate) const NAME: &str = "envoy-drainer.envoy-drainer.svc";
+pub(crate) const SERVER_NAME: &str = "envoy-drainer.envoy-drainer.svc";
 
 /// A replica and its clock.
 pub(crate) struct Replica {
-    authority: CertificateReconciler<Etcd>,
-    pub(crate) serving: CertResolver,
-    report: Metrics,
+    reconciler: CertificateReconciler<MemoryCluster>,
+    pub(crate) resolver: CertResolver,
+    metrics: Metrics,
     pub(crate) registry: Registry,
     pub(crate) now: SystemTime,
-    etcd: Etcd,
+    cluster: MemoryCluster,
 }
 
 // === impl Replica ===
 
 impl Replica {
     /// One of mode `self`.
-    pub(crate) fn own(etcd: &Etcd) -> Self {
-        let names = vec![NAME.to_owned()];
+    pub(crate) fn self_managed(etcd: &MemoryCluster) -> Self {
+        let names = vec![SERVER_NAME.to_owned()];
         let lifetimes = Lifetimes::default();
-        Self::of(etcd, Mode::SelfManaged { names, lifetimes })
+        Self::new(etcd, Mode::SelfManaged { names, lifetimes })
     }
 
     /// One of mode `secret`.
-    pub(crate) fn given(etcd: &Etcd) -> Self {
+    pub(crate) fn from_tls_secret(etcd: &MemoryCluster) -> Self {
         let activation_delay = Lifetimes::default().activation_delay();
         let mode = Mode::Secret {
             names: Vec::new(),
             activation_delay,
         };
-        Self::of(etcd, mode)
+        Self::new(etcd, mode)
     }
 
-    fn of(etcd: &Etcd, mode: Mode) -> Self {
+    fn new(etcd: &MemoryCluster, mode: Mode) -> Self {
         let mut registry = registry();
         Self {
-            authority: CertificateReconciler::new(etcd.clone(), mode),
-            serving: CertResolver::empty(),
-            report: Metrics::register(&mut registry),
+            reconciler: CertificateReconciler::new(etcd.clone(), mode),
+            resolver: CertResolver::empty(),
+            metrics: Metrics::register(&mut registry),
             registry,
             now: wall_clock(),
-            etcd: etcd.clone(),
+            cluster: etcd.clone(),
         }
     }
 
-    pub(crate) async fn tick(&mut self) -> ReconcileResult {
-        self.authority
-            .reconcile(self.now, &self.serving, &self.report)
+    pub(crate) async fn reconcile(&mut self) -> ReconcileResult {
+        self.reconciler
+            .reconcile(self.now, &self.resolver, &self.metrics)
             .await
     }
 
@@ -70,9 +70,9 @@ impl Replica {
     ///
     /// # Panics
     /// When something fails.
-    pub(crate) async fn settle(&mut self) {
+    pub(crate) async fn reconcile_until_stable(&mut self) {
         for _ in 0..10 {
-            let tick = self.tick().await;
+            let tick = self.reconcile().await;
             assert!(tick.failures.is_empty(), "{:?}", tick.failures);
             if !tick.changed {
                 return;
@@ -84,9 +84,9 @@ impl Replica {
     /// Ticks as the product does, for so long.
     pub(crate) async fn run(self, time: Duration) -> CertResolver {
         let Self {
-            authority,
-            serving,
-            report,
+            reconciler: authority,
+            resolver: serving,
+            metrics: report,
             ..
         } = self;
         let _ = timeout(time, authority.run(&serving, &report)).await;
@@ -94,18 +94,18 @@ impl Replica {
     }
 
     /// Lets time pass on both clocks.
-    pub(crate) async fn wait(&mut self, time: Duration) {
+    pub(crate) async fn advance_clocks(&mut self, time: Duration) {
         self.now += time;
         advance(time).await;
     }
 
-    pub(crate) fn shown(&self) -> Arc<CertifiedKeyPair> {
-        self.serving.current().expect("something is shown")
+    pub(crate) fn served_certificate(&self) -> Arc<CertifiedKeyPair> {
+        self.resolver.current().expect("something is shown")
     }
 
     /// The authorities in the Secret.
-    pub(crate) fn listed(&self) -> Bundle {
-        let secret = self.etcd.secret.borrow();
+    pub(crate) fn secret_cas(&self) -> Bundle {
+        let secret = self.cluster.secret.borrow();
         let data: Option<&SecretData> = secret.as_ref();
         let listed = data.and_then(|data| data.get("ca.crt"));
         listed.map_or_else(Bundle::default, |pem| Bundle::read(pem))

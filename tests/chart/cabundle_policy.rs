@@ -11,7 +11,7 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 use tests::helm::{self, object, objects};
 
 /// The fields of an entry in Kubernetes 1.37, the newest that k8s-openapi has.
-const ENTRY: [&str; 12] = [
+const ENTRY_FIELDS: [&str; 12] = [
     "admissionReviewVersions",
     "clientConfig",
     "failurePolicy",
@@ -28,7 +28,7 @@ const ENTRY: [&str; 12] = [
 
 /// The fields of metadata that an update can change. The API server keeps all others to itself.
 /// <https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/objectmeta.go>
-pub(crate) const METADATA: [&str; 5] = [
+pub(crate) const METADATA_FIELDS: [&str; 5] = [
     "annotations",
     "finalizers",
     "generateName",
@@ -37,7 +37,7 @@ pub(crate) const METADATA: [&str; 5] = [
 ];
 
 /// The rest of it.
-const KEPT: [&str; 10] = [
+const PROTECTED_METADATA_FIELDS: [&str; 10] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
@@ -52,23 +52,23 @@ const KEPT: [&str; 10] = [
 
 /// The fields of a struct, as its deserializer names them.
 pub(crate) fn fields<'de, T: Deserialize<'de>>() -> BTreeSet<&'static str> {
-    let Err(Fields(fields)) = T::deserialize(Named) else {
+    let Err(FieldNames(fields)) = T::deserialize(FieldNameDeserializer) else {
         panic!("nothing can be read from no fields");
     };
     fields.iter().copied().collect()
 }
 
 /// Fails with the names of the fields that it is asked for.
-struct Named;
+struct FieldNameDeserializer;
 
 #[derive(Debug)]
-struct Fields(&'static [&'static str]);
+struct FieldNames(&'static [&'static str]);
 
-impl<'de> Deserializer<'de> for Named {
-    type Error = Fields;
+impl<'de> Deserializer<'de> for FieldNameDeserializer {
+    type Error = FieldNames;
 
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Fields> {
-        Err(Fields(&[]))
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, FieldNames> {
+        Err(FieldNames(&[]))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -76,8 +76,8 @@ impl<'de> Deserializer<'de> for Named {
         _: &'static str,
         fields: &'static [&'static str],
         _: V,
-    ) -> Result<V::Value, Fields> {
-        Err(Fields(fields))
+    ) -> Result<V::Value, FieldNames> {
+        Err(FieldNames(fields))
     }
 
     serde::forward_to_deserialize_any! {
@@ -86,15 +86,15 @@ impl<'de> Deserializer<'de> for Named {
     }
 }
 
-impl fmt::Display for Fields {
+impl fmt::Display for FieldNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.0)
     }
 }
 
-impl std::error::Error for Fields {}
+impl std::error::Error for FieldNames {}
 
-impl de::Error for Fields {
+impl de::Error for FieldNames {
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self(&[])
     }
@@ -102,7 +102,7 @@ impl de::Error for Fields {
 
 /// The text of the policy's one rule, in one line.
 fn rule() -> Option<String> {
-    let objects = objects(&helm::installed()?.render_with(&[]).unwrap());
+    let objects = objects(&helm::find_helm()?.render_with(&[]).unwrap());
     let policy = object(&objects, "ValidatingAdmissionPolicy", "-cabundle");
     let validations = policy["spec"]["validations"].as_array().unwrap();
     assert_eq!(validations.len(), 1);
@@ -113,13 +113,14 @@ fn rule() -> Option<String> {
 #[test]
 fn every_field_but_the_ca_bundle_is_compared() {
     let Some(rule) = rule() else { return };
-    let entry = ENTRY
+    let entry = ENTRY_FIELDS
         .iter()
         .filter(|field| !["name", "clientConfig"].contains(*field));
     let entry = entry.map(|field| format!("&& new.?{field} == old.?{field}"));
     let client = ["service", "url"];
     let client = client.map(|f| format!("&& new.clientConfig.?{f} == old.clientConfig.?{f}"));
-    let metadata = METADATA.map(|f| format!("&& object.metadata.?{f} == oldObject.metadata.?{f}"));
+    let metadata =
+        METADATA_FIELDS.map(|f| format!("&& object.metadata.?{f} == oldObject.metadata.?{f}"));
     let others = [
         "size(object.webhooks) == size(oldObject.webhooks)",
         "object.webhooks.all(new, oldObject.webhooks.exists(old, new.name == old.name &&",
@@ -132,10 +133,13 @@ fn every_field_but_the_ca_bundle_is_compared() {
 
 #[test]
 fn kubernetes_has_no_field_that_the_policy_does_not_know() {
-    assert_eq!(fields::<MutatingWebhook>(), ENTRY.into());
+    assert_eq!(fields::<MutatingWebhook>(), ENTRY_FIELDS.into());
     let client = ["caBundle", "service", "url"];
     assert_eq!(fields::<WebhookClientConfig>(), client.into());
-    let metadata = METADATA.into_iter().chain(KEPT).collect();
+    let metadata = METADATA_FIELDS
+        .into_iter()
+        .chain(PROTECTED_METADATA_FIELDS)
+        .collect();
     assert_eq!(fields::<ObjectMeta>(), metadata);
     let object = ["apiVersion", "kind", "metadata", "webhooks"];
     assert_eq!(fields::<MutatingWebhookConfiguration>(), object.into());

@@ -19,7 +19,7 @@ fn read<T: DeserializeOwned>(value: &Value) -> T {
 }
 
 /// True if the pod by which an installation is tried gets its drainer.
-fn trial_is_injected(defaults: &Defaults) -> bool {
+fn is_dry_run_injected(defaults: &Defaults) -> bool {
     let pod = dry_run::sample_pod(true, DryRunRequests::Minimal, defaults);
     let json = serde_json::to_string(&pod).unwrap();
     let facts = PodContext {
@@ -33,7 +33,7 @@ fn trial_is_injected(defaults: &Defaults) -> bool {
 
 #[test]
 fn an_installation_is_found_as_the_chart_makes_it() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     for set in sets::all(&helm) {
@@ -66,7 +66,7 @@ fn an_installation_is_found_as_the_chart_makes_it() {
         } = ServeArgs::read(serving, &found.namespace).unwrap();
         assert_eq!(defaults.release_namespace, found.namespace, "{}", set.name);
         assert!(defaults.image.contains("/drainer"), "{}", defaults.image);
-        assert!(trial_is_injected(&defaults), "{}", set.name);
+        assert!(is_dry_run_injected(&defaults), "{}", set.name);
         let has_secret = serving.args.iter().flatten();
         let has_secret = has_secret
             .clone()

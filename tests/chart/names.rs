@@ -17,7 +17,7 @@ use crate::sets;
 
 /// What the chart is rendered to without settings.
 fn defaults() -> Option<Vec<Value>> {
-    Some(objects(&helm::installed()?.render_with(&[]).unwrap()))
+    Some(objects(&helm::find_helm()?.render_with(&[]).unwrap()))
 }
 
 fn text(value: &Value) -> &str {
@@ -48,7 +48,7 @@ async fn the_api_server_finds_what_the_program_serves() {
 
 #[test]
 fn the_service_leads_to_the_containers_ports() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     for set in sets::all(&helm) {
@@ -95,7 +95,7 @@ fn the_service_leads_to_the_containers_ports() {
 
 #[test]
 fn the_account_may_touch_what_the_arguments_name_and_nothing_else() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     for set in sets::all(&helm) {
@@ -177,7 +177,7 @@ fn keys_are_the_codes() {
 
 #[test]
 fn the_chart_is_of_the_programs_version() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     let told = helm.run(["show", "chart", helm::CHART]).unwrap();

@@ -1,14 +1,14 @@
 //! The objects that the chart renders.
 
 use serde_json::Value;
-use tests::helm::{self, FLOOR, objects};
+use tests::helm::{self, OLDEST_CLUSTER, objects};
 use tests::{golden, kubernetes};
 
 use crate::sets;
 
 #[test]
 fn every_set_renders_to_what_it_did() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     for set in sets::all(&helm) {
@@ -18,7 +18,7 @@ fn every_set_renders_to_what_it_did() {
 
 #[test]
 fn every_field_is_one_that_kubernetes_has() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     for set in sets::all(&helm) {
@@ -33,7 +33,7 @@ fn every_field_is_one_that_kubernetes_has() {
 
 #[test]
 fn a_name_that_looks_like_a_number_stays_a_name() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     let release = [
@@ -63,7 +63,7 @@ fn a_name_that_looks_like_a_number_stays_a_name() {
 
 #[test]
 fn no_name_is_longer_than_a_services_may_be() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     let name = format!("--set=nameOverride={}", "a".repeat(54));
@@ -85,7 +85,7 @@ fn what_the_webhook_writes_is_not_rendered() {
             _ => {}
         }
     }
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     for set in sets::all(&helm) {
@@ -101,7 +101,7 @@ fn what_the_webhook_writes_is_not_rendered() {
 
 #[test]
 fn without_rbac_there_are_no_rights() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     for object in objects(&helm.render_with(&["rbac.create=false"]).unwrap()) {
@@ -112,7 +112,7 @@ fn without_rbac_there_are_no_rights() {
 
 #[test]
 fn there_is_a_policy_where_the_cluster_has_policies() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     const ACCEPTED: &str = "--set=policy.acceptUnrestrictedAccount=true";
@@ -124,8 +124,8 @@ fn there_is_a_policy_where_the_cluster_has_policies() {
     for (cluster, flags, wanted) in [
         (CLOUD, [].as_slice(), 6),
         (LATER, &[], 6),
-        (FLOOR, &[ENABLED], 6),
-        (FLOOR, &[ACCEPTED], 0),
+        (OLDEST_CLUSTER, &[ENABLED], 6),
+        (OLDEST_CLUSTER, &[ACCEPTED], 0),
         (CLOUD, &[DISABLED, ACCEPTED], 0),
         (CLOUD, &[ACCEPTED], 6),
     ] {
@@ -140,7 +140,7 @@ fn there_is_a_policy_where_the_cluster_has_policies() {
 
 #[test]
 fn an_unrestricted_account_is_rendered_only_where_that_is_accepted() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     const SECRET: [&str; 2] = [
@@ -150,7 +150,7 @@ fn an_unrestricted_account_is_rendered_only_where_that_is_accepted() {
     let latest = ["--kube-version=1.34.0"];
     for mode in [&[][..], &SECRET] {
         for (cluster, flag, wanted) in [
-            (FLOOR, None, "Kubernetes v1.29.0 has none"),
+            (OLDEST_CLUSTER, None, "Kubernetes v1.29.0 has none"),
             (
                 latest,
                 Some("--set=policy.enabled=false"),

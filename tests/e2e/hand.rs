@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use crate::edge::DRAINER;
+use crate::edge::DRAINER_CONTAINER;
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
@@ -17,13 +17,13 @@ use crate::namespace::Namespace;
 ///
 /// # Errors
 /// When it does not start, or fails.
-pub(crate) async fn lend(namespace: &Namespace, pod: &str, words: &[&str]) -> Result<()> {
+pub(crate) async fn exec_in_pod(namespace: &Namespace, pod: &str, words: &[&str]) -> Result<()> {
     let container = words.first().copied().unwrap_or_default();
     let (image, name) = (
-        format!("--image={}", images::LOAD),
+        format!("--image={}", images::LOAD_IMAGE),
         format!("--container={container}"),
     );
-    let partial = as_drainer(namespace, pod).await?;
+    let partial = drainer_profile(namespace, pod).await?;
     let custom = format!("--custom={}", partial.path().display());
     let debug = [
         "debug",
@@ -39,11 +39,11 @@ pub(crate) async fn lend(namespace: &Namespace, pod: &str, words: &[&str]) -> Re
     ];
     namespace.kubectl(&[&debug[..], words].concat()).await?;
     let ended = || async {
-        let status = namespace.container(pod, container).await;
+        let status = namespace.container_status(pod, container).await;
         Ok(status.is_ok_and(|status| status["state"]["terminated"].is_object()))
     };
     eventually("the hand is done", ended).await?;
-    let status = namespace.container(pod, container).await?;
+    let status = namespace.container_status(pod, container).await?;
     let code = &status["state"]["terminated"]["exitCode"];
     if *code != 0 {
         let logs = ["logs", pod, "--container", container];
@@ -54,12 +54,12 @@ pub(crate) async fn lend(namespace: &Namespace, pod: &str, words: &[&str]) -> Re
 }
 
 /// A partial container that runs as the drainer of a pod does: only its own user may end it.
-async fn as_drainer(namespace: &Namespace, pod: &str) -> Result<NamedTempFile> {
+async fn drainer_profile(namespace: &Namespace, pod: &str) -> Result<NamedTempFile> {
     let object = namespace.json(&["get", "pod", pod]).await?;
     let lists = ["initContainers", "containers"].map(|list| &object["spec"][list]);
     let mut containers = lists.into_iter().filter_map(Value::as_array).flatten();
     let drainer = containers
-        .find(|container| container["name"] == DRAINER)
+        .find(|container| container["name"] == DRAINER_CONTAINER)
         .context("the pod has no drainer")?;
     let context = &drainer["securityContext"];
     let (user, group) = (&context["runAsUser"], &context["runAsGroup"]);

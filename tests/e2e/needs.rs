@@ -14,12 +14,12 @@ use crate::kubectl::{self, kubectl};
 ///
 /// # Errors
 /// When something is missing: all that is.
-pub(crate) async fn met() -> Result<Helm> {
-    let helm = helm::installed().await;
+pub(crate) async fn check_all() -> Result<Helm> {
+    let helm = helm::find_helm().await;
     let mut missing: Vec<_> = [
-        cluster().await,
-        helm::other().await.map(drop),
-        images::loader().map(drop),
+        check_cluster().await,
+        helm::other_version().await.map(drop),
+        images::load_command().map(drop),
         images::envoys().map(drop),
         images::backend().map(drop),
     ]
@@ -36,7 +36,7 @@ pub(crate) async fn met() -> Result<Helm> {
 }
 
 /// A default would be somebody's cluster that was not meant.
-async fn cluster() -> Result<()> {
+async fn check_cluster() -> Result<()> {
     let named = env::var_os("KUBECONFIG").filter(|name| !name.is_empty());
     named.context("KUBECONFIG is not set: the cluster, in which there may be load and failures")?;
     let reached = kubectl(&["get", "--raw", "/readyz"]).await;
@@ -49,7 +49,7 @@ async fn cluster() -> Result<()> {
 ///
 /// # Errors
 /// When there is a release or a namespace as this run would make one.
-pub(crate) async fn nobody_else_is_here(helm: &Helm) -> Result<()> {
+pub(crate) async fn ensure_no_leftovers(helm: &Helm) -> Result<()> {
     let filter = format!("^{PREFIX}");
     let list = [
         "list",
@@ -75,11 +75,11 @@ pub(crate) async fn nobody_else_is_here(helm: &Helm) -> Result<()> {
         "another run is under way, or one was killed and left:\n  {}",
         left.join("\n  ")
     );
-    tell_of_others().await
+    report_other_installations().await
 }
 
 /// Tells of other installations, whose webhooks see this run's pods as well.
-async fn tell_of_others() -> Result<()> {
+async fn report_other_installations() -> Result<()> {
     let all = kubectl::json(&["get", "mutatingwebhookconfigurations"]).await?;
     for configuration in all["items"].as_array().into_iter().flatten() {
         let webhooks = configuration["webhooks"].as_array().into_iter().flatten();

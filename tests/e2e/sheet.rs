@@ -5,40 +5,43 @@ use std::fmt;
 
 use tests::load::Report;
 
-use crate::admissions::Admitted;
-use crate::last_words::Words;
+use crate::admissions::AdmissionCounts;
+use crate::last_words::TerminationMessage;
 
 /// The rows of one scenario.
 #[derive(Debug, Default)]
-pub(crate) struct Sheet {
-    about: &'static str,
+pub(crate) struct ScenarioReport {
+    slug: &'static str,
     rows: Vec<Row>,
 }
 
 #[derive(Debug)]
 struct Row {
-    what: String,
-    seen: String,
+    label: String,
+    value: String,
 }
 
 // === impl Sheet ===
 
-impl Sheet {
+impl ScenarioReport {
     /// An empty one.
     pub(crate) fn new(about: &'static str) -> Self {
         let rows = Vec::new();
-        Self { about, rows }
+        Self { slug: about, rows }
     }
 
     /// Adds what was seen.
-    pub(crate) fn row(&mut self, what: &str, seen: impl Into<String>) {
+    pub(crate) fn add_row(&mut self, what: &str, seen: impl Into<String>) {
         let (what, seen) = (what.to_owned(), seen.into());
-        println!("  {:12} {what:34} {seen}", self.about);
-        self.rows.push(Row { what, seen });
+        println!("  {:12} {what:34} {seen}", self.slug);
+        self.rows.push(Row {
+            label: what,
+            value: seen,
+        });
     }
 
     /// Adds what became of a load's requests, by kind and in all.
-    pub(crate) fn load(&mut self, report: &Report) {
+    pub(crate) fn add_load(&mut self, report: &Report) {
         for kind in &report.kinds {
             let failed: Vec<_> = kind
                 .failed
@@ -50,9 +53,9 @@ impl Sheet {
                 0 => format!("0 of {sent} failed"),
                 count => format!("{count} of {sent} failed: {}", failed.join(", ")),
             };
-            self.row(&kind.name, seen);
+            self.add_row(&kind.name, seen);
         }
-        self.row(
+        self.add_row(
             "all requests",
             format!(
                 "{} of {} failed in {:.0} s, {:.1} % of the rate reached",
@@ -65,28 +68,32 @@ impl Sheet {
     }
 
     /// Adds how the drains ended; nothing where there were none.
-    pub(crate) fn drains(&mut self, last_words: &[Words]) {
+    pub(crate) fn add_drains(&mut self, last_words: &[TerminationMessage]) {
         let mut by_outcome = BTreeMap::<_, Vec<_>>::new();
-        for (outcome, seconds) in last_words.iter().filter_map(Words::outcome) {
+        for (outcome, seconds) in last_words.iter().filter_map(TerminationMessage::outcome) {
             by_outcome.entry(outcome).or_default().push(seconds);
         }
         for (outcome, seconds) in by_outcome {
             let least = seconds.iter().copied().fold(f64::INFINITY, f64::min);
             let most = seconds.iter().copied().fold(0.0, f64::max);
             let seen = format!("{} in {least:.1} s to {most:.1} s", seconds.len());
-            self.row(&format!("drains that ended `{outcome}`"), seen);
+            self.add_row(&format!("drains that ended `{outcome}`"), seen);
         }
     }
 
     /// Adds what became of pods that were created in a loop.
-    pub(crate) fn admitted(&mut self, admitted: &Admitted) {
-        self.row("pods created in a loop", admitted.to_string());
+    pub(crate) fn add_admissions(&mut self, admitted: &AdmissionCounts) {
+        self.add_row("pods created in a loop", admitted.to_string());
     }
 }
 
-impl fmt::Display for Sheet {
+impl fmt::Display for ScenarioReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Row { what, seen } in &self.rows {
+        for Row {
+            label: what,
+            value: seen,
+        } in &self.rows
+        {
             writeln!(f, "    {what:34} {seen}")?;
         }
         Ok(())

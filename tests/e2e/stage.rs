@@ -8,24 +8,24 @@ use serde_json::{Value, json};
 use tests::load::Report;
 
 use crate::PREFIX;
-use crate::admissions::Admitted;
+use crate::admissions::AdmissionCounts;
 use crate::helm::Helm;
 use crate::kubectl::kubectl;
 use crate::namespace::Namespace;
 use crate::release::Release;
-use crate::sheet::Sheet;
+use crate::sheet::ScenarioReport;
 
 /// A scenario's own part of the cluster, and of the table.
 #[derive(Debug)]
-pub(crate) struct Stage<'a> {
-    about: &'static str,
+pub(crate) struct ClusterFixture<'a> {
+    slug: &'static str,
     helm: &'a Helm,
     /// The namespaces that are not for its webhook, if it has one.
-    others: &'a [String],
+    other_namespaces: &'a [String],
     /// What it saw.
-    pub(crate) sheet: RefCell<Sheet>,
+    pub(crate) report: RefCell<ScenarioReport>,
     /// The names of namespaces that may be there.
-    begun: RefCell<Vec<String>>,
+    namespace_names: RefCell<Vec<String>>,
     namespaces: RefCell<Vec<Rc<Namespace>>>,
     releases: RefCell<Vec<Rc<Release>>>,
 }
@@ -46,7 +46,7 @@ pub(crate) fn namespaces_of(about: &str) -> [String; 2] {
 }
 
 /// The labels of a namespace that is opted in and enforces this Pod Security Standard.
-fn opted_in(standard: &str) -> Value {
+fn opt_in_labels(standard: &str) -> Value {
     json!({
         "envoy-drainer.dev/injection": "enabled",
         "pod-security.kubernetes.io/enforce": standard,
@@ -55,15 +55,15 @@ fn opted_in(standard: &str) -> Value {
 
 // === impl Stage ===
 
-impl<'a> Stage<'a> {
+impl<'a> ClusterFixture<'a> {
     /// An empty one.
     pub(crate) fn new(about: &'static str, helm: &'a Helm, others: &'a [String]) -> Self {
         Self {
-            about,
+            slug: about,
             helm,
-            others,
-            sheet: RefCell::new(Sheet::new(about)),
-            begun: RefCell::default(),
+            other_namespaces: others,
+            report: RefCell::new(ScenarioReport::new(about)),
+            namespace_names: RefCell::default(),
             namespaces: RefCell::default(),
             releases: RefCell::default(),
         }
@@ -74,15 +74,15 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// When it cannot be made.
     pub(crate) async fn namespace(&self) -> Result<Rc<Namespace>> {
-        self.namespace_that_enforces("restricted").await
+        self.namespace_enforcing("restricted").await
     }
 
     /// The same, with another of the Pod Security Standards.
     ///
     /// # Errors
     /// When it cannot be made.
-    pub(crate) async fn namespace_that_enforces(&self, standard: &str) -> Result<Rc<Namespace>> {
-        self.make(&namespace_of(self.about), opted_in(standard))
+    pub(crate) async fn namespace_enforcing(&self, standard: &str) -> Result<Rc<Namespace>> {
+        self.create_namespace(&namespace_of(self.slug), opt_in_labels(standard))
             .await
     }
 
@@ -91,7 +91,7 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// When it cannot be made.
     pub(crate) async fn neighbor(&self) -> Result<Rc<Namespace>> {
-        self.make(&neighbor_of(self.about), opted_in("restricted"))
+        self.create_namespace(&neighbor_of(self.slug), opt_in_labels("restricted"))
             .await
     }
 
@@ -102,7 +102,7 @@ impl<'a> Stage<'a> {
     pub(crate) async fn release(&self, values: Value) -> Result<(Rc<Namespace>, Rc<Release>)> {
         let namespace = self.namespace().await?;
         let name = format!("{}-webhook", namespace.name());
-        let release = self.prepare(self.helm, &name).await?;
+        let release = self.prepare_release(self.helm, &name).await?;
         release.install(values, &namespace).await?;
         Ok((namespace, release))
     }
@@ -111,55 +111,55 @@ impl<'a> Stage<'a> {
     ///
     /// # Errors
     /// When that cannot be made.
-    pub(crate) async fn prepare(&self, helm: &Helm, name: &str) -> Result<Rc<Release>> {
+    pub(crate) async fn prepare_release(&self, helm: &Helm, name: &str) -> Result<Rc<Release>> {
         // The webhook itself has to pass what it makes its sidecars pass.
         let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
-        let namespace = self.make(name, labels).await?;
-        let release = Release::new(helm.clone(), namespace, self.others);
+        let namespace = self.create_namespace(name, labels).await?;
+        let release = Release::new(helm.clone(), namespace, self.other_namespaces);
         let release = Rc::new(release);
         self.releases.borrow_mut().push(Rc::clone(&release));
         Ok(release)
     }
 
-    async fn make(&self, name: &str, labels: Value) -> Result<Rc<Namespace>> {
+    async fn create_namespace(&self, name: &str, labels: Value) -> Result<Rc<Namespace>> {
         // Beforehand: it may be there although this was interrupted.
-        self.begun.borrow_mut().push(name.to_owned());
+        self.namespace_names.borrow_mut().push(name.to_owned());
         let namespace = Rc::new(Namespace::create(name, labels).await?);
         self.namespaces.borrow_mut().push(Rc::clone(&namespace));
         Ok(namespace)
     }
 
     /// Adds what was seen.
-    pub(crate) fn row(&self, what: &str, seen: impl Into<String>) {
-        self.sheet.borrow_mut().row(what, seen);
+    pub(crate) fn add_row(&self, what: &str, seen: impl Into<String>) {
+        self.report.borrow_mut().add_row(what, seen);
     }
 
     /// Adds what became of a load's requests.
-    pub(crate) fn load(&self, report: &Report) {
-        self.sheet.borrow_mut().load(report);
+    pub(crate) fn add_load(&self, report: &Report) {
+        self.report.borrow_mut().add_load(report);
     }
 
     /// Adds how the drains in a namespace ended.
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(crate) fn drains(&self, namespace: &Namespace) -> Result<()> {
-        let heard = namespace.last_words.heard()?;
-        self.sheet.borrow_mut().drains(&heard);
+    pub(crate) fn add_drains(&self, namespace: &Namespace) -> Result<()> {
+        let heard = namespace.termination_messages.read_all()?;
+        self.report.borrow_mut().add_drains(&heard);
         Ok(())
     }
 
     /// Adds what became of pods that were created in a loop.
-    pub(crate) fn admitted(&self, admitted: &Admitted) {
-        self.sheet.borrow_mut().admitted(admitted);
+    pub(crate) fn add_admissions(&self, admitted: &AdmissionCounts) {
+        self.report.borrow_mut().add_admissions(admitted);
     }
 
     /// All that its namespaces can tell of why it failed.
-    pub(crate) async fn all_it_can_tell(&self) -> String {
+    pub(crate) async fn diagnostics(&self) -> String {
         let namespaces = self.namespaces.borrow().clone();
         let mut all = String::new();
         for namespace in namespaces {
-            all.push_str(&namespace.all_it_can_tell().await);
+            all.push_str(&namespace.diagnostics().await);
         }
         all
     }
@@ -168,13 +168,13 @@ impl<'a> Stage<'a> {
     ///
     /// # Errors
     /// The first thing that could not be removed; the others are.
-    pub(crate) async fn clear(&self) -> Result<()> {
+    pub(crate) async fn clean_up(&self) -> Result<()> {
         let releases = self.releases.take();
         let mut cleared = Ok(());
         for release in releases.iter().rev() {
             cleared = cleared.and(release.uninstall().await);
         }
-        for name in self.begun.take() {
+        for name in self.namespace_names.take() {
             let missing = "--ignore-not-found";
             let delete = ["delete", "namespace", &name, missing, "--wait=false"];
             cleared = cleared.and(kubectl(&delete).await.map(drop));

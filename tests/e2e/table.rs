@@ -3,54 +3,54 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::scenario::Verdict;
-use crate::sheet::Sheet;
+use crate::scenario::ScenarioOutcome;
+use crate::sheet::ScenarioReport;
 
 /// What came of each scenario, in the order in which they ended.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
-    entries: Vec<Entry>,
+pub(crate) struct ReportTable {
+    entries: Vec<ScenarioResult>,
 }
 
 /// What came of one scenario.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ScenarioResult {
     /// The scenario's.
     pub(crate) name: &'static str,
     /// What it came to.
-    pub(crate) verdict: Verdict,
+    pub(crate) outcome: ScenarioOutcome,
     /// How long it took.
-    pub(crate) took: Duration,
+    pub(crate) elapsed: Duration,
     /// What it saw.
-    pub(crate) sheet: Sheet,
+    pub(crate) report: ScenarioReport,
 }
 
 // === impl Table ===
 
-impl Table {
+impl ReportTable {
     /// Adds what came of these scenarios.
-    pub(crate) fn add(&mut self, entries: impl IntoIterator<Item = Entry>) {
+    pub(crate) fn add(&mut self, entries: impl IntoIterator<Item = ScenarioResult>) {
         self.entries.extend(entries);
     }
 
     /// Whether nothing but what was to be shown came out.
-    pub(crate) fn is_good(&self) -> bool {
-        let mut verdicts = self.entries.iter().map(|entry| &entry.verdict);
-        verdicts.all(Verdict::is_good)
+    pub(crate) fn is_success(&self) -> bool {
+        let mut verdicts = self.entries.iter().map(|entry| &entry.outcome);
+        verdicts.all(ScenarioOutcome::is_success)
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for ReportTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Entry {
+        for ScenarioResult {
             name,
-            verdict,
-            took,
-            sheet,
+            outcome: verdict,
+            elapsed: took,
+            report: sheet,
         } in &self.entries
         {
             writeln!(f, "{verdict:8}{name} ({} s)", took.as_secs())?;
-            if let Some(why) = verdict.why() {
+            if let Some(why) = verdict.reason() {
                 // The first line says it; the rest was printed when it happened.
                 writeln!(f, "    {}", why.lines().next().unwrap_or_default())?;
             }

@@ -15,7 +15,7 @@ use tests::http::Client;
 ///
 /// # Errors
 /// When it cannot be asked.
-pub(crate) fn stop() -> Result<()> {
+pub(crate) fn terminate_init() -> Result<()> {
     kill_process(Pid::INIT, Signal::TERM).context("stopping process 1")
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn kill(name: &str) -> Result<()> {
 ///
 /// # Errors
 /// When process 1 cannot be marked, or there is more memory than this can take.
-pub(crate) fn exhaust() -> Result<Infallible> {
+pub(crate) fn exhaust_memory() -> Result<Infallible> {
     static CHUNK: [u8; 1 << 16] = [1; 1 << 16];
     fs::write("/proc/1/oom_score_adj", "1000").context("marking process 1")?;
     // It counts for the container, but for none of its processes: the kernel takes the greediest.

@@ -13,12 +13,12 @@ use webhook::certificates::cluster::{
 use webhook::certificates::pki::bundle::Bundle;
 
 use crate::MINUTE;
-use crate::chance::Chance;
-use crate::trust::Trust;
+use crate::chance::Rng;
+use crate::trust::TrustChecker;
 
 /// The state of an object from one instant on.
 #[derive(Debug, Clone)]
-pub(crate) struct State<T> {
+pub(crate) struct Revision<T> {
     pub(crate) since: Instant,
     pub(crate) version: u64,
     pub(crate) value: T,
@@ -26,72 +26,72 @@ pub(crate) struct State<T> {
 
 /// The webhook configuration.
 #[derive(Debug, Clone)]
-pub(crate) struct Configuration {
+pub(crate) struct WebhookConfiguration {
     pub(crate) bundles: Vec<(String, Bundle)>,
     /// When a replica last wrote it.
-    pub(crate) written: Option<Instant>,
+    pub(crate) last_write: Option<Instant>,
 }
 
 /// What etcd holds, and held for as long as anybody may read it.
 #[derive(Debug)]
 pub(crate) struct Etcd {
-    pub(crate) secret: VecDeque<State<Option<SecretData>>>,
+    pub(crate) secret: VecDeque<Revision<Option<SecretData>>>,
     /// Somebody else's Secret, of mode `secret`.
-    pub(crate) given: VecDeque<State<Option<SecretData>>>,
-    pub(crate) webhooks: VecDeque<State<Option<Configuration>>>,
+    pub(crate) tls_secret: VecDeque<Revision<Option<SecretData>>>,
+    pub(crate) webhooks: VecDeque<Revision<Option<WebhookConfiguration>>>,
     /// How often an operator has requested a rotation.
-    requests: usize,
+    rotation_requests: usize,
     version: u64,
     /// How often another authority began to sign.
     pub(crate) rotations: usize,
     /// What replicas wrote.
     pub(crate) writes: usize,
     /// Somebody wrote over what it had not read.
-    pub(crate) overwritten: bool,
+    pub(crate) has_lost_update: bool,
     /// The most certificates that an object ever had.
-    pub(crate) most: usize,
+    pub(crate) max_certificates: usize,
     /// Nobody of ours is to blame for states that came and went within these times.
-    excused: Vec<(Instant, Instant)>,
+    exempt_periods: Vec<(Instant, Instant)>,
     /// For how long old states are read.
-    memory: Duration,
+    retention: Duration,
 }
 
 /// In which mode a replica runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum ModeOf {
+pub(crate) enum ReplicaMode {
     #[default]
-    Own,
-    Given,
+    SelfManaged,
+    Secret,
 }
 
 /// What becomes of a replica's calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Connectivity {
     /// They take their time.
     #[default]
-    Open,
+    Connected,
     /// They never come back.
-    Cut,
+    Disconnected,
     /// Writes are sent much later: the replica was suspended after it had decided.
     Suspended,
 }
 
 /// One replica's way to the API.
 #[derive(Debug, Clone)]
-pub(crate) struct Api {
+pub(crate) struct ApiClient {
     etcd: Rc<RefCell<Etcd>>,
-    chance: Chance,
+    rng: Rng,
     /// Rings in every replica, later or sooner.
-    pub(crate) bells: Rc<Vec<Notify>>,
+    pub(crate) notifiers: Rc<Vec<Notify>>,
     replica: usize,
-    pub(crate) way: Rc<Cell<Way>>,
+    pub(crate) connectivity: Rc<Cell<Connectivity>>,
     staleness: Duration,
     /// Whose Secret is read.
-    pub(crate) mode: Rc<Cell<ModeOf>>,
+    pub(crate) mode: Rc<Cell<ReplicaMode>>,
     /// Reaches every replica after each write: its tick, which is more often than is worth to run
     /// while nothing happens.
-    pub(crate) clocks: Rc<Vec<Notify>>,
-    trust: Rc<Trust>,
+    pub(crate) tick_notifiers: Rc<Vec<Notify>>,
+    trust_checker: Rc<TrustChecker>,
 }
 
 // === impl Etcd ===
@@ -101,34 +101,34 @@ impl Etcd {
         let since = Instant::now();
         let webhooks = webhooks.iter().copied();
         Self {
-            secret: VecDeque::from([State {
+            secret: VecDeque::from([Revision {
                 since,
                 version: 1,
                 value: Some(SecretData::new()),
             }]),
-            given: VecDeque::from([State {
+            tls_secret: VecDeque::from([Revision {
                 since,
                 version: 1,
                 value: None,
             }]),
-            webhooks: VecDeque::from([State {
+            webhooks: VecDeque::from([Revision {
                 since,
                 version: 2,
-                value: Some(Configuration {
+                value: Some(WebhookConfiguration {
                     bundles: webhooks
                         .map(|name| (name.to_owned(), Bundle::default()))
                         .collect(),
-                    written: None,
+                    last_write: None,
                 }),
             }]),
-            requests: 0,
+            rotation_requests: 0,
             version: 2,
             rotations: 0,
             writes: 0,
-            overwritten: false,
-            most: 0,
-            excused: Vec::new(),
-            memory,
+            has_lost_update: false,
+            max_certificates: 0,
+            exempt_periods: Vec::new(),
+            retention: memory,
         }
     }
 
@@ -139,71 +139,80 @@ impl Etcd {
         let after = signer(&value);
         self.rotations += usize::from(after.is_some() && after != before);
         let listed = value.as_ref().and_then(|data| data.get("ca.crt"));
-        self.most = listed.map_or(self.most, |pem| self.most.max(many(&Bundle::read(pem))));
-        push(&mut self.secret, self.version, value, self.memory);
+        self.max_certificates = listed.map_or(self.max_certificates, |pem| {
+            self.max_certificates
+                .max(count_certificates(&Bundle::read(pem)))
+        });
+        push_revision(&mut self.secret, self.version, value, self.retention);
     }
 
     /// Annotates the Secret.
     pub(crate) fn request_rotation(&mut self) {
-        self.requests += 1;
+        self.rotation_requests += 1;
         let held = self.secret.back().and_then(|last| last.value.clone());
         self.write_secret(held);
     }
 
-    pub(crate) fn give(&mut self, value: SecretData) {
+    pub(crate) fn write_tls_secret(&mut self, value: SecretData) {
         self.version += 1;
-        push(&mut self.given, self.version, Some(value), self.memory);
+        push_revision(
+            &mut self.tls_secret,
+            self.version,
+            Some(value),
+            self.retention,
+        );
     }
 
-    pub(crate) fn write_webhooks(&mut self, value: Option<Configuration>) {
+    pub(crate) fn write_webhooks(&mut self, value: Option<WebhookConfiguration>) {
         self.version += 1;
         let bundles = value.iter().flat_map(|value| &value.bundles);
-        let largest = bundles.map(|(_, bundle)| many(bundle)).max();
-        self.most = self.most.max(largest.unwrap_or_default());
-        push(&mut self.webhooks, self.version, value, self.memory);
+        let largest = bundles.map(|(_, bundle)| count_certificates(bundle)).max();
+        self.max_certificates = self.max_certificates.max(largest.unwrap_or_default());
+        push_revision(&mut self.webhooks, self.version, value, self.retention);
     }
 
-    fn rotate(&self) -> Option<String> {
-        (self.requests > 0).then(|| self.requests.to_string())
+    fn rotate_annotation(&self) -> Option<String> {
+        (self.rotation_requests > 0).then(|| self.rotation_requests.to_string())
     }
 
     /// A replica writes, and whether it had read what it writes over.
-    fn wrote(&mut self, read: bool) {
+    fn record_write(&mut self, read: bool) {
         self.writes += 1;
-        self.overwritten |= !read;
+        self.has_lost_update |= !read;
     }
 
     /// Somebody else is about to spoil the bundles, and this is how long mending may take.
-    pub(crate) fn excuse(&mut self, mending: Duration) {
+    pub(crate) fn exempt(&mut self, mending: Duration) {
         let now = Instant::now();
-        self.excused.push((now, now + mending));
+        self.exempt_periods.push((now, now + mending));
     }
 
     /// The states of the webhooks that an API server which is `lag` behind may act upon.
-    pub(crate) fn acted_upon(
+    pub(crate) fn visible_webhooks(
         &self,
         lag: Duration,
-    ) -> impl Iterator<Item = &State<Option<Configuration>>> {
+    ) -> impl Iterator<Item = &Revision<Option<WebhookConfiguration>>> {
         let now = Instant::now();
         let ends = self.webhooks.iter().skip(1).map(|next| next.since);
         let ends: Vec<_> = ends.chain([now]).collect();
-        let excused = move |state: &State<_>, end| {
-            let mut excused = self.excused.iter();
+        let excused = move |state: &Revision<_>, end| {
+            let mut excused = self.exempt_periods.iter();
             excused.any(|(from, until)| state.since >= *from && end <= *until)
         };
-        let first = self.webhooks.len() - read(&self.webhooks, before(lag)).count();
+        let first =
+            self.webhooks.len() - current_since(&self.webhooks, instant_before(lag)).count();
         let states = self.webhooks.iter().zip(ends).skip(first);
         states.filter_map(move |(state, end)| (!excused(state, end)).then_some(state))
     }
 }
 
-fn many(bundle: &Bundle) -> usize {
+fn count_certificates(bundle: &Bundle) -> usize {
     bundle.iter().count()
 }
 
-fn push<T>(states: &mut VecDeque<State<T>>, version: u64, value: T, memory: Duration) {
+fn push_revision<T>(states: &mut VecDeque<Revision<T>>, version: u64, value: T, memory: Duration) {
     let since = Instant::now();
-    states.push_back(State {
+    states.push_back(Revision {
         since,
         version,
         value,
@@ -217,128 +226,131 @@ fn push<T>(states: &mut VecDeque<State<T>>, version: u64, value: T, memory: Dura
     }
 }
 
-fn before(lag: Duration) -> Instant {
+fn instant_before(lag: Duration) -> Instant {
     let now = Instant::now();
     now.checked_sub(lag).unwrap_or(now)
 }
 
 /// The states that were current at `oldest` or later.
-fn read<T>(states: &VecDeque<State<T>>, oldest: Instant) -> impl Iterator<Item = &State<T>> {
+fn current_since<T>(
+    states: &VecDeque<Revision<T>>,
+    oldest: Instant,
+) -> impl Iterator<Item = &Revision<T>> {
     let first = states.iter().rposition(|state| state.since <= oldest);
     states.iter().skip(first.unwrap_or(0))
 }
 
 // === impl Api ===
 
-impl Api {
+impl ApiClient {
     pub(crate) fn new(
         etcd: Rc<RefCell<Etcd>>,
-        trust: Rc<Trust>,
-        chance: Chance,
+        trust: Rc<TrustChecker>,
+        chance: Rng,
         replicas: usize,
         staleness: Duration,
     ) -> Self {
         Self {
             etcd,
-            chance,
-            bells: Rc::new((0..replicas).map(|_| Notify::new()).collect()),
+            rng: chance,
+            notifiers: Rc::new((0..replicas).map(|_| Notify::new()).collect()),
             replica: 0,
-            way: Rc::default(),
+            connectivity: Rc::default(),
             staleness,
             mode: Rc::default(),
-            clocks: Rc::new((0..replicas).map(|_| Notify::new()).collect()),
-            trust,
+            tick_notifiers: Rc::new((0..replicas).map(|_| Notify::new()).collect()),
+            trust_checker: trust,
         }
     }
 
-    pub(crate) fn of(&self, replica: usize) -> Self {
+    pub(crate) fn for_replica(&self, replica: usize) -> Self {
         Self {
             replica,
-            way: Rc::default(),
+            connectivity: Rc::default(),
             mode: Rc::default(),
             ..self.clone()
         }
     }
 
     /// The way there or back: nothing or milliseconds, sometimes seconds, sometimes for ever.
-    async fn travel(&self, call: StoreCall) -> Result<(), StoreError> {
-        self.trust.check();
-        let most = match self.chance.below(20) {
+    async fn transit(&self, call: StoreCall) -> Result<(), StoreError> {
+        self.trust_checker.check();
+        let most = match self.rng.below(20) {
             0 => 8000,
             1..8 => 50,
             _ => 0,
         };
         if most > 0 {
-            sleep(self.chance.up_to(Duration::from_millis(most))).await;
+            sleep(self.rng.duration_up_to(Duration::from_millis(most))).await;
         }
-        if self.way.get() == Way::Cut || self.chance.once_in(50) {
+        if self.connectivity.get() == Connectivity::Disconnected || self.rng.one_in(50) {
             return Err(StoreError::Timeout { call });
         }
         Ok(())
     }
 
     /// The way of what was decided.
-    async fn send(&self, call: StoreCall) -> Result<(), StoreError> {
-        while self.way.get() == Way::Suspended {
-            sleep(self.chance.up_to(10 * MINUTE)).await;
+    async fn transit_write(&self, call: StoreCall) -> Result<(), StoreError> {
+        while self.connectivity.get() == Connectivity::Suspended {
+            sleep(self.rng.duration_up_to(10 * MINUTE)).await;
         }
-        self.travel(call).await
+        self.transit(call).await
     }
 
     /// Returns a state that was current not long ago: mostly the last one.
-    fn find<T: Clone>(&self, states: &VecDeque<State<T>>) -> State<T> {
-        let oldest = if self.chance.once_in(10) {
-            before(self.chance.up_to(self.staleness))
+    fn read_revision<T: Clone>(&self, states: &VecDeque<Revision<T>>) -> Revision<T> {
+        let oldest = if self.rng.one_in(10) {
+            instant_before(self.rng.duration_up_to(self.staleness))
         } else {
             Instant::now()
         };
-        read(states, oldest)
+        current_since(states, oldest)
             .next()
             .expect("there is a state")
             .clone()
     }
 
     /// Rings everywhere, but where the event is lost.
-    pub(crate) fn ring(&self) {
-        for bell in self.bells.iter() {
-            if !self.chance.once_in(10) {
+    pub(crate) fn notify(&self) {
+        for bell in self.notifiers.iter() {
+            if !self.rng.one_in(10) {
                 bell.notify_one();
             }
         }
-        for clock in self.clocks.iter() {
+        for clock in self.tick_notifiers.iter() {
             clock.notify_one();
         }
-        self.trust.check();
+        self.trust_checker.check();
     }
 }
 
-impl Cluster for Api {
+impl Cluster for ApiClient {
     async fn secret(&self) -> Result<Option<Secret>, StoreError> {
-        self.travel(StoreCall::ReadSecret).await?;
+        self.transit(StoreCall::ReadSecret).await?;
         let state = match self.mode.get() {
-            ModeOf::Own => self.find(&self.etcd.borrow().secret),
-            ModeOf::Given => self.find(&self.etcd.borrow().given),
+            ReplicaMode::SelfManaged => self.read_revision(&self.etcd.borrow().secret),
+            ReplicaMode::Secret => self.read_revision(&self.etcd.borrow().tls_secret),
         };
-        self.travel(StoreCall::ReadSecret).await?;
+        self.transit(StoreCall::ReadSecret).await?;
         Ok(state.value.map(|data| Secret {
             resource_version: state.version.to_string(),
             data,
-            rotate: self.etcd.borrow().rotate(),
+            rotate: self.etcd.borrow().rotate_annotation(),
             unwritable_reason: None,
         }))
     }
 
     async fn create_secret(&self) -> Result<(), StoreError> {
-        self.send(StoreCall::WriteSecret).await?;
+        self.transit_write(StoreCall::WriteSecret).await?;
         {
             let mut etcd = self.etcd.borrow_mut();
             if etcd.secret.back().is_some_and(|last| last.value.is_none()) {
-                etcd.wrote(true);
+                etcd.record_write(true);
                 etcd.write_secret(Some(SecretData::new()));
             }
         }
-        self.ring();
-        self.travel(StoreCall::WriteSecret).await
+        self.notify();
+        self.transit(StoreCall::WriteSecret).await
     }
 
     async fn write_secret(
@@ -347,7 +359,7 @@ impl Cluster for Api {
         keys: BTreeMap<String, Option<Vec<u8>>>,
     ) -> Result<(), StoreError> {
         let call = StoreCall::WriteSecret;
-        self.send(call).await?;
+        self.transit_write(call).await?;
         {
             let mut etcd = self.etcd.borrow_mut();
             let last = etcd.secret.back().expect("there is a state").clone();
@@ -361,30 +373,32 @@ impl Cluster for Api {
                     None => data.remove(&key),
                 };
             }
-            etcd.wrote(last.version.to_string() == version);
+            etcd.record_write(last.version.to_string() == version);
             etcd.write_secret(Some(data));
         }
-        self.ring();
+        self.notify();
         // An answer may be lost of what was done.
-        self.travel(call).await
+        self.transit(call).await
     }
 
     async fn webhooks(&self) -> Result<Option<Webhooks>, StoreError> {
-        self.travel(StoreCall::ReadWebhooks).await?;
+        self.transit(StoreCall::ReadWebhooks).await?;
         let last = self.etcd.borrow().webhooks.back().cloned();
         let state = last.expect("there is a state");
-        self.travel(StoreCall::ReadWebhooks).await?;
+        self.transit(StoreCall::ReadWebhooks).await?;
         Ok(state.value.map(|configuration| Webhooks {
             resource_version: state.version.to_string(),
             bundles: configuration.bundles,
             // The API server's clock is right.
-            written_at: configuration.written.map(|at| self.trust.at(at)),
+            written_at: configuration
+                .last_write
+                .map(|at| self.trust_checker.wall_clock_at(at)),
         }))
     }
 
     async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), StoreError> {
         let call = StoreCall::WriteBundles;
-        self.send(call).await?;
+        self.transit_write(call).await?;
         {
             let mut etcd = self.etcd.borrow_mut();
             let last = etcd.webhooks.back().expect("there is a state");
@@ -392,17 +406,17 @@ impl Cluster for Api {
             if !read || last.value.is_none() {
                 return Err(StoreError::Conflict { call });
             }
-            etcd.wrote(read);
-            etcd.write_webhooks(Some(Configuration {
+            etcd.record_write(read);
+            etcd.write_webhooks(Some(WebhookConfiguration {
                 bundles: webhooks.bundles.clone(),
-                written: Some(Instant::now()),
+                last_write: Some(Instant::now()),
             }));
         }
-        self.ring();
-        self.travel(call).await
+        self.notify();
+        self.transit(call).await
     }
 
     async fn changed(&self) {
-        self.bells[self.replica].notified().await;
+        self.notifiers[self.replica].notified().await;
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use webhook::certificates::cluster::SecretData;
 use webhook::certificates::pki::bundle::Bundle;
 
-use crate::chance::Chance;
-use crate::cluster::Configuration;
+use crate::chance::Rng;
+use crate::cluster::WebhookConfiguration;
 use crate::{DAY, HOUR, MINUTE};
 
 /// How often what happens, on average; `None` for never. By default much more than ever happens.
@@ -17,31 +17,31 @@ pub(crate) struct Faults {
     /// A replica is restarted.
     pub(crate) restart_every: Duration,
     /// A replica reaches nothing for up to six hours, or is suspended when it wants to write.
-    pub(crate) cut_every: Duration,
+    pub(crate) disconnect_every: Duration,
     /// A replica's clock jumps, for up to six hours, or is set back by days, for days.
-    pub(crate) jump_every: Duration,
+    pub(crate) clock_jump_every: Duration,
     /// The Secret is deleted, emptied, spoilt, or an old one is restored.
-    pub(crate) lost_every: Duration,
+    pub(crate) secret_loss_every: Duration,
     /// Somebody empties one `caBundle`, or all.
-    pub(crate) spoilt_every: Option<Duration>,
+    pub(crate) bundle_clear_every: Option<Duration>,
     /// Somebody empties the Secret and every `caBundle` at once, as `helm upgrade --force` does.
-    pub(crate) forced_every: Option<Duration>,
+    pub(crate) force_upgrade_every: Option<Duration>,
     /// The webhook configuration is deleted, and made again without a `caBundle`.
-    pub(crate) deleted_every: Option<Duration>,
+    pub(crate) webhooks_deletion_every: Option<Duration>,
     /// An operator requests a rotation, as the keys have leaked.
-    pub(crate) leaked_every: Option<Duration>,
+    pub(crate) key_leak_every: Option<Duration>,
     /// The release is upgraded to the other mode, replica by replica.
-    pub(crate) other_mode_every: Option<Duration>,
+    pub(crate) mode_change_every: Option<Duration>,
     /// The release is upgraded to other lifetimes, replica by replica.
-    pub(crate) other_lifetimes_every: Option<Duration>,
+    pub(crate) lifetimes_change_every: Option<Duration>,
 }
 
 /// How far a clock is off, for how long, and by how much from then on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Jump {
+pub(crate) struct ClockJump {
     pub(crate) seconds: i64,
-    pub(crate) lasts: Duration,
-    pub(crate) after: i64,
+    pub(crate) duration: Duration,
+    pub(crate) seconds_after: i64,
 }
 
 // === impl Faults ===
@@ -51,34 +51,34 @@ impl Default for Faults {
         Self {
             replicas: 3,
             restart_every: 10 * DAY,
-            cut_every: 30 * DAY,
-            jump_every: 30 * DAY,
-            lost_every: 700 * DAY,
-            spoilt_every: None,
-            forced_every: None,
-            deleted_every: None,
-            leaked_every: None,
-            other_mode_every: None,
-            other_lifetimes_every: None,
+            disconnect_every: 30 * DAY,
+            clock_jump_every: 30 * DAY,
+            secret_loss_every: 700 * DAY,
+            bundle_clear_every: None,
+            force_upgrade_every: None,
+            webhooks_deletion_every: None,
+            key_leak_every: None,
+            mode_change_every: None,
+            lifetimes_change_every: None,
         }
     }
 }
 
 impl Faults {
     /// The time between two of whatever happens most often.
-    pub(crate) fn shortest(&self) -> Duration {
+    pub(crate) fn shortest_interval(&self) -> Duration {
         let Self {
             replicas: _,
             restart_every,
-            cut_every,
-            jump_every,
-            lost_every,
-            spoilt_every,
-            forced_every,
-            deleted_every,
-            leaked_every,
-            other_mode_every,
-            other_lifetimes_every,
+            disconnect_every: cut_every,
+            clock_jump_every: jump_every,
+            secret_loss_every: lost_every,
+            bundle_clear_every: spoilt_every,
+            force_upgrade_every: forced_every,
+            webhooks_deletion_every: deleted_every,
+            key_leak_every: leaked_every,
+            mode_change_every: other_mode_every,
+            lifetimes_change_every: other_lifetimes_every,
         } = self;
         [restart_every, cut_every, jump_every, lost_every]
             .into_iter()
@@ -96,19 +96,19 @@ impl Faults {
 
 // === impl Jump ===
 
-impl Jump {
+impl ClockJump {
     /// Any of those that a clock makes.
-    pub(crate) fn any(chance: &Chance) -> Self {
+    pub(crate) fn random(chance: &Rng) -> Self {
         let (seconds, lasts) = match chance.below(4) {
-            0 => (chance.around(40 * MINUTE), 6 * HOUR),
-            1 => (chance.around(12 * HOUR), 6 * HOUR),
-            2 => (chance.around(20 * DAY).abs(), 6 * HOUR),
-            _ => (-chance.around(6 * DAY).abs(), 20 * DAY),
+            0 => (chance.offset_within(40 * MINUTE), 6 * HOUR),
+            1 => (chance.offset_within(12 * HOUR), 6 * HOUR),
+            2 => (chance.offset_within(20 * DAY).abs(), 6 * HOUR),
+            _ => (-chance.offset_within(6 * DAY).abs(), 20 * DAY),
         };
         Self {
             seconds,
-            lasts: chance.up_to(lasts),
-            after: chance.around(5 * MINUTE),
+            duration: chance.duration_up_to(lasts),
+            seconds_after: chance.offset_within(5 * MINUTE),
         }
     }
 
@@ -119,10 +119,10 @@ impl Jump {
 }
 
 /// What is left of a Secret that is lost: nothing, no data, all but one key, or what it was once.
-pub(crate) fn lost(
+pub(crate) fn damaged_secret(
     data: SecretData,
     backups: &[SecretData],
-    chance: &Chance,
+    chance: &Rng,
 ) -> Option<SecretData> {
     match chance.below(4) {
         0 => None,
@@ -144,7 +144,10 @@ pub(crate) fn lost(
 }
 
 /// A configuration of which so many bundles are empty.
-pub(crate) fn emptied(configuration: &Configuration, many: usize) -> Configuration {
+pub(crate) fn with_empty_bundles(
+    configuration: &WebhookConfiguration,
+    many: usize,
+) -> WebhookConfiguration {
     let mut configuration = configuration.clone();
     for (_, bundle) in configuration.bundles.iter_mut().take(many) {
         *bundle = Bundle::default();

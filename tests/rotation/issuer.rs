@@ -7,26 +7,26 @@ use webhook::certificates::cluster::SecretData;
 use webhook::certificates::pki::bundle::Bundle;
 
 use crate::DAY;
-use crate::trust::NAME;
+use crate::trust::SERVER_NAME;
 
 /// As cert-manager's are by default.
 /// <https://cert-manager.io/docs/usage/certificate/#renewal-reissuance-and-rotation>
-const LIFE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// An authority of another line than the webhook's own.
 #[derive(Debug)]
-pub(crate) struct Issuer {
+pub(crate) struct ExternalIssuer {
     signer: Signer<'static, KeyPair>,
     pem: String,
     /// One that expired long ago, and is listed still.
-    old: String,
+    expired_ca: String,
     /// From then on its leaves might outlive it.
-    pub(crate) old_at: SystemTime,
+    pub(crate) renewal_time: SystemTime,
 }
 
 // === impl Issuer ===
 
-impl Issuer {
+impl ExternalIssuer {
     pub(crate) fn new(now: SystemTime) -> Self {
         let mut params = CertificateParams::default();
         params
@@ -34,7 +34,7 @@ impl Issuer {
             .push(DnType::CommonName, "somebody else's CA");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.not_before = (now - DAY).into();
-        params.not_after = (now + 4 * LIFE).into();
+        params.not_after = (now + 4 * CERTIFICATE_LIFETIME).into();
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
         let old = {
@@ -46,21 +46,21 @@ impl Issuer {
         Self {
             signer: Signer::new(params, key),
             pem,
-            old,
-            old_at: now + 2 * LIFE,
+            expired_ca: old,
+            renewal_time: now + 2 * CERTIFICATE_LIFETIME,
         }
     }
 
     /// Those that its clients trust.
-    pub(crate) fn anchors(&self) -> Bundle {
+    pub(crate) fn ca_bundle(&self) -> Bundle {
         Bundle::read(self.pem.as_bytes())
     }
 
     /// Fills a Secret with a new certificate.
     pub(crate) fn issue(&self, now: SystemTime) -> SecretData {
-        let mut params = CertificateParams::new([NAME.to_owned()]).unwrap();
+        let mut params = CertificateParams::new([SERVER_NAME.to_owned()]).unwrap();
         params.not_before = (now - DAY).into();
-        params.not_after = (now + LIFE).into();
+        params.not_after = (now + CERTIFICATE_LIFETIME).into();
         let key = KeyPair::generate().unwrap();
         let leaf = params.signed_by(&key, &self.signer).unwrap();
         SecretData::from([
@@ -68,7 +68,7 @@ impl Issuer {
             ("tls.key".to_owned(), key.serialize_pem().into_bytes()),
             (
                 "ca.crt".to_owned(),
-                format!("{}{}", self.old, self.pem).into_bytes(),
+                format!("{}{}", self.expired_ca, self.pem).into_bytes(),
             ),
         ])
     }

@@ -20,7 +20,7 @@ use tokio::runtime;
 use tokio::task::LocalSet;
 
 use faults::Faults;
-use world::World;
+use world::Simulation;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -28,7 +28,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Runs worlds until their authorities were replaced so often, each on a thread of its own. Everything
 /// that happens in one is drawn from its seed, which a failure tells.
-fn run(seeds: impl IntoIterator<Item = u64>, rotations: usize, faults: &Faults) {
+fn run_simulations(seeds: impl IntoIterator<Item = u64>, rotations: usize, faults: &Faults) {
     let worlds: Vec<_> = seeds
         .into_iter()
         .map(|seed| {
@@ -41,7 +41,7 @@ fn run(seeds: impl IntoIterator<Item = u64>, rotations: usize, faults: &Faults) 
                     .build()
                     .unwrap();
                 let told = LocalSet::new().block_on(&runtime, async {
-                    World::new(seed, faults).run(rotations).await
+                    Simulation::new(seed, faults).run(rotations).await
                 });
                 println!("seed {seed}: {told}");
             });
@@ -55,7 +55,7 @@ fn run(seeds: impl IntoIterator<Item = u64>, rotations: usize, faults: &Faults) 
 
 #[test]
 fn a_hundred_rotations_at_default_lifetimes_lose_no_trust() {
-    run(0..4, 25, &Faults::default());
+    run_simulations(0..4, 25, &Faults::default());
 }
 
 #[test]
@@ -63,11 +63,11 @@ fn one_replica_alone_and_five_lose_no_trust() {
     for (seed, replicas) in [(10, 1), (11, 5)] {
         let faults = Faults {
             replicas,
-            spoilt_every: Some(60 * DAY),
-            other_lifetimes_every: Some(90 * DAY),
+            bundle_clear_every: Some(60 * DAY),
+            lifetimes_change_every: Some(90 * DAY),
             ..Faults::default()
         };
-        run([seed], 4, &faults);
+        run_simulations([seed], 4, &faults);
     }
 }
 
@@ -76,51 +76,51 @@ fn a_hundred_rotations_as_the_secret_is_lost_again_and_again_lose_no_trust() {
     // Often within the rotation that the last loss began, and replicas restart as often.
     let faults = Faults {
         restart_every: 20 * MINUTE,
-        lost_every: 10 * MINUTE,
+        secret_loss_every: 10 * MINUTE,
         ..Faults::default()
     };
-    run(100..104, 25, &faults);
+    run_simulations(100..104, 25, &faults);
 }
 
 #[test]
 fn clocks_that_are_off_while_authorities_follow_each_other_lose_no_trust() {
     let faults = Faults {
         restart_every: 2 * HOUR,
-        cut_every: 12 * HOUR,
-        jump_every: 30 * MINUTE,
-        lost_every: 2 * HOUR,
+        disconnect_every: 12 * HOUR,
+        clock_jump_every: 30 * MINUTE,
+        secret_loss_every: 2 * HOUR,
         ..Faults::default()
     };
-    run(500..503, 25, &faults);
+    run_simulations(500..503, 25, &faults);
 }
 
 #[test]
 fn bundles_that_are_emptied_or_deleted_lose_no_trust_of_who_is_behind() {
     let faults = Faults {
-        spoilt_every: Some(3 * DAY),
-        deleted_every: Some(3 * DAY),
-        lost_every: 20 * DAY,
+        bundle_clear_every: Some(3 * DAY),
+        webhooks_deletion_every: Some(3 * DAY),
+        secret_loss_every: 20 * DAY,
         ..Faults::default()
     };
-    run(200..202, 12, &faults);
+    run_simulations(200..202, 12, &faults);
 }
 
 #[test]
 fn a_secret_and_bundles_that_are_emptied_at_once_lose_no_trust_of_who_is_behind() {
     let faults = Faults {
-        forced_every: Some(30 * DAY),
+        force_upgrade_every: Some(30 * DAY),
         ..Faults::default()
     };
-    run(400..402, 10, &faults);
+    run_simulations(400..402, 10, &faults);
 }
 
 #[test]
 fn the_other_mode_and_back_again_loses_no_trust() {
     let faults = Faults {
-        other_mode_every: Some(30 * DAY),
+        mode_change_every: Some(30 * DAY),
         ..Faults::default()
     };
-    run(300..302, 5, &faults);
+    run_simulations(300..302, 5, &faults);
 }
 
 #[test]
@@ -129,11 +129,11 @@ fn a_leaked_ca_is_replaced_within_minutes_and_loses_no_trust() {
     let never = 10_000 * DAY;
     let faults = Faults {
         restart_every: 10 * MINUTE,
-        cut_every: never,
-        jump_every: 12 * HOUR,
-        lost_every: never,
-        leaked_every: Some(2 * HOUR),
+        disconnect_every: never,
+        clock_jump_every: 12 * HOUR,
+        secret_loss_every: never,
+        key_leak_every: Some(2 * HOUR),
         ..Faults::default()
     };
-    run(600..603, 12, &faults);
+    run_simulations(600..603, 12, &faults);
 }

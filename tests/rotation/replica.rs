@@ -12,9 +12,9 @@ use webhook::certificates::reconciler::{CertificateReconciler, Mode};
 use webhook::certificates::resolver::CertResolver;
 use webhook::metrics::{Metrics, registry};
 
-use crate::chance::Chance;
-use crate::cluster::{Api, ModeOf};
-use crate::trust::{NAME, Trust};
+use crate::chance::Rng;
+use crate::cluster::{ApiClient, ReplicaMode};
+use crate::trust::{SERVER_NAME, TrustChecker};
 use crate::{HOUR, MINUTE};
 
 /// The longest time between two ticks of the product.
@@ -24,25 +24,25 @@ const TICK: Duration = MINUTE;
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) number: usize,
-    pub(crate) api: Api,
-    pub(crate) trust: Rc<Trust>,
-    pub(crate) chance: Chance,
+    pub(crate) api: ApiClient,
+    pub(crate) trust_checker: Rc<TrustChecker>,
+    pub(crate) rng: Rng,
     /// How far its clock is off, in seconds.
-    pub(crate) skew: Rc<Cell<i64>>,
+    pub(crate) clock_skew: Rc<Cell<i64>>,
     /// What it runs.
     pub(crate) release: Rc<Cell<Release>>,
     /// What it starts as the next time.
     pub(crate) next_release: Rc<Cell<Release>>,
     /// Told to restart.
-    pub(crate) killed: Rc<Cell<bool>>,
+    pub(crate) restart_requested: Rc<Cell<bool>>,
     /// It runs.
-    pub(crate) alive: Rc<Cell<bool>>,
+    pub(crate) is_running: Rc<Cell<bool>>,
 }
 
 /// What the chart was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Release {
-    pub(crate) mode: ModeOf,
+    pub(crate) mode: ReplicaMode,
     pub(crate) lifetimes: Lifetimes,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Release {
 impl Default for Release {
     fn default() -> Self {
         Self {
-            mode: ModeOf::Own,
+            mode: ReplicaMode::SelfManaged,
             lifetimes: Lifetimes::default(),
         }
     }
@@ -59,16 +59,16 @@ impl Default for Release {
 
 impl Release {
     /// The same of the other mode.
-    pub(crate) fn of_other_mode(self) -> Self {
+    pub(crate) fn with_other_mode(self) -> Self {
         let mode = match self.mode {
-            ModeOf::Own => ModeOf::Given,
-            ModeOf::Given => ModeOf::Own,
+            ReplicaMode::SelfManaged => ReplicaMode::Secret,
+            ReplicaMode::Secret => ReplicaMode::SelfManaged,
         };
         Self { mode, ..self }
     }
 
     /// The same with the default lifetimes, or with half of them.
-    pub(crate) fn of_other_lifetimes(self) -> Self {
+    pub(crate) fn with_other_lifetimes(self) -> Self {
         let whole = Lifetimes::default();
         let half = Lifetimes::try_new(whole.ca() / 2, whole.leaf() / 2, whole.activation_delay());
         let half = half.unwrap();
@@ -84,68 +84,68 @@ impl Replica {
     pub(crate) async fn run(self) {
         loop {
             let serving = Arc::new(CertResolver::empty());
-            self.trust.replicas.borrow_mut()[self.number] = Some(Arc::clone(&serving));
-            self.alive.set(true);
-            self.live(&serving).await;
-            self.alive.set(false);
-            self.trust.replicas.borrow_mut()[self.number] = None;
-            sleep(self.chance.up_to(5 * MINUTE)).await;
+            self.trust_checker.replicas.borrow_mut()[self.number] = Some(Arc::clone(&serving));
+            self.is_running.set(true);
+            self.run_once(&serving).await;
+            self.is_running.set(false);
+            self.trust_checker.replicas.borrow_mut()[self.number] = None;
+            sleep(self.rng.duration_up_to(5 * MINUTE)).await;
         }
     }
 
-    async fn live(&self, serving: &CertResolver) {
+    async fn run_once(&self, serving: &CertResolver) {
         let report = Metrics::register(&mut registry());
         let release = self.next_release.get();
         let lifetimes = release.lifetimes;
         self.release.set(release);
         self.api.mode.set(release.mode);
         let mode = match release.mode {
-            ModeOf::Own => Mode::SelfManaged {
-                names: vec![NAME.to_owned()],
+            ReplicaMode::SelfManaged => Mode::SelfManaged {
+                names: vec![SERVER_NAME.to_owned()],
                 lifetimes,
             },
-            ModeOf::Given => Mode::Secret {
-                names: vec![NAME.to_owned()],
+            ReplicaMode::Secret => Mode::Secret {
+                names: vec![SERVER_NAME.to_owned()],
                 activation_delay: lifetimes.activation_delay(),
             },
         };
         let mut authority = CertificateReconciler::new(self.api.clone(), mode);
         let mut active_until = Instant::now();
-        self.killed.set(false);
+        self.restart_requested.set(false);
         let mut failures = 0;
-        while !self.killed.get() {
+        while !self.restart_requested.get() {
             let tick = authority.reconcile(self.clock(), serving, &report).await;
-            self.trust.check();
+            self.trust_checker.check();
             if tick.is_converged() {
                 failures = 0;
-                self.rest(&mut active_until).await;
+                self.wait_for_next_tick(&mut active_until).await;
             } else if tick.failures.is_empty() {
                 sleep(Duration::from_millis(20)).await;
             } else {
                 // As the product, and less often where nothing comes of it for hours.
                 failures = (failures + 1).min(35_u32);
                 let hours = TICK * failures.saturating_sub(5);
-                sleep(self.chance.up_to(Duration::from_secs(1) + hours)).await;
+                sleep(self.rng.duration_up_to(Duration::from_secs(1) + hours)).await;
             }
         }
     }
 
     /// Waits as the product does, but that it sleeps through the hours in which nothing happens.
-    async fn rest(&self, active_until: &mut Instant) {
-        let clock = &self.api.clocks[self.number];
+    async fn wait_for_next_tick(&self, active_until: &mut Instant) {
+        let clock = &self.api.tick_notifiers[self.number];
         if Instant::now() >= *active_until {
-            let quiet = self.chance.up_to(24 * HOUR);
+            let quiet = self.rng.duration_up_to(24 * HOUR);
             if timeout(quiet, clock.notified()).await.is_err() {
                 return;
             }
             *active_until = Instant::now() + 10 * MINUTE;
         }
-        let _ = timeout(self.chance.up_to(TICK), self.api.changed()).await;
+        let _ = timeout(self.rng.duration_up_to(TICK), self.api.changed()).await;
     }
 
     fn clock(&self) -> SystemTime {
-        let now = self.trust.now();
-        let skew = self.skew.get();
+        let now = self.trust_checker.now();
+        let skew = self.clock_skew.get();
         let off = Duration::from_secs(skew.unsigned_abs());
         if skew < 0 { now - off } else { now + off }
     }

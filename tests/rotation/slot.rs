@@ -7,71 +7,73 @@ use std::time::Duration;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use crate::cluster::Way;
-use crate::faults::Jump;
+use crate::cluster::Connectivity;
+use crate::faults::ClockJump;
 use crate::replica::{Release, Replica};
 
 /// The place of one replica, which lives there again and again.
 #[derive(Debug)]
-pub(crate) struct Slot {
-    pub(crate) way: Rc<Cell<Way>>,
-    pub(crate) skew: Rc<Cell<i64>>,
+pub(crate) struct ReplicaSlot {
+    pub(crate) connectivity: Rc<Cell<Connectivity>>,
+    pub(crate) clock_skew: Rc<Cell<i64>>,
     /// What it runs.
     pub(crate) release: Rc<Cell<Release>>,
     /// What it starts as the next time.
     pub(crate) next_release: Rc<Cell<Release>>,
-    pub(crate) killed: Rc<Cell<bool>>,
-    pub(crate) alive: Rc<Cell<bool>>,
+    pub(crate) restart_requested: Rc<Cell<bool>>,
+    pub(crate) is_running: Rc<Cell<bool>>,
     /// The jump that its clock is in.
-    pub(crate) jump: Rc<Cell<Option<Jump>>>,
+    pub(crate) clock_jump: Rc<Cell<Option<ClockJump>>>,
 }
 
 // === impl Slot ===
 
-impl Slot {
-    pub(crate) fn of(replica: &Replica) -> Self {
+impl ReplicaSlot {
+    pub(crate) fn new(replica: &Replica) -> Self {
         Self {
-            way: Rc::clone(&replica.api.way),
-            skew: Rc::clone(&replica.skew),
+            connectivity: Rc::clone(&replica.api.connectivity),
+            clock_skew: Rc::clone(&replica.clock_skew),
             release: Rc::clone(&replica.release),
             next_release: Rc::clone(&replica.next_release),
-            killed: Rc::clone(&replica.killed),
-            alive: Rc::clone(&replica.alive),
-            jump: Rc::default(),
+            restart_requested: Rc::clone(&replica.restart_requested),
+            is_running: Rc::clone(&replica.is_running),
+            clock_jump: Rc::default(),
         }
     }
 
     /// Returns true if it does what the product claims: it lives, and reaches the API.
-    pub(crate) fn is_well(&self) -> bool {
-        self.alive.get() && !self.killed.get() && self.way.get() == Way::Open
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.is_running.get()
+            && !self.restart_requested.get()
+            && self.connectivity.get() == Connectivity::Connected
     }
 
     /// Restarts it. Who starts while its clock is far off knows no better, which is not claimed.
     pub(crate) fn restart(&self) {
-        if self.jump.get().is_none() {
-            self.killed.set(true);
+        if self.clock_jump.get().is_none() {
+            self.restart_requested.set(true);
         }
     }
 
     /// Cuts it off or suspends it, for so long.
-    pub(crate) fn cut_for(&self, way: Way, lasts: Duration) {
-        self.way.set(way);
-        let way = Rc::clone(&self.way);
+    pub(crate) fn disconnect_for(&self, way: Connectivity, lasts: Duration) {
+        self.connectivity.set(way);
+        let way = Rc::clone(&self.connectivity);
         spawn_local(async move {
             sleep(lasts).await;
-            way.set(Way::Open);
+            way.set(Connectivity::Connected);
         });
     }
 
     /// Sets its clock off.
-    pub(crate) fn jump(&self, jump: Jump) {
-        self.jump.set(Some(jump));
-        self.skew.set(jump.seconds);
-        let (jumped, skew) = (Rc::clone(&self.jump), Rc::clone(&self.skew));
+    pub(crate) fn jump_clock(&self, jump: ClockJump) {
+        self.clock_jump.set(Some(jump));
+        self.clock_skew.set(jump.seconds);
+        let (jumped, skew) = (Rc::clone(&self.clock_jump), Rc::clone(&self.clock_skew));
         spawn_local(async move {
-            sleep(jump.lasts).await;
+            sleep(jump.duration).await;
             jumped.set(None);
-            skew.set(jump.after);
+            skew.set(jump.seconds_after);
         });
     }
 }

@@ -19,11 +19,11 @@ use webhook::certificates::resolver::CertResolver;
 use crate::cluster::Etcd;
 
 /// The name by which API servers call.
-pub(crate) const NAME: &str = "envoy-drainer.envoy-drainer.svc";
+pub(crate) const SERVER_NAME: &str = "envoy-drainer.envoy-drainer.svc";
 
 /// Looks at every replica whenever something may have changed.
 #[derive(Debug)]
-pub(crate) struct Trust {
+pub(crate) struct TrustChecker {
     etcd: Rc<RefCell<Etcd>>,
     epoch: (SystemTime, Instant),
     /// How far API servers are behind.
@@ -34,12 +34,12 @@ pub(crate) struct Trust {
     verified: RefCell<HashSet<([u8; 16], u64)>>,
     pub(crate) checks: Cell<u64>,
     /// The first breach.
-    pub(crate) breach: RefCell<Option<String>>,
+    pub(crate) violation: RefCell<Option<String>>,
 }
 
 // === impl Trust ===
 
-impl Trust {
+impl TrustChecker {
     pub(crate) fn new(
         etcd: Rc<RefCell<Etcd>>,
         epoch: SystemTime,
@@ -53,23 +53,23 @@ impl Trust {
             replicas: RefCell::new(vec![None; replicas]),
             verified: RefCell::default(),
             checks: Cell::default(),
-            breach: RefCell::default(),
+            violation: RefCell::default(),
         }
     }
 
     /// The right time.
     pub(crate) fn now(&self) -> SystemTime {
-        self.at(Instant::now())
+        self.wall_clock_at(Instant::now())
     }
 
     /// The right time at an instant.
-    pub(crate) fn at(&self, instant: Instant) -> SystemTime {
+    pub(crate) fn wall_clock_at(&self, instant: Instant) -> SystemTime {
         let (epoch, start) = self.epoch;
         epoch + instant.duration_since(start)
     }
 
     /// How many replicas are ready.
-    pub(crate) fn ready(&self) -> usize {
+    pub(crate) fn ready_replicas(&self) -> usize {
         let replicas = self.replicas.borrow();
         let ready = replicas.iter().flatten().filter(|one| one.is_ready());
         ready.count()
@@ -77,7 +77,7 @@ impl Trust {
 
     /// Looks at what is shown, and at every state of the bundles that an API server may act upon.
     pub(crate) fn check(&self) {
-        if self.breach.borrow().is_some() {
+        if self.violation.borrow().is_some() {
             return;
         }
         for (replica, serving) in self.replicas.borrow().iter().enumerate() {
@@ -86,7 +86,7 @@ impl Trust {
                 if let Err(breach) = self.verify(&shown) {
                     let after = self.epoch.1.elapsed();
                     let breach = format!("replica {replica}, after {after:?}: {breach}");
-                    self.breach.borrow_mut().get_or_insert(breach);
+                    self.violation.borrow_mut().get_or_insert(breach);
                 }
             }
         }
@@ -100,7 +100,7 @@ impl Trust {
         }
         let leaf = *shown.chain()[0].last_chunk().expect("it has a signature");
         let etcd = self.etcd.borrow();
-        for state in etcd.acted_upon(self.lag) {
+        for state in etcd.visible_webhooks(self.lag) {
             let webhooks = state.value.iter().flat_map(|value| &value.bundles);
             // Whoever never trusted anybody calls nobody.
             let new = webhooks.clone().all(|(_, bundle)| bundle.is_empty());
@@ -139,7 +139,7 @@ fn verify(shown: &CertifiedKeyPair, trusted: &Bundle, now: SystemTime) -> Result
         .verify_server_cert(
             &shown.chain()[0],
             &[],
-            &ServerName::try_from(NAME).unwrap(),
+            &ServerName::try_from(SERVER_NAME).unwrap(),
             &[],
             UnixTime::since_unix_epoch(now),
         )

@@ -10,13 +10,13 @@ use tokio::time::{Instant, sleep};
 use webhook::certificates::cluster::SecretData;
 use webhook::certificates::pki::bundle::Bundle;
 
-use crate::chance::Chance;
-use crate::cluster::{Api, Configuration, Etcd, ModeOf, Way};
-use crate::faults::{Faults, Jump, emptied, lost};
-use crate::issuer::Issuer;
+use crate::chance::Rng;
+use crate::cluster::{ApiClient, Connectivity, Etcd, ReplicaMode, WebhookConfiguration};
+use crate::faults::{ClockJump, Faults, damaged_secret, with_empty_bundles};
+use crate::issuer::ExternalIssuer;
 use crate::replica::{Release, Replica};
-use crate::slot::Slot;
-use crate::trust::Trust;
+use crate::slot::ReplicaSlot;
+use crate::trust::TrustChecker;
 use crate::{DAY, HOUR, MINUTE};
 
 /// How far API servers may be behind: the default activation delay.
@@ -26,66 +26,66 @@ const LAG: Duration = Duration::from_secs(120);
 const STALENESS: Duration = MINUTE;
 
 /// How long it may take until spoilt bundles are mended: a few ticks, as a call may fail.
-const MENDING: Duration = Duration::from_secs(5 * 60);
+const REPAIR_TIME: Duration = Duration::from_secs(5 * 60);
 
 /// How long it may take until a leaked CA is in no bundle any more: the next one is published and activated,
 /// and every replica follows.
-const REPLACING: Duration = Duration::from_secs(20 * 60);
+const REPLACEMENT_TIME: Duration = Duration::from_secs(20 * 60);
 
 /// So many certificates may be in an object: what our own may be at most, and a few of somebody else.
-const MOST: usize = 40;
+const MAX_CERTIFICATES: usize = 40;
 
 /// So many writes may follow from one thing that befalls, and as many from none.
-const WRITES: usize = 40;
+const MAX_WRITES_PER_FAULT: usize = 40;
 
 /// One run.
 #[derive(Debug)]
-pub(crate) struct World {
-    chance: Chance,
+pub(crate) struct Simulation {
+    rng: Rng,
     faults: Faults,
     etcd: Rc<RefCell<Etcd>>,
-    trust: Rc<Trust>,
-    api: Api,
-    slots: Vec<Slot>,
+    trust_checker: Rc<TrustChecker>,
+    api: ApiClient,
+    slots: Vec<ReplicaSlot>,
     backups: Vec<SecretData>,
-    losses: usize,
-    issuer: Issuer,
+    secret_losses: usize,
+    issuer: ExternalIssuer,
     issue_at: Instant,
     /// The other half of a change of somebody else's Secret, and when it comes.
-    half_issued: Option<(Instant, SecretData)>,
+    pending_issue: Option<(Instant, SecretData)>,
     recreate_at: Option<Instant>,
     /// CAs whose keys have leaked, and when no bundle may have them any more.
-    leaked: Option<(Instant, Bundle)>,
+    leaked_cas: Option<(Instant, Bundle)>,
     release: Release,
     upgrades: usize,
     /// All that befell.
-    befallen: usize,
+    fault_count: usize,
 }
 
 /// What came of it.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct SimulationReport {
     rotations: usize,
-    losses: usize,
+    secret_losses: usize,
     upgrades: usize,
     writes: usize,
-    most: usize,
+    max_certificates: usize,
     checks: u64,
-    took: Duration,
+    elapsed: Duration,
 }
 
 // === impl World ===
 
-impl World {
+impl Simulation {
     pub(crate) fn new(seed: u64, faults: Faults) -> Self {
-        let chance = Chance::new(seed);
+        let chance = Rng::new(seed);
         let etcd = Etcd::new(&["pods", "workloads"], LAG + STALENESS);
         let etcd = Rc::new(RefCell::new(etcd));
         // 2026, so that certificates pass 2050 on their way.
         let epoch = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         let replicas = faults.replicas;
-        let trust = Rc::new(Trust::new(Rc::clone(&etcd), epoch, LAG, replicas));
-        let api = Api::new(
+        let trust = Rc::new(TrustChecker::new(Rc::clone(&etcd), epoch, LAG, replicas));
+        let api = ApiClient::new(
             Rc::clone(&etcd),
             Rc::clone(&trust),
             chance.clone(),
@@ -95,36 +95,36 @@ impl World {
         let slots = (0..replicas).map(|number| {
             let replica = Replica {
                 number,
-                api: api.of(number),
-                trust: Rc::clone(&trust),
-                chance: chance.clone(),
-                skew: Rc::new(chance.around(5 * MINUTE).into()),
+                api: api.for_replica(number),
+                trust_checker: Rc::clone(&trust),
+                rng: chance.clone(),
+                clock_skew: Rc::new(chance.offset_within(5 * MINUTE).into()),
                 release: Rc::default(),
                 next_release: Rc::default(),
-                killed: Rc::default(),
-                alive: Rc::default(),
+                restart_requested: Rc::default(),
+                is_running: Rc::default(),
             };
-            let slot = Slot::of(&replica);
+            let slot = ReplicaSlot::new(&replica);
             spawn_local(replica.run());
             slot
         });
         Self {
             slots: slots.collect(),
-            chance,
+            rng: chance,
             faults,
             etcd,
-            trust,
+            trust_checker: trust,
             api,
             backups: Vec::new(),
-            losses: 0,
-            issuer: Issuer::new(epoch),
+            secret_losses: 0,
+            issuer: ExternalIssuer::new(epoch),
             issue_at: Instant::now(),
-            half_issued: None,
+            pending_issue: None,
             recreate_at: None,
-            leaked: None,
+            leaked_cas: None,
             release: Release::default(),
             upgrades: 0,
-            befallen: 0,
+            fault_count: 0,
         }
     }
 
@@ -132,78 +132,89 @@ impl World {
     ///
     /// # Panics
     /// When trust was broken, or rotations do not come about, or all is not well in the end.
-    pub(crate) async fn run(mut self, rotations: usize) -> Told {
+    pub(crate) async fn run(mut self, rotations: usize) -> SimulationReport {
         let start = Instant::now();
-        let step = self.faults.shortest() / 10;
+        let step = self.faults.shortest_interval() / 10;
         while self.etcd.borrow().rotations < rotations {
-            let before = (self.etcd.borrow().writes, self.befallen);
-            sleep(self.chance.up_to(2 * step)).await;
-            self.befall(step);
-            self.assert_well(before);
+            let before = (self.etcd.borrow().writes, self.fault_count);
+            sleep(self.rng.duration_up_to(2 * step)).await;
+            self.inject_faults(step);
+            self.assert_healthy(before);
             let most = 400 * DAY * u32::try_from(rotations).unwrap();
             assert!(start.elapsed() < most, "authorities are not replaced");
         }
-        self.rest().await;
+        self.run_until_stable().await;
         let etcd = self.etcd.borrow();
-        Told {
+        SimulationReport {
             rotations: etcd.rotations,
-            losses: self.losses,
+            secret_losses: self.secret_losses,
             upgrades: self.upgrades,
             writes: etcd.writes,
-            most: etcd.most,
-            checks: self.trust.checks.get(),
-            took: start.elapsed(),
+            max_certificates: etcd.max_certificates,
+            checks: self.trust_checker.checks.get(),
+            elapsed: start.elapsed(),
         }
     }
 
     #[track_caller]
-    fn assert_well(&self, (writes, befallen): (usize, usize)) {
-        if let Some(breach) = &*self.trust.breach.borrow() {
+    fn assert_healthy(&self, (writes, befallen): (usize, usize)) {
+        if let Some(breach) = &*self.trust_checker.violation.borrow() {
             panic!("{breach}");
         }
         let etcd = self.etcd.borrow();
-        assert!(!etcd.overwritten, "what nobody had read");
-        assert!(etcd.most <= MOST, "{} certificates", etcd.most);
-        let (writes, befallen) = (etcd.writes - writes, self.befallen - befallen);
+        assert!(!etcd.has_lost_update, "what nobody had read");
+        assert!(
+            etcd.max_certificates <= MAX_CERTIFICATES,
+            "{} certificates",
+            etcd.max_certificates
+        );
+        let (writes, befallen) = (etcd.writes - writes, self.fault_count - befallen);
         // What befell just before may still have its way.
-        assert!(writes <= WRITES * (befallen + 2), "{writes} writes");
+        assert!(
+            writes <= MAX_WRITES_PER_FAULT * (befallen + 2),
+            "{writes} writes"
+        );
     }
 
     /// Lets all come to rest: every replica is ready, and in the end nothing is left but what signs.
-    async fn rest(&mut self) {
+    async fn run_until_stable(&mut self) {
         // The last cut is over, and half a change is whole.
         for _ in 0..14 {
             sleep(HOUR / 2).await;
-            self.complete();
-            self.roll();
+            self.finish_pending();
+            self.continue_rollout();
         }
         sleep(20 * DAY).await;
-        self.assert_well((self.etcd.borrow().writes, self.befallen));
-        let ready = self.trust.ready();
+        self.assert_healthy((self.etcd.borrow().writes, self.fault_count));
+        let ready = self.trust_checker.ready_replicas();
         assert_eq!(ready, self.slots.len(), "ready in the end");
-        if self.release.mode == ModeOf::Given {
-            let issued = self.issuer.anchors();
+        if self.release.mode == ReplicaMode::Secret {
+            let issued = self.issuer.ca_bundle();
             let mut bundles = self.bundles().into_iter();
             assert!(bundles.all(|bundle| bundle.contains_all(&issued)));
             return;
         }
-        self.assert_known();
+        self.assert_cas_known();
         // Another may have begun to sign just now.
         for _ in 0..3 {
-            let before = self.signers();
+            let before = self.ca_certificates();
             let writes = self.etcd.borrow().writes;
             sleep(17 * DAY).await;
-            if self.signers() != before || before.next.is_some() {
+            if self.ca_certificates() != before || before.next.is_some() {
                 continue;
             }
-            self.assert_alone(&before);
+            self.assert_single_ca(&before);
             let quiet = self.etcd.borrow().writes;
             sleep(3 * DAY).await;
-            if self.signers() == before {
+            if self.ca_certificates() == before {
                 assert_eq!(self.etcd.borrow().writes, quiet, "writes for nothing");
             }
-            assert!(quiet - writes <= WRITES, "{} writes", quiet - writes);
-            self.assert_well((quiet, self.befallen));
+            assert!(
+                quiet - writes <= MAX_WRITES_PER_FAULT,
+                "{} writes",
+                quiet - writes
+            );
+            self.assert_healthy((quiet, self.fault_count));
             return;
         }
         panic!("authorities are replaced again and again");
@@ -211,9 +222,9 @@ impl World {
 
     /// A CA whose key has leaked is trusted no more when its time is over.
     #[track_caller]
-    fn assert_replaced(&mut self) {
+    fn assert_leaked_cas_removed(&mut self) {
         let now = Instant::now();
-        if let Some((_, leaked)) = self.leaked.take_if(|(at, _)| *at <= now) {
+        if let Some((_, leaked)) = self.leaked_cas.take_if(|(at, _)| *at <= now) {
             for bundle in self.bundles() {
                 let left = leaked.filter(|der| bundle.contains(der));
                 assert!(left.is_empty(), "{left:?} of {leaked:?}");
@@ -223,18 +234,18 @@ impl World {
 
     /// Every authority of ours that is trusted is known.
     #[track_caller]
-    fn assert_known(&self) {
-        let Signers { listed, .. } = self.signers();
+    fn assert_cas_known(&self) {
+        let CaCertificates { all: listed, .. } = self.ca_certificates();
         for bundle in self.bundles() {
-            let own = bundle.issued_by_us().valid(self.trust.now());
+            let own = bundle.issued_by_us().valid(self.trust_checker.now());
             assert!(listed.contains_all(&own), "{own:?} of {listed:?}");
         }
     }
 
     #[track_caller]
-    fn assert_alone(&self, signers: &Signers) {
-        let signer = signers.signer.clone().expect("one signs");
-        assert_eq!(signers.listed, signer, "in the Secret");
+    fn assert_single_ca(&self, signers: &CaCertificates) {
+        let signer = signers.active.clone().expect("one signs");
+        assert_eq!(signers.all, signer, "in the Secret");
         for bundle in self.bundles() {
             assert_eq!(bundle.issued_by_us(), signer, "of ours in a bundle");
             assert!(self.upgrades > 0 || bundle == signer, "{bundle:?}");
@@ -246,7 +257,7 @@ impl World {
         bundles.into_iter().map(|(_, bundle)| bundle).collect()
     }
 
-    fn configuration(&self) -> Configuration {
+    fn configuration(&self) -> WebhookConfiguration {
         let etcd = self.etcd.borrow();
         let last = etcd.webhooks.back().unwrap().value.clone();
         last.expect("there is a configuration")
@@ -256,149 +267,152 @@ impl World {
         self.etcd.borrow().secret.back().unwrap().value.clone()
     }
 
-    fn signers(&self) -> Signers {
+    fn ca_certificates(&self) -> CaCertificates {
         let data = self.secret().unwrap_or_default();
         let read = |key| data.get(key).map(|pem| Bundle::read(pem));
-        Signers {
-            signer: read("signer.crt"),
+        CaCertificates {
+            active: read("signer.crt"),
             next: read("next.crt"),
-            listed: read("ca.crt").unwrap_or_default(),
+            all: read("ca.crt").unwrap_or_default(),
         }
     }
 
     /// Lets happen what may in this time.
-    fn befall(&mut self, step: Duration) {
-        let chance = self.chance.clone();
+    fn inject_faults(&mut self, step: Duration) {
+        let chance = self.rng.clone();
         let faults = self.faults.clone();
         let happens = |every: Duration| {
             let times = every.as_secs() / step.as_secs().max(1);
-            chance.once_in(times)
+            chance.one_in(times)
         };
         let may = |every: Option<Duration>| every.is_some_and(happens);
         let one = usize::try_from(chance.below(self.slots.len() as u64)).unwrap();
         // A clock that is weeks ahead beside a replica that nobody reaches is more than is claimed.
-        let mut jumps = self.slots.iter().filter_map(|slot| slot.jump.get());
-        let ahead = jumps.any(Jump::is_ahead);
-        let cut = self.slots.iter().any(|slot| slot.way.get() != Way::Open);
+        let mut jumps = self.slots.iter().filter_map(|slot| slot.clock_jump.get());
+        let ahead = jumps.any(ClockJump::is_ahead);
+        let cut = self
+            .slots
+            .iter()
+            .any(|slot| slot.connectivity.get() != Connectivity::Connected);
         let issued = Instant::now() >= self.issue_at && !cut && !ahead;
-        let befallen = self.befallen;
+        let befallen = self.fault_count;
         // One that starts just after somebody else has a new authority must find out that this is new.
         if issued || happens(faults.restart_every) {
             self.slots[one].restart();
-            self.befallen += 1;
-        } else if happens(faults.cut_every) && !ahead {
-            let way = if chance.once_in(2) {
-                Way::Cut
+            self.fault_count += 1;
+        } else if happens(faults.disconnect_every) && !ahead {
+            let way = if chance.one_in(2) {
+                Connectivity::Disconnected
             } else {
-                Way::Suspended
+                Connectivity::Suspended
             };
-            self.slots[one].cut_for(way, chance.up_to(6 * HOUR));
-            self.befallen += 1;
-        } else if happens(faults.jump_every) && !cut && self.slots[one].alive.get() {
-            self.slots[one].jump(Jump::any(&chance));
-            self.befallen += 1;
+            self.slots[one].disconnect_for(way, chance.duration_up_to(6 * HOUR));
+            self.fault_count += 1;
+        } else if happens(faults.clock_jump_every) && !cut && self.slots[one].is_running.get() {
+            self.slots[one].jump_clock(ClockJump::random(&chance));
+            self.fault_count += 1;
         }
         if issued {
-            self.issue();
+            self.renew_external_certificate();
         }
-        self.complete();
-        self.assert_replaced();
-        if happens(faults.lost_every) {
+        self.finish_pending();
+        self.assert_leaked_cas_removed();
+        if happens(faults.secret_loss_every) {
             self.lose_secret();
         }
         // Of what nobody is left to tell, nobody knows.
-        let well = self.slots.iter().any(Slot::is_well) && self.recreate_at.is_none();
-        if may(faults.spoilt_every) && well {
+        let well = self.slots.iter().any(ReplicaSlot::is_healthy) && self.recreate_at.is_none();
+        if may(faults.bundle_clear_every) && well {
             let many = 1 + usize::try_from(chance.below(2)).unwrap();
-            self.empty(many);
+            self.clear_bundles(many);
         }
-        if may(faults.forced_every) && well {
+        if may(faults.force_upgrade_every) && well {
             self.etcd.borrow_mut().write_secret(Some(SecretData::new()));
-            self.losses += 1;
-            self.empty(2);
+            self.secret_losses += 1;
+            self.clear_bundles(2);
         }
-        if may(faults.deleted_every) && well {
+        if may(faults.webhooks_deletion_every) && well {
             self.etcd.borrow_mut().write_webhooks(None);
-            self.recreate_at = Some(Instant::now() + chance.up_to(10 * MINUTE));
-            self.befallen += 1;
+            self.recreate_at = Some(Instant::now() + chance.duration_up_to(10 * MINUTE));
+            self.fault_count += 1;
         }
-        if may(faults.leaked_every) && self.leaked.is_none() {
-            let held = self.signers().listed;
-            self.leaked = Some((Instant::now() + REPLACING, held));
+        if may(faults.key_leak_every) && self.leaked_cas.is_none() {
+            let held = self.ca_certificates().all;
+            self.leaked_cas = Some((Instant::now() + REPLACEMENT_TIME, held));
             self.etcd.borrow_mut().request_rotation();
-            self.befallen += 1;
+            self.fault_count += 1;
         }
-        if may(faults.other_mode_every) {
-            self.upgrade(self.release.of_other_mode());
+        if may(faults.mode_change_every) {
+            self.start_upgrade(self.release.with_other_mode());
         }
-        if may(faults.other_lifetimes_every) {
-            self.upgrade(self.release.of_other_lifetimes());
+        if may(faults.lifetimes_change_every) {
+            self.start_upgrade(self.release.with_other_lifetimes());
         }
-        self.roll();
-        if self.befallen > befallen {
-            self.api.ring();
+        self.continue_rollout();
+        if self.fault_count > befallen {
+            self.api.notify();
         }
     }
 
     fn lose_secret(&mut self) {
-        self.losses += 1;
-        self.befallen += 1;
+        self.secret_losses += 1;
+        self.fault_count += 1;
         let data = self.secret().unwrap_or_default();
-        if self.chance.once_in(2) {
+        if self.rng.one_in(2) {
             self.backups.push(data.clone());
         }
-        let left = lost(data, &self.backups, &self.chance);
+        let left = damaged_secret(data, &self.backups, &self.rng);
         self.etcd.borrow_mut().write_secret(left);
     }
 
     /// Renews somebody else's certificate, with a new authority now and then, and not all at once.
-    fn issue(&mut self) {
-        let now = self.trust.now();
-        if self.chance.once_in(3) || now >= self.issuer.old_at {
-            self.issuer = Issuer::new(now);
+    fn renew_external_certificate(&mut self) {
+        let now = self.trust_checker.now();
+        if self.rng.one_in(3) || now >= self.issuer.renewal_time {
+            self.issuer = ExternalIssuer::new(now);
         }
         let whole = self.issuer.issue(now);
         let mut etcd = self.etcd.borrow_mut();
-        let mut data = etcd.given.back().unwrap().value.clone();
+        let mut data = etcd.tls_secret.back().unwrap().value.clone();
         let data = data.get_or_insert_default();
         for (key, value) in &whole {
-            if self.chance.once_in(2) {
+            if self.rng.one_in(2) {
                 data.insert(key.clone(), value.clone());
             }
         }
-        etcd.give(data.clone());
-        let rest = self.chance.up_to(6 * HOUR);
-        self.half_issued = Some((Instant::now() + rest, whole));
+        etcd.write_tls_secret(data.clone());
+        let rest = self.rng.duration_up_to(6 * HOUR);
+        self.pending_issue = Some((Instant::now() + rest, whole));
         // A month before it ends.
         self.issue_at = Instant::now() + 60 * DAY;
     }
 
     /// Does what is due of what has begun.
-    fn complete(&mut self) {
+    fn finish_pending(&mut self) {
         let now = Instant::now();
-        if let Some((_, whole)) = self.half_issued.take_if(|(at, _)| *at <= now) {
-            self.etcd.borrow_mut().give(whole);
-            self.befallen += 1;
+        if let Some((_, whole)) = self.pending_issue.take_if(|(at, _)| *at <= now) {
+            self.etcd.borrow_mut().write_tls_secret(whole);
+            self.fault_count += 1;
         }
         if self.recreate_at.take_if(|at| *at <= now).is_some() {
             let made = Etcd::new(&["pods", "workloads"], LAG);
             let made = made.webhooks.back().unwrap().value.clone();
             let mut etcd = self.etcd.borrow_mut();
-            etcd.excuse(MENDING);
+            etcd.exempt(REPAIR_TIME);
             etcd.write_webhooks(made);
-            self.befallen += 1;
+            self.fault_count += 1;
         }
     }
 
-    fn upgrade(&mut self, release: Release) {
+    fn start_upgrade(&mut self, release: Release) {
         self.upgrades += 1;
-        self.befallen += 1;
+        self.fault_count += 1;
         self.release = release;
     }
 
     /// Goes on with an upgrade as a Deployment does: one replica, when all others are ready.
-    fn roll(&self) {
-        if self.trust.ready() < self.slots.len() {
+    fn continue_rollout(&self) {
+        if self.trust_checker.ready_replicas() < self.slots.len() {
             return;
         }
         let mut slots = self.slots.iter();
@@ -409,35 +423,35 @@ impl World {
     }
 
     /// Empties so many bundles.
-    fn empty(&mut self, many: usize) {
-        self.befallen += 1;
-        let spoilt = emptied(&self.configuration(), many);
+    fn clear_bundles(&mut self, many: usize) {
+        self.fault_count += 1;
+        let spoilt = with_empty_bundles(&self.configuration(), many);
         let mut etcd = self.etcd.borrow_mut();
-        etcd.excuse(MENDING);
+        etcd.exempt(REPAIR_TIME);
         etcd.write_webhooks(Some(spoilt));
     }
 }
 
 /// Our own authorities, as the Secret has them.
 #[derive(Debug, PartialEq, Eq)]
-struct Signers {
-    signer: Option<Bundle>,
+struct CaCertificates {
+    active: Option<Bundle>,
     next: Option<Bundle>,
-    listed: Bundle,
+    all: Bundle,
 }
 
 // === impl Told ===
 
-impl fmt::Display for Told {
+impl fmt::Display for SimulationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             rotations,
-            losses,
+            secret_losses: losses,
             upgrades,
             writes,
-            most,
+            max_certificates: most,
             checks,
-            took,
+            elapsed: took,
         } = self;
         let years = took.as_secs_f64() / (365.0 * 86400.0);
         write!(

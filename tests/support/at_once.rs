@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use tokio::task::JoinSet;
 
 use crate::installed;
-use crate::installed::Installed;
+use crate::installed::EnvoyBinary;
 
 /// Plays all cases, each under its name.
 ///
@@ -13,7 +13,7 @@ use crate::installed::Installed;
 ///
 /// # Panics
 /// As soon as one does.
-pub async fn at_once<F>(cases: impl IntoIterator<Item = (String, F)>) -> Result<()>
+pub async fn run_in_parallel<F>(cases: impl IntoIterator<Item = (String, F)>) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {
@@ -31,10 +31,10 @@ where
 ///
 /// # Panics
 /// As [`at_once`].
-pub async fn on_each_envoy<F>(case: fn(Installed) -> F) -> Result<()>
+pub async fn for_each_envoy<F>(case: fn(EnvoyBinary) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {
-    let named = |binary: Installed| (binary.to_string(), case(binary));
-    at_once(installed::all()?.into_iter().map(named)).await
+    let named = |binary: EnvoyBinary| (binary.to_string(), case(binary));
+    run_in_parallel(installed::all()?.into_iter().map(named)).await
 }

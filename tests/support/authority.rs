@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 /// An authority that clients trust by its [`Authority::pem`].
 #[derive(Debug)]
-pub struct Authority {
+pub struct TestCa {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
@@ -29,14 +29,14 @@ pub struct Leaf {
 /// A `kubernetes.io/tls` Secret in a directory, changed as the kubelet does: the files are links
 /// into `..data`, itself a link that is replaced in one step.
 #[derive(Debug)]
-pub struct Mount {
+pub struct TlsSecretMount {
     dir: TempDir,
     writes: usize,
 }
 
 // === impl Authority ===
 
-impl Authority {
+impl TestCa {
     /// Makes an authority.
     ///
     /// # Errors
@@ -65,15 +65,15 @@ impl Authority {
     ///
     /// # Errors
     /// When the system gives no randomness.
-    pub fn leaf(&self) -> Result<Leaf> {
-        self.leaf_for("localhost")
+    pub fn issue_leaf(&self) -> Result<Leaf> {
+        self.issue_leaf_for("localhost")
     }
 
     /// Signs a leaf for a DNS name or an IP address.
     ///
     /// # Errors
     /// When it is neither, or the system gives no randomness.
-    pub fn leaf_for(&self, name: &str) -> Result<Leaf> {
+    pub fn issue_leaf_for(&self, name: &str) -> Result<Leaf> {
         let key = KeyPair::generate()?;
         let params = CertificateParams::new([name.to_owned()])?;
         let certificate = params.signed_by(&key, &self.issuer)?;
@@ -87,7 +87,7 @@ impl Authority {
 
 // === impl Mount ===
 
-impl Mount {
+impl TlsSecretMount {
     /// Mounts a leaf.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 static DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static WEBHOOK: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-static SHIPPED: OnceCell<PathBuf> = OnceCell::const_new();
+static IMAGE_BINARY: OnceCell<PathBuf> = OnceCell::const_new();
 
 /// The sidecar: the binary that `DRAINER` names, else one built now, so that no test runs
 /// yesterday's.
@@ -22,7 +22,7 @@ static SHIPPED: OnceCell<PathBuf> = OnceCell::const_new();
 /// # Errors
 /// When it does not build.
 pub fn drainer() -> Result<PathBuf> {
-    program(&DRAINER, "DRAINER", "drainer")
+    find_or_build(&DRAINER, "DRAINER", "drainer")
 }
 
 /// The webhook and its command line: the binary that `ENVOY_DRAINER` names, else one built now.
@@ -30,7 +30,7 @@ pub fn drainer() -> Result<PathBuf> {
 /// # Errors
 /// When it does not build.
 pub fn envoy_drainer() -> Result<PathBuf> {
-    program(&WEBHOOK, "ENVOY_DRAINER", "envoy-drainer")
+    find_or_build(&WEBHOOK, "ENVOY_DRAINER", "envoy-drainer")
 }
 
 /// The webhook as its image holds it: the binary that `ENVOY_DRAINER` names, else one built now, with
@@ -38,18 +38,21 @@ pub fn envoy_drainer() -> Result<PathBuf> {
 ///
 /// # Errors
 /// When it does not build, or not within half an hour.
-pub async fn shipped_envoy_drainer() -> Result<PathBuf> {
-    if let Some(path) = named("ENVOY_DRAINER") {
+pub async fn envoy_drainer_of_image() -> Result<PathBuf> {
+    if let Some(path) = binary_from_env("ENVOY_DRAINER") {
         return Ok(path);
     }
-    SHIPPED.get_or_try_init(build_shipped).await.cloned()
+    IMAGE_BINARY
+        .get_or_try_init(build_image_binary)
+        .await
+        .cloned()
 }
 
-async fn build_shipped() -> Result<PathBuf> {
+async fn build_image_binary() -> Result<PathBuf> {
     const BUILD: Duration = Duration::from_secs(30 * 60);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
-    let mut build = tokio::process::Command::from(outside_cargo("./.ci/static"));
+    let mut build = tokio::process::Command::from(without_cargo_env("./.ci/static"));
     build
         .current_dir(&root)
         .args(["webhook", "release", &target])
@@ -62,12 +65,12 @@ async fn build_shipped() -> Result<PathBuf> {
     Ok(root.join(format!("target/{target}/release/envoy-drainer")))
 }
 
-fn program(
+fn find_or_build(
     once: &OnceLock<Result<PathBuf, String>>,
     variable: &str,
     binary: &str,
 ) -> Result<PathBuf> {
-    once.get_or_init(|| match named(variable) {
+    once.get_or_init(|| match binary_from_env(variable) {
         Some(path) => Ok(path),
         None => build(binary).map_err(|error| format!("{error:#}")),
     })
@@ -76,13 +79,13 @@ fn program(
 }
 
 /// The binary that a variable of the environment names.
-fn named(variable: &str) -> Option<PathBuf> {
+fn binary_from_env(variable: &str) -> Option<PathBuf> {
     let path = env::var_os(variable).filter(|path| !path.is_empty());
     path.map(PathBuf::from)
 }
 
 /// A program that builds, without what the cargo above this process tells it.
-fn outside_cargo(program: impl AsRef<OsStr>) -> Command {
+fn without_cargo_env(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     // What the cargo above this process says of the package under test, which would make a build
     // script that reads it run anew.
@@ -97,7 +100,7 @@ fn outside_cargo(program: impl AsRef<OsStr>) -> Command {
 
 fn build(binary: &str) -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = outside_cargo(cargo)
+    let output = without_cargo_env(cargo)
         // Where it builds for the whole workspace, as `make` does: what is built already is used.
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .args(["build", "--locked", "--quiet", "--message-format=json"])

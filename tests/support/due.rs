@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use crate::machine::held_up;
+use crate::machine::stall_time;
 
 /// What tests count time in.
 pub const SECOND: Duration = Duration::from_secs(1);
 
 /// How much later than due something may come beside what the machine held up: programs start, wake
 /// up and write their logs.
-const LATE: Duration = Duration::from_millis(1500);
+const TOLERANCE: Duration = Duration::from_millis(1500);
 
 /// More than anything takes that a test waits for where nothing is claimed of how long that is.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Asserts that something which is just over took as long as was due: not a moment less, and little
 /// more.
@@ -20,8 +20,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// # Panics
 /// When it did not.
 #[track_caller]
-pub fn assert_due(took: Duration, due: Duration) {
-    assert_due_between(took, due, due);
+pub fn assert_took(took: Duration, due: Duration) {
+    assert_took_between(took, due, due);
 }
 
 /// Asserts that something which is just over took little more than this, if as much.
@@ -29,8 +29,8 @@ pub fn assert_due(took: Duration, due: Duration) {
 /// # Panics
 /// When it took longer.
 #[track_caller]
-pub fn assert_due_by(took: Duration, at_most: Duration) {
-    assert_due_between(took, Duration::ZERO, at_most);
+pub fn assert_took_at_most(took: Duration, at_most: Duration) {
+    assert_took_between(took, Duration::ZERO, at_most);
 }
 
 /// Asserts that something which is just over took as long as this, and little more than that.
@@ -38,10 +38,10 @@ pub fn assert_due_by(took: Duration, at_most: Duration) {
 /// # Panics
 /// When it did not.
 #[track_caller]
-pub fn assert_due_between(took: Duration, at_least: Duration, at_most: Duration) {
-    let held_up = held_up(took);
+pub fn assert_took_between(took: Duration, at_least: Duration, at_most: Duration) {
+    let held_up = stall_time(took);
     assert!(
-        took >= at_least && took < at_most + LATE + held_up,
+        took >= at_least && took < at_most + TOLERANCE + held_up,
         "{took:?}, of which the machine held up {held_up:?}, rather than {at_least:?} to {at_most:?}"
     );
 }

@@ -6,27 +6,27 @@ use serde_json::Value;
 
 /// How a manifest is written.
 #[derive(Debug, Clone)]
-pub struct Hand {
+pub struct YamlStyle {
     indent: usize,
     list_indent: usize,
     newline: &'static str,
     /// What stands between the lines, in turn.
-    noise: Vec<Noise>,
+    trivia: Vec<Trivia>,
     /// Whether the n-th collection is in brackets.
-    flow: Vec<bool>,
-    quotes: bool,
+    is_flow: Vec<bool>,
+    quotes_all: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Noise {
+enum Trivia {
     None,
     Blank,
     Comment,
-    DeepComment,
-    Behind,
+    IndentedComment,
+    TrailingComment,
 }
 
-impl Hand {
+impl YamlStyle {
     /// Writes an object down. A hand is for one manifest.
     #[must_use]
     pub fn write(mut self, value: &Value) -> String {
@@ -71,8 +71,8 @@ impl Hand {
     fn value(&mut self, value: &Value, column: usize, text: &mut String) {
         let is_collection = value.as_array().is_some_and(|items| !items.is_empty())
             || value.as_object().is_some_and(|entries| !entries.is_empty());
-        if is_collection && !self.flow.pop().unwrap_or(false) {
-            self.end(column, text);
+        if is_collection && !self.is_flow.pop().unwrap_or(false) {
+            self.end_line(column, text);
             return self.block(value, column, text);
         }
         text.push(' ');
@@ -80,17 +80,17 @@ impl Hand {
             true => value.to_string(),
             false => self.scalar(value),
         });
-        self.end(column, text);
+        self.end_line(column, text);
     }
 
-    fn end(&mut self, column: usize, text: &mut String) {
-        let noise = self.noise.pop().unwrap_or(Noise::None);
+    fn end_line(&mut self, column: usize, text: &mut String) {
+        let noise = self.trivia.pop().unwrap_or(Trivia::None);
         text.push_str(&match noise {
-            Noise::None => "\n".to_owned(),
-            Noise::Blank => "\n  \n".to_owned(),
-            Noise::Comment => "\n# a: b\n".to_owned(),
-            Noise::DeepComment => format!("\n{}# - c\n", " ".repeat(column)),
-            Noise::Behind => "   # behind: it\n".to_owned(),
+            Trivia::None => "\n".to_owned(),
+            Trivia::Blank => "\n  \n".to_owned(),
+            Trivia::Comment => "\n# a: b\n".to_owned(),
+            Trivia::IndentedComment => format!("\n{}# - c\n", " ".repeat(column)),
+            Trivia::TrailingComment => "   # behind: it\n".to_owned(),
         });
     }
 
@@ -99,20 +99,20 @@ impl Hand {
         let is_word =
             |text: &str| text.len() > 5 && text.bytes().all(|byte| byte.is_ascii_lowercase());
         match value.as_str() {
-            Some(word) if !self.quotes && is_word(word) => word.to_owned(),
+            Some(word) if !self.quotes_all && is_word(word) => word.to_owned(),
             _ => value.to_string(),
         }
     }
 }
 
 /// Any hand.
-pub fn hand() -> impl Strategy<Value = Hand> {
+pub fn yaml_style() -> impl Strategy<Value = YamlStyle> {
     let noise = prop_oneof![
-        4 => Just(Noise::None),
-        1 => Just(Noise::Blank),
-        1 => Just(Noise::Comment),
-        1 => Just(Noise::DeepComment),
-        1 => Just(Noise::Behind),
+        4 => Just(Trivia::None),
+        1 => Just(Trivia::Blank),
+        1 => Just(Trivia::Comment),
+        1 => Just(Trivia::IndentedComment),
+        1 => Just(Trivia::TrailingComment),
     ];
     (
         1..5_usize,
@@ -122,12 +122,14 @@ pub fn hand() -> impl Strategy<Value = Hand> {
         vec(proptest::bool::weighted(0.1), 0..30),
         any::<bool>(),
     )
-        .prop_map(|(indent, list_indent, newline, noise, flow, quotes)| Hand {
-            indent,
-            list_indent,
-            newline,
-            noise,
-            flow,
-            quotes,
-        })
+        .prop_map(
+            |(indent, list_indent, newline, noise, flow, quotes)| YamlStyle {
+                indent,
+                list_indent,
+                newline,
+                trivia: noise,
+                is_flow: flow,
+                quotes_all: quotes,
+            },
+        )
 }

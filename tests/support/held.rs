@@ -12,11 +12,11 @@ use crate::listener::DIRECT_PATH;
 
 /// An open connection.
 #[derive(Debug)]
-pub struct Held(BufReader<TcpStream>);
+pub struct RawConnection(BufReader<TcpStream>);
 
 // === impl Held ===
 
-impl Held {
+impl RawConnection {
     /// Connects, and says nothing.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Held {
     ///
     /// # Errors
     /// When it is refused, or the first request is not answered.
-    pub async fn idle(address: SocketAddr) -> Result<Self> {
+    pub async fn open_idle(address: SocketAddr) -> Result<Self> {
         let mut held = Self::open(address).await?;
         held.get(DIRECT_PATH).await?;
         Ok(held)
@@ -39,7 +39,7 @@ impl Held {
     ///
     /// # Errors
     /// When it is refused or does not echo.
-    pub async fn stream(address: SocketAddr) -> Result<Self> {
+    pub async fn open_stream(address: SocketAddr) -> Result<Self> {
         let mut held = Self::open(address).await?;
         held.ping().await?;
         Ok(held)
@@ -49,10 +49,10 @@ impl Held {
     ///
     /// # Errors
     /// When it is refused, not upgraded or does not echo.
-    pub async fn upgraded(address: SocketAddr) -> Result<Self> {
+    pub async fn open_upgraded(address: SocketAddr) -> Result<Self> {
         let mut held = Self::open(address).await?;
         let head = held
-            .ask("GET / HTTP/1.1\r\nhost: shop\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n")
+            .send("GET / HTTP/1.1\r\nhost: shop\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n")
             .await?;
         ensure!(head.starts_with("http/1.1 101 "), "{head}");
         held.ping().await?;
@@ -65,7 +65,7 @@ impl Held {
     /// When the connection ends before that.
     pub async fn get(&mut self, path: &str) -> Result<String> {
         let head = self
-            .ask(&format!("GET {path} HTTP/1.1\r\nhost: shop\r\n\r\n"))
+            .send(&format!("GET {path} HTTP/1.1\r\nhost: shop\r\n\r\n"))
             .await?;
         let length = head
             .lines()
@@ -96,7 +96,7 @@ impl Held {
         timeout(limit, end).await.is_ok()
     }
 
-    async fn ask(&mut self, request: &str) -> Result<String> {
+    async fn send(&mut self, request: &str) -> Result<String> {
         self.0.write_all(request.as_bytes()).await?;
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {

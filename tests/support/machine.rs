@@ -13,82 +13,86 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Between two looks at the machine.
-const PAUSE: Duration = Duration::from_millis(50);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How many looks are remembered: those of ten minutes, longer than any test.
-const LOOKS: usize = 12_000;
+const MAX_SAMPLES: usize = 12_000;
 
 /// Of one look, and of those before it.
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct StallSample {
     at: Instant,
     /// How long programs have waited since the first one.
-    waited: Duration,
+    stalled: Duration,
 }
 
-static LOOKED: LazyLock<Mutex<VecDeque<Look>>> = LazyLock::new(|| {
-    thread::spawn(look_on);
-    Mutex::new(VecDeque::from([Look {
+static SAMPLES: LazyLock<Mutex<VecDeque<StallSample>>> = LazyLock::new(|| {
+    thread::spawn(sample_loop);
+    Mutex::new(VecDeque::from([StallSample {
         at: Instant::now(),
-        waited: Duration::ZERO,
+        stalled: Duration::ZERO,
     }]))
 });
 
 /// Begins to look at the machine; what it did before is not known. Once is enough.
-pub fn watch() {
-    LazyLock::force(&LOOKED);
+pub fn start_sampling() {
+    LazyLock::force(&SAMPLES);
 }
 
 /// The longest that any program can have been kept waiting during the time that ends now.
 #[must_use]
-pub fn held_up(during: Duration) -> Duration {
-    let looks = looked();
-    let is_earlier = |look: &&Look| look.at.elapsed() >= during + PAUSE;
+pub fn stall_time(during: Duration) -> Duration {
+    let looks = samples();
+    let is_earlier = |look: &&StallSample| look.at.elapsed() >= during + SAMPLE_INTERVAL;
     let first = looks.iter().rev().find(is_earlier).or(looks.front());
     let (Some(first), Some(last)) = (first, looks.back()) else {
         return Duration::ZERO;
     };
     // Whoever asks may have been woken before the one who looks.
-    let since = last.at.elapsed().saturating_sub(PAUSE);
-    last.waited.saturating_sub(first.waited) + since
+    let since = last.at.elapsed().saturating_sub(SAMPLE_INTERVAL);
+    last.stalled.saturating_sub(first.stalled) + since
 }
 
 /// Looks for as long as the process lives.
-fn look_on() {
-    let (mut waited, mut counted) = (Duration::ZERO, kernels_count());
+fn sample_loop() {
+    let (mut waited, mut counted) = (Duration::ZERO, kernel_stall_time());
     loop {
         let before = Instant::now();
-        thread::sleep(PAUSE);
+        thread::sleep(SAMPLE_INTERVAL);
         let at = Instant::now();
         // A machine that stands still does not count that, but its clock goes on.
-        let slept_late = (at - before).saturating_sub(PAUSE);
-        let count = kernels_count();
+        let slept_late = (at - before).saturating_sub(SAMPLE_INTERVAL);
+        let count = kernel_stall_time();
         // The one mostly holds the other.
         waited += slept_late.max(count.saturating_sub(counted));
         counted = count;
-        let mut looks = looked();
-        looks.push_back(Look { at, waited });
-        if looks.len() > LOOKS {
+        let mut looks = samples();
+        looks.push_back(StallSample {
+            at,
+            stalled: waited,
+        });
+        if looks.len() > MAX_SAMPLES {
             looks.pop_front();
         }
     }
 }
 
-fn looked() -> MutexGuard<'static, VecDeque<Look>> {
-    LOOKED.lock().unwrap_or_else(PoisonError::into_inner)
+fn samples() -> MutexGuard<'static, VecDeque<StallSample>> {
+    SAMPLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the kernel counts, where it does: the time in which some program waited for a processor or a
 /// disk, and the time for which the host took processors away.
-fn kernels_count() -> Duration {
+fn kernel_stall_time() -> Duration {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
-    let pressure = ["/proc/pressure/cpu", "/proc/pressure/io"].map(|path| some_waited(&read(path)));
-    pressure.into_iter().sum::<Duration>() + stolen(&read("/proc/stat"))
+    let pressure =
+        ["/proc/pressure/cpu", "/proc/pressure/io"].map(|path| pressure_total(&read(path)));
+    pressure.into_iter().sum::<Duration>() + steal_time(&read("/proc/stat"))
 }
 
 /// The total of a file of pressure stall information, in microseconds after `total=`.
 /// <https://docs.kernel.org/accounting/psi.html>
-fn some_waited(pressure: &str) -> Duration {
+fn pressure_total(pressure: &str) -> Duration {
     let some = pressure.lines().find_map(|line| line.strip_prefix("some "));
     let total = some.and_then(|some| some.split("total=").nth(1));
     Duration::from_micros(total.and_then(|total| total.parse().ok()).unwrap_or(0))
@@ -96,7 +100,7 @@ fn some_waited(pressure: &str) -> Duration {
 
 /// The eighth number of the line of all processors, in hundredths of a second.
 /// <https://man7.org/linux/man-pages/man5/proc_stat.5.html>
-fn stolen(stat: &str) -> Duration {
+fn steal_time(stat: &str) -> Duration {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
     let steal = all.and_then(|all| all.split_whitespace().nth(7));
     10 * Duration::from_millis(steal.and_then(|steal| steal.parse().ok()).unwrap_or(0))
@@ -110,9 +114,9 @@ mod tests {
     fn the_kernels_counts_are_read() {
         let pressure = "some avg10=3.45 avg60=6.71 avg300=14.07 total=2500000\n\
                         full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
-        assert_eq!(some_waited(pressure), Duration::from_millis(2_500));
+        assert_eq!(pressure_total(pressure), Duration::from_millis(2_500));
         let stat = "cpu  4350 1960 675 18767 135 0 318 349 11 12\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
-        assert_eq!(stolen(stat), Duration::from_millis(3_490));
-        assert_eq!((some_waited(""), stolen("")), Default::default());
+        assert_eq!(steal_time(stat), Duration::from_millis(3_490));
+        assert_eq!((pressure_total(""), steal_time("")), Default::default());
     }
 }

@@ -13,11 +13,11 @@ pub(crate) const STATUS: &str = "envoy-drainer.dev/status";
 const TOKEN: &str = "42d2f756a1c91d39";
 
 /// The pod with its drainer; its status, which is a text, as the JSON that it holds.
-pub(crate) fn injected(pod: &Value) -> Value {
+pub(crate) fn injected_pod(pod: &Value) -> Value {
     let mut edited = pod.clone();
     let spec = &mut edited["spec"];
     let present = spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
-    let grace = present.max(seconds_needed(pod));
+    let grace = present.max(required_grace_period(pod));
     let form = if is_native(pod) { "native" } else { "plain" };
     let mut status = json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -35,9 +35,9 @@ pub(crate) fn injected(pod: &Value) -> Value {
         &mut spec["volumes"],
         json!({"name": "envoy-drainer", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}),
     );
-    let (list, index) = envoy_place(pod);
+    let (list, index) = envoy_position(pod);
     let mut hook = json!({"path": format!("/drained/{TOKEN}"), "port": port(pod)});
-    if uses_the_nodes_network(pod) {
+    if uses_host_network(pod) {
         hook["host"] = json!("127.0.0.1");
     }
     spec[list][index]["lifecycle"]["preStop"] = json!({"httpGet": hook});
@@ -56,14 +56,14 @@ pub(crate) fn injected(pod: &Value) -> Value {
 }
 
 /// The pod that is skipped with this code.
-pub(crate) fn skipped(pod: &Value, code: &str) -> Value {
+pub(crate) fn skipped_pod(pod: &Value, code: &str) -> Value {
     let mut edited = pod.clone();
     edited["metadata"]["annotations"][STATUS] = json!({"skipped": code});
     edited
 }
 
 /// Whether Envoy has a hook that nobody asked to replace.
-pub(crate) fn keeps_its_hook(pod: &Value) -> bool {
+pub(crate) fn has_unreplaced_hook(pod: &Value) -> bool {
     !pre_stop(pod).is_null() && annotation(pod, "existing-hook") != Some("replace")
 }
 
@@ -102,7 +102,7 @@ fn drainer(pod: &Value) -> Value {
     if is_native(pod) {
         container["restartPolicy"] = json!("Always");
     }
-    if uses_the_nodes_network(pod) {
+    if uses_host_network(pod) {
         container["ports"] = json!([{"containerPort": port(pod), "hostPort": port(pod)}]);
     }
     let (user, group) = user_and_group(pod);
@@ -144,7 +144,7 @@ fn args(pod: &Value) -> Vec<String> {
     if !probes.is_empty() {
         args.push(format!("--readiness-probes={}", probes.join(",")));
     }
-    if uses_the_nodes_network(pod) {
+    if uses_host_network(pod) {
         args.push("--host-network".to_owned());
     }
     args
@@ -245,7 +245,7 @@ fn resources(pod: &Value) -> Option<Value> {
 }
 
 /// The delay, the time-out and the margin of 15 s, in whole seconds.
-fn seconds_needed(pod: &Value) -> i64 {
+fn required_grace_period(pod: &Value) -> i64 {
     let delay = match annotation(pod, "drain-delay") {
         None => 0,
         Some("400ms") => 1,
@@ -265,7 +265,7 @@ fn port(pod: &Value) -> u16 {
     annotation(pod, "port").map_or(9902, |port| port.parse().expect("a port"))
 }
 
-fn uses_the_nodes_network(pod: &Value) -> bool {
+fn uses_host_network(pod: &Value) -> bool {
     pod["spec"]["hostNetwork"] == true
 }
 
@@ -279,11 +279,11 @@ fn pre_stop(pod: &Value) -> &Value {
 
 /// Envoy's container.
 pub(crate) fn envoy(pod: &Value) -> &Value {
-    let (list, index) = envoy_place(pod);
+    let (list, index) = envoy_position(pod);
     &pod["spec"][list][index]
 }
 
-fn envoy_place(pod: &Value) -> (&'static str, usize) {
+fn envoy_position(pod: &Value) -> (&'static str, usize) {
     ["initContainers", "containers"]
         .into_iter()
         .find_map(|list| {

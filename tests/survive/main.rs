@@ -12,36 +12,36 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
-use tests::review::{self, Review, Told, defaults};
+use tests::review::{self, AdmissionResult, ReviewBuilder, defaults};
 use webhook::admission::{AdmissionOutcome, Code, Defaults, admit_workload};
 
-use expected::{STATUS, envoy, keeps_its_hook, push};
-use pods::{NUMBERS, anything, pod};
+use expected::{STATUS, envoy, has_unreplaced_hook, push};
+use pods::{NUMBERS, any_json, pod};
 
 /// Admits a pod, of which [`NUMBERS`] are sent as the numbers they stand for.
-fn admit(pod: &Value) -> Told {
-    let mut bytes = String::from_utf8(Review::of(pod).bytes()).expect("JSON is UTF-8");
+fn admit(pod: &Value) -> AdmissionResult {
+    let mut bytes = String::from_utf8(ReviewBuilder::for_pod(pod).bytes()).expect("JSON is UTF-8");
     for number in NUMBERS {
         bytes = bytes.replace(&format!("\"{number}\""), number);
     }
     let answer = review::admit(bytes.as_bytes(), &defaults()).expect("a review");
-    Told::read(&answer, pod.clone())
+    AdmissionResult::read(&answer, pod.clone())
 }
 
 /// A pod whose status is the JSON that it holds.
-fn with_status_read(mut pod: Value) -> Value {
+fn with_parsed_status(mut pod: Value) -> Value {
     let status = &mut pod["metadata"]["annotations"][STATUS];
     *status = serde_json::from_str(status.as_str().expect("a text")).expect("JSON");
     pod
 }
 
-fn assert_survives(pod: &Value) {
+fn assert_patch_preserves(pod: &Value) {
     let told = admit(pod);
-    let left = with_status_read(told.pod.clone());
+    let left = with_parsed_status(told.pod.clone());
     let again = admit(&told.pod);
-    if keeps_its_hook(pod) {
+    if has_unreplaced_hook(pod) {
         assert_eq!(told.outcome, AdmissionOutcome::Skipped(Code::ExistingHook));
-        assert_eq!(left, expected::skipped(pod, "DRN008"));
+        assert_eq!(left, expected::skipped_pod(pod, "DRN008"));
         assert_eq!(again.outcome, told.outcome);
     } else {
         assert_eq!(
@@ -50,7 +50,7 @@ fn assert_survives(pod: &Value) {
             "{:?}",
             told.message
         );
-        assert_eq!(left, expected::injected(pod));
+        assert_eq!(left, expected::injected_pod(pod));
         assert_eq!(
             again.outcome,
             AdmissionOutcome::Skipped(Code::AlreadyInjected)
@@ -62,7 +62,7 @@ fn assert_survives(pod: &Value) {
 }
 
 /// Whether a directory of the drainer's own is below a mount.
-fn is_parent_of_ours(mount: &Value) -> bool {
+fn is_parent_of_drainer_mount(mount: &Value) -> bool {
     let path = mount["mountPath"].as_str().expect("a path");
     let ours = [
         "/run/envoy-drainer",
@@ -85,17 +85,17 @@ fn is_writable_by_envoy(pod: &Value, ours: &Value) -> bool {
 }
 
 /// Every place in a document, as JSON pointers.
-fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+fn json_pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     found.push(at.to_owned());
     let escaped = |key: &str| key.replace('~', "~0").replace('/', "~1");
     match value {
         Value::Array(items) => items
             .iter()
             .enumerate()
-            .for_each(|(n, item)| places(item, &format!("{at}/{n}"), found)),
+            .for_each(|(n, item)| json_pointers(item, &format!("{at}/{n}"), found)),
         Value::Object(map) => map
             .iter()
-            .for_each(|(key, item)| places(item, &format!("{at}/{}", escaped(key)), found)),
+            .for_each(|(key, item)| json_pointers(item, &format!("{at}/{}", escaped(key)), found)),
         _ => {}
     }
 }
@@ -114,13 +114,14 @@ const WORKLOADS: [(&str, &str, &str); 9] = [
 ];
 
 /// Asserts that the author of a workload is answered, with no more than warnings.
-fn assert_advised(workload: &Value) {
-    let answer = admit_workload(&Review::of(workload).bytes(), &defaults()).expect("a review");
+fn assert_workload_admitted(workload: &Value) {
+    let answer =
+        admit_workload(&ReviewBuilder::for_pod(workload).bytes(), &defaults()).expect("a review");
     assert_ne!(
         answer.outcome,
         AdmissionOutcome::Failed(Code::InternalError)
     );
-    let told = Told::read(&answer, workload.clone());
+    let told = AdmissionResult::read(&answer, workload.clone());
     assert!(told.allowed);
     assert_eq!(told.patch.0, []);
     assert!(told.warnings.len() <= 16, "{:?}", told.warnings);
@@ -129,7 +130,7 @@ fn assert_advised(workload: &Value) {
 proptest! {
     #[test]
     fn any_pod_survives(pod in pod()) {
-        assert_survives(&pod);
+        assert_patch_preserves(&pod);
     }
 
     #[test]
@@ -155,10 +156,10 @@ proptest! {
     fn a_pod_with_something_wrong_in_it_is_admitted_or_refused_but_never_a_bug(
         mut pod in pod(),
         at in any::<Index>(),
-        wrong in anything(),
+        wrong in any_json(),
     ) {
         let mut found = Vec::new();
-        places(&pod, "", &mut found);
+        json_pointers(&pod, "", &mut found);
         *pod.pointer_mut(&found[at.index(found.len())]).unwrap() = wrong;
         let told = admit(&pod);
         prop_assert_ne!(told.outcome, AdmissionOutcome::Failed(Code::InternalError));
@@ -166,10 +167,10 @@ proptest! {
     }
 
     #[test]
-    fn any_object_is_answered_on_either_path(object in anything()) {
+    fn any_object_is_answered_on_either_path(object in any_json()) {
         let told = admit(&object);
         prop_assert_ne!(told.outcome, AdmissionOutcome::Failed(Code::InternalError));
-        assert_advised(&object);
+        assert_workload_admitted(&object);
     }
 
     #[test]
@@ -177,7 +178,7 @@ proptest! {
         pod in pod(),
         (version, kind, pointer) in select(WORKLOADS.to_vec()),
         at in any::<Index>(),
-        wrong in option::of(anything()),
+        wrong in option::of(any_json()),
     ) {
         let mut workload = pod;
         for token in pointer.rsplit('/').filter(|token| !token.is_empty()) {
@@ -187,10 +188,10 @@ proptest! {
         workload["kind"] = json!(kind);
         if let Some(wrong) = wrong {
             let mut found = Vec::new();
-            places(&workload, "", &mut found);
+            json_pointers(&workload, "", &mut found);
             *workload.pointer_mut(&found[at.index(found.len())]).unwrap() = wrong;
         }
-        assert_advised(&workload);
+        assert_workload_admitted(&workload);
     }
 
     #[test]
@@ -199,14 +200,14 @@ proptest! {
         open_shift in any::<bool>(),
     ) {
         let defaults = Defaults { open_shift, ..defaults() };
-        let told = Review::of(&pod).told(&defaults);
+        let told = ReviewBuilder::for_pod(&pod).admit(&defaults);
         let lists = ["containers", "initContainers"].map(|list| told.pod["spec"][list].as_array());
         let is_ours = |container: &&Value| container["name"] == "envoy-drainer";
         for drainer in lists.into_iter().flatten().flatten().filter(is_ours) {
             for mount in drainer["volumeMounts"].as_array().unwrap() {
                 let is_safe = mount["readOnly"] == true
                     || mount["name"] == "envoy-drainer"
-                    || is_parent_of_ours(mount) && is_writable_by_envoy(&pod, mount);
+                    || is_parent_of_drainer_mount(mount) && is_writable_by_envoy(&pod, mount);
                 prop_assert!(is_safe, "{}", mount);
             }
             let context = &drainer["securityContext"];
@@ -227,7 +228,7 @@ proptest! {
 
     #[test]
     fn a_review_cut_short_is_refused(pod in pod(), end in any::<Index>()) {
-        let bytes = Review::of(&pod).bytes();
+        let bytes = ReviewBuilder::for_pod(&pod).bytes();
         prop_assert!(review::admit(&bytes[..end.index(bytes.len())], &defaults()).is_err());
     }
 }
@@ -242,7 +243,7 @@ fn a_pod_of_three_mebibytes_survives() {
         "spec": {"containers": [{"name": "envoy", "env": (0..22_000).map(variable).collect::<Vec<_>>()}]},
     });
     assert!(serde_json::to_vec(&pod).unwrap().len() > 3 << 20);
-    assert_survives(&pod);
+    assert_patch_preserves(&pod);
 }
 
 #[test]
@@ -281,5 +282,5 @@ fn a_skip_is_decided_anew_when_another_webhook_brings_the_envoy() {
 
     pod = skipped.pod;
     push(&mut pod["spec"]["containers"], json!({"name": "envoy"}));
-    assert_survives(&pod);
+    assert_patch_preserves(&pod);
 }

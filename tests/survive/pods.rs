@@ -48,7 +48,7 @@ fn scalar() -> impl Strategy<Value = Value> {
 }
 
 /// Any JSON.
-pub(crate) fn anything() -> impl Strategy<Value = Value> {
+pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     scalar().prop_recursive(3, 16, 4, |inner| {
         prop_oneof![
             vec(inner.clone(), 0..4).prop_map(Value::from),
@@ -59,12 +59,12 @@ pub(crate) fn anything() -> impl Strategy<Value = Value> {
 
 /// Fields that no version of Kubernetes knows.
 fn unknown_fields() -> impl Strategy<Value = Map<String, Value>> {
-    let fields = btree_map(key().prop_map(|key| format!("x-{key}")), anything(), 0..3);
+    let fields = btree_map(key().prop_map(|key| format!("x-{key}")), any_json(), 0..3);
     fields.prop_map(|fields| fields.into_iter().collect())
 }
 
 /// A map of texts: missing, `null`, empty or with odd keys.
-fn texts() -> impl Strategy<Value = Option<Value>> {
+fn string_map() -> impl Strategy<Value = Option<Value>> {
     let filled = btree_map(key(), ".{0,12}".prop_map(Value::from), 0..4)
         .prop_map(|map| Some(Value::Object(map.into_iter().collect())));
     prop_oneof![Just(None), Just(Some(Value::Null)), filled]
@@ -80,7 +80,7 @@ fn object(
     Value::Object(known.chain(unknown).collect())
 }
 
-fn maybe(values: Vec<Value>) -> impl Strategy<Value = Option<Value>> {
+fn optional(values: Vec<Value>) -> impl Strategy<Value = Option<Value>> {
     prop_oneof![
         Just(None),
         Just(Some(Value::Null)),
@@ -89,37 +89,37 @@ fn maybe(values: Vec<Value>) -> impl Strategy<Value = Option<Value>> {
 }
 
 fn container(name: String) -> impl Strategy<Value = Value> {
-    let lifecycle = maybe(vec![
+    let lifecycle = optional(vec![
         json!({}),
         json!({"preStop": null}),
         json!({"postStart": {"exec": {"command": ["a", "b"]}}, "x-signal/~": 9}),
         json!({"preStop": {"exec": {"command": ["sleep", "\"5\""]}, "x-h": {}}, "x-l": null}),
     ]);
-    let ports = maybe(vec![
+    let ports = optional(vec![
         json!([]),
         json!([{"name": "web", "containerPort": 8080, "x-p": null}]),
         json!([{"name": "admin", "containerPort": 9000}]),
         json!([{"containerPort": 9902, "protocol": "UDP"}, {"containerPort": 1, "hostPort": 1}]),
     ]);
-    let probe = maybe(vec![
+    let probe = optional(vec![
         json!({"httpGet": {"port": "web"}, "periodSeconds": 2}),
         json!({"tcpSocket": {"port": 65535}}),
         json!({"exec": {"command": null}, "x-q": {}}),
     ]);
-    let resources = maybe(vec![
+    let resources = optional(vec![
         json!({}),
         json!({"limits": {"cpu": "1", "memory": "1Gi", "example.com/gpu": "1"}}),
         json!({"requests": null, "limits": {}, "claims": []}),
         json!({"requests": {"ephemeral-storage": "1Gi"}}),
     ]);
-    let mounts = maybe(vec![
+    let mounts = optional(vec![
         json!([]),
         json!([{"name": "v", "mountPath": "/v", "x-m": 1}]),
     ]);
-    let env = maybe(vec![
+    let env = optional(vec![
         json!([{"name": "A/B~", "value": "\u{2028}$(X)"}, {"name": "C", "x-e": [null]}]),
     ]);
-    let security_context = maybe(vec![
+    let security_context = optional(vec![
         json!({}),
         json!({"runAsUser": 101, "privileged": false}),
         json!({"runAsUser": 0, "x-c": [null]}),
@@ -206,8 +206,8 @@ fn socket_mount() -> impl Strategy<Value = Value> {
 prop_compose! {
     /// A pod that asks for a drainer and can have one, but perhaps for a hook of Envoy's own.
     pub(crate) fn pod()(
-        annotations in texts(),
-        labels in texts(),
+        annotations in string_map(),
+        labels in string_map(),
         (mut containers, envoy_at) in containers(),
         mut init in prop_oneof![Just(None), Just(Some(None)), vec(container("i0".into()), 0..2).prop_map(|list| Some(Some(list)))],
         mut envoy in container("envoy".into()),
@@ -215,20 +215,20 @@ prop_compose! {
         settings in settings(),
         socket_mount in socket_mount(),
         (host_network, security_context, resources) in (
-            maybe(vec![json!(true), json!(false)]),
-            maybe(vec![
+            optional(vec![json!(true), json!(false)]),
+            optional(vec![
                 json!({}),
                 json!({"runAsUser": 1000, "runAsGroup": 0, "fsGroup": 7, "x-s": 1e300}),
                 json!({"runAsUser": 0, "runAsGroup": 5}),
             ]),
-            maybe(vec![
+            optional(vec![
                 json!({}),
                 json!({"requests": null, "x-r": []}),
                 json!({"limits": {"cpu": "2", "memory": "4Gi"}}),
             ]),
         ),
-        mut volumes in maybe(vec![json!([]), json!([{"name": "v", "emptyDir": {}, "x-v": 1e300}])]),
-        grace in maybe(vec![json!(0), json!(30), json!(74), json!(75), json!(76), json!(i64::MAX)]),
+        mut volumes in optional(vec![json!([]), json!([{"name": "v", "emptyDir": {}, "x-v": 1e300}])]),
+        grace in optional(vec![json!(0), json!(30), json!(74), json!(75), json!(76), json!(i64::MAX)]),
         unknown in (unknown_fields(), unknown_fields(), unknown_fields()),
     ) -> Value {
         let mut annotations = match annotations {

@@ -4,11 +4,11 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::webhooks::unforgiving;
-use crate::admissions::Admissions;
+use super::webhooks::fail_closed_values;
+use crate::admissions::AdmissionLoad;
 use crate::eventually::eventually;
 use crate::release::Release;
-use crate::stage::Stage;
+use crate::stage::ClusterFixture;
 
 const ROTATIONS: u64 = 20;
 
@@ -16,20 +16,20 @@ const ROTATIONS: u64 = 20;
 ///
 /// # Errors
 /// When an admission fails.
-pub(crate) async fn rotated_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn rotated_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<()> {
     let (namespace, release) = stage.release(short_lived()).await?;
-    let admissions = Admissions::start(&namespace).await?;
-    let mut signers = Signers::of(&release).await?;
-    while signers.replaced < ROTATIONS {
-        signers.next(&release).await?;
+    let admissions = AdmissionLoad::start(&namespace).await?;
+    let mut signers = ActiveCa::read(&release).await?;
+    while signers.rotations < ROTATIONS {
+        signers.wait_for_rotation(&release).await?;
     }
     let admitted = admissions.stop().await?;
     let made = release.metric(&["ca_rotations_total", "due"]).await?;
     let shown = release.metric(&["certificate_reloads_total", "ok"]).await?;
-    stage.row("authorities replaced", signers.replaced.to_string());
-    stage.row("made by each replica", format!("{made:?}"));
-    stage.row("certificates shown by each", format!("{shown:?}"));
-    stage.admitted(&admitted);
+    stage.add_row("authorities replaced", signers.rotations.to_string());
+    stage.add_row("made by each replica", format!("{made:?}"));
+    stage.add_row("certificates shown by each", format!("{shown:?}"));
+    stage.add_admissions(&admitted);
     let all = shown.iter().all(|shown| *shown >= ROTATIONS);
     ensure!(all, "not every replica followed: {shown:?}");
     admitted.ensure_all_injected()
@@ -39,26 +39,26 @@ pub(crate) async fn rotated_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
 ///
 /// # Errors
 /// When an admission fails.
-pub(crate) async fn lost_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn lost_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<()> {
     let (namespace, release) = stage.release(short_lived()).await?;
-    let admissions = Admissions::start(&namespace).await?;
-    let mut signers = Signers::of(&release).await?;
+    let admissions = AdmissionLoad::start(&namespace).await?;
+    let mut signers = ActiveCa::read(&release).await?;
     let delete = ["delete", "secret", &release.secret_name()];
     release.namespace.kubectl(&delete).await?;
-    signers.next(&release).await?;
+    signers.wait_for_rotation(&release).await?;
     // That one's life from its first day to its last.
-    signers.next(&release).await?;
+    signers.wait_for_rotation(&release).await?;
     let admitted = admissions.stop().await?;
     let made = release.metric(&["ca_rotations_total", "missing"]).await?;
-    stage.row("made for want of one, by each", format!("{made:?}"));
-    stage.admitted(&admitted);
+    stage.add_row("made for want of one, by each", format!("{made:?}"));
+    stage.add_admissions(&admitted);
     ensure!(made.iter().sum::<u64>() == 2, "the Secret was not missed");
     admitted.ensure_all_injected()
 }
 
 /// Three replicas, and lifetimes that leave a leaf three seconds for its replacement.
 fn short_lived() -> Value {
-    let mut values = unforgiving();
+    let mut values = fail_closed_values();
     values["replicas"] = json!(3);
     values["certificates"] = json!({
         "caActivationDelay": "1s",
@@ -68,36 +68,39 @@ fn short_lived() -> Value {
 }
 
 /// The authorities that sign, one after the other.
-struct Signers {
-    replaced: u64,
+struct ActiveCa {
+    rotations: u64,
     current: Value,
 }
 
 // === impl Signers ===
 
-impl Signers {
-    async fn of(release: &Release) -> Result<Self> {
-        let current = signer(release).await?;
+impl ActiveCa {
+    async fn read(release: &Release) -> Result<Self> {
+        let current = active_ca(release).await?;
         ensure!(current.is_string(), "there is no authority");
         let replaced = 0;
-        Ok(Self { replaced, current })
+        Ok(Self {
+            rotations: replaced,
+            current,
+        })
     }
 
     /// Waits until another one signs.
-    async fn next(&mut self, release: &Release) -> Result<()> {
+    async fn wait_for_rotation(&mut self, release: &Release) -> Result<()> {
         eventually("another authority signs", || async {
-            let now = signer(release).await?;
+            let now = active_ca(release).await?;
             Ok(now.is_string() && now != self.current)
         })
         .await?;
-        self.current = signer(release).await?;
-        self.replaced += 1;
+        self.current = active_ca(release).await?;
+        self.rotations += 1;
         Ok(())
     }
 }
 
 /// The certificate of the authority that signs; null without one.
-async fn signer(release: &Release) -> Result<Value> {
+async fn active_ca(release: &Release) -> Result<Value> {
     let get = [
         "get",
         "secret",
