@@ -281,7 +281,7 @@ async fn only_clients_of_the_client_ca_get_past_the_handshake() {
         // A file that cannot be used changes nothing, and one that can is taken over.
         fs::write(&file, "nothing").unwrap();
         let said = async {
-            while !program.process.log().contains("Client CA kept") {
+            while !program.process.log().contains("Failed to reload client CA") {
                 sleep(Duration::from_millis(50)).await;
             }
         };
@@ -342,7 +342,7 @@ async fn what_it_cannot_serve_with_is_told_at_once() {
         ),
         (
             vec!["--tls-name=a", "--client-ca=/dev/null"],
-            "/dev/null has no certificate",
+            "/dev/null contains no certificate",
         ),
         (
             vec!["--tls-name=a", "--listen=192.0.2.1:1"],

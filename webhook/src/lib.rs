@@ -1,4 +1,4 @@
-//! The admission webhook of envoy-drainer and its command line.
+//! The admission webhook of envoy-drainer, and its command line.
 //!
 //! ```text
 //!             AdmissionReview                     Secret, caBundle          pods, nodes, …

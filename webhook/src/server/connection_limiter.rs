@@ -1,4 +1,4 @@
-//! A port of the server: its places, and what metrics show of them.
+//! Limits the connections of one port: one more than the limit evicts another.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -11,22 +11,22 @@ use tokio::time::Instant;
 use super::connection_slots::{ConnectionStage, SlotId, SlotTable};
 use super::metrics::PortMetrics;
 
-/// How often the port is looked at for its metrics, and says that it accepts connections.
+/// Interval at which the accept loop reports that it runs, and at which time at the limit is counted.
 pub(super) const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What all connections of a port share.
+/// The slots of a port's connections, their metrics, and the liveness of its accept loop.
 #[derive(Debug)]
 pub(super) struct ConnectionLimiter {
-    /// Each place has what, dropped, ends its connection.
+    /// Each slot has a sender whose drop ends the connection.
     slots: Mutex<SlotTable<oneshot::Sender<Infallible>>>,
-    /// Where a connection starts.
+    /// The stage of a new connection.
     initial_stage: ConnectionStage,
     metrics: PortMetrics,
     last_accepting: watch::Sender<Instant>,
     last_ran: watch::Sender<Instant>,
 }
 
-/// The place of one connection, which is free again when this is dropped.
+/// The slot of one connection, released on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     limiter: Arc<ConnectionLimiter>,
@@ -34,59 +34,59 @@ pub(super) struct ConnectionSlot {
     source: IpAddr,
 }
 
-/// A request of a connection that is in flight until this is dropped.
+/// Marks a request of a connection as in flight until it is dropped.
 #[derive(Debug)]
 pub(super) struct InFlightRequest<'a>(&'a ConnectionSlot);
 
-/// Resolves when a connection has lost its place to another.
+/// Resolves when a connection has been evicted.
 #[derive(Debug)]
 pub(super) struct EvictionSignal(oneshot::Receiver<Infallible>);
 
 // === impl ConnectionLimiter ===
 
 impl ConnectionLimiter {
-    /// A port with so many places, whose connections start at `standing`.
-    pub(super) fn new(limit: usize, standing: ConnectionStage, metrics: PortMetrics) -> Arc<Self> {
+    /// Creates a limiter for up to `limit` connections.
+    pub(super) fn new(
+        limit: usize,
+        initial_stage: ConnectionStage,
+        metrics: PortMetrics,
+    ) -> Arc<Self> {
         metrics.set_limit(limit);
         Arc::new(Self {
             slots: Mutex::new(SlotTable::new(limit)),
-            initial_stage: standing,
+            initial_stage,
             metrics,
             last_accepting: watch::Sender::new(Instant::now()),
             last_ran: watch::Sender::new(Instant::now()),
         })
     }
 
-    /// Gives a new connection its place. There always is one: where all are taken, another connection
-    /// loses its own.
+    /// Takes a slot for a new connection. It never fails: at the limit, another connection is evicted.
     pub(super) fn acquire(self: &Arc<Self>, peer: SocketAddr) -> (ConnectionSlot, EvictionSignal) {
-        let (keep, evicted) = oneshot::channel();
-        let now = Instant::now();
-        let mut places = self.slots();
-        let (id, eviction) = places.acquire(peer.ip(), self.initial_stage, now, keep);
-        self.metrics.set_open(places.len());
-        drop(places);
-        if let Some(eviction) = eviction {
-            self.metrics.count_eviction(eviction);
+        let (guard, evicted) = oneshot::channel();
+        let (now, source) = (Instant::now(), peer.ip());
+        let mut slots = self.slots();
+        let (id, eviction) = slots.acquire(source, self.initial_stage, now, guard);
+        self.metrics.set_open(slots.len());
+        drop(slots);
+        if let Some(reason) = eviction {
+            self.metrics.count_eviction(reason);
         }
-        let port = Arc::clone(self);
-        let source = peer.ip();
-        (
-            ConnectionSlot {
-                limiter: port,
-                id,
-                source,
-            },
-            EvictionSignal(evicted),
-        )
+        let limiter = Arc::clone(self);
+        let slot = ConnectionSlot {
+            limiter,
+            id,
+            source,
+        };
+        (slot, EvictionSignal(evicted))
     }
 
-    /// Notes, each [`TICK`], that its thread runs and whether the port accepts connections, and counts
-    /// the time for which it is full.
-    pub(super) fn tick(&self, accepts: bool) {
+    /// Records, every [`TICK_INTERVAL`], that the thread runs and whether accepting works, and counts the time at
+    /// the limit.
+    pub(super) fn tick(&self, is_accepting: bool) {
         let now = Instant::now();
         self.last_ran.send_replace(now);
-        if accepts {
+        if is_accepting {
             self.last_accepting.send_replace(now);
             if self.slots().is_full() {
                 self.metrics.add_full_time(TICK_INTERVAL);
@@ -94,18 +94,18 @@ impl ConnectionLimiter {
         }
     }
 
-    /// When the thread that serves the port last ran its tasks, to the [`TICK`].
+    /// When the thread of the accept loop last ran its tasks, to [`TICK_INTERVAL`].
     pub(super) fn last_ran(&self) -> watch::Receiver<Instant> {
         self.last_ran.subscribe()
     }
 
-    /// When the port last was able to accept a connection, to the [`TICK`].
+    /// When the port was last able to accept a connection, to [`TICK_INTERVAL`].
     pub(super) fn last_accepting(&self) -> watch::Receiver<Instant> {
         self.last_accepting.subscribe()
     }
 
     fn slots(&self) -> MutexGuard<'_, SlotTable<oneshot::Sender<Infallible>>> {
-        // Nothing in there can panic halfway through a change.
+        // The table cannot panic halfway through a change.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -113,19 +113,17 @@ impl ConnectionLimiter {
 // === impl ConnectionSlot ===
 
 impl ConnectionSlot {
-    /// Notes how far the connection has come, or that it is in use.
-    pub(super) fn advance(&self, standing: ConnectionStage) {
-        self.limiter
-            .slots()
-            .advance(self.id, standing, Instant::now());
+    /// Records the stage that the connection has reached, and that it is active.
+    pub(super) fn advance(&self, stage: ConnectionStage) {
+        self.limiter.slots().advance(self.id, stage, Instant::now());
     }
 
-    /// The address that the connection comes from.
+    /// The client's address.
     pub(super) fn source(&self) -> IpAddr {
         self.source
     }
 
-    /// Keeps the connection among those in use until the result is dropped.
+    /// Marks the connection as in use until the result is dropped.
     pub(super) fn in_flight(&self) -> InFlightRequest<'_> {
         self.limiter.slots().set_in_flight(self.id, true);
         InFlightRequest(self)
@@ -134,18 +132,16 @@ impl ConnectionSlot {
 
 impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
-        let ConnectionSlot {
-            limiter: port, id, ..
-        } = self.0;
-        port.slots().set_in_flight(*id, false);
+        let ConnectionSlot { limiter, id, .. } = self.0;
+        limiter.slots().set_in_flight(*id, false);
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut places = self.limiter.slots();
-        places.release(self.id);
-        self.limiter.metrics.set_open(places.len());
+        let mut slots = self.limiter.slots();
+        slots.release(self.id);
+        self.limiter.metrics.set_open(slots.len());
     }
 }
 
@@ -153,7 +149,7 @@ impl Drop for ConnectionSlot {
 
 impl EvictionSignal {
     pub(super) async fn wait(self) {
-        // There is nothing to receive: the other end is dropped.
+        // Nothing is ever sent: the sender is dropped.
         let _ = self.0.await;
     }
 }
