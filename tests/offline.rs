@@ -540,7 +540,7 @@ fn exit_codes_tell_what_happened() {
     let told = String::from_utf8(output.stderr).unwrap();
     let told = told.replace("stdin:", "shop.yaml:");
     let want = golden::read("offline/shop.remarks")
-        + "of 5 pods that ask for a drainer, 2 get one, 1 is skipped, 2 are refused\n";
+        + "5 pods request a drainer: 2 injected, 1 skipped, 2 refused\n";
     assert_eq!(told, want);
 
     // What can be read is explained, but never half of the files are written.
@@ -558,11 +558,11 @@ fn exit_codes_tell_what_happened() {
     let twice = envoy_drainer(&["inject"], inject_all(&fine).as_bytes());
     let unread = envoy_drainer(&["inject"], b"a: [\n");
     for (output, want) in [
+        (twice, "1 pod requests a drainer: 1 already injected\n"),
         (
-            twice,
-            "the one pod that asks for a drainer has one already\n",
+            unread,
+            "no pod requests a drainer in the documents that could be read\n",
         ),
-        (unread, "no pod asks for a drainer in what could be read\n"),
     ] {
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(told.ends_with(want), "{told}");

@@ -26,7 +26,7 @@ use crate::token::TokenGenerator;
 /// The flags of `serve`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to listen for the API server: POST /inject and /workloads over TLS.
+    /// Address of the webhook's port for API servers: POST /inject and /workloads over TLS.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -34,7 +34,7 @@ pub struct Args {
         default_value = "[::]:10250"
     )]
     listen: SocketAddr,
-    /// Where to listen for /healthz and /readyz over plain HTTP.
+    /// Address of the port for /healthz and /readyz over plain HTTP.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -42,7 +42,7 @@ pub struct Args {
         default_value = "[::]:8081"
     )]
     health_listen: SocketAddr,
-    /// Where to listen for /metrics over plain HTTP.
+    /// Address of the port for /metrics over plain HTTP.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -50,7 +50,7 @@ pub struct Args {
         default_value = "[::]:8080"
     )]
     metrics_listen: SocketAddr,
-    /// How long to serve on after SIGTERM, until the API server knows that this replica is gone.
+    /// How long a replica keeps serving after SIGTERM, until API servers know that it is terminating.
     #[arg(
         long,
         value_name = "DURATION",
@@ -58,7 +58,7 @@ pub struct Args {
         default_value_t = HumanDuration(Limits::default().shutdown_delay)
     )]
     shutdown_delay: HumanDuration,
-    /// Whether the owner of a pod that asks for a drainer and gets none has an Event that says why, with --webhook-configuration.
+    /// Whether to publish an Event with the reason on the owner of a pod that requests a drainer but gets none; requires --webhook-configuration.
     #[arg(
         long,
         value_name = "BOOL",
@@ -67,7 +67,7 @@ pub struct Args {
         default_value_t = true
     )]
     events: bool,
-    /// Namespaces without Events, comma-separated: those of which API servers do not ask.
+    /// Namespaces in which no Events are published, comma-separated: those that the webhook configuration excludes.
     #[arg(
         long,
         value_name = "NAMESPACES",
@@ -75,7 +75,7 @@ pub struct Args {
         value_delimiter = ','
     )]
     excluded_namespaces: Vec<String>,
-    /// This replica's name in its Events.
+    /// Name of this replica in its Events.
     #[arg(
         long,
         value_name = "NAME",
@@ -91,13 +91,13 @@ pub struct Args {
     defaults: PodDefaultsArgs,
 }
 
-/// Serves until SIGTERM or SIGINT, and ends gracefully; at once with a second signal.
+/// Serves until SIGTERM or SIGINT, and then shuts down gracefully; a second signal ends it at once.
 ///
 /// # Errors
-/// When it cannot start, or was ended by a second signal.
+/// If it cannot start, or was ended by a second signal.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    // One thread for admissions: one is microseconds of work, and one core answers some ten thousand a
-    // second, more than an API server can ask. More threads would cost memory on every node size.
+    // One thread for admissions: each takes microseconds, and one core answers about ten thousand per second, more
+    // than API servers send. More threads would cost memory on nodes of any size.
     runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -146,15 +146,15 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             None => pending().await,
         }
     };
-    let listeners = ServerPorts {
+    let ports = ServerPorts {
         tls: listener(listen)?,
         health: listener(health_listen)?,
         metrics: listener(metrics_listen)?,
     };
     info!(
-        listen = %listeners.tls.local_addr()?,
-        health_listen = %listeners.health.local_addr()?,
-        metrics_listen = %listeners.metrics.local_addr()?,
+        listen = %ports.tls.local_addr()?,
+        health_listen = %ports.health.local_addr()?,
+        metrics_listen = %ports.metrics.local_addr()?,
         "Serving"
     );
     let server = Server {
@@ -175,24 +175,25 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         registry,
         events: event_queue,
     };
-    let (stop, stopped) = oneshot::channel();
-    let stopped = async {
-        // Dropped or sent, it is time to go.
-        let _ = stopped.await;
+    let (stop, stop_requested) = oneshot::channel();
+    let shutdown = async {
+        // Sent or dropped, the server shuts down.
+        let _ = stop_requested.await;
     };
     let second_signal = async {
         tokio::select! {
             () = signals.next() => {}
             never = source::run(source, &resolver, &certificate_metrics) => match never {},
         }
-        // Who leaves writes neither Secret nor caBundle: what is being deleted would be made anew.
+        // From here on, neither Secret nor caBundle is written: during an uninstall, that would create again what is
+        // being deleted.
         let _ = stop.send(());
         signals.next().await;
     };
     tokio::select! {
-        served = server::run(listeners, server, stopped) => served,
+        result = server::run(ports, server, shutdown) => result,
         never = publish_events => match never {},
-        () = second_signal => bail!("ended at once by a second signal"),
+        () = second_signal => bail!("terminated by a second signal"),
     }
 }
 
@@ -203,16 +204,15 @@ fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
 // === impl Args ===
 
 impl Args {
-    /// What the flags decide for pods.
+    /// The defaults for pods.
     ///
     /// # Errors
-    /// When they do not fit together.
+    /// If they contradict each other.
     pub fn into_defaults(self) -> Result<Defaults, InvalidDefaults> {
         self.defaults.into_defaults()
     }
 
-    /// Where the certificate comes from.
-    #[must_use]
+    /// The flags of the certificate.
     pub fn tls(&self) -> &TlsArgs {
         &self.tls
     }
