@@ -7,12 +7,12 @@ use std::{env, fs};
 use anyhow::{Context, Result, ensure};
 use drainer::DrainPhase;
 use tests::drainer::{Drainer, HookCall, drainer};
-use tests::due::SECOND;
 use tests::envoy::{Envoy, envoy};
-use tests::held::RawConnection;
-use tests::installed;
+use tests::envoy_versions;
 use tests::listener::tcp;
 use tests::memory::MemoryMetric;
+use tests::raw_connection::RawConnection;
+use tests::timing::SECOND;
 use tests::until::wait_until;
 use tests::upstream::Upstream;
 use tokio::task::JoinSet;
@@ -37,7 +37,7 @@ struct Fixture {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let program = program()?.canonicalize()?;
-    println!("{}, {}\n", program.display(), installed::newest()?);
+    println!("{}, {}\n", program.display(), envoy_versions::newest()?);
     println!("{:52} {:>9}   measured", "", "to reach");
     let binary = fs::metadata(&program)?.len();
     print("binary", "1.5 MiB", &mebibytes(binary >> 10));

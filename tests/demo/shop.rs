@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tests::admin::Admin;
 use tests::bootstrap::Bootstrap;
 use tests::envoy::{Envoy, envoy};
+use tests::envoy_versions::{self, EnvoyBinary};
 use tests::http::Client;
-use tests::installed::{self, EnvoyBinary};
 use tests::kubelet::{Kubelet, Program, RunningPod};
 use tests::listener::{http, tcp};
 use tests::load::{Load, Report, load};
@@ -94,7 +94,7 @@ fn clients() -> Load {
 impl DemoCluster {
     /// Opens the shop with the Envoy that stays.
     pub(crate) async fn start() -> Result<Self> {
-        let binary = installed::newest()?;
+        let binary = envoy_versions::newest()?;
         let upstream = Upstream::start().await?;
         let deleted = envoy()?
             .admin_port(Port::prefer(9901)?)

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use json_patch::Patch;
 use serde_json::Value;
 use tempfile::TempDir;
-use tests::built;
+use tests::binaries;
 use tests::http::Client;
 use tests::https::{HttpsClient, inject_request};
 use tests::port::Port;
@@ -43,7 +43,7 @@ impl Webhook {
         let on_port = |port: &Port| SocketAddr::from(([127, 0, 0, 1], port.number()));
         let [listen, health] = ports.each_ref().map(on_port);
         let authority = dir.path().join("ca.pem");
-        let mut command = Command::new(built::envoy_drainer()?);
+        let mut command = Command::new(binaries::envoy_drainer()?);
         command
             .arg("serve")
             .arg(format!("--listen={listen}"))

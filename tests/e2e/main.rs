@@ -5,26 +5,26 @@
 //! in their names.
 
 mod admissions;
+mod cluster_fixture;
 mod command;
+mod debug_container;
 mod echo;
 mod edge;
 mod eventually;
-mod hand;
 mod helm;
 mod images;
 mod interrupt;
 mod kubectl;
-mod last_words;
 mod namespace;
-mod needs;
+mod prerequisites;
 mod release;
+mod report;
+mod report_table;
 mod restricted;
 mod scenario;
 mod scenarios;
 mod service;
-mod sheet;
-mod stage;
-mod table;
+mod termination_message;
 mod traffic;
 
 use std::env;
@@ -35,14 +35,14 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio::{join, runtime, select};
 
+use cluster_fixture::{ClusterFixture, namespaces_of};
 use eventually::eventually;
 use helm::Helm;
 use interrupt::Interrupt;
 use kubectl::kubectl;
+use report_table::{ReportTable, ScenarioResult};
 use scenario::{Scenario, WebhookScope};
 use scenarios::LANES;
-use stage::{ClusterFixture, namespaces_of};
-use table::{ReportTable, ScenarioResult};
 
 /// The release that most scenarios share, and the beginning of every name that this run gives.
 const PREFIX: &str = "envoy-drainer-e2e";
@@ -67,8 +67,8 @@ async fn run(asked: &[String]) -> Result<ExitCode> {
         all.clone().count() > 0,
         "no scenario's name holds {asked:?}"
     );
-    let helm = needs::check_all().await?;
-    needs::ensure_no_leftovers(&helm).await?;
+    let helm = prerequisites::check_all().await?;
+    prerequisites::ensure_no_leftovers(&helm).await?;
     images::load_images().await?;
 
     let started = Instant::now();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::command::CommandOutput;
 use crate::kubectl::{self, kubectl};
-use crate::last_words::TerminationMessages;
+use crate::termination_message::TerminationMessages;
 
 /// A namespace that exists for one scenario, or for one release.
 #[derive(Debug)]

@@ -7,12 +7,12 @@ use anyhow::{Error, Result, anyhow};
 use tokio::select;
 use tokio::time::Instant;
 
+use crate::cluster_fixture::{ClusterFixture, namespaces_of};
 use crate::eventually::eventually;
 use crate::helm::Helm;
 use crate::interrupt::Interrupt;
 use crate::kubectl::kubectl;
-use crate::stage::{ClusterFixture, namespaces_of};
-use crate::table::ScenarioResult;
+use crate::report_table::ScenarioResult;
 
 /// Something that is to be shown.
 pub(crate) struct Scenario {

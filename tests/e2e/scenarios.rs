@@ -2,7 +2,7 @@
 
 mod absent;
 mod advice;
-mod authorities;
+mod ca_rotation;
 mod calls;
 mod check;
 mod deletions;
@@ -125,10 +125,10 @@ const CREATED: &[Scenario] = &[
     Scenario::isolated(
         "authorities rotated 20 times refuse nobody",
         "rotations",
-        |stage| Box::pin(authorities::rotated_refuse_nobody(stage)),
+        |stage| Box::pin(ca_rotation::rotated_refuse_nobody(stage)),
     ),
     Scenario::isolated("a lost authority refuses nobody", "lost", |stage| {
-        Box::pin(authorities::lost_refuse_nobody(stage))
+        Box::pin(ca_rotation::lost_refuse_nobody(stage))
     }),
     Scenario::isolated(
         "certificates that come from elsewhere and back refuse nobody",

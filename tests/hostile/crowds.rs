@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use tests::built::envoy_drainer_of_image;
+use tests::binaries::envoy_drainer_of_image;
 use tests::http::Client;
 use tests::https::inject_request;
 use tests::shipped::WebhookProcess;

@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use hyper::StatusCode;
 use serde_json::Value;
-use tests::built::envoy_drainer_of_image;
-use tests::due::TIMEOUT;
+use tests::binaries::envoy_drainer_of_image;
 use tests::https::post_request;
 use tests::shipped::WebhookProcess;
+use tests::timing::TIMEOUT;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 

@@ -1,7 +1,7 @@
 //! The load as a program of its own, to run where a Service can be reached: clients of one address
 //! that never send a request twice, and at the end one report as JSON.
 
-mod deeds;
+mod process_actions;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -94,11 +94,13 @@ fn main() -> Result<()> {
             let report = runtime.block_on(run(args))?;
             println!("{}", serde_json::to_string(&report)?);
         }
-        Command::Stop => deeds::terminate_init()?,
-        Command::Kill { name } => deeds::kill(&name)?,
-        Command::Exhaust => match deeds::exhaust_memory()? {},
-        Command::List { folder } => print!("{}", deeds::list(&folder)?),
-        Command::Get { server, path } => print!("{}", runtime.block_on(deeds::get(server, &path))?),
+        Command::Stop => process_actions::terminate_init()?,
+        Command::Kill { name } => process_actions::kill(&name)?,
+        Command::Exhaust => match process_actions::exhaust_memory()? {},
+        Command::List { folder } => print!("{}", process_actions::list(&folder)?),
+        Command::Get { server, path } => {
+            print!("{}", runtime.block_on(process_actions::get(server, &path))?)
+        }
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use drainer::AdminAddress;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::installed::EnvoyBinary;
+use crate::envoy_versions::EnvoyBinary;
 use crate::listener::Listener;
 use crate::port::Port;
 use crate::upstream::Upstream;

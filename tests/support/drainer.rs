@@ -17,11 +17,11 @@ use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
-use crate::built;
-use crate::due::{SECOND, TIMEOUT};
+use crate::binaries;
 use crate::http::{Client, exchange};
 use crate::port::Port;
 use crate::process::{Process, Signal};
+use crate::timing::{SECOND, TIMEOUT};
 use crate::until::wait_until;
 
 /// Longer than any drain in the tests lasts.
@@ -144,7 +144,7 @@ impl DrainerBuilder {
     pub async fn start(self) -> Result<Drainer> {
         // Building it may take a while, which no other case's clock is to feel.
         if self.program.is_none() {
-            spawn_blocking(built::drainer).await??;
+            spawn_blocking(binaries::drainer).await??;
         }
         let drainer = Drainer {
             process: self.run("drainer", &self.serve_args())?,
@@ -161,7 +161,7 @@ impl DrainerBuilder {
     pub fn run(&self, name: &str, args: &[impl AsRef<OsStr>]) -> Result<Process> {
         let mut command = match &self.program {
             Some(program) => Command::new(program),
-            None => Command::new(built::drainer()?),
+            None => Command::new(binaries::drainer()?),
         };
         command.args(args).env_clear();
         command.env("DRAINER_RUN_DIR", &self.config.run_dir);

@@ -12,8 +12,8 @@ use tokio::process::Command;
 use crate::admin::Admin;
 use crate::bootstrap::Bootstrap;
 pub use crate::bootstrap::envoy;
+use crate::envoy_versions;
 use crate::http::Client;
-use crate::installed;
 use crate::process::{Process, Signal};
 use crate::until::wait_until;
 
@@ -39,7 +39,7 @@ impl Bootstrap {
     pub async fn start(self) -> Result<Envoy> {
         let binary = match &self.binary {
             Some(binary) => binary.clone(),
-            None => installed::newest()?,
+            None => envoy_versions::newest()?,
         };
         let config = self.dir.path().join("envoy.json");
         fs::write(&config, self.json().to_string())?;

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::authority::Leaf;
+use crate::test_ca::Leaf;
 
 /// A client of one server, which it knows as `localhost`.
 #[derive(Debug, Clone)]

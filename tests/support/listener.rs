@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::authority::{Leaf, TestCa};
 use crate::bootstrap::{HEALTH_PATH, socket_address};
 use crate::port::Port;
+use crate::test_ca::{Leaf, TestCa};
 
 /// What Envoy answers to [`DIRECT_PATH`], and to everything where it has no upstream.
 pub const DIRECT_RESPONSE: &str = "answered by Envoy";

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::machine;
+use crate::cpu_pressure;
 
 /// How much of a log is shown when a test fails.
 const LOG_TAIL: usize = 4_000;
@@ -55,7 +55,7 @@ impl Process {
         ended: impl FnOnce(ExitStatus) + Send + 'static,
     ) -> Result<Self> {
         // Whoever starts a program may ask how long it was kept waiting.
-        machine::start_sampling();
+        cpu_pressure::start_sampling();
         let output = File::options()
             .create(true)
             .append(true)

@@ -10,13 +10,13 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
-use crate::due::TIMEOUT;
 use crate::http::Client;
 use crate::https::HttpsClient;
 use crate::memory::MemoryMetric;
 use crate::port::Port;
 use crate::process::Process;
 use crate::review::IMAGE;
+use crate::timing::TIMEOUT;
 
 /// A running `envoy-drainer serve`, which ends when this is dropped.
 #[derive(Debug)]

@@ -17,10 +17,10 @@ use webhook::clock::wall_clock;
 use webhook::metrics::registry;
 use webhook::server::{self, Limits, Metrics, MinVersion, Server, ServerPorts};
 
-use crate::due::TIMEOUT;
 use crate::http::Client;
 use crate::https::{HttpsClient, inject_request};
 use crate::review::{self, ReviewBuilder, defaults};
+use crate::timing::TIMEOUT;
 
 /// A running server, which ends when this is dropped.
 #[derive(Debug)]

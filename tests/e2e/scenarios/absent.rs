@@ -4,11 +4,11 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::admissions::pod_with_inject;
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
-use crate::stage::ClusterFixture;
 
 /// What the policy says.
 const POLICY_WARNING: &str = "did not see it";
@@ -52,7 +52,7 @@ pub(crate) async fn webhooks_are_told_of(stage: &ClusterFixture<'_>) -> Result<(
     ensure!(!own, "warned of the release's own namespace");
     stage.add_row("the policy", "warns of them, and of no other");
 
-    let values = json!({ "policy": { "action": "Deny" }, "replicas": 0 });
+    let values = json!({ "policy": { "action": "Deny" }, "replicaCount": 0 });
     release.upgrade(values).await?;
     eventually("the policy refuses", || async {
         let refused = namespace.dry_run(with_name(pod_with_inject())).await;

@@ -3,10 +3,10 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment};
 use crate::eventually::eventually;
-use crate::stage::ClusterFixture;
 
 /// A Deployment with a bad annotation is applied: the person at `kubectl apply` is told, who would
 /// never see what becomes of its pods.

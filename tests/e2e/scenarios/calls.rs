@@ -9,9 +9,9 @@ use tokio::time::sleep;
 use super::live::replace_drainer_image;
 use super::shapes::limit_range;
 use crate::admissions::AdmissionLoad;
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{DRAINER_CONTAINER, EnvoyDeployment, deployment};
-use crate::stage::ClusterFixture;
 
 /// Time for some two hundred pods.
 const LOAD_TIME: Duration = Duration::from_secs(20);

@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tests::built;
+use tests::binaries;
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::command;
 use crate::release::Release;
-use crate::stage::ClusterFixture;
 
 /// It says that a release works until that has no replica left, and so does its exit code.
 ///
@@ -37,7 +37,7 @@ struct CheckOutput {
 }
 
 async fn run_check(release: &Release) -> Result<CheckOutput> {
-    let program = built::envoy_drainer()?;
+    let program = binaries::envoy_drainer()?;
     let asked = [
         "check",
         "--output=json",

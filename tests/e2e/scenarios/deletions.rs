@@ -2,9 +2,9 @@
 
 use anyhow::{Result, ensure};
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment};
-use crate::stage::ClusterFixture;
 use crate::traffic::Traffic;
 
 /// `kubectl delete --grace-period=8`: requests of up to 5 s survive.

@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::admissions::{AdmissionLoad, template_with_inject};
+use crate::cluster_fixture::ClusterFixture;
 use crate::release::Release;
-use crate::stage::ClusterFixture;
 
 /// Variables that repeat one of 64 KiB. A Deployment with so many has 228 KB.
 const COPIES: usize = 7_000;

@@ -4,12 +4,12 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use tokio::try_join;
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{APP, EnvoyDeployment, deployment};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::release::Release;
-use crate::stage::ClusterFixture;
 use crate::traffic::{MIXED, Traffic};
 
 /// Each Envoy is evicted as its PodDisruptionBudget allows: no request fails.

@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{DRAINER_CONTAINER, deployment};
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
-use crate::stage::ClusterFixture;
 
 /// The container that does the work.
 const WORK: &str = "work";

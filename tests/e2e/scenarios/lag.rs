@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use tokio::select;
 use tokio::time::{Instant, interval};
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{APP, EnvoyDeployment, deployment};
 use crate::namespace::Namespace;
 use crate::service;
-use crate::stage::ClusterFixture;
 use crate::traffic::{SPARSE, Traffic};
 
 /// How late endpoints are known.

@@ -6,6 +6,7 @@ use anyhow::{Error, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::admissions::AdmissionLoad;
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment};
 use crate::eventually::eventually;
@@ -14,7 +15,6 @@ use crate::kubectl::kubectl;
 use crate::namespace::Namespace;
 use crate::release::Release;
 use crate::scenario::Skipped;
-use crate::stage::ClusterFixture;
 use crate::traffic::{MIXED, Traffic};
 
 /// What comes and goes by itself.

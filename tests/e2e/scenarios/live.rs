@@ -6,13 +6,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::cluster_fixture::ClusterFixture;
+use crate::debug_container;
 use crate::echo;
 use crate::edge::{ADMIN_PORT, DRAINER_CONTAINER, EnvoyDeployment, deployment};
 use crate::eventually::eventually;
-use crate::hand;
 use crate::images;
 use crate::namespace::Namespace;
-use crate::stage::ClusterFixture;
 use crate::traffic::Traffic;
 
 /// Longer than a drainer that starts anew takes to undo what the one before it did.
@@ -28,7 +28,7 @@ pub(crate) async fn a_killed_drainer_leaves_envoy_alone(stage: &ClusterFixture<'
         workload["spec"]["template"]["spec"]["shareProcessNamespace"] = json!(true);
     };
     let killed = async |namespace: &Namespace, pod: &str| {
-        hand::exec_in_pod(namespace, pod, &["kill", "drainer"]).await?;
+        debug_container::exec_in_pod(namespace, pod, &["kill", "drainer"]).await?;
         let last = wait_for_restarts(namespace, pod, 1).await?;
         stage.add_row("the drainer ended with", last["exitCode"].to_string());
         ensure!(last["exitCode"] == 137, "it was not killed: {last}");
@@ -102,7 +102,7 @@ async fn observe(
     let admin = format!("127.0.0.1:{ADMIN_PORT}");
     // It answers 200 if Envoy is live, and nothing else if it is not.
     // https://www.envoyproxy.io/docs/envoy/latest/operations/admin#get--ready
-    let live = hand::exec_in_pod(&namespace, pod, &["get", &admin, "/ready"]).await;
+    let live = debug_container::exec_in_pod(&namespace, pod, &["get", &admin, "/ready"]).await;
     stage.add_row("restarts of Envoy", envoy.to_string());
     stage.add_row("Envoy is live", live.is_ok().to_string());
     edge.wait_until_stable().await?;

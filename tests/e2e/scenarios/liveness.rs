@@ -6,10 +6,10 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{DRAINER_CONTAINER, EnvoyDeployment, PORT_NAME, deployment};
 use crate::eventually::eventually;
-use crate::stage::ClusterFixture;
 
 /// From the failed probe to the new Envoy.
 const RESTART_LIMIT: Duration = Duration::from_secs(15);

@@ -3,13 +3,13 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use tests::authority::TestCa;
+use tests::test_ca::TestCa;
 
 use super::webhooks::fail_closed_values;
 use crate::admissions::AdmissionLoad;
+use crate::cluster_fixture::ClusterFixture;
 use crate::eventually::eventually;
 use crate::release::Release;
-use crate::stage::ClusterFixture;
 
 /// Somebody else's Secret.
 pub(super) const TLS_SECRET: &str = "given";

@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::modes;
+use crate::cluster_fixture::ClusterFixture;
 use crate::kubectl::{self, kubectl};
 use crate::release::Release;
-use crate::stage::ClusterFixture;
 
 /// As much as it needs, and no more.
 ///

@@ -4,9 +4,9 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 use tests::load::Report;
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment, without_inject};
-use crate::stage::ClusterFixture;
 use crate::traffic::{MIXED, SPARSE, Traffic};
 
 const ROLLOUTS: usize = 5;

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{self, EnvoyDeployment, deployment, reconfigure};
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
 use crate::service;
-use crate::stage::ClusterFixture;
 use crate::traffic::Traffic;
 
 const LOAD: &str = "--keep-alive 50 --connection-each 20 --slow 4 --slow-takes 2s --http2 20";

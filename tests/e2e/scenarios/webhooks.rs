@@ -5,7 +5,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::admissions::AdmissionLoad;
-use crate::stage::ClusterFixture;
+use crate::cluster_fixture::ClusterFixture;
 
 const ROLLOUTS: usize = 3;
 

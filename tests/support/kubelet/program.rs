@@ -6,8 +6,8 @@ use anyhow::Result;
 use drainer::RUN_DIR;
 
 use super::mounts::TERMINATION_LOG;
-use crate::built;
-use crate::installed::EnvoyBinary;
+use crate::binaries;
+use crate::envoy_versions::EnvoyBinary;
 
 /// What a container's image is on this machine: one program.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl Program {
     /// # Errors
     /// When it does not build.
     pub fn drainer() -> Result<Self> {
-        let drainer = Self::new(built::drainer()?);
+        let drainer = Self::new(binaries::drainer()?);
         let drainer = drainer.path_variable(RUN_DIR, "DRAINER_RUN_DIR");
         Ok(drainer.path_variable(TERMINATION_LOG, "DRAINER_TERMINATION_LOG"))
     }
