@@ -187,7 +187,7 @@ fn only_who_has_not_decided_is_told_how_to_ask() {
         let name = String::new();
         let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
         let text = explained.to_text(false);
-        assert_eq!(text.contains("To ask for a drainer"), is_told, "{text}");
+        assert_eq!(text.contains("To request a drainer"), is_told, "{text}");
     }
 }
 
