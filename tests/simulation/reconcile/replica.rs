@@ -12,7 +12,7 @@ use webhook::certificates::reconciler::result::ReconcileResult;
 use webhook::certificates::reconciler::{CertificateReconciler, Mode};
 use webhook::certificates::resolver::CertResolver;
 use webhook::clock::wall_clock;
-use webhook::metrics::Metrics;
+use webhook::metrics::{Metrics, Registry, registry};
 
 use crate::reconcile::memory_cluster::MemoryCluster;
 
@@ -22,7 +22,8 @@ pub(crate) const SERVER_NAME: &str = "envoy-drainer.envoy-drainer.svc";
 pub(crate) struct Replica {
     reconciler: CertificateReconciler<MemoryCluster>,
     pub(crate) resolver: CertResolver,
-    pub(crate) metrics: Metrics,
+    metrics: Metrics,
+    pub(crate) registry: Registry,
     pub(crate) now: SystemTime,
     cluster: MemoryCluster,
 }
@@ -48,10 +49,12 @@ impl Replica {
     }
 
     fn new(etcd: &MemoryCluster, mode: Mode) -> Self {
+        let mut registry = registry();
         Self {
             reconciler: CertificateReconciler::new(etcd.clone(), mode),
             resolver: CertResolver::empty(),
-            metrics: Metrics::new(),
+            metrics: Metrics::register(&mut registry),
+            registry,
             now: wall_clock(),
             cluster: etcd.clone(),
         }

@@ -10,7 +10,7 @@ use webhook::certificates::cluster::Cluster;
 use webhook::certificates::lifetimes::Lifetimes;
 use webhook::certificates::reconciler::{CertificateReconciler, Mode};
 use webhook::certificates::resolver::CertResolver;
-use webhook::metrics::Metrics;
+use webhook::metrics::{Metrics, registry};
 
 use crate::rotation::cluster::{ApiClient, ReplicaMode};
 use crate::rotation::rng::Rng;
@@ -94,7 +94,7 @@ impl Replica {
     }
 
     async fn run_once(&self, serving: &CertResolver) {
-        let report = Metrics::new();
+        let report = Metrics::register(&mut registry());
         let release = self.next_release.get();
         let lifetimes = release.lifetimes;
         self.release.set(release);

@@ -12,8 +12,7 @@ use serde::Serialize;
 use tokio::runtime;
 
 use super::args::cluster::ClusterArgs;
-use super::args::color::ColorArgs;
-use super::args::output::{OutputArgs, OutputFormat};
+use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
 use crate::check::{Health, Section};
 use crate::cli::terminal::print;
 use crate::kubernetes::ClusterReader;
