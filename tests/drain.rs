@@ -209,9 +209,7 @@ async fn an_open_tcp_stream_holds_the_pod_to_its_deadline_and_is_named_in_the_la
             (&words["outcome"], &words["left"]),
             (&json!("deadline"), &left)
         );
-        let line = drainer
-            .logged("Drain ended")
-            .context("no last words")?;
+        let line = drainer.logged("Drain ended").context("no last words")?;
         assert_eq!(
             (&line["outcome"], &line["tcp"]),
             (&json!("deadline"), &json!(1))

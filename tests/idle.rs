@@ -95,9 +95,7 @@ async fn short_requests_hold_a_drain_that_hardly_closes_connections() -> Result<
         }
         let words = drainer.last_words()?;
         assert_eq!(words["outcome"], "deadline", "{words}");
-        let line = drainer
-            .logged("Drain ended")
-            .context("no last line")?;
+        let line = drainer.logged("Drain ended").context("no last line")?;
         for listener in ["http1", "http2", "http3"] {
             let name = listener_stat(&envoy, listener);
             let left = words["left"]["byListener"][&name].as_u64();

@@ -170,9 +170,9 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Returns when the pod's termination began, of which the first signal was at `since`. While Envoy's
-    /// hook is called without Envoy terminating, that signal may be such a call, which must not shorten
-    /// the drain.
+    /// Returns when the pod's termination began, of which the first signal was at `since`. While
+    /// Envoy's hook is called without Envoy terminating, that signal may be such a call, which must
+    /// not shorten the drain.
     fn termination_started_at(&self, since: Instant) -> Instant {
         let signals = *self.signals.borrow();
         let to_drainer = [signals.drainer_hook, signals.sigterm]
@@ -398,10 +398,10 @@ impl<E: Envoy> Drain<E> {
             || !self.is_envoy_hook_ignored && self.signals.borrow().proves_pod_termination()
     }
 
-    /// Returns true if Envoy's hook proves nothing, since recent calls of it did not terminate Envoy. The
-    /// drainer may be restarted alone while such calls continue, so the drain is limited to what the next
-    /// process can undo: failed health, which makes clients leave all listeners but those with
-    /// `drain_type: MODIFY_ONLY`. A terminating pod is drained by the same exit rules.
+    /// Returns true if Envoy's hook proves nothing, since recent calls of it did not terminate
+    /// Envoy. The drainer may be restarted alone while such calls continue, so the drain is limited
+    /// to what the next process can undo: failed health, which makes clients leave all listeners but
+    /// those with `drain_type: MODIFY_ONLY`. A terminating pod is drained by the same exit rules.
     fn is_envoy_hook_unreliable(&self) -> bool {
         let now = Instant::now();
         let is_plausible =

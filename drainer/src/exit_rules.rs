@@ -50,8 +50,8 @@ pub(crate) struct ExitRules {
 /// What the polls of one drain have shown so far.
 #[derive(Debug, Default)]
 pub(crate) struct DrainHistory {
-    /// Start of the minimum: when Envoy's health was failed, or when the pod's termination was proven if
-    /// that was later.
+    /// Start of the minimum: when Envoy's health was failed, or when the pod's termination was
+    /// proven if that was later.
     started_at: Option<Instant>,
     last_snapshot: Option<Snapshot>,
     /// Since when every poll has shown at most `exit-at-connections` connections.

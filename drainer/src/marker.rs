@@ -1,8 +1,8 @@
 //! The marker file: tells the next process of the drainer that Envoy's health was failed, and why.
 //!
-//! A drainer that is killed during a drain must not leave a healthy Envoy DRAINING, nor make the Envoy
-//! of a terminating pod healthy. The file is written before the call that fails Envoy's health, and
-//! removed only when the call that restores it has returned 200.
+//! A drainer that is killed during a drain must not leave a healthy Envoy DRAINING, nor make the
+//! Envoy of a terminating pod healthy. The file is written before the call that fails Envoy's
+//! health, and removed only when the call that restores it has returned 200.
 //!
 //! It is in the drainer's emptyDir, so it survives a restart of the container, also while the pod
 //! terminates (KEP-4438), and RestartAllContainers (KEP-5532), which runs no hooks.
@@ -25,8 +25,8 @@ pub enum MarkerReason {
     PodTerminating,
 }
 
-/// The content for [`MarkerReason::PodTerminating`]; for [`MarkerReason::Provisional`] the file is empty,
-/// as older drainers, which had no reasons, wrote it.
+/// The content for [`MarkerReason::PodTerminating`]; for [`MarkerReason::Provisional`] the file is
+/// empty, as older drainers, which had no reasons, wrote it.
 const POD_TERMINATING: &str = "pod-ends\n";
 
 // === impl Marker ===
@@ -37,8 +37,8 @@ impl Marker {
         Self(dir.join("made-envoy-fail"))
     }
 
-    /// Writes the marker, replacing an existing one atomically: a process that is killed meanwhile leaves
-    /// the old content or the new.
+    /// Writes the marker, replacing an existing one atomically: a process that is killed meanwhile
+    /// leaves the old content or the new.
     ///
     /// # Errors
     /// If the directory cannot be written to.

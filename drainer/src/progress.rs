@@ -23,8 +23,8 @@ pub struct Progress {
     pub unknown: Option<String>,
     /// How many times hooks were released because only one container was restarting.
     pub round: u64,
-    /// Hooks called since then are not released with the last round, since the other signal of the pod's
-    /// termination may still follow; `None` if there are none.
+    /// Hooks called since then are not released with the last round, since the other signal of the
+    /// pod's termination may still follow; `None` if there are none.
     #[serde(skip)]
     pub(crate) hooks_kept_since: Option<Instant>,
 }

@@ -1,5 +1,5 @@
-//! The HTTP server on which hooks wait: a TCP port for the kubelet, and a Unix socket for `drainer drain`
-//! and `drainer status`.
+//! The HTTP server on which hooks wait: a TCP port for the kubelet, and a Unix socket for `drainer
+//! drain` and `drainer status`.
 
 pub(crate) mod connection_slots;
 pub(crate) mod port;
@@ -211,8 +211,8 @@ impl Server {
         }
     }
 
-    /// Records a signal. Returns the progress as of just before, so that the wait cannot miss the end of
-    /// the round.
+    /// Records a signal. Returns the progress as of just before, so that the wait cannot miss the
+    /// end of the round.
     fn record_signal(
         &self,
         record: impl FnOnce(&mut TerminationSignals, Instant),

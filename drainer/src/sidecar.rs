@@ -63,9 +63,9 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::
     Ok(())
 }
 
-/// Opens the sockets of `config`: the Unix socket, replacing that of an earlier process, and the port on
-/// all addresses, or only on 127.0.0.1 with the node's network. A port in use is bound later: a drainer
-/// that exited instead would make the pod unready with each restart.
+/// Opens the sockets of `config`: the Unix socket, replacing that of an earlier process, and the
+/// port on all addresses, or only on 127.0.0.1 with the node's network. A port in use is bound
+/// later: a drainer that exited instead would make the pod unready with each restart.
 ///
 /// # Errors
 /// If the Unix socket cannot be created.

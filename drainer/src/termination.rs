@@ -1,9 +1,9 @@
 //! What is terminating (the pod, Envoy alone or the drainer alone), decided from hooks and SIGTERM.
 //!
-//! Kubernetes runs a container's preStop hook when the pod terminates, and also when it restarts that
-//! container alone, after a failed liveness probe or for a new image. Envoy's hook proves that Envoy
-//! terminates; the drainer's hook proves that the drainer terminates. Only both prove that the pod does,
-//! since the kubelet starts all hooks of a terminating pod at once.
+//! Kubernetes runs a container's preStop hook when the pod terminates, and also when it restarts
+//! that container alone, after a failed liveness probe or for a new image. Envoy's hook proves that
+//! Envoy terminates; the drainer's hook proves that the drainer terminates. Only both prove that the
+//! pod does, since the kubelet starts all hooks of a terminating pod at once.
 //! <https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/>
 
 use std::time::Duration;
@@ -83,10 +83,10 @@ pub(crate) enum Scope {
 /// How much later than Envoy's hook the drainer's may be called: an exec on a busy node takes a second.
 pub(crate) const ENVOY_ONLY_GRACE: Duration = Duration::from_secs(3);
 
-/// Minimum time for which a call of a hook waits for the other signal, also if Envoy does not respond, or
-/// if the call is shortly before the end of a round that an earlier call began. A little less than
-/// [`ENVOY_ONLY_GRACE`], so that a hung Envoy's hook returns within three seconds, and the kubelet can
-/// restart it.
+/// Minimum time for which a call of a hook waits for the other signal, also if Envoy does not
+/// respond, or if the call is shortly before the end of a round that an earlier call began. A little
+/// less than [`ENVOY_ONLY_GRACE`], so that a hung Envoy's hook returns within three seconds, and the
+/// kubelet can restart it.
 pub(crate) const MIN_HOOK_GRACE: Duration = Duration::from_millis(2500);
 
 /// How much later than the drainer's hook Envoy's may be called. Longer, since the wait costs nothing.
@@ -125,8 +125,8 @@ impl TerminationSignals {
         self.last_envoy_hook = Some(now);
     }
 
-    /// Removes the calls of hooks, except those of the last [`MIN_HOOK_GRACE`]. Returns since when calls
-    /// are kept; `None` if there are none.
+    /// Removes the calls of hooks, except those of the last [`MIN_HOOK_GRACE`]. Returns since when
+    /// calls are kept; `None` if there are none.
     pub(crate) fn prune_hooks(&mut self, now: Instant) -> Option<Instant> {
         let kept_since = now.checked_sub(MIN_HOOK_GRACE);
         let is_recent = |at: &Instant| kept_since.is_some_and(|since| *at > since);

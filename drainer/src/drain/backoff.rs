@@ -60,8 +60,8 @@ impl Backoff {
             .is_none_or(|last| now >= last + RECENT_HOOK_WINDOW)
     }
 
-    /// Records that health was failed and the hook returned at `now`. Returns for how long health is not
-    /// failed again, unless a restart of Envoy [resets](Self::reset) the backoff.
+    /// Records that health was failed and the hook returned at `now`. Returns for how long health is
+    /// not failed again, unless a restart of Envoy [resets](Self::reset) the backoff.
     pub(super) fn record_failure(&mut self, now: Instant) -> Duration {
         let pause = MIN_PAUSE.saturating_mul(1 << self.failures.min(6));
         let pause = pause.min(MAX_PAUSE);

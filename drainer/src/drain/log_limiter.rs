@@ -34,8 +34,8 @@ impl LogLimiter {
         Self::new(Instant::now() + STARTUP_GRACE, LOG_INTERVAL)
     }
 
-    /// Returns true if a failure at `now` should be logged. The first one that `is_rejected` is logged at
-    /// once, since a retry does not change it.
+    /// Returns true if a failure at `now` should be logged. The first one that `is_rejected` is
+    /// logged at once, since a retry does not change it.
     pub(super) fn should_log(&mut self, now: Instant, is_rejected: bool) -> bool {
         let is_due = now >= self.next_at || is_rejected && !self.has_logged;
         if is_due {

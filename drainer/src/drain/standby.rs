@@ -50,10 +50,10 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Returns true if this is the Envoy whose health was failed when the pod terminated. Another one, for
-    /// example after a restart of all containers, is live: then the pod is not terminating, and the
-    /// marker is removed. If the state is unknown, Envoy is left as it is for as long as a pod may take
-    /// to terminate.
+    /// Returns true if this is the Envoy whose health was failed when the pod terminated. Another
+    /// one, for example after a restart of all containers, is live: then the pod is not terminating,
+    /// and the marker is removed. If the state is unknown, Envoy is left as it is for as long as a
+    /// pod may take to terminate.
     async fn is_still_draining(&mut self) -> bool {
         let state = match self.envoy.inspect().await {
             Ok(setup) => setup.server.state,
@@ -122,8 +122,8 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Reads Envoy's setup, and warns of what will impair a drain. To be repeated while Envoy is starting,
-    /// since its listeners may be missing.
+    /// Reads Envoy's setup, and warns of what will impair a drain. To be repeated while Envoy is
+    /// starting, since its listeners may be missing.
     async fn read_setup(&mut self) -> Result<(), AdminError> {
         let setup = self.envoy.inspect().await?;
         let snapshot = self.envoy.poll().await;

@@ -221,8 +221,8 @@ impl Scenario {
         }
     }
 
-    /// Runs the scenario, for five minutes by default. Returns the calls to Envoy, the returns of hooks and
-    /// the end of the drain's task.
+    /// Runs the scenario, for five minutes by default. Returns the calls to Envoy, the returns of
+    /// hooks and the end of the drain's task.
     async fn run(&self) -> Vec<(f64, String)> {
         let started = Instant::now();
         let log = Log::default();
@@ -441,7 +441,8 @@ async fn late_second_signal_gets_the_rest_of_the_drain() {
         let scenario = Scenario::new(|_| Behaviour::Busy(0), &events)
             .with(|d| d.drain_delay = Duration::from_secs(30));
         let lines = format_log(&scenario.run().await);
-        // Health has been failed already, so there is no delay. The minimum starts at the second signal.
+        // Health has been failed already, so there is no delay. The minimum starts at the second
+        // signal.
         assert_eq!(lines[..2], ["4 fail", "9 listeners"], "{late:?}");
         assert!(
             lines[2..].iter().all(|line| line.starts_with("19 ")),
@@ -715,8 +716,8 @@ async fn endless_hook_calls_leave_envoy_live() {
         let log = scenario.run().await;
         let failed = failed_duration(&log);
         assert!(failed <= 90.0, "every {every} s: failed for {failed} s");
-        // A terminating pod is drained at once all the same; reversibly if calls are so frequent that the
-        // kubelet's own proves nothing.
+        // A terminating pod is drained at once all the same; reversibly if calls are so frequent
+        // that the kubelet's own proves nothing.
         events.retain(|(second, _)| *second < 300.0);
         events.extend([(300.5, Event::Drainer), (300.6, Event::Envoy)]);
         scenario.events = events;

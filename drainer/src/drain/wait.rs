@@ -46,10 +46,11 @@ impl<E: Envoy> Drain<E> {
                 TerminationPlan::Decided(scope) => return scope,
             }
             self.set_phase(DrainPhase::Waiting);
+            let is_known = admin == AdminState::Responding;
             tokio::select! {
                 biased;
                 () = until_decided(&mut signals, admin, drainer_hook_released_at) => {}
-                is_responding = self.check_response_or_restore(admin == AdminState::Responding) => match is_responding {
+                is_responding = self.check_response_or_restore(is_known) => match is_responding {
                     true => admin = AdminState::Responding,
                     // Retried: it may be busy, or still starting.
                     false => {
@@ -61,8 +62,8 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Returns whether Envoy responds. Never returns if that `is_known`: then it restores Envoy's health
-    /// when due, so that repeated calls of Envoy's hook alone do not postpone that.
+    /// Returns whether Envoy responds. Never returns if that `is_known`: then it restores Envoy's
+    /// health when due, so that repeated calls of Envoy's hook alone do not postpone that.
     async fn check_response_or_restore(&mut self, is_known: bool) -> bool {
         if !is_known {
             return self.is_responding().await;
@@ -90,10 +91,10 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Drains an Envoy that seems to be restarting alone: fails its health, in case the pod terminates
-    /// after all, and waits a while for the other signal. When that arrives, even during a call to
-    /// Envoy, the pod is terminating: returns the state of the call that fails health. Returns `None` if
-    /// Envoy's hook may return.
+    /// Drains an Envoy that seems to be restarting alone: fails its health, in case the pod
+    /// terminates after all, and waits a while for the other signal. When that arrives, even during
+    /// a call to Envoy, the pod is terminating: returns the state of the call that fails health.
+    /// Returns `None` if Envoy's hook may return.
     pub(super) async fn drain_envoy_only(&mut self) -> Option<CallState> {
         self.set_phase(DrainPhase::Restarting);
         let mut signals = self.signals.subscribe();

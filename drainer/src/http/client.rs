@@ -157,8 +157,8 @@ impl Client {
     }
 }
 
-/// Reads a body into one buffer. Each frame is copied and dropped: if kept, a body in frames of one byte
-/// each would take thirty times its size.
+/// Reads a body into one buffer. Each frame is copied and dropped: if kept, a body in frames of one
+/// byte each would take thirty times its size.
 async fn read(mut body: Incoming, max: usize) -> Result<Bytes, CallError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {

@@ -1,7 +1,7 @@
 //! The server side of HTTP/1.1 for hooks: one request without a body, one response, close.
 //!
-//! A thousand hooks may wait for an hour each. So a waiting hook keeps nothing but its socket: no buffers
-//! (hyper's would be 13 KB for each), which is why this is not left to hyper.
+//! A thousand hooks may wait for an hour each. So a waiting hook keeps nothing but its socket: no
+//! buffers (hyper's would be 13 KB for each), which is why this is not left to hyper.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -41,8 +41,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 // === impl HookConnection ===
 
 impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
-    /// Reads a request from `stream`. Returns `None` if the client closed the connection, if `cancelled`
-    /// completed, or if it is not HTTP, which is answered with 400.
+    /// Reads a request from `stream`. Returns `None` if the client closed the connection, if
+    /// `cancelled` completed, or if it is not HTTP, which is answered with 400.
     pub(crate) async fn read(mut stream: S, cancelled: impl Future) -> Option<Self> {
         let result = {
             let mut read = pin!(read_head(&mut stream));

@@ -1,5 +1,5 @@
-//! The slots that limit the port's connections: waiting hooks, and connections whose request is not read
-//! yet, of which the oldest is evicted when no slot is left.
+//! The slots that limit the port's connections: waiting hooks, and connections whose request is not
+//! read yet, of which the oldest is evicted when no slot is left.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

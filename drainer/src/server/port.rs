@@ -1,5 +1,5 @@
-//! The TCP port for Envoy's hook, open to anything in the cluster. It accepts every connection, so that a
-//! flood keeps no hook out, and records when it may have failed one all the same.
+//! The TCP port for Envoy's hook, open to anything in the cluster. It accepts every connection, so
+//! that a flood keeps no hook out, and records when it may have failed one all the same.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
