@@ -209,7 +209,9 @@ async fn an_open_tcp_stream_holds_the_pod_to_its_deadline_and_is_named_in_the_la
             (&words["outcome"], &words["left"]),
             (&json!("deadline"), &left)
         );
-        let line = drainer.logged("Drain ended").context("no last words")?;
+        let line = drainer
+            .logged("The drain has ended")
+            .context("no last words")?;
         assert_eq!(
             (&line["outcome"], &line["tcp"]),
             (&json!("deadline"), &json!(1))
@@ -511,12 +513,12 @@ async fn a_listener_that_ignores_failed_health_is_drained_too() -> Result<()> {
         assert_eq!(warning["level"], "WARN");
 
         let drainer = drainer(immediate.admin_address())?.hasty().start().await?;
-        drainer.logs("Envoy is responding", PATIENCE).await?;
+        drainer.logs("Envoy answers", PATIENCE).await?;
         assert!(drainer.logged("MODIFY_ONLY").is_none());
         let mut client = Held::idle(immediate.address("modify")).await?;
         let end = drainer.pod_ends()?;
         until("it was told", PATIENCE, || async {
-            let told = drainer.logged("Called Envoy admin");
+            let told = drainer.logged("Told Envoy");
             Ok(told.is_some_and(|line| line["call"] == "/drain_listeners"))
         })
         .await?;
@@ -656,7 +658,7 @@ async fn where_all_is_hidden_nothing_passes_for_zero() -> Result<()> {
             .start()
             .await?;
         let warning = drainer
-            .logs("each drain lasts until its deadline", PATIENCE)
+            .logs("each drain lasts to its deadline", PATIENCE)
             .await?;
         assert_eq!(warning["level"], "WARN");
         assert_due(drainer.pod_ends()?.returned().await?, 3 * SECOND);
@@ -675,7 +677,7 @@ async fn an_envoy_whose_xds_never_answers_ends_as_any_other() -> Result<()> {
     on_each_envoy(|binary| async move {
         let envoy = envoy()?.on(&binary).silent_xds().start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
-        drainer.logs("Envoy is responding", PATIENCE).await?;
+        drainer.logs("Envoy answers", PATIENCE).await?;
         assert_due(drainer.pod_ends()?.returned().await?, 10 * SECOND);
         assert_eq!(drainer.last_words()?["outcome"], "drained");
         Ok(())

@@ -161,7 +161,7 @@ async fn answers_that_are_slow_or_the_last_on_their_connection_are_answers() -> 
             let fake = FakeAdmin::start(mood).await?;
             fake.open(1);
             let drainer = hasty(&fake).await?;
-            drainer.logs("Envoy is responding", PATIENCE).await?;
+            drainer.logs("Envoy answers", PATIENCE).await?;
             let end = drainer.pod_ends()?;
             has_counted(&drainer, 1).await?;
             sleep(2 * SECOND).await;
@@ -505,7 +505,7 @@ async fn why_listeners_are_not_known_is_told_as_it_is() -> Result<()> {
             let fake = FakeAdmin::start(mood).await?;
             let drainer = hasty(&fake).await?;
             let line = drainer
-                .logs("cannot read Envoy's /config_dump", PATIENCE)
+                .logs("/config_dump cannot be read", PATIENCE)
                 .await?;
             let told = line["message"].as_str().unwrap_or_default();
             for reason in ["admin.allow_paths", "more than 4194304 bytes"] {
@@ -525,7 +525,7 @@ async fn another_service_at_the_admins_address_is_told_at_start() -> Result<()> 
             let fake = FakeAdmin::start(mood).await?;
             let drainer = hasty(&fake).await?;
             let line = drainer
-                .logs("admin interface does not respond", 3 * SECOND)
+                .logs("admin interface does not answer", 3 * SECOND)
                 .await?;
             assert_eq!(line["level"], "ERROR");
             assert!(fake.calls("/healthcheck").is_empty(), "nothing was touched");

@@ -59,7 +59,7 @@ impl Scene {
         };
         let pid = Pid::from_raw(drainer.process().pid());
         prlimit(pid, Resource::Nofile, few)?;
-        drainer.logs("Envoy is responding", PATIENCE).await?;
+        drainer.logs("Envoy answers", PATIENCE).await?;
         let stream = Held::stream(envoy.address("stream")).await?;
         let flood = Flood::start(drainer.address(), PER_SECOND)?;
         sleep(BEFORE).await;
@@ -121,7 +121,7 @@ async fn ends_in_a_flood(envoy_first: bool, plain_container: bool) -> Result<()>
     drainer.reaches(DrainPhase::Draining).await?;
     sleep(2 * SECOND).await;
     assert!(envoys.is_waiting() && own.is_waiting(), "undrained");
-    assert!(drainer.logged("Called Envoy admin").is_some());
+    assert!(drainer.logged("Told Envoy").is_some());
     scene.assert_flooded()?;
     drop(scene.stream);
     own.returned().await?;

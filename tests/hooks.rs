@@ -345,7 +345,7 @@ async fn a_pods_end_is_drained_although_the_port_is_taken() -> Result<()> {
         config.port = port.try_into().expect("a bound port is not zero");
     });
     let drainer = sidecar.start().await?;
-    drainer.logs("Envoy is responding", PATIENCE).await?;
+    drainer.logs("Envoy answers", PATIENCE).await?;
     drainer.own_hook()?.returned().await?;
     assert_eq!(drainer.last_words()?["outcome"], "drained");
     assert_eq!(envoy.admin().state().await?, "DRAINING");

@@ -95,7 +95,9 @@ async fn short_requests_hold_a_drain_that_hardly_closes_connections() -> Result<
         }
         let words = drainer.last_words()?;
         assert_eq!(words["outcome"], "deadline", "{words}");
-        let line = drainer.logged("Drain ended").context("no last line")?;
+        let line = drainer
+            .logged("The drain has ended")
+            .context("no last line")?;
         for listener in ["http1", "http2", "http3"] {
             let name = listener_stat(&envoy, listener);
             let left = words["left"]["byListener"][&name].as_u64();
@@ -337,7 +339,7 @@ async fn a_reset_of_counters_leaves_idle_connections_idle() -> Result<()> {
             .timing(|timing| timing.idle_exit = Some(idle_exit))
             .start()
             .await?;
-        drainer.logs("Envoy is responding", PATIENCE).await?;
+        drainer.logs("Envoy answers", PATIENCE).await?;
         envoy.admin().command("/reset_counters").await?;
         let _idle = Held::idle(envoy.address("web")).await?;
         let end = drainer.pod_ends()?;

@@ -121,7 +121,7 @@ impl Scene {
 
 /// Asserts that what the drainer has in hand is the whole drain of a pod.
 fn assert_whole_drain(drainer: &Drainer) {
-    let told = drainer.logged("Called Envoy admin");
+    let told = drainer.logged("Told Envoy");
     let told = told.map(|line| line["call"].clone());
     assert_eq!(told, Some(json!("/drain_listeners")));
 }
@@ -312,7 +312,7 @@ async fn sigterm_alone_ends_a_drainer_after_ten_seconds_or_when_envoy_is_silent(
         let case = async move {
             let scene = Scene::start().await?;
             let drainer = drainer(scene.envoy.admin_address())?.start().await?;
-            drainer.logs("Envoy is responding", PATIENCE).await?;
+            drainer.logs("Envoy answers", PATIENCE).await?;
             if let Some(signal) = signal {
                 scene.envoy.signal(signal);
             }
@@ -425,7 +425,7 @@ async fn dies_and_is_restarted(moment: Moment, death: Death) -> Result<()> {
 async fn resumes_the_drain(scene: Scene, mut drainer: Drainer) -> Result<()> {
     let stream = scene.hold().await?;
     drainer.start_again().await?;
-    drainer.logs("Resuming the drain", PATIENCE).await?;
+    drainer.logs("resuming the drain", PATIENCE).await?;
     drainer.reaches(DrainPhase::Draining).await?;
     let until = Instant::now() + 3 * SECOND;
     while Instant::now() < until {
@@ -565,7 +565,7 @@ async fn health_that_somebody_else_failed_is_not_restored() -> Result<()> {
     let scene = Scene::start().await?;
     scene.envoy.admin().command("/healthcheck/fail").await?;
     let drainer = drainer(scene.envoy.admin_address())?.start().await?;
-    drainer.logs("Envoy is responding", PATIENCE).await?;
+    drainer.logs("Envoy answers", PATIENCE).await?;
     sleep(SECOND).await;
     assert!(!scene.is_live().await?);
     Ok(())
@@ -589,7 +589,7 @@ async fn with_a_wrong_admin_address_the_pod_ends_at_its_deadline_and_the_log_sai
                 .start()
                 .await?;
             let line = drainer
-                .logs("admin interface does not respond", PATIENCE)
+                .logs("admin interface does not answer", PATIENCE)
                 .await?;
             assert_eq!(line["level"], "ERROR");
             let end = drainer.pod_ends()?;

@@ -44,7 +44,7 @@ async fn main() -> Result<()> {
 
     let scene = Scene::start().await?;
     let idle = scene.drainer(&program).await?;
-    idle.logs("Envoy is responding", 10 * SECOND).await?;
+    idle.logs("Envoy answers", 10 * SECOND).await?;
     sleep(SECOND).await;
     memory("idle", ["1.5 MiB", "0.5 MiB"], &idle)?;
     drop(idle);
