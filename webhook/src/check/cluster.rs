@@ -1,7 +1,6 @@
 //! The versions of the API server and the kubelets.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::version::Info;
@@ -13,11 +12,7 @@ use crate::kubernetes::ReadError;
 
 /// The minimum version of Kubernetes: the first with native sidecars enabled by default.
 /// <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>
-const MIN_VERSION: Version = Version(1, 29);
-
-/// A version of Kubernetes, major and minor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Version(u16, u16);
+const MIN_VERSION: &str = "1.29";
 
 /// The kubelets that may run pods with drainers.
 #[derive(Debug, Default)]
@@ -54,31 +49,22 @@ fn api_server(server: &Result<Info, ReadError>) -> CheckResult {
         Err(error) => return CheckResult::unknown(NAME, "the version of the API server", error),
     };
     let message = format!("the API server is Kubernetes {version}");
-    if Version::parse(version).is_some_and(|version| version < MIN_VERSION) {
+    if is_too_old(version) {
         let message = format!("{message}; the minimum is {MIN_VERSION}");
         return CheckResult::error(NAME, message).remedy("upgrade the cluster");
     }
     CheckResult::ok(NAME, message)
 }
 
-// === impl Version ===
-
-impl Version {
-    /// Parses a vendor's version, such as `v1.34.4-gke.1`. `None` if it is not of this form.
-    fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.trim_start_matches('v').split('.').map(str::parse);
-        match (numbers.next()?, numbers.next()?) {
-            (Ok(major), Ok(minor)) => Some(Self(major, minor)),
-            _ => None,
-        }
-    }
+/// Returns true for a version below [`MIN_VERSION`]. One that cannot be parsed counts as new.
+fn is_too_old(version: &str) -> bool {
+    parse_version(version).is_some_and(|version| Some(version) < parse_version(MIN_VERSION))
 }
 
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(major, minor) = self;
-        write!(f, "{major}.{minor}")
-    }
+/// Parses major and minor of a vendor's version, such as `v1.34.4-gke.1`.
+fn parse_version(text: &str) -> Option<(u16, u16)> {
+    let mut numbers = text.trim_start_matches('v').split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 // === impl Kubelets ===
@@ -93,7 +79,7 @@ impl Kubelets {
             return;
         }
         self.count += 1;
-        if Version::parse(&info.kubelet_version).is_some_and(|version| version < MIN_VERSION) {
+        if is_too_old(&info.kubelet_version) {
             let nodes = self.outdated.entry(info.kubelet_version).or_default();
             nodes.push(node.metadata.name.unwrap_or_default());
         }
@@ -159,16 +145,17 @@ mod tests {
     #[test]
     fn versions_of_vendors_are_parsed() {
         for (text, want) in [
-            ("v1.34.4", Some(Version(1, 34))),
-            ("v1.29.3-gke.1282000", Some(Version(1, 29))),
-            ("v1.30.0+k3s1", Some(Version(1, 30))),
-            ("1.9", Some(Version(1, 9))),
+            ("v1.34.4", Some((1, 34))),
+            ("v1.29.3-gke.1282000", Some((1, 29))),
+            ("v1.30.0+k3s1", Some((1, 30))),
+            ("1.9", Some((1, 9))),
             ("v1.30+", None),
             ("", None),
         ] {
-            assert_eq!(Version::parse(text), want, "{text}");
+            assert_eq!(parse_version(text), want, "{text}");
         }
-        assert!(Version(1, 9) < MIN_VERSION);
+        assert!(is_too_old("1.9"));
+        assert!(!is_too_old(MIN_VERSION));
     }
 
     #[test]

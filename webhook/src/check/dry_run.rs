@@ -120,13 +120,13 @@ fn outcome_of_admitted(pod: &Pod) -> DryRunOutcome {
 
 /// The error when dry runs are rejected as such, by another webhook that does not support them.
 /// <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#side-effects>
-pub fn unsupported(reason: &str, namespace: &str) -> Option<ReadError> {
+pub fn unsupported(reason: &str) -> Option<ReadError> {
     let is_unsupported = reason.contains("does not support dry run");
     is_unsupported.then(|| ReadError::Failed {
         call: ApiCall {
             verb: "create",
             resource: "pods",
-            namespace: Some(namespace.to_owned()),
+            namespace: None,
         },
         reason: reason.to_owned(),
     })
@@ -135,9 +135,8 @@ pub fn unsupported(reason: &str, namespace: &str) -> Option<ReadError> {
 /// The results of all dry runs. `untested` more namespaces had none.
 pub(super) fn results(dry_runs: &[DryRun], untested: usize) -> Vec<CheckResult> {
     // Namespaces with one outcome share a result.
-    let mut groups: Vec<(Result<DryRunOutcome, ReadError>, Vec<&str>)> = Vec::new();
+    let mut groups: Vec<(&Result<DryRunOutcome, ReadError>, Vec<&str>)> = Vec::new();
     for DryRun { namespace, outcome } in dry_runs {
-        let outcome = outcome.clone().map_err(ReadError::without_namespace);
         match groups.iter_mut().find(|(other, _)| *other == outcome) {
             Some((_, namespaces)) => namespaces.push(namespace),
             None => groups.push((outcome, vec![namespace])),
@@ -273,8 +272,8 @@ mod tests {
         let others = CALL_FAILED_MESSAGE.replace(PODS_ENTRY, "other");
         assert_eq!(outcome(Err(others.clone())), Err(others));
         let dry = r#"admission webhook "a" does not support dry run"#;
-        assert!(unsupported(dry, "shop").is_some());
-        assert!(unsupported(QUOTA_MESSAGE, "shop").is_none());
+        assert!(unsupported(dry).is_some());
+        assert!(unsupported(QUOTA_MESSAGE).is_none());
     }
 
     #[test]
@@ -335,11 +334,11 @@ mod tests {
             namespace: namespace.to_owned(),
             outcome,
         };
-        let forbidden = |namespace: &str| {
+        let forbidden = || {
             Err(ReadError::Forbidden(ApiCall {
                 verb: "create",
                 resource: "pods",
-                namespace: Some(namespace.to_owned()),
+                namespace: None,
             }))
         };
         let dry_runs = [
@@ -349,9 +348,9 @@ mod tests {
                 "c",
                 Ok(DryRunOutcome::DrainerRejected(QUOTA_MESSAGE.to_owned())),
             ),
-            dry_run("d", forbidden("d")),
+            dry_run("d", forbidden()),
             dry_run("e", Ok(DryRunOutcome::Injected)),
-            dry_run("f", forbidden("f")),
+            dry_run("f", forbidden()),
             dry_run(
                 "g",
                 Ok(DryRunOutcome::PodRejected(LIMIT_RANGE_MESSAGE.to_owned())),

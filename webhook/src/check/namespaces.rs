@@ -29,14 +29,21 @@ pub struct Namespaces {
     requirements: Vec<Expression>,
     /// The namespaces that the webhook configuration matches.
     pub selected: BTreeSet<String>,
-    /// Excluded with or without the label, with the requirement that is not met.
-    excluded: BTreeMap<String, Expression>,
-    /// Excluded in spite of the label.
-    excluded_with_label: Vec<(String, Expression)>,
+    /// The namespaces that are excluded whatever the label.
+    excluded: BTreeMap<String, Exclusion>,
     /// With another value of the label.
     wrong_label_values: Vec<(String, String)>,
     /// With a label or annotation that is meant for pods.
     misplaced: Vec<(String, String)>,
+}
+
+/// Why a namespace is excluded whatever its label.
+#[derive(Debug)]
+struct Exclusion {
+    /// The requirement that is not met.
+    unmet: Expression,
+    /// Whether the namespace seems to opt in nevertheless.
+    has_label: bool,
 }
 
 /// Checks the namespaces and the dry runs in those that have opted in.
@@ -68,7 +75,6 @@ impl Namespaces {
             requirements,
             selected: BTreeSet::new(),
             excluded: BTreeMap::new(),
-            excluded_with_label: Vec::new(),
             wrong_label_values: Vec::new(),
             misplaced: Vec::new(),
         }
@@ -95,39 +101,34 @@ impl Namespaces {
         if let Some(key) = keys.find(|key| key.starts_with(PREFIX)) {
             self.misplaced.push((name.clone(), key.clone()));
         }
-        let value = labels.get(INJECTION).map(String::as_str);
-        let unmet = || {
-            self.requirements
-                .iter()
-                .filter(|requirement| !requirement.matches(&labels))
-        };
-        let exclusion = unmet().find(|unmet| key(unmet) != INJECTION).cloned();
-        let first_unmet = unmet().next().cloned();
-        if let Some(exclusion) = &exclusion {
-            self.excluded.insert(name.clone(), exclusion.clone());
+        let unmet = self
+            .requirements
+            .iter()
+            .filter(|requirement| !requirement.matches(&labels));
+        let unmet: Vec<_> = unmet.cloned().collect();
+        if unmet.is_empty() {
+            self.selected.insert(name);
+            return;
         }
-        match (first_unmet, value) {
-            (None, _) => {
-                self.selected.insert(name);
+        let value = labels.get(INJECTION).map(String::as_str);
+        let opts_in = value.filter(|value| !OPT_OUT_VALUES.contains(value));
+        // Of the label's own requirements, one that the right value does not meet is not the chart's.
+        let mut unmet = unmet.into_iter();
+        match unmet.find(|unmet| value == Some(ENABLED) || key(unmet) != INJECTION) {
+            Some(unmet) => {
+                let has_label = opts_in.is_some();
+                self.excluded.insert(name, Exclusion { unmet, has_label });
             }
-            (Some(unmet), Some(ENABLED)) => self.excluded_with_label.push((name, unmet)),
-            (Some(_), Some(value)) if !OPT_OUT_VALUES.contains(&value) => match exclusion {
-                // The right value would not help.
-                Some(unmet) => self.excluded_with_label.push((name, unmet)),
-                None => self.wrong_label_values.push((name, value.to_owned())),
-            },
-            (Some(_), _) => {}
+            None => self
+                .wrong_label_values
+                .extend(opts_in.map(|value| (name, value.to_owned()))),
         }
     }
 
-    /// The requirement by which a namespace is excluded, whether it has the label or not, and the remedy
-    /// for a pod there that requests a drainer.
+    /// The requirement by which a namespace is excluded whatever its label, and the remedy for a pod there
+    /// that requests a drainer.
     pub(super) fn exclusion(&self, name: &str) -> Option<(&Expression, &'static str)> {
-        let with_label = || {
-            let mut excluded = self.excluded_with_label.iter();
-            excluded.find_map(|(excluded, unmet)| (excluded == name).then_some(unmet))
-        };
-        let unmet = self.excluded.get(name).or_else(with_label)?;
+        let Exclusion { unmet, .. } = self.excluded.get(name)?;
         let remedy = match key(unmet) {
             NAMESPACE_NAME => {
                 "run this Envoy in another namespace, or remove this one from `admission.excludedNamespaces` in the chart's values if it is listed there"
@@ -143,7 +144,11 @@ impl Namespaces {
             CheckResult::warning(name, message)
                 .subject(Subject::cluster_scoped("Namespace", namespace))
         };
-        let excluded = self.excluded_with_label.iter().map(|(name, unmet)| {
+        let excluded = self
+            .excluded
+            .iter()
+            .filter(|(_, excluded)| excluded.has_label);
+        let excluded = excluded.map(|(name, Exclusion { unmet, .. })| {
             let message = format!(
                 "`{name}` has the label but is excluded: the webhook configuration requires `{unmet}`"
             );

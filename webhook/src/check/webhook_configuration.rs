@@ -35,8 +35,8 @@ pub fn section(installation: &Installation) -> Section {
     let mut results = Vec::new();
     if let Some(entry) = installation.pods_entry() {
         results.extend(rules(entry));
-        results.extend(namespace_selector(entry));
-        results.extend(pod_filters(entry));
+        results.extend(selectors(entry));
+        results.extend(match_conditions(entry));
         results.extend(reinvocation(entry));
     }
     let mut entries = installation.entries.iter();
@@ -122,17 +122,20 @@ fn rules(entry: &MutatingWebhook) -> Option<CheckResult> {
     Some(CheckResult::error("rules", message).remedy("upgrade the release, which restores them"))
 }
 
-fn namespace_selector(entry: &MutatingWebhook) -> Vec<CheckResult> {
+/// Checks the selectors of namespaces and pods.
+fn selectors(entry: &MutatingWebhook) -> Vec<CheckResult> {
     const NAME: &str = "namespace-selector";
-    let requirements = match namespace_requirements(entry) {
+    let namespaces = namespace_requirements(entry);
+    let pods = requirements(entry.object_selector.as_ref());
+    let (namespaces, pods) = match namespaces.and_then(|namespaces| Ok((namespaces, pods?))) {
         Ok(requirements) => requirements,
         Err(error) => {
-            let what = "which namespaces the webhook configuration matches";
+            let what = "which pods the webhook configuration matches";
             return vec![CheckResult::unknown_blocking(NAME, what, &error)];
         }
     };
     let mut results = Vec::new();
-    if !requirements.iter().any(is_opt_in) {
+    if !namespaces.iter().any(is_opt_in) {
         let message =
             format!("the namespaceSelector does not require the label {INJECTION}=enabled");
         results.push(
@@ -143,36 +146,27 @@ fn namespace_selector(entry: &MutatingWebhook) -> Vec<CheckResult> {
         let key = key(requirement);
         key != INJECTION && !EXCLUSION_LABELS.contains(&key)
     };
-    results.extend(requirements.iter().filter(is_foreign).map(|requirement| {
+    results.extend(namespaces.iter().filter(is_foreign).map(|requirement| {
         let message = format!("the namespaceSelector also requires `{requirement}`");
         CheckResult::warning(NAME, message).remedy(FOREIGN_REMEDY)
+    }));
+    results.extend(pods.iter().map(|requirement| {
+        let message = format!("the objectSelector requires `{requirement}`");
+        CheckResult::warning("object-selector", message).remedy(FOREIGN_REMEDY)
     }));
     results
 }
 
-fn pod_filters(entry: &MutatingWebhook) -> Vec<CheckResult> {
-    const NAME: &str = "object-selector";
-    let labels = match requirements(entry.object_selector.as_ref()) {
-        Ok(requirements) => requirements,
-        Err(error) => {
-            let what = "which pods the webhook configuration matches";
-            return vec![CheckResult::unknown_blocking(NAME, what, &error)];
-        }
-    };
-    let labels = labels.iter().map(|requirement| {
-        let message = format!("the objectSelector requires that pods have `{requirement}`");
-        CheckResult::warning(NAME, message).remedy(FOREIGN_REMEDY)
-    });
+fn match_conditions(entry: &MutatingWebhook) -> impl Iterator<Item = CheckResult> {
     let conditions = entry.match_conditions.iter().flatten();
     let foreign = conditions.filter(|condition| !CHART_CONDITIONS.contains(&&*condition.name));
-    let foreign = foreign.map(|condition| {
+    foreign.map(|condition| {
         let message = format!(
             "the matchConditions also require `{}`: {}",
             condition.name, condition.expression
         );
         CheckResult::warning("match-conditions", message).remedy(FOREIGN_REMEDY)
-    });
-    labels.chain(foreign).collect()
+    })
 }
 
 fn reinvocation(entry: &MutatingWebhook) -> Option<CheckResult> {

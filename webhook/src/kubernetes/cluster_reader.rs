@@ -9,16 +9,15 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::version::Info;
-use kube::Client;
 use kube::api::Api;
+use kube::core::NamespaceResourceScope;
+use kube::{Client, Resource};
 
-use self::list::{for_each, get, with_deadline};
+use self::list::{Object, for_each, get, with_deadline};
 use super::client::{ClientConfig, ClientConfigError};
 use super::read_error::{ApiCall, ReadError};
 
@@ -59,46 +58,29 @@ impl ClusterReader {
         with_deadline(call, self.client.apiserver_version()).await
     }
 
-    /// Reads all webhook configurations. A cluster has few of them.
-    pub async fn webhook_configurations(
-        &self,
-    ) -> Result<Vec<MutatingWebhookConfiguration>, ReadError> {
-        let mut all = Vec::new();
-        let api = Api::all(self.client.clone());
-        for_each(&api, None, |configuration| all.push(configuration)).await?;
-        Ok(all)
-    }
-
     /// Reads a Service; `None` if there is none.
     pub async fn service(&self, namespace: &str, name: &str) -> Result<Option<Service>, ReadError> {
         get(&Api::namespaced(self.client.clone(), namespace), name).await
     }
 
-    /// Reads the first Deployment with these labels.
-    pub async fn deployment(
+    /// Reads the objects of a namespace with these labels, which should be few.
+    pub async fn list<K>(
         &self,
         namespace: &str,
         labels: &BTreeMap<String, String>,
-    ) -> Result<Option<Deployment>, ReadError> {
+    ) -> Result<Vec<K>, ReadError>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Object,
+    {
+        let mut all = Vec::new();
         let api = Api::namespaced(self.client.clone(), namespace);
-        let mut first = None;
-        for_each(&api, Some(labels), |deployment| {
-            first.get_or_insert(deployment);
-        })
-        .await?;
-        Ok(first)
+        for_each(&api, Some(labels), |object| all.push(object)).await?;
+        Ok(all)
     }
 
-    /// Reads the pods of a namespace with these labels, which should be few.
-    pub async fn pods(
-        &self,
-        namespace: &str,
-        labels: &BTreeMap<String, String>,
-    ) -> Result<Vec<Pod>, ReadError> {
-        let api = Api::namespaced(self.client.clone(), namespace);
-        let mut all = Vec::new();
-        for_each(&api, Some(labels), |pod| all.push(pod)).await?;
-        Ok(all)
+    /// Visits every object of a kind in the cluster.
+    pub async fn for_each<K: Object>(&self, visit: impl FnMut(K)) -> Result<(), ReadError> {
+        for_each(&Api::all(self.client.clone()), None, visit).await
     }
 
     /// Returns true if a ValidatingAdmissionPolicy has this name, and a binding as well.
@@ -106,33 +88,6 @@ impl ClusterReader {
         let policy: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let binding: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
         Ok(get(&policy, name).await?.is_some() && get(&binding, name).await?.is_some())
-    }
-
-    /// Visits the metadata of every namespace.
-    pub async fn for_each_namespace(
-        &self,
-        mut visit: impl FnMut(ObjectMeta),
-    ) -> Result<(), ReadError> {
-        let visit = |namespace: Namespace| visit(namespace.metadata);
-        for_each(&Api::all(self.client.clone()), None, visit).await
-    }
-
-    /// Visits every node.
-    pub async fn for_each_node(&self, visit: impl FnMut(Node)) -> Result<(), ReadError> {
-        for_each(&Api::all(self.client.clone()), None, visit).await
-    }
-
-    /// Visits every pod.
-    pub async fn for_each_pod(&self, visit: impl FnMut(Pod)) -> Result<(), ReadError> {
-        for_each(&Api::all(self.client.clone()), None, visit).await
-    }
-
-    /// Visits every ReplicaSet.
-    pub async fn for_each_replica_set(
-        &self,
-        visit: impl FnMut(ReplicaSet),
-    ) -> Result<(), ReadError> {
-        for_each(&Api::all(self.client.clone()), None, visit).await
     }
 }
 

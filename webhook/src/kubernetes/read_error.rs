@@ -54,23 +54,6 @@ impl ReadError {
             },
         }
     }
-
-    /// The same error for any namespace.
-    pub fn without_namespace(self) -> Self {
-        let without_namespace = |call: ApiCall| ApiCall {
-            namespace: None,
-            ..call
-        };
-        match self {
-            Self::Forbidden(call) => Self::Forbidden(without_namespace(call)),
-            Self::Unauthorized(call) => Self::Unauthorized(without_namespace(call)),
-            Self::Timeout(call) => Self::Timeout(without_namespace(call)),
-            Self::Failed { call, reason } => Self::Failed {
-                call: without_namespace(call),
-                reason,
-            },
-        }
-    }
 }
 
 // === impl ApiCall ===

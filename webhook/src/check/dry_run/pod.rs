@@ -1,13 +1,7 @@
 //! The pods of a dry run, which differ in their resource requests.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::{
-    Capabilities, Container, Pod, PodSecurityContext, PodSpec, ResourceRequirements,
-    SeccompProfile, SecurityContext,
-};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
 
 use crate::admission::Defaults;
 use crate::admission::settings::keys::{INJECT, PREFIX};
@@ -49,80 +43,55 @@ pub fn sample_pod(inject: bool, requests: DryRunRequests, defaults: &Defaults) -
         "" => "envoy",
         image => image,
     };
-    let annotations = inject.then(|| {
-        // The pod has no volume for a Unix socket, which may be the installation's default.
-        let admin = (
-            format!("{PREFIX}admin-address"),
-            "127.0.0.1:9901".to_owned(),
-        );
-        BTreeMap::from([(INJECT.to_owned(), "true".to_owned()), admin])
-    });
-    Pod {
-        metadata: ObjectMeta {
-            generate_name: Some("envoy-drainer-check-".to_owned()),
-            annotations,
-            ..ObjectMeta::default()
-        },
-        spec: Some(PodSpec {
-            automount_service_account_token: Some(false),
-            security_context: Some(PodSecurityContext {
-                run_as_non_root: Some(true),
-                seccomp_profile: Some(SeccompProfile {
-                    type_: "RuntimeDefault".to_owned(),
-                    localhost_profile: None,
-                }),
-                ..PodSecurityContext::default()
-            }),
-            containers: vec![Container {
-                name: "envoy".to_owned(),
-                image: Some(image.to_owned()),
-                resources: requests.resources(defaults),
-                security_context: Some(SecurityContext {
-                    allow_privilege_escalation: Some(false),
-                    capabilities: Some(Capabilities {
-                        drop: Some(vec!["ALL".to_owned()]),
-                        add: None,
-                    }),
-                    read_only_root_filesystem: Some(true),
+    // The pod has no volume for a Unix socket, which may be the installation's default.
+    let address = format!("{PREFIX}admin-address");
+    let annotations = inject.then(|| json!({INJECT: "true", address: "127.0.0.1:9901"}));
+    let pod = json!({
+        "metadata": {"generateName": "envoy-drainer-check-", "annotations": annotations},
+        "spec": {
+            "automountServiceAccountToken": false,
+            "securityContext": {
+                "runAsNonRoot": true,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [{
+                "name": "envoy",
+                "image": image,
+                "resources": requests.resources(defaults),
+                "securityContext": {
+                    "allowPrivilegeEscalation": false,
+                    "capabilities": {"drop": ["ALL"]},
+                    "readOnlyRootFilesystem": true,
                     // OpenShift assigns one.
-                    run_as_user: (!defaults.open_shift).then_some(65532),
-                    ..SecurityContext::default()
-                }),
-                ..Container::default()
+                    "runAsUser": (!defaults.open_shift).then_some(65532),
+                },
             }],
-            ..PodSpec::default()
-        }),
-        status: None,
-    }
+        },
+    });
+    serde_json::from_value(pod).expect("all fields are a pod's")
 }
 
 // === impl DryRunRequests ===
 
 impl DryRunRequests {
-    fn resources(self, defaults: &Defaults) -> Option<ResourceRequirements> {
+    fn resources(self, defaults: &Defaults) -> Option<Value> {
         let amounts = &*defaults.resources;
-        let list = |cpu: &dyn ToString, memory: &dyn ToString| {
-            BTreeMap::from([
-                ("cpu".to_owned(), Quantity(cpu.to_string())),
-                ("memory".to_owned(), Quantity(memory.to_string())),
-            ])
-        };
-        let (requests, limits) = match self {
+        let [requests, limits] = match self {
             // Quotas may require limits, and LimitRanges may bound their ratio to the requests.
-            Self::Minimal => (list(&"1m", &"1Mi"), list(&"1m", &"1025Ki")),
-            Self::Guaranteed => (list(&"1m", &"1Mi"), list(&"1m", &"1Mi")),
-            Self::LikeDrainer => (
-                list(&amounts.cpu_request, &amounts.memory_request),
-                list(&amounts.cpu_limit, &amounts.memory_limit),
-            ),
+            Self::Minimal => [amount("1m", "1Mi"), amount("1m", "1025Ki")],
+            Self::Guaranteed => [amount("1m", "1Mi"), amount("1m", "1Mi")],
+            Self::LikeDrainer => [
+                amount(&amounts.cpu_request, &amounts.memory_request),
+                amount(&amounts.cpu_limit, &amounts.memory_limit),
+            ],
             Self::Unset => return None,
         };
-        Some(ResourceRequirements {
-            requests: Some(requests),
-            limits: Some(limits),
-            claims: None,
-        })
+        Some(json!({"requests": requests, "limits": limits}))
     }
+}
+
+fn amount(cpu: impl ToString, memory: impl ToString) -> Value {
+    json!({"cpu": cpu.to_string(), "memory": memory.to_string()})
 }
 
 #[cfg(test)]

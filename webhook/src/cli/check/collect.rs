@@ -2,6 +2,8 @@
 
 use anyhow::bail;
 use futures_util::{StreamExt, stream};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Namespace;
 
 use crate::admission::{Defaults, SidecarMode};
 use crate::check::cluster::Kubelets;
@@ -41,8 +43,12 @@ pub(super) async fn collect(
         }
     }
     let kubelets = kubelets(reader).await;
-    let found = match reader.webhook_configurations().await {
-        Ok(configurations) => installation::find(configurations, chosen),
+    let mut configurations = Vec::new();
+    let read = reader
+        .for_each(|configuration| configurations.push(configuration))
+        .await;
+    let found = match read {
+        Ok(()) => installation::find(configurations, chosen),
         Err(error) => Err(Box::new(installation::unknown_installation(&error))),
     };
     let installation = match found {
@@ -99,11 +105,11 @@ pub(super) async fn collect(
         installed_at: installation.installed_at.as_ref(),
         namespaces: namespaces.as_ref().ok(),
     });
-    let read = reader.for_each_pod(|pod| pods.add(&pod)).await;
+    let read = reader.for_each(|pod| pods.add(&pod)).await;
     let mut section = pods.section(read.err().as_ref());
     let mut replica_sets = BlockedReplicaSets::default();
     let read = reader
-        .for_each_replica_set(|replica_set| replica_sets.add(&replica_set))
+        .for_each(|replica_set| replica_sets.add(&replica_set))
         .await;
     let blocked = replica_sets.results(read.err().as_ref());
     section.results.extend(blocked);
@@ -112,7 +118,7 @@ pub(super) async fn collect(
 
 async fn kubelets(reader: &ClusterReader) -> Result<Kubelets, ReadError> {
     let mut kubelets = Kubelets::default();
-    reader.for_each_node(|node| kubelets.add(node)).await?;
+    reader.for_each(|node| kubelets.add(node)).await?;
     Ok(kubelets)
 }
 
@@ -125,7 +131,7 @@ async fn namespaces(
         .map(webhook_configuration::namespace_requirements);
     let mut namespaces = Namespaces::new(requirements.transpose()?.unwrap_or_default());
     reader
-        .for_each_namespace(|namespace| namespaces.add(namespace))
+        .for_each(|namespace: Namespace| namespaces.add(namespace.metadata))
         .await?;
     Ok(namespaces)
 }
@@ -140,10 +146,13 @@ async fn deployment_objects(
         Ok(service) => {
             let spec = service.as_ref().and_then(|service| service.spec.as_ref());
             match spec.and_then(|spec| spec.selector.as_ref()) {
-                Some(labels) => (
-                    reader.deployment(namespace, labels).await,
-                    reader.pods(namespace, labels).await,
-                ),
+                Some(labels) => {
+                    let deployments = reader.list::<Deployment>(namespace, labels).await;
+                    (
+                        deployments.map(|deployments| deployments.into_iter().next()),
+                        reader.list(namespace, labels).await,
+                    )
+                }
                 None => (Ok(None), Ok(Vec::new())),
             }
         }
@@ -203,7 +212,7 @@ async fn dry_run_outcome(
         }
     }
     let reason = dry_run::most_relevant(rejections);
-    if let Some(error) = dry_run::unsupported(&reason, namespace) {
+    if let Some(error) = dry_run::unsupported(&reason) {
         return Err(error);
     }
     for requests in dry_run::INJECT_NOT_REQUESTED {

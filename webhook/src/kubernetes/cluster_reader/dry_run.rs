@@ -32,7 +32,8 @@ impl ClusterReader {
             dry_run: true,
             ..PostParams::default()
         };
-        let call = api_call::<Pod>("create", Some(namespace));
+        // Without the namespace, so that one error of several namespaces is reported once.
+        let call = api_call::<Pod>("create", None);
         match timeout(DRY_RUN_DEADLINE, api.create(&params, pod)).await {
             Ok(Err(kube::Error::Api(status))) if is_pod_rejection(&status) => {
                 Ok(Err(status.message))

@@ -13,18 +13,26 @@ use crate::kubernetes::read_error::{ApiCall, ReadError};
 /// Longer than a healthy API server takes for a page.
 const DEADLINE: Duration = Duration::from_secs(15);
 
+/// A kind of the API, as k8s-openapi defines it.
+pub trait Object:
+    kube::Resource<DynamicType = ()> + k8s_openapi::Resource + Clone + Debug + DeserializeOwned
+{
+}
+
+impl<K> Object for K where
+    K: kube::Resource<DynamicType = ()> + k8s_openapi::Resource + Clone + Debug + DeserializeOwned
+{
+}
+
 /// How many objects of a long list are in memory at once.
 const PAGE_SIZE: u32 = 100;
 
 /// Visits every object of a list, page by page.
-pub(super) async fn for_each<K>(
+pub(super) async fn for_each<K: Object>(
     api: &Api<K>,
     labels: Option<&BTreeMap<String, String>>,
     mut visit: impl FnMut(K),
-) -> Result<(), ReadError>
-where
-    K: kube::Resource + k8s_openapi::Resource + Clone + Debug + DeserializeOwned,
-{
+) -> Result<(), ReadError> {
     let labels = labels.map(|labels| {
         let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
         labels.collect::<Vec<_>>().join(",")
@@ -43,10 +51,7 @@ where
 }
 
 /// Reads an object; `None` if there is none.
-pub(super) async fn get<K>(api: &Api<K>, name: &str) -> Result<Option<K>, ReadError>
-where
-    K: kube::Resource + k8s_openapi::Resource + Clone + Debug + DeserializeOwned,
-{
+pub(super) async fn get<K: Object>(api: &Api<K>, name: &str) -> Result<Option<K>, ReadError> {
     let call = api_call::<K>("get", api.namespace());
     with_deadline(call, api.get_opt(name)).await
 }
