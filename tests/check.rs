@@ -377,7 +377,8 @@ async fn health_is_unknown_while_blocking_checks_are() {
         (forbidden(REPLICA_SETS), injected, Some(true)),
         (forbidden(CONFIGURATIONS), injected, None),
         (forbidden(DEPLOYMENTS), injected, None),
-        (forbidden(&format!("{RELEASE}/pods")), injected, None),
+        // The Deployment says how many are ready; its pods only say why not all are.
+        (forbidden(&format!("{RELEASE}/pods")), injected, Some(true)),
         (forbidden("/api/v1/namespaces"), injected, None),
         (healthy(), forbids_dry_runs, None),
     ] {

@@ -138,13 +138,15 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
             Some(format!("helm rollback {release} --namespace {namespace}")),
         ),
     };
-    let (reason, inspect) = match &unready {
-        Some(unready) => (format!(": {unready}"), unready.command(namespace)),
-        None => (
-            String::new(),
-            format!(
-                "kubectl logs --namespace {namespace} --selector app.kubernetes.io/instance={release} --prefix --tail 10"
-            ),
+    let reason = match (&unready, &objects.pods) {
+        (Some(unready), _) => format!(": {unready}"),
+        (None, Ok(_)) => String::new(),
+        (None, Err(error)) => format!(": the reason is unknown: {error}"),
+    };
+    let inspect = match &unready {
+        Some(unready) => unready.command(namespace),
+        None => format!(
+            "kubectl logs --namespace {namespace} --selector app.kubernetes.io/instance={release} --prefix --tail 10"
         ),
     };
     let result = match ready {
@@ -332,6 +334,12 @@ mod tests {
         assert_eq!(
             results[1].message,
             "0 of 1 replica is ready, so the webhook is unavailable: ImagePullBackOff (no such image)"
+        );
+        objects.pods = Err(forbidden());
+        let results = section(&installation(|_| {}), &objects, None).results;
+        assert_eq!(
+            results[1].message,
+            "0 of 1 replica is ready, so the webhook is unavailable: the reason is unknown: forbidden: get services"
         );
     }
 

@@ -17,7 +17,7 @@ const IMAGE_PULL_REASONS: [&str; 4] = [
     "ErrImageNeverPull",
 ];
 
-/// The reason of a container that ran and exited, so that its log may tell more.
+/// The reason of a container that ran and exited, so that its log may say more.
 const CRASH_LOOP: &str = "CrashLoopBackOff";
 
 /// The reason of a pod for which there is no node.

@@ -84,7 +84,7 @@ impl PodDiagnoser<'_> {
     }
 
     /// `None` for a pod that does not request a drainer. What is recorded comes first, then what the
-    /// pod's namespace and age explain; only then is it decided anew.
+    /// pod's namespace and age explain, and last what the webhook would decide now.
     fn cause(&self, pod: &Pod) -> Option<Cause> {
         let annotations = pod.metadata.annotations.as_ref()?;
         if !is_requested(annotations.get(INJECT)) {
