@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use tests::authority::Authority;
 use tests::scripted_api::{Reply, ScriptedApi};
 use tokio::time::{Instant, timeout};
-use webhook::certificates::cluster::{Cluster, Secret, StoreError, Webhooks};
-use webhook::certificates::pki::bundle::Bundle;
+use webhook::certificates::testing_api::{Bundle, Cluster, Secret, StoreError, Webhooks};
 use webhook::kubernetes::CertificateStore;
 
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/s";

@@ -15,10 +15,7 @@ use rustls::pki_types::CertificateDer;
 use tests::authority::Authority;
 use tokio::join;
 use tokio::time::sleep;
-use webhook::certificates::cluster::{SecretData, StoreCall};
-use webhook::certificates::pki::bundle::Bundle;
-use webhook::certificates::pki::verify;
-use webhook::certificates::reconciler::result::ReconcileError;
+use webhook::certificates::testing_api::{Bundle, ReconcileError, SecretData, StoreCall, verify};
 use webhook::clock::wall_clock;
 
 use etcd::{Etcd, MOST_DATA};
@@ -331,7 +328,7 @@ async fn foreign_certificates_in_the_bundles_are_counted() {
     let etcd = Etcd::new();
     let mut replica = Replica::own(&etcd);
     let counted = |replica: &Replica, many: usize| {
-        let text = replica.report.text();
+        let text = (replica.metrics)();
         let line = format!("envoy_drainer_ca_bundle_foreign {many}\n");
         assert!(text.contains(&line), "{text}");
     };
@@ -461,11 +458,8 @@ async fn a_ca_in_the_secret_that_clients_refuse_signs_nothing() {
                         .map(|shown| shown.chain().to_vec());
                     if let Some(leaf) = leaf {
                         let name = replica::NAME;
-                        verify::verify(&leaf, &etcd.bundle(), name, replica.now).unwrap();
-                        assert!(
-                            verify::verify(&leaf, &unfit, name, replica.now).is_err(),
-                            "{which}"
-                        );
+                        verify(&leaf, &etcd.bundle(), name, replica.now).unwrap();
+                        assert!(verify(&leaf, &unfit, name, replica.now).is_err(), "{which}");
                     }
                 }
                 assert!(replica.serving.current().is_some(), "{which}");
@@ -624,7 +618,7 @@ async fn what_is_not_seen_is_not_said_to_be_well() {
     let mut replica = Replica::own(&etcd);
     replica.settle().await;
     let told = |replica: &Replica, wanted: &str| {
-        let text = replica.report.text();
+        let text = (replica.metrics)();
         for metric in ["webhook_configuration_found", "ca_bundle_in_sync"] {
             let line = format!("envoy_drainer_{metric} {wanted}\n");
             assert!(text.contains(&line), "{text}");

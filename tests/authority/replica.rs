@@ -4,15 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{advance, timeout};
-use webhook::certificates::cluster::SecretData;
-use webhook::certificates::lifetimes::Lifetimes;
-use webhook::certificates::pki::bundle::Bundle;
-use webhook::certificates::pki::certified_key::CertifiedKeyPair;
-use webhook::certificates::reconciler::result::ReconcileResult;
-use webhook::certificates::reconciler::{CertificateReconciler, Mode};
-use webhook::certificates::resolver::CertResolver;
+use webhook::certificates::testing_api::{
+    Bundle, CertResolver, CertificateReconciler, CertifiedKeyPair, Lifetimes, Metrics, Mode,
+    ReconcileResult, SecretData,
+};
 use webhook::clock::wall_clock;
-use webhook::metrics::Metrics;
+use webhook::metrics;
 
 use crate::etcd::Etcd;
 
@@ -22,7 +19,9 @@ pub(crate) const NAME: &str = "envoy-drainer.envoy-drainer.svc";
 pub(crate) struct Replica {
     authority: CertificateReconciler<Etcd>,
     pub(crate) serving: CertResolver,
-    pub(crate) report: Metrics,
+    report: Metrics,
+    /// The text of its metrics.
+    pub(crate) metrics: Box<dyn Fn() -> String>,
     pub(crate) now: SystemTime,
     etcd: Etcd,
 }
@@ -33,25 +32,22 @@ impl Replica {
     /// One of mode `self`.
     pub(crate) fn own(etcd: &Etcd) -> Self {
         let names = vec![NAME.to_owned()];
-        let lifetimes = Lifetimes::default();
-        Self::of(etcd, Mode::SelfManaged { names, lifetimes })
+        Self::of(etcd, names, Mode::SelfManaged(Lifetimes::default()))
     }
 
     /// One of mode `secret`.
     pub(crate) fn given(etcd: &Etcd) -> Self {
         let activation_delay = Lifetimes::default().activation_delay();
-        let mode = Mode::Secret {
-            names: Vec::new(),
-            activation_delay,
-        };
-        Self::of(etcd, mode)
+        Self::of(etcd, Vec::new(), Mode::Secret { activation_delay })
     }
 
-    fn of(etcd: &Etcd, mode: Mode) -> Self {
+    fn of(etcd: &Etcd, names: Vec<String>, mode: Mode) -> Self {
+        let mut registry = metrics::registry();
         Self {
-            authority: CertificateReconciler::new(etcd.clone(), mode),
+            authority: CertificateReconciler::new(etcd.clone(), names, mode),
             serving: CertResolver::empty(),
-            report: Metrics::new(),
+            report: Metrics::register(&mut registry),
+            metrics: Box::new(move || metrics::encode(&registry)),
             now: wall_clock(),
             etcd: etcd.clone(),
         }

@@ -14,7 +14,7 @@ use crate::sets;
 use crate::values::entries;
 
 /// Flags that a cluster has no use for.
-const OUT_OF_A_CLUSTER: [&str; 3] = ["tls-cert", "tls-key", "tls-ca-out"];
+const OUT_OF_A_CLUSTER: [&str; 1] = ["tls-ca-out"];
 
 /// Flags that are always given, or by values of another name.
 const OTHERWISE: [&str; 13] = [

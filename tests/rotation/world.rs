@@ -7,8 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
-use webhook::certificates::cluster::SecretData;
-use webhook::certificates::pki::bundle::Bundle;
+use webhook::certificates::testing_api::{Bundle, SecretData};
 
 use crate::chance::Chance;
 use crate::cluster::{Api, Configuration, Etcd, ModeOf, Way};

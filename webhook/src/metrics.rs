@@ -5,9 +5,9 @@ mod log_limit;
 
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -18,8 +18,6 @@ use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use crate::admission::{AdmissionOutcome, Code, RequestMeta, ReviewResponse};
-use crate::certificates::cluster::StoreError;
-use crate::certificates::rotation::RotationReason;
 use connections::{ConnectionMetrics, PortMetrics, PortName};
 use log_limit::{LogDecision, LogLimit};
 
@@ -43,27 +41,10 @@ pub struct Metrics {
     in_flight: Gauge,
     requests_refused: Family<StatusLabels, Counter>,
     handshakes_failed: Counter,
-    certificate_reloads: Family<ResultLabels, Counter>,
-    certificate_not_after: Family<CertificateLabels, Gauge>,
-    webhooks_found: Gauge,
-    bundle_in_sync: Gauge,
-    bundle_cas: Gauge,
-    bundle_foreign: Gauge,
-    ca_rotations: Family<RotationLabels, Counter>,
-    calls_failed: Family<FailedCallLabels, Counter>,
     event_writes: Family<ResultLabels, Counter>,
     events_dropped: Counter,
     connections: ConnectionMetrics,
     log_limit: Mutex<LogLimit>,
-}
-
-/// Whose end a certificate's end is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CertificateKind {
-    /// The certificate that is shown.
-    Leaf,
-    /// The authority that signs it.
-    Ca,
 }
 
 /// One request in flight, until it is dropped.
@@ -85,24 +66,20 @@ struct StatusLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CertificateLabels {
-    kind: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RotationLabels {
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FailedCallLabels {
-    call: &'static str,
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabels {
     result: &'static str,
+}
+
+/// Creates an empty registry; the modules that count add their metrics to it.
+pub fn registry() -> Registry {
+    Registry::with_prefix("envoy_drainer")
+}
+
+/// Formats the metrics as OpenMetrics text.
+pub fn encode(registry: &Registry) -> String {
+    let mut text = String::new();
+    text::encode(&mut text, registry).expect("a String can always be written to");
+    text
 }
 
 // === impl Metrics ===
@@ -111,7 +88,7 @@ impl Metrics {
     /// Counters at zero.
     #[must_use]
     pub fn new() -> Self {
-        let mut registry = Registry::with_prefix("envoy_drainer");
+        let mut registry = registry();
         let this = Self {
             admissions: Family::default(),
             // From 25 µs, half of what an ordinary pod takes, to 0.4 s, more than the largest.
@@ -119,14 +96,6 @@ impl Metrics {
             in_flight: Gauge::default(),
             requests_refused: Family::default(),
             handshakes_failed: Counter::default(),
-            certificate_reloads: Family::default(),
-            certificate_not_after: Family::default(),
-            webhooks_found: Gauge::default(),
-            bundle_in_sync: Gauge::default(),
-            bundle_cas: Gauge::default(),
-            bundle_foreign: Gauge::default(),
-            ca_rotations: Family::default(),
-            calls_failed: Family::default(),
             event_writes: Family::default(),
             events_dropped: Counter::default(),
             connections: ConnectionMetrics::register(&mut registry),
@@ -159,46 +128,6 @@ impl Metrics {
             this.handshakes_failed.clone(),
         );
         registry.register(
-            "certificate_reloads",
-            "New certificates by whether they could be served",
-            this.certificate_reloads.clone(),
-        );
-        registry.register(
-            "certificate_not_after_seconds",
-            "When the served certificate, and the authority that signs it, end, in seconds since 1970",
-            this.certificate_not_after.clone(),
-        );
-        registry.register(
-            "webhook_configuration_found",
-            "Whether the last look found the webhook configuration, with a webhook",
-            this.webhooks_found.clone(),
-        );
-        registry.register(
-            "ca_bundle_in_sync",
-            "Whether the last look found every caBundle of the webhook configuration as it should be",
-            this.bundle_in_sync.clone(),
-        );
-        registry.register(
-            "ca_bundle_authorities",
-            "Authorities of this webhook's own that a caBundle has; more than a few tell of a Secret that is lost again and again",
-            this.bundle_cas.clone(),
-        );
-        registry.register(
-            "ca_bundle_foreign",
-            "Certificates that a caBundle has beside those of this webhook: a holder of their keys can answer for it",
-            this.bundle_foreign.clone(),
-        );
-        registry.register(
-            "ca_rotations",
-            "Authorities that this replica made, by why",
-            this.ca_rotations.clone(),
-        );
-        registry.register(
-            "kubernetes_calls_failed",
-            "Calls to the API server for certificates that failed, by call and why",
-            this.calls_failed.clone(),
-        );
-        registry.register(
             "event_writes",
             "Writes of Events on the owners of pods without a drainer, by whether they were taken",
             this.event_writes.clone(),
@@ -210,23 +139,20 @@ impl Metrics {
         );
         // Seen at zero, so that the first failure is an increase.
         for result in [OK, FAILED] {
-            let _ = this
-                .certificate_reloads
-                .get_or_create(&ResultLabels { result });
             let _ = this.event_writes.get_or_create(&ResultLabels { result });
         }
-        for reason in RotationReason::ALL.map(reason_label) {
-            let _ = this.ca_rotations.get_or_create(&RotationLabels { reason });
-        }
         Self { registry, ..this }
+    }
+
+    /// The registry, to which other modules add their metrics.
+    pub fn registry_mut(&mut self) -> &mut Registry {
+        &mut self.registry
     }
 
     /// The metrics in the text format of OpenMetrics.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        encode(&mut text, &self.registry).expect("a String can always be written to");
-        text
+        encode(&self.registry)
     }
 
     /// Counts one admission and how long it took, and logs it if the pod asked for a drainer: 200 at
@@ -289,59 +215,6 @@ impl Metrics {
         self.handshakes_failed.inc();
     }
 
-    /// Tells when a certificate ends.
-    pub fn set_not_after(&self, kind: CertificateKind, not_after: SystemTime) {
-        let kind = match kind {
-            CertificateKind::Leaf => "leaf",
-            CertificateKind::Ca => "ca",
-        };
-        let seconds = not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.certificate_not_after
-            .get_or_create(&CertificateLabels { kind })
-            .set(i64::try_from(seconds.as_secs()).unwrap_or(i64::MAX));
-    }
-
-    /// Tells whether there is a webhook configuration.
-    pub fn set_webhooks_found(&self, found: bool) {
-        self.webhooks_found.set(found.into());
-    }
-
-    /// Tells whether API servers are told to trust what they should.
-    pub fn set_bundle_in_sync(&self, in_sync: bool) {
-        self.bundle_in_sync.set(in_sync.into());
-    }
-
-    /// Tells how many authorities of our own API servers are told to trust.
-    pub fn set_bundle_cas(&self, many: usize) {
-        self.bundle_cas.set(i64::try_from(many).unwrap_or(i64::MAX));
-    }
-
-    /// Tells how many certificates of other issuers API servers are told to trust.
-    pub fn set_bundle_foreign(&self, many: usize) {
-        self.bundle_foreign
-            .set(i64::try_from(many).unwrap_or(i64::MAX));
-    }
-
-    /// Counts an authority that was made.
-    pub fn count_rotation(&self, reason: RotationReason) {
-        let reason = reason_label(reason);
-        self.ca_rotations
-            .get_or_create(&RotationLabels { reason })
-            .inc();
-    }
-
-    /// Counts a call to the API server that failed.
-    pub fn count_failed_call(&self, failed: &StoreError) {
-        let reason = match failed {
-            StoreError::Conflict { .. } => "conflict",
-            StoreError::Timeout { .. } => "late",
-            StoreError::Other { .. } => "other",
-        };
-        let call = failed.call().name();
-        let failed = FailedCallLabels { call, reason };
-        self.calls_failed.get_or_create(&failed).inc();
-    }
-
     /// Counts a write of an Event, which was taken or not.
     pub fn count_event_write(&self, taken: bool) {
         let result = if taken { OK } else { FAILED };
@@ -353,24 +226,6 @@ impl Metrics {
     /// Counts a pod that its owner is not told of.
     pub fn count_dropped_event(&self) {
         self.events_dropped.inc();
-    }
-
-    /// Counts a new certificate, which could be served or not.
-    pub fn count_certificate_reload(&self, served: bool) {
-        let result = if served { OK } else { FAILED };
-        self.certificate_reloads
-            .get_or_create(&ResultLabels { result })
-            .inc();
-    }
-}
-
-/// The label of a reason to make an authority.
-fn reason_label(reason: RotationReason) -> &'static str {
-    match reason {
-        RotationReason::Missing => "missing",
-        RotationReason::Due => "due",
-        RotationReason::Requested => "requested",
-        RotationReason::Outlives => "outlives_lifetime",
     }
 }
 

@@ -16,7 +16,7 @@ use super::args::logs::LogArgs;
 use super::args::pod_defaults::{InvalidDefaults, PodDefaultsArgs};
 use super::args::tls::TlsArgs;
 use crate::admission::{self, Defaults};
-use crate::certificates::source;
+use crate::certificates;
 use crate::events;
 use crate::metrics::Metrics;
 use crate::server::{self, Limits, Server, ServerPorts};
@@ -121,9 +121,13 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let mut signals = Signals::install().context("cannot handle signals")?;
     logs.start();
     let defaults = Arc::new(defaults.into_defaults()?);
-    let report = Arc::new(Metrics::new());
+    let mut report = Metrics::new();
+    let certificate_metrics = certificates::metrics::Metrics::register(report.registry_mut());
+    let report = Arc::new(report);
     let client_ca = tls.client_ca()?;
-    let (source, serving, tls_min_version) = tls.open(&defaults.release_namespace, &report).await?;
+    let (source, serving, tls_min_version) = tls
+        .open(&defaults.release_namespace, &certificate_metrics)
+        .await?;
     let serving = Arc::new(serving);
     let cluster = source.cluster().filter(|_| events_enabled);
     let (undrained, event_output) = cluster
@@ -177,7 +181,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let second_signal = async {
         tokio::select! {
             () = signals.next() => {}
-            never = source::run(source, &serving, &report) => match never {},
+            never = source.run(&serving, &certificate_metrics) => match never {},
         }
         // Who leaves writes neither Secret nor caBundle: what is being deleted would be made anew.
         let _ = stop.send(());
