@@ -115,6 +115,18 @@ async fn either_signal_ends_it_after_the_delay_in_which_it_serves_on() {
 }
 
 #[tokio::test]
+async fn metrics_include_the_certificate() {
+    let program = Program::start(&[]).await;
+    let metrics = program.metrics.get("/metrics").await.unwrap().body;
+    for wanted in [
+        "envoy_drainer_certificate_not_after_seconds{kind=\"leaf\"} ",
+        "envoy_drainer_certificate_reloads_total{result=\"ok\"} 0",
+    ] {
+        assert!(metrics.contains(wanted), "{metrics}");
+    }
+}
+
+#[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
     let program = Program::start(&["--shutdown-delay=10m"]).await;
     program.process.signal(Signal::TERM);

@@ -235,9 +235,9 @@ mod tests {
         // A week is left of it, then less.
         for (hours, wanted) in [(0, true), (1, false)] {
             let now = fixtures.ca('o').info().not_after - LEAF + HOUR * hours;
-            let shown = served(&fixtures, 'n', now);
+            let current = served(&fixtures, 'n', now);
             assert_eq!(
-                should_switch_to(&fixtures.ca('o'), Some(&shown), LEAF, now),
+                should_switch_to(&fixtures.ca('o'), Some(&current), LEAF, now),
                 wanted
             );
         }
