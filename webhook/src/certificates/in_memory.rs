@@ -37,7 +37,7 @@ impl InMemoryCa {
     /// Creates a CA, and its first leaf for `names`.
     ///
     /// # Errors
-    /// As [`leaf::issue`].
+    /// When a name is invalid, or the system has no randomness.
     pub fn try_new(
         names: Vec<String>,
         now: SystemTime,
