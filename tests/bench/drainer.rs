@@ -6,30 +6,30 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 use drainer::DrainPhase;
-use tests::drainer::{Drainer, Hook, drainer};
-use tests::due::SECOND;
+use tests::drainer::{Drainer, HookCall, drainer};
 use tests::envoy::{Envoy, envoy};
-use tests::held::Held;
-use tests::installed;
+use tests::envoy_versions;
 use tests::listener::tcp;
-use tests::memory::Memory;
-use tests::until::until;
+use tests::memory::MemoryMetric;
+use tests::raw_connection::RawConnection;
+use tests::timing::SECOND;
+use tests::until::wait_until;
 use tests::upstream::Upstream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 const RUNS: u32 = 20;
 
-const CALLERS: usize = 1000;
+const HOOK_CALLS: usize = 1000;
 
 /// How often the baseline asks.
-const BASELINE_PAUSE: Duration = SECOND;
+const BASELINE_POLL_INTERVAL: Duration = SECOND;
 
 /// So many of the baseline's runs go on at once: each waits for Envoy's clock.
-const BASELINE_AT_ONCE: u32 = 5;
+const BASELINE_CONCURRENCY: u32 = 5;
 
 /// The Envoy whose connections end, and what stands behind it.
-struct Scene {
+struct Fixture {
     envoy: Envoy,
     _upstream: Upstream,
 }
@@ -37,30 +37,30 @@ struct Scene {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let program = program()?.canonicalize()?;
-    println!("{}, {}\n", program.display(), installed::newest()?);
+    println!("{}, {}\n", program.display(), envoy_versions::newest()?);
     println!("{:52} {:>9}   measured", "", "to reach");
     let binary = fs::metadata(&program)?.len();
     print("binary", "1.5 MiB", &mebibytes(binary >> 10));
 
-    let scene = Scene::start().await?;
+    let scene = Fixture::start().await?;
     let idle = scene.drainer(&program).await?;
-    idle.logs("Envoy answers", 10 * SECOND).await?;
+    idle.wait_for_log("Envoy answers", 10 * SECOND).await?;
     sleep(SECOND).await;
     memory("idle", ["1.5 MiB", "0.5 MiB"], &idle)?;
     drop(idle);
-    callers(&scene, &program).await?;
+    measure_waiting_hooks(&scene, &program).await?;
 
     let mut runs = Vec::new();
     for run in 0..RUNS {
-        runs.push(until_the_hook_returns(&scene, &program, run).await?);
+        runs.push(time_to_hook_return(&scene, &program, run).await?);
     }
     let what = "last connection's end to the hook's return";
     print(what, "p99 0.35 s", &percentiles(runs));
     let mut runs = Vec::new();
     while runs.len() < RUNS as usize {
         let mut at_once = JoinSet::new();
-        for run in 0..BASELINE_AT_ONCE {
-            at_once.spawn(until_the_total_is_zero(run));
+        for run in 0..BASELINE_CONCURRENCY {
+            at_once.spawn(time_to_zero_total(run));
         }
         let round: Result<Vec<_>> = at_once.join_all().await.into_iter().collect();
         runs.extend(round?);
@@ -96,73 +96,79 @@ fn program() -> Result<PathBuf> {
 }
 
 /// The memory with a thousand callers that wait for the end of a drain.
-async fn callers(scene: &Scene, program: &Path) -> Result<()> {
+async fn measure_waiting_hooks(scene: &Fixture, program: &Path) -> Result<()> {
     let stream = scene.stream().await?;
     let drainer = scene.drainer(program).await?;
-    let mut callers: Vec<_> = (1..CALLERS).map(|_| drainer.envoy_hook()).collect();
-    callers.push(drainer.own_hook()?);
-    drainer.reaches(DrainPhase::Draining).await?;
+    let mut callers: Vec<_> = (1..HOOK_CALLS).map(|_| drainer.call_envoy_hook()).collect();
+    callers.push(drainer.call_drainer_hook()?);
+    drainer.wait_for_phase(DrainPhase::Draining).await?;
     let files = format!("/proc/{}/fd", drainer.process().pid());
-    until("all callers are there", 10 * SECOND, || async {
-        Ok(fs::read_dir(&files)?.count() >= CALLERS)
+    wait_until("all callers are there", 10 * SECOND, || async {
+        Ok(fs::read_dir(&files)?.count() >= HOOK_CALLS)
     })
     .await?;
     sleep(SECOND).await;
-    ensure!(callers.iter().all(Hook::is_waiting), "a hook did not wait");
+    ensure!(
+        callers.iter().all(HookCall::is_waiting),
+        "a hook did not wait"
+    );
     memory("1,000 callers wait", ["8 MiB", ""], &drainer)?;
     drop(stream);
     for caller in callers {
-        caller.returned().await?;
+        caller.wait_for_return().await?;
     }
     Ok(())
 }
 
 /// How long after the last connection's end Envoy's hook returns.
-async fn until_the_hook_returns(scene: &Scene, program: &Path, run: u32) -> Result<Duration> {
+async fn time_to_hook_return(scene: &Fixture, program: &Path, run: u32) -> Result<Duration> {
     let drainer = scene.drainer(program).await?;
     let stream = scene.stream().await?;
-    let end = drainer.pod_ends()?;
-    until("the connection is counted", 5 * SECOND, || async {
+    let end = drainer.call_pod_hooks()?;
+    wait_until("the connection is counted", 5 * SECOND, || async {
         let open = drainer.status().await?.open;
         Ok(open.is_some_and(|open| open.connections == 1))
     })
     .await?;
-    sleep(phase(run, RUNS, SECOND / 4)).await;
+    sleep(phase_offset(run, RUNS, SECOND / 4)).await;
     drop(stream);
-    let ended = end.called().elapsed();
-    Ok(end.returned().await? - ended)
+    let ended = end.called_at().elapsed();
+    Ok(end.wait_for_return().await? - ended)
 }
 
 /// How long after the last connection's end Envoy's own total says zero to who asks each second: the
 /// plain way to wait for a drain.
-async fn until_the_total_is_zero(run: u32) -> Result<Duration> {
-    let scene = Scene::start().await?;
+async fn time_to_zero_total(run: u32) -> Result<Duration> {
+    let scene = Fixture::start().await?;
     let stream = scene.stream().await?;
     let total = async || -> Result<u64> {
         let total = scene.envoy.admin().stat("server.total_connections").await?;
         total.context("no server.total_connections")
     };
     let seen = async || Ok(total().await? == 1);
-    until("the total has seen it", 10 * SECOND, seen).await?;
+    wait_until("the total has seen it", 10 * SECOND, seen).await?;
     // Envoy renews the total every five seconds.
-    sleep(phase(run, BASELINE_AT_ONCE, 5 * SECOND)).await;
+    sleep(phase_offset(run, BASELINE_CONCURRENCY, 5 * SECOND)).await;
     drop(stream);
     let ended = Instant::now();
     while total().await? > 0 {
-        sleep(BASELINE_PAUSE).await;
+        sleep(BASELINE_POLL_INTERVAL).await;
     }
     Ok(ended.elapsed())
 }
 
 /// Spreads the runs evenly over a period, so that they meet it at every moment alike.
-fn phase(run: u32, runs: u32, period: Duration) -> Duration {
+fn phase_offset(run: u32, runs: u32, period: Duration) -> Duration {
     period * run / runs
 }
 
 fn memory(state: &str, to_reach: [&str; 2], drainer: &Drainer) -> Result<()> {
-    let kinds = [("resident", Memory::Resident), ("private", Memory::Private)];
+    let kinds = [
+        ("resident", MemoryMetric::Resident),
+        ("private", MemoryMetric::Private),
+    ];
     for ((name, kind), to_reach) in kinds.into_iter().zip(to_reach) {
-        let measured = mebibytes(kind.of(drainer.process())?);
+        let measured = mebibytes(kind.read(drainer.process())?);
         print(&format!("{state}, {name} memory"), to_reach, &measured);
     }
     Ok(())
@@ -189,7 +195,7 @@ fn print(what: &str, to_reach: &str, measured: &str) {
 
 // === impl Scene ===
 
-impl Scene {
+impl Fixture {
     async fn start() -> Result<Self> {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.upstream(&upstream).listener(tcp("stream")?);
@@ -201,10 +207,10 @@ impl Scene {
 
     async fn drainer(&self, program: &Path) -> Result<Drainer> {
         let sidecar = drainer(self.envoy.admin_address())?.program(program);
-        sidecar.hasty().start().await
+        sidecar.exit_without_minimum().start().await
     }
 
-    async fn stream(&self) -> Result<Held> {
-        Held::stream(self.envoy.address("stream")).await
+    async fn stream(&self) -> Result<RawConnection> {
+        RawConnection::open_stream(self.envoy.address("stream")).await
     }
 }

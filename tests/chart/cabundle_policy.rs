@@ -1,4 +1,5 @@
-//! The policy for the webhook's account: it names every field that the account must not change.
+//! The ValidatingAdmissionPolicy for the webhook configuration: it names every field that the webhook's account must not
+//! change.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use tests::helm::{self, object, objects};
 
-/// The fields of an entry in Kubernetes 1.37, the newest that k8s-openapi has.
-const ENTRY: [&str; 12] = [
+/// The fields of a webhook entry in Kubernetes 1.37, the newest version in k8s-openapi.
+const ENTRY_FIELDS: [&str; 12] = [
     "admissionReviewVersions",
     "clientConfig",
     "failurePolicy",
@@ -26,9 +27,9 @@ const ENTRY: [&str; 12] = [
     "timeoutSeconds",
 ];
 
-/// The fields of metadata that an update can change. The API server keeps all others to itself.
+/// The fields of metadata that an update can change; the API server does not let updates change the others.
 /// <https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/objectmeta.go>
-pub(crate) const METADATA: [&str; 5] = [
+pub(crate) const METADATA_FIELDS: [&str; 5] = [
     "annotations",
     "finalizers",
     "generateName",
@@ -36,8 +37,8 @@ pub(crate) const METADATA: [&str; 5] = [
     "ownerReferences",
 ];
 
-/// The rest of it.
-const KEPT: [&str; 10] = [
+/// The fields of metadata that no update can change.
+const PROTECTED_METADATA_FIELDS: [&str; 10] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
@@ -52,23 +53,23 @@ const KEPT: [&str; 10] = [
 
 /// The fields of a struct, as its deserializer names them.
 pub(crate) fn fields<'de, T: Deserialize<'de>>() -> BTreeSet<&'static str> {
-    let Err(Fields(fields)) = T::deserialize(Named) else {
-        panic!("nothing can be read from no fields");
+    let Err(FieldNames(fields)) = T::deserialize(FieldNameDeserializer) else {
+        panic!("a struct was deserialized without fields");
     };
     fields.iter().copied().collect()
 }
 
-/// Fails with the names of the fields that it is asked for.
-struct Named;
+/// Fails with the names of the fields that a struct deserializes.
+struct FieldNameDeserializer;
 
 #[derive(Debug)]
-struct Fields(&'static [&'static str]);
+struct FieldNames(&'static [&'static str]);
 
-impl<'de> Deserializer<'de> for Named {
-    type Error = Fields;
+impl<'de> Deserializer<'de> for FieldNameDeserializer {
+    type Error = FieldNames;
 
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Fields> {
-        Err(Fields(&[]))
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, FieldNames> {
+        Err(FieldNames(&[]))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -76,8 +77,8 @@ impl<'de> Deserializer<'de> for Named {
         _: &'static str,
         fields: &'static [&'static str],
         _: V,
-    ) -> Result<V::Value, Fields> {
-        Err(Fields(fields))
+    ) -> Result<V::Value, FieldNames> {
+        Err(FieldNames(fields))
     }
 
     serde::forward_to_deserialize_any! {
@@ -86,23 +87,23 @@ impl<'de> Deserializer<'de> for Named {
     }
 }
 
-impl fmt::Display for Fields {
+impl fmt::Display for FieldNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.0)
     }
 }
 
-impl std::error::Error for Fields {}
+impl std::error::Error for FieldNames {}
 
-impl de::Error for Fields {
+impl de::Error for FieldNames {
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self(&[])
     }
 }
 
-/// The text of the policy's one rule, in one line.
+/// The expression of the policy's only validation, in one line.
 fn rule() -> Option<String> {
-    let objects = objects(&helm::installed()?.render_with(&[]).unwrap());
+    let objects = objects(&helm::find_helm()?.render_with(&[]).unwrap());
     let policy = object(&objects, "ValidatingAdmissionPolicy", "-cabundle");
     let validations = policy["spec"]["validations"].as_array().unwrap();
     assert_eq!(validations.len(), 1);
@@ -111,15 +112,16 @@ fn rule() -> Option<String> {
 }
 
 #[test]
-fn every_field_but_the_ca_bundle_is_compared() {
+fn policy_compares_every_field_but_the_ca_bundle() {
     let Some(rule) = rule() else { return };
-    let entry = ENTRY
+    let entry = ENTRY_FIELDS
         .iter()
         .filter(|field| !["name", "clientConfig"].contains(*field));
     let entry = entry.map(|field| format!("&& new.?{field} == old.?{field}"));
     let client = ["service", "url"];
     let client = client.map(|f| format!("&& new.clientConfig.?{f} == old.clientConfig.?{f}"));
-    let metadata = METADATA.map(|f| format!("&& object.metadata.?{f} == oldObject.metadata.?{f}"));
+    let metadata =
+        METADATA_FIELDS.map(|f| format!("&& object.metadata.?{f} == oldObject.metadata.?{f}"));
     let others = [
         "size(object.webhooks) == size(oldObject.webhooks)",
         "object.webhooks.all(new, oldObject.webhooks.exists(old, new.name == old.name &&",
@@ -131,11 +133,14 @@ fn every_field_but_the_ca_bundle_is_compared() {
 }
 
 #[test]
-fn kubernetes_has_no_field_that_the_policy_does_not_know() {
-    assert_eq!(fields::<MutatingWebhook>(), ENTRY.into());
+fn policy_knows_every_field_of_kubernetes() {
+    assert_eq!(fields::<MutatingWebhook>(), ENTRY_FIELDS.into());
     let client = ["caBundle", "service", "url"];
     assert_eq!(fields::<WebhookClientConfig>(), client.into());
-    let metadata = METADATA.into_iter().chain(KEPT).collect();
+    let metadata = METADATA_FIELDS
+        .into_iter()
+        .chain(PROTECTED_METADATA_FIELDS)
+        .collect();
     assert_eq!(fields::<ObjectMeta>(), metadata);
     let object = ["apiVersion", "kind", "metadata", "webhooks"];
     assert_eq!(fields::<MutatingWebhookConfiguration>(), object.into());

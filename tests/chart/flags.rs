@@ -14,10 +14,10 @@ use crate::sets;
 use crate::values::entries;
 
 /// Flags that a cluster has no use for.
-const OUT_OF_A_CLUSTER: [&str; 1] = ["tls-ca-out"];
+const LOCAL_FLAGS: [&str; 1] = ["tls-ca-out"];
 
 /// Flags that are always given, or by values of another name.
-const OTHERWISE: [&str; 13] = [
+const OTHER_FLAGS: [&str; 13] = [
     "listen",
     "health-listen",
     "metrics-listen",
@@ -69,7 +69,7 @@ fn flag_of(path: &str) -> Option<String> {
 }
 
 /// `60s` is `1m0s`.
-fn alike(one: &str, other: &str) -> bool {
+fn is_same_value(one: &str, other: &str) -> bool {
     one == other
         || matches!((duration::parse(one), duration::parse(other)), (Ok(one), Ok(other)) if one == other)
 }
@@ -81,7 +81,7 @@ fn container(rendered: &str) -> Value {
 
 #[test]
 fn the_program_takes_the_arguments_of_every_set() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     for set in sets::all(&helm) {
@@ -118,15 +118,15 @@ fn every_flag_is_a_value_and_every_default_the_programs_own() {
             .unwrap();
         assert_eq!(entry.value, "", "{}: the program decides", entry.path);
         assert!(
-            alike(&entry.remark, default),
+            is_same_value(&entry.trailing_comment, default),
             "{}: `{}`, but the program's default is `{default}`",
             entry.path,
-            entry.remark
+            entry.trailing_comment
         );
         seen.insert(name);
     }
     for name in serve.get_arguments().filter_map(Arg::get_long) {
-        let elsewhere = OUT_OF_A_CLUSTER.contains(&name) || OTHERWISE.contains(&name);
+        let elsewhere = LOCAL_FLAGS.contains(&name) || OTHER_FLAGS.contains(&name);
         assert!(
             elsewhere || name == "help" || seen.contains(name),
             "no value sets --{name}"
@@ -136,7 +136,7 @@ fn every_flag_is_a_value_and_every_default_the_programs_own() {
 
 #[test]
 fn the_grace_period_is_longer_than_the_programs_end() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     let table = [

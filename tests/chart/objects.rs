@@ -1,14 +1,14 @@
 //! The objects that the chart renders.
 
 use serde_json::Value;
-use tests::helm::{self, FLOOR, objects};
+use tests::helm::{self, OLDEST_CLUSTER, objects};
 use tests::{golden, kubernetes};
 
 use crate::sets;
 
 #[test]
-fn every_set_renders_to_what_it_did() {
-    let Some(helm) = helm::installed() else {
+fn value_sets_render_to_the_golden_files() {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     for set in sets::all(&helm) {
@@ -17,8 +17,8 @@ fn every_set_renders_to_what_it_did() {
 }
 
 #[test]
-fn every_field_is_one_that_kubernetes_has() {
-    let Some(helm) = helm::installed() else {
+fn rendered_fields_exist_in_kubernetes() {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     for set in sets::all(&helm) {
@@ -32,8 +32,8 @@ fn every_field_is_one_that_kubernetes_has() {
 }
 
 #[test]
-fn a_name_that_looks_like_a_number_stays_a_name() {
-    let Some(helm) = helm::installed() else {
+fn numeric_names_stay_strings() {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     let release = [
@@ -43,8 +43,8 @@ fn a_name_that_looks_like_a_number_stays_a_name() {
         "--namespace=2",
         "--kube-version=1.30.0",
     ];
-    let refused = helm.run(release).unwrap_err().to_string();
-    assert!(refused.contains("fullnameOverride"), "{refused}");
+    let error = helm.run(release).unwrap_err().to_string();
+    assert!(error.contains("fullnameOverride"), "{error}");
     let flags = [
         "--set-string=serviceAccount.name=3",
         "--set-string=priorityClassName=4",
@@ -62,8 +62,8 @@ fn a_name_that_looks_like_a_number_stays_a_name() {
 }
 
 #[test]
-fn no_name_is_longer_than_a_services_may_be() {
-    let Some(helm) = helm::installed() else {
+fn names_are_at_most_63_bytes() {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     let name = format!("--set=nameOverride={}", "a".repeat(54));
@@ -74,7 +74,7 @@ fn no_name_is_longer_than_a_services_may_be() {
 }
 
 #[test]
-fn what_the_webhook_writes_is_not_rendered() {
+fn fields_that_the_webhook_writes_are_not_rendered() {
     fn keys(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(fields) => {
@@ -85,7 +85,7 @@ fn what_the_webhook_writes_is_not_rendered() {
             _ => {}
         }
     }
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     for set in sets::all(&helm) {
@@ -100,8 +100,8 @@ fn what_the_webhook_writes_is_not_rendered() {
 }
 
 #[test]
-fn without_rbac_there_are_no_rights() {
-    let Some(helm) = helm::installed() else {
+fn rbac_create_false_renders_no_roles() {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     for object in objects(&helm.render_with(&["rbac.create=false"]).unwrap()) {
@@ -111,21 +111,21 @@ fn without_rbac_there_are_no_rights() {
 }
 
 #[test]
-fn there_is_a_policy_where_the_cluster_has_policies() {
-    let Some(helm) = helm::installed() else {
+fn policies_are_rendered_where_the_cluster_has_them() {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     const ACCEPTED: &str = "--set=policy.acceptUnrestrictedAccount=true";
     const DISABLED: &str = "--set=policy.enabled=false";
     const ENABLED: &str = "--set=policy.enabled=true";
-    // As a cloud names its versions.
+    // The form of a cloud provider's version.
     const CLOUD: [&str; 1] = ["--kube-version=v1.30.4-eks-0123456"];
     const LATER: [&str; 1] = ["--kube-version=1.40.0-alpha.1"];
     for (cluster, flags, wanted) in [
         (CLOUD, [].as_slice(), 6),
         (LATER, &[], 6),
-        (FLOOR, &[ENABLED], 6),
-        (FLOOR, &[ACCEPTED], 0),
+        (OLDEST_CLUSTER, &[ENABLED], 6),
+        (OLDEST_CLUSTER, &[ACCEPTED], 0),
         (CLOUD, &[DISABLED, ACCEPTED], 0),
         (CLOUD, &[ACCEPTED], 6),
     ] {
@@ -139,8 +139,8 @@ fn there_is_a_policy_where_the_cluster_has_policies() {
 }
 
 #[test]
-fn an_unrestricted_account_is_rendered_only_where_that_is_accepted() {
-    let Some(helm) = helm::installed() else {
+fn unrestricted_account_must_be_accepted() {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     const SECRET: [&str; 2] = [
@@ -150,19 +150,19 @@ fn an_unrestricted_account_is_rendered_only_where_that_is_accepted() {
     let latest = ["--kube-version=1.34.0"];
     for mode in [&[][..], &SECRET] {
         for (cluster, flag, wanted) in [
-            (FLOOR, None, "Kubernetes v1.29.0 has none"),
+            (OLDEST_CLUSTER, None, "Kubernetes v1.29.0 has none"),
             (
                 latest,
                 Some("--set=policy.enabled=false"),
                 "policy.enabled is false",
             ),
         ] {
-            let refused = helm.render_for(cluster, mode.iter().copied().chain(flag));
-            let refused = refused.expect_err("an unrestricted account").to_string();
-            assert!(refused.contains(wanted), "{refused}");
+            let rendered = helm.render_for(cluster, mode.iter().copied().chain(flag));
+            let error = rendered.expect_err("an unrestricted account").to_string();
+            assert!(error.contains(wanted), "{error}");
             assert!(
-                refused.contains("policy.acceptUnrestrictedAccount"),
-                "{refused}"
+                error.contains("policy.acceptUnrestrictedAccount"),
+                "{error}"
             );
         }
     }

@@ -8,7 +8,7 @@ use drainer::duration;
 use serde_json::Value;
 use tests::helm::{self, CHART};
 
-use crate::values::{Entry, entries};
+use crate::values::{ValuesEntry, entries};
 
 fn schema() -> Value {
     let text = fs::read_to_string(Path::new(CHART).join("values.schema.json")).unwrap();
@@ -25,7 +25,7 @@ fn resolve<'a>(schema: &'a Value, node: &'a Value) -> &'a Value {
 
 #[test]
 fn what_is_misspelt_or_cannot_be_is_refused() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     let table = [
@@ -107,7 +107,7 @@ fn what_is_misspelt_or_cannot_be_is_refused() {
 #[test]
 fn what_has_a_default_cannot_be_taken_away() {
     let (schema, entries) = (schema(), entries());
-    for Entry { path, value, .. } in &entries {
+    for ValuesEntry { path, value, .. } in &entries {
         let inner = format!("{path}.");
         let is_group = entries.iter().any(|other| other.path.starts_with(&inner));
         let is_empty = ["", "{}", "[]", "\"\""].contains(&&**value);
@@ -128,7 +128,7 @@ fn what_has_a_default_cannot_be_taken_away() {
 
 #[test]
 fn a_bare_key_is_as_good_as_an_empty_value() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     let entries = entries();
@@ -143,7 +143,7 @@ fn a_bare_key_is_as_good_as_an_empty_value() {
 
 #[test]
 fn what_a_parent_chart_says_passes() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     helm.render_with(&["global.storageClass=fast", "enabled=true"])
@@ -152,7 +152,7 @@ fn what_a_parent_chart_says_passes() {
 
 #[test]
 fn a_duration_passes_when_the_program_takes_it() {
-    let Some(helm) = helm::installed() else {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     for text in [

@@ -1,15 +1,15 @@
-//! The policy for the webhook's Secret: the account may write its data alone.
+//! The ValidatingAdmissionPolicy for the CA Secret: the webhook's account may only write `data`.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Secret;
 use tests::helm::{self, object, objects};
 
-use crate::cabundle_policy::{METADATA, fields};
+use crate::cabundle_policy::{METADATA_FIELDS, fields};
 
 #[test]
-fn every_field_of_the_secret_but_data_is_compared() {
-    let Some(helm) = helm::installed() else {
+fn policy_compares_every_field_but_data() {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
     let objects = objects(&helm.render_with(&[]).unwrap());
@@ -20,7 +20,7 @@ fn every_field_of_the_secret_but_data_is_compared() {
     let validations = policy["validations"].as_array().unwrap().iter();
     let words = validations.flat_map(|one| one["expression"].as_str().unwrap().split_whitespace());
     let rules = words.collect::<Vec<_>>().join(" ");
-    for field in METADATA {
+    for field in METADATA_FIELDS {
         for wanted in [
             format!("&& object.metadata.?{field} == oldObject.metadata.?{field}"),
             format!("&& !has(object.metadata.{field})"),
@@ -38,8 +38,8 @@ fn every_field_of_the_secret_but_data_is_compared() {
 }
 
 #[test]
-fn a_secret_has_no_field_that_the_policy_does_not_know() {
-    // The API server keeps no `stringData`.
+fn policy_knows_every_field_of_a_secret() {
+    // The API server does not store `stringData`.
     let known = [
         "apiVersion",
         "data",
@@ -53,11 +53,11 @@ fn a_secret_has_no_field_that_the_policy_does_not_know() {
 }
 
 #[test]
-fn a_secret_of_another_has_no_policy() {
-    let Some(helm) = helm::installed() else {
+fn mode_secret_renders_no_secret_policy() {
+    let Some(helm) = helm::find_helm() else {
         return;
     };
-    let values = ["certificates.mode=secret", "certificates.secret.name=given"];
+    let values = ["certificates.mode=secret", "certificates.secret.name=mine"];
     let rendered = helm.render_with(&values).unwrap();
     let names = objects(&rendered);
     let mut names = names

@@ -1,20 +1,20 @@
-//! The sets of values that the chart is rendered with: `tests/golden/chart/NAME.values.yaml`; `floor` is for
-//! the oldest cluster.
+//! The value files that the chart is rendered with: `tests/golden/chart/NAME.values.yaml`. `floor` is rendered for the
+//! oldest supported cluster.
 
 use std::fs;
 use std::path::Path;
 
-use tests::helm::{FLOOR, Helm};
+use tests::helm::{Helm, OLDEST_CLUSTER};
 
-/// One of them.
-pub(crate) struct Set {
+/// One value file.
+pub(crate) struct ValueSet {
     pub name: String,
-    /// What Helm made of it.
+    /// What Helm rendered.
     pub rendered: String,
 }
 
-/// Renders all of them, by name.
-pub(crate) fn all(helm: &Helm) -> Vec<Set> {
+/// Renders all value files, sorted by name.
+pub(crate) fn all(helm: &Helm) -> Vec<ValueSet> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/chart");
     let mut sets: Vec<_> = fs::read_dir(folder)
         .unwrap()
@@ -24,11 +24,11 @@ pub(crate) fn all(helm: &Helm) -> Vec<Set> {
             let name = name.strip_suffix(".values.yaml")?.to_owned();
             let flag = format!("--values={}", values.display());
             let rendered = match &*name {
-                "floor" => helm.render_for(FLOOR, [flag]),
+                "floor" => helm.render_for(OLDEST_CLUSTER, [flag]),
                 _ => helm.render([flag]),
             };
             let rendered = rendered.unwrap_or_else(|error| panic!("{name}: {error:#}"));
-            Some(Set { name, rendered })
+            Some(ValueSet { name, rendered })
         })
         .collect();
     sets.sort_by(|one, other| one.name.cmp(&other.name));

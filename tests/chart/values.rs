@@ -8,7 +8,7 @@ use tests::helm::CHART;
 
 /// A key of `values.yaml`.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ValuesEntry {
     /// As in `drainer.drainTimeout`.
     pub path: String,
     /// The text behind `# --` above it; empty if there is none.
@@ -16,11 +16,11 @@ pub(crate) struct Entry {
     /// What stands behind the colon, but for a remark.
     pub value: String,
     /// The remark behind the value.
-    pub remark: String,
+    pub trailing_comment: String,
 }
 
 /// Lists the keys in their order, those in braces not among them.
-pub(crate) fn entries() -> Vec<Entry> {
+pub(crate) fn entries() -> Vec<ValuesEntry> {
     let text = fs::read_to_string(Path::new(CHART).join("values.yaml")).unwrap();
     let mut entries = Vec::new();
     let mut path: Vec<&str> = Vec::new();
@@ -43,32 +43,32 @@ pub(crate) fn entries() -> Vec<Entry> {
         let (value, remark) = value.split_once(" #").unwrap_or((value, ""));
         path.truncate(depth);
         path.push(key);
-        entries.push(Entry {
+        entries.push(ValuesEntry {
             path: path.join("."),
             comment: std::mem::take(&mut comment),
             value: value.trim().to_owned(),
-            remark: remark.trim().to_owned(),
+            trailing_comment: remark.trim().to_owned(),
         });
     }
     entries
 }
 
 /// The chart's page, which `helm show readme` prints.
-fn page(entries: &[Entry]) -> String {
+fn page(entries: &[ValuesEntry]) -> String {
     let mut page = "# envoy-drainer\n\n\
         <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test chart`; edit `values.yaml`. -->\n\n\
-        Gives every Envoy pod a graceful end, by injecting a drainer at admission.\n\n\
+        A mutating admission webhook that injects a drainer sidecar beside Envoy, so that pods drain before they terminate.\n\n\
         ```\n\
         helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace --wait\n\
         ```\n\n\
-        A value without a default here is left to the program, whose own default stands in brackets.\n\n\
+        Defaults in brackets are those of the program; the chart does not set them.\n\n\
         | value | default | meaning |\n| --- | --- | --- |\n"
         .to_owned();
-    for Entry {
+    for ValuesEntry {
         path,
         comment,
         value,
-        remark,
+        trailing_comment: remark,
     } in entries.iter().filter(|entry| !entry.comment.is_empty())
     {
         let default = match (value.as_str(), remark.as_str()) {

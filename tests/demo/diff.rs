@@ -3,7 +3,7 @@
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
-use crate::screen::{ADDED, QUIET, REMOVED, Screen};
+use crate::screen::{ADDED, DIMMED, REMOVED, Screen};
 use crate::yaml;
 
 /// A diff of two pods as YAML. Of what is the same only the keys above a change are shown.
@@ -27,7 +27,7 @@ pub(crate) fn of(before: &Value, after: &Value, screen: &Screen) -> String {
         let same = path.iter().zip(&shown).take_while(|(a, b)| a == b).count();
         if let Some((line, above)) = path.split_last() {
             for line in above.iter().skip(same) {
-                push(' ', QUIET, line);
+                push(' ', DIMMED, line);
             }
             push(sign, style, line);
         }

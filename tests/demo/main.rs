@@ -15,18 +15,18 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
-use outcome::Outcome;
+use outcome::Comparison;
 use screen::Screen;
-use shop::Shop;
+use shop::DemoCluster;
 use webhook::Webhook;
 
 /// On one thread, so that nothing happens between two looks at the same thing.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let result = tokio::select! {
-        result = demonstrate() => result,
+        result = run_demo() => result,
         // Dropped, the demonstration leaves no process behind.
-        result = interrupted() => result,
+        result = wait_for_interrupt() => result,
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -39,10 +39,10 @@ async fn main() -> ExitCode {
 }
 
 /// Shows everything. True if all went as promised.
-async fn demonstrate() -> Result<bool> {
+async fn run_demo() -> Result<bool> {
     let screen = Screen::of_stdout();
-    let shop = Shop::open().await?;
-    screen.introduce();
+    let shop = DemoCluster::start().await?;
+    screen.print_introduction();
 
     let review = shop.review()?;
     let before = &review["request"]["object"];
@@ -55,30 +55,30 @@ async fn demonstrate() -> Result<bool> {
     screen.heading(
         "2  This pod is deleted in the midst of traffic, and ended as the kubelet does it:",
     );
-    screen.note(&shop.traffic());
-    let with = shop.end(typed(&after)?, None, &screen).await?;
-    screen.note(&format!("   Its last words: {}", with.last_words));
+    screen.note(&shop.describe_traffic());
+    let with = shop.delete_pod(parse_pod(&after)?, None, &screen).await?;
+    screen.note(&format!("   Its last words: {}", with.termination_message));
 
     screen.heading("3  The pod as it was, in the same traffic:");
     let without = shop
-        .end(typed(before)?, Some(with.length()), &screen)
+        .delete_pod(parse_pod(before)?, Some(with.length()), &screen)
         .await?;
 
-    let outcome = Outcome { with, without };
-    let broken = outcome.broken_promises();
+    let outcome = Comparison { with, without };
+    let broken = outcome.failed_expectations();
     screen.heading(if broken.is_empty() {
         "4  What the clients saw: with the drainer no request was lost."
     } else {
         "4  What the clients saw is not what was promised:"
     });
-    outcome.show(&screen);
+    outcome.print(&screen);
     for broken in &broken {
-        screen.complain(broken);
+        screen.print_failure(broken);
     }
     Ok(broken.is_empty())
 }
 
-async fn interrupted() -> Result<bool> {
+async fn wait_for_interrupt() -> Result<bool> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
@@ -88,6 +88,6 @@ async fn interrupted() -> Result<bool> {
     anyhow::bail!("interrupted")
 }
 
-fn typed(pod: &Value) -> Result<Pod> {
+fn parse_pod(pod: &Value) -> Result<Pod> {
     serde_json::from_value(pod.clone()).context("the pod is not as Kubernetes has it")
 }

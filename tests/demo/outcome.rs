@@ -3,29 +3,29 @@
 use drainer::Durations;
 use tests::load::FailureKind;
 
-use crate::screen::{QUIET, STRONG, Screen, thousands};
-use crate::shop::Ending;
+use crate::screen::{BOLD, DIMMED, Screen, thousands};
+use crate::shop::TerminationResult;
 
 /// So many requests each way, or the figures say little.
-const REQUESTS: u64 = 5_000;
+const MIN_REQUESTS: u64 = 5_000;
 
 /// So many must fail without the drainer, or the test was no test.
-const FAILED_WITHOUT: u64 = 20;
+const MIN_FAILED_WITHOUT: u64 = 20;
 
 /// The least share of the rate asked for.
-const REACHED: f64 = 0.95;
+const MIN_RATE_RATIO: f64 = 0.95;
 
 /// The pod's end with the drainer and without.
-pub(crate) struct Outcome {
-    pub(crate) with: Ending,
-    pub(crate) without: Ending,
+pub(crate) struct Comparison {
+    pub(crate) with: TerminationResult,
+    pub(crate) without: TerminationResult,
 }
 
 // === impl Outcome ===
 
-impl Outcome {
+impl Comparison {
     /// What was promised and did not come true.
-    pub(crate) fn broken_promises(&self) -> Vec<String> {
+    pub(crate) fn failed_expectations(&self) -> Vec<String> {
         let Self { with, without } = self;
         let mut broken = Vec::new();
         let mut promise = |kept: bool, what: String| {
@@ -36,12 +36,12 @@ impl Outcome {
         for (name, ending) in [("with", with), ("without", without)] {
             let (sent, reached) = (ending.report.sent(), ending.report.reached());
             promise(
-                sent >= REQUESTS,
+                sent >= MIN_REQUESTS,
                 format!("only {sent} requests were sent {name} the drainer"),
             );
             let share = reached * 100.0;
             promise(
-                reached >= REACHED,
+                reached >= MIN_RATE_RATIO,
                 format!(
                     "clients reached only {share:.0} % of their rate {name} the drainer:\n{}",
                     ending.report
@@ -58,46 +58,46 @@ impl Outcome {
         );
         let failed = without.report.failed();
         promise(
-            failed >= FAILED_WITHOUT,
+            failed >= MIN_FAILED_WITHOUT,
             format!("only {failed} requests failed without the drainer"),
         );
         for kind in [FailureKind::Refused, FailureKind::CutInFlight] {
-            let some = without.report.failed_by(kind) > 0;
+            let some = without.report.failed_of_kind(kind) > 0;
             promise(some, format!("without the drainer none was {kind}"));
         }
         broken
     }
 
     /// Shows both in a table.
-    pub(crate) fn show(&self, screen: &Screen) {
+    pub(crate) fn print(&self, screen: &Screen) {
         let Self { with, without } = self;
         let line = |name: &str, with: &str, without: &str| {
             format!("   {name:<34}{with:>18}{without:>18}\n")
         };
-        let row = |name: &str, of: &dyn Fn(&Ending) -> String| {
+        let row = |name: &str, of: &dyn Fn(&TerminationResult) -> String| {
             screen.print(&line(name, &of(with), &of(without)));
         };
         let header = line("", "with the drainer", "without");
-        screen.print(&screen.styled(QUIET, &header));
+        screen.print(&screen.styled(DIMMED, &header));
         row("requests (rate reached of asked)", &|ending| {
             let report = &ending.report;
             let percent = report.reached() * 100.0;
             format!("{} ({percent:.0} %)", thousands(report.sent()))
         });
-        let failed = |ending: &Ending| thousands(ending.report.failed());
-        screen.print(&screen.styled(STRONG, &line("failed", &failed(with), &failed(without))));
+        let failed = |ending: &TerminationResult| thousands(ending.report.failed());
+        screen.print(&screen.styled(BOLD, &line("failed", &failed(with), &failed(without))));
         for kind in FailureKind::ALL {
-            let count = |ending: &Ending| ending.report.failed_by(kind);
+            let count = |ending: &TerminationResult| ending.report.failed_of_kind(kind);
             // The last kinds do not come up unless something is wrong.
             if kind <= FailureKind::CutOnReused || count(with) + count(without) > 0 {
                 row(&format!("  {kind}"), &|ending| thousands(count(ending)));
             }
         }
         row("connections open at SIGTERM", &|ending| {
-            ending.left.to_string()
+            ending.open_connections.to_string()
         });
         row("the pod's end took", &|ending| {
-            format!("{:.1} s", ending.took.as_secs_f64())
+            format!("{:.1} s", ending.elapsed.as_secs_f64())
         });
         let Durations {
             min_drain_duration: least,

@@ -12,9 +12,9 @@ pub(crate) const ADDED: Style = coloured(AnsiColor::Green);
 /// What was removed, or went wrong.
 pub(crate) const REMOVED: Style = coloured(AnsiColor::Red);
 /// What is there for orientation.
-pub(crate) const QUIET: Style = Style::new().dimmed();
+pub(crate) const DIMMED: Style = Style::new().dimmed();
 /// What must not be missed.
-pub(crate) const STRONG: Style = Style::new().bold();
+pub(crate) const BOLD: Style = Style::new().bold();
 
 const INTRODUCTION: &str = "\
 Kubernetes ends a pod with SIGTERM; Envoy then cuts all connections at once, while clients are still
@@ -22,15 +22,15 @@ sent to it. envoy-drainer gives the pod a sidecar that lets Envoy finish first, 
 ";
 
 /// How often the live line is renewed on a terminal, and how often it is printed elsewhere.
-const LIVE: Duration = Duration::from_millis(100);
-const PLAIN: Duration = Duration::from_secs(6);
+const LIVE_INTERVAL: Duration = Duration::from_millis(100);
+const PLAIN_INTERVAL: Duration = Duration::from_secs(6);
 
 /// Standard output.
 pub(crate) struct Screen {
     is_terminal: bool,
     has_colours: bool,
     /// When the state is to be shown again.
-    due: Cell<Duration>,
+    next_update: Cell<Duration>,
 }
 
 const fn coloured(colour: AnsiColor) -> Style {
@@ -47,48 +47,48 @@ impl Screen {
         Self {
             is_terminal,
             has_colours: is_terminal && !refused,
-            due: Cell::default(),
+            next_update: Cell::default(),
         }
     }
 
     /// Tells what this is about, to someone who has never heard of it.
-    pub(crate) fn introduce(&self) {
+    pub(crate) fn print_introduction(&self) {
         self.print(INTRODUCTION);
     }
 
     /// Opens a chapter.
     pub(crate) fn heading(&self, text: &str) {
-        self.due.set(if self.is_terminal {
+        self.next_update.set(if self.is_terminal {
             Duration::ZERO
         } else {
-            PLAIN
+            PLAIN_INTERVAL
         });
-        self.print(&format!("\n{}\n", self.styled(STRONG, text)));
+        self.print(&format!("\n{}\n", self.styled(BOLD, text)));
     }
 
     /// Adds what one should know of a chapter.
     pub(crate) fn note(&self, text: &str) {
-        self.print(&format!("{}\n", self.styled(QUIET, text)));
+        self.print(&format!("{}\n", self.styled(DIMMED, text)));
     }
 
     /// Adds a line to a timeline.
     pub(crate) fn event(&self, at: Duration, who: &str, what: &str) {
         self.clear_live();
-        let at = self.styled(QUIET, &seconds(at));
+        let at = self.styled(DIMMED, &seconds(at));
         self.print(&format!("{at}  {who:<13}  {what}\n"));
     }
 
     /// Shows how it stands on a terminal, until the next line comes.
     pub(crate) fn live(&self, at: Duration, what: &str) {
-        if self.is_terminal && self.is_due(at, LIVE) {
+        if self.is_terminal && self.is_due(at, LIVE_INTERVAL) {
             let line = format!("{}  {what}", seconds(at));
-            self.print(&format!("\r\x1b[K{}", self.styled(QUIET, &line)));
+            self.print(&format!("\r\x1b[K{}", self.styled(DIMMED, &line)));
         }
     }
 
     /// Says at times how it stands, where there is no terminal.
     pub(crate) fn sample(&self, at: Duration, what: &str) {
-        if !self.is_terminal && self.is_due(at, PLAIN) {
+        if !self.is_terminal && self.is_due(at, PLAIN_INTERVAL) {
             self.print(&format!("{}  {what}\n", seconds(at)));
         }
     }
@@ -101,15 +101,15 @@ impl Screen {
     }
 
     fn is_due(&self, at: Duration, pause: Duration) -> bool {
-        let is_due = at >= self.due.get();
+        let is_due = at >= self.next_update.get();
         if is_due {
-            self.due.set(at + pause);
+            self.next_update.set(at + pause);
         }
         is_due
     }
 
     /// Tells what did not go as promised.
-    pub(crate) fn complain(&self, what: &str) {
+    pub(crate) fn print_failure(&self, what: &str) {
         self.print(&format!("\n{}\n", self.styled(REMOVED, what)));
     }
 

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tests::admin::Admin;
 use tests::bootstrap::Bootstrap;
 use tests::envoy::{Envoy, envoy};
+use tests::envoy_versions::{self, EnvoyBinary};
 use tests::http::Client;
-use tests::installed::{self, Installed};
 use tests::kubelet::{Kubelet, Program, RunningPod};
 use tests::listener::{http, tcp};
 use tests::load::{Load, Report, load};
@@ -22,60 +22,60 @@ use tests::upstream::Upstream;
 use tokio::time::{Instant, sleep};
 
 use crate::screen::Screen;
-use crate::timeline::Watch;
+use crate::timeline::TerminationMonitor;
 
 /// What the API server sent for one pod of a Deployment.
 const REVIEW: &str = include_str!("review.json");
 
 /// The container's name in the review.
-pub(crate) const ENVOY: &str = "envoy";
+pub(crate) const ENVOY_CONTAINER: &str = "envoy";
 
 /// The container that is injected.
-const DRAINER: &str = "envoy-drainer";
+const DRAINER_CONTAINER: &str = "envoy-drainer";
 
 /// The pod that is deleted.
-pub(crate) const DELETED: &str = "edge-1";
+pub(crate) const DELETED_POD: &str = "edge-1";
 
 /// The pod that stays.
-const STAYS: &str = "edge-2";
+const REMAINING_POD: &str = "edge-2";
 
 /// How long the Service goes on sending connections to a pod that is deleted, as kube-proxy does on
 /// a busy cluster.
 const LAG: Duration = Duration::from_secs(1);
 
 /// How long the load runs before the pod is deleted, and after it is gone.
-const BEFORE: Duration = Duration::from_secs(4);
-const AFTER: Duration = Duration::from_secs(3);
+const LOAD_BEFORE: Duration = Duration::from_secs(4);
+const LOAD_AFTER: Duration = Duration::from_secs(3);
 
 /// The pause between two looks at what happens.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long the admin may take to answer a look.
-const ASK: Duration = Duration::from_millis(200);
+const ADMIN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// How long a pod may take until it is ready.
-const READY: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The place: what stays the same while the pod comes and goes.
-pub(crate) struct Shop {
-    envoy: Installed,
+pub(crate) struct DemoCluster {
+    envoy: EnvoyBinary,
     drainer: Program,
     deleted: Bootstrap,
     drainer_port: Port,
-    stays: Envoy,
+    remaining: Envoy,
     _upstream: Upstream,
 }
 
 /// A pod's end, as its clients saw it.
-pub(crate) struct Ending {
+pub(crate) struct TerminationResult {
     /// What became of their requests.
     pub(crate) report: Report,
     /// From the deletion to the end of the pod's last process.
-    pub(crate) took: Duration,
+    pub(crate) elapsed: Duration,
     /// Connections that clients held to Envoy when it got SIGTERM.
-    pub(crate) left: usize,
+    pub(crate) open_connections: usize,
     /// The drainer's termination message; empty where there was none.
-    pub(crate) last_words: String,
+    pub(crate) termination_message: String,
 }
 
 /// The clients, with their requests a second.
@@ -83,7 +83,7 @@ fn clients() -> Load {
     load()
         .idle()
         .keep_alive(120.0)
-        .connection_each(80.0)
+        .connection_per_request(80.0)
         .slow(20.0, Duration::from_secs(2))
         .http2(100.0)
         .stream(20.0, Duration::from_secs(8))
@@ -91,10 +91,10 @@ fn clients() -> Load {
 
 // === impl Shop ===
 
-impl Shop {
+impl DemoCluster {
     /// Opens the shop with the Envoy that stays.
-    pub(crate) async fn open() -> Result<Self> {
-        let binary = installed::newest()?;
+    pub(crate) async fn start() -> Result<Self> {
+        let binary = envoy_versions::newest()?;
         let upstream = Upstream::start().await?;
         let deleted = envoy()?
             .admin_port(Port::prefer(9901)?)
@@ -102,7 +102,7 @@ impl Shop {
             .listener(tcp("tcp")?.port(Port::prefer(9000)?))
             .upstream(&upstream);
         let stays = envoy()?
-            .on(&binary)
+            .binary(&binary)
             .listener(http("http")?)
             .listener(tcp("tcp")?)
             .upstream(&upstream)
@@ -113,7 +113,7 @@ impl Shop {
             drainer: Program::drainer()?,
             deleted,
             drainer_port: Port::prefer(9902)?,
-            stays,
+            remaining: stays,
             _upstream: upstream,
         })
     }
@@ -140,7 +140,7 @@ impl Shop {
     }
 
     /// Tells who is there, for a person.
-    pub(crate) fn traffic(&self) -> String {
+    pub(crate) fn describe_traffic(&self) -> String {
         format!(
             "   Two pods with {} are one Service, which learns {} s late that one goes. {} POSTs a
    second, none sent twice: keep-alive, a connection each, 2 s answers, HTTP/2, a TCP stream, one idle.",
@@ -152,36 +152,36 @@ impl Shop {
 
     /// Runs the pod and deletes it under load. The load lasts for `length`, or for a while longer
     /// than the pod.
-    pub(crate) async fn end(
+    pub(crate) async fn delete_pod(
         &self,
         pod: Pod,
         length: Option<Duration>,
         screen: &Screen,
-    ) -> Result<Ending> {
-        let probe = readiness(&pod)?;
+    ) -> Result<TerminationResult> {
+        let probe = readiness_probe(&pod)?;
         let pod = self.run(pod)?;
         let service = Arc::new(Service::new(LAG));
-        let deleted = endpoint(DELETED, |listener| self.deleted.address(listener));
+        let deleted = endpoint(DELETED_POD, |listener| self.deleted.address(listener));
         service.add(deleted, probe.clone());
-        let stays = endpoint(STAYS, |listener| self.stays.address(listener));
+        let stays = endpoint(REMAINING_POD, |listener| self.remaining.address(listener));
         service.add(stays, probe);
-        let ready = service.ready(2, READY).await;
-        ready.with_context(|| pod.log(ENVOY).unwrap_or_default())?;
+        let ready = service.wait_until_ready(2, READY_TIMEOUT).await;
+        ready.with_context(|| pod.log(ENVOY_CONTAINER).unwrap_or_default())?;
 
         let start = Instant::now();
         let clients = clients().start(&service);
         screen.live(Duration::ZERO, "the traffic has begun");
-        sleep(BEFORE).await;
+        sleep(LOAD_BEFORE).await;
 
         let admin = Client::new(self.deleted.admin_address().clone());
-        let admin = Admin::new(admin.limit(ASK));
-        let mut watch = Watch::new(&pod, &service, &clients, &admin, screen);
-        service.terminating(DELETED);
-        let mut ending = pin!(pod.end());
+        let admin = Admin::new(admin.with_timeout(ADMIN_TIMEOUT));
+        let mut watch = TerminationMonitor::new(&pod, &service, &clients, &admin, screen);
+        service.mark_terminating(DELETED_POD);
+        let mut ending = pin!(pod.terminate());
         let end = loop {
             let look = async {
-                watch.look().await;
-                sleep(LOOK).await;
+                watch.poll().await;
+                sleep(POLL_INTERVAL).await;
             };
             tokio::select! {
                 biased;
@@ -189,25 +189,27 @@ impl Shop {
                 () = look => {}
             }
         };
-        let until = length.map_or_else(|| Instant::now() + AFTER, |length| start + length);
+        let until = length.map_or_else(|| Instant::now() + LOAD_AFTER, |length| start + length);
         while Instant::now() < until {
-            watch.look().await;
-            sleep(LOOK).await;
+            watch.poll().await;
+            sleep(POLL_INTERVAL).await;
         }
-        let left = watch.close();
-        Ok(Ending {
+        let left = watch.finish();
+        Ok(TerminationResult {
             report: clients.stop().await,
-            took: end.took,
-            left,
-            last_words: pod.termination_message(DRAINER).unwrap_or_default(),
+            elapsed: end.elapsed,
+            open_connections: left,
+            termination_message: pod
+                .termination_message(DRAINER_CONTAINER)
+                .unwrap_or_default(),
         })
     }
 
     /// Starts the pod: its images are this machine's programs, and its ConfigMap is made here.
     fn run(&self, pod: Pod) -> Result<RunningPod> {
         Kubelet::new(pod)?
-            .program(ENVOY, Program::envoy(&self.envoy))
-            .program(DRAINER, self.drainer.clone())
+            .program(ENVOY_CONTAINER, Program::envoy(&self.envoy))
+            .program(DRAINER_CONTAINER, self.drainer.clone())
             .file("config", "envoy.yaml", &self.deleted.json().to_string())?
             .start()
     }
@@ -221,15 +223,15 @@ fn endpoint(name: &str, address: impl Fn(&str) -> SocketAddr) -> Endpoint {
     }
 }
 
-fn readiness(pod: &Pod) -> Result<Probe> {
+fn readiness_probe(pod: &Pod) -> Result<Probe> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let mut probes = containers.filter_map(Probe::of);
+    let mut probes = containers.filter_map(Probe::for_container);
     probes.next().context("the pod has no readiness probe")
 }
 
 // === impl Ending ===
 
-impl Ending {
+impl TerminationResult {
     /// How long the load lasted.
     pub(crate) fn length(&self) -> Duration {
         self.report.elapsed

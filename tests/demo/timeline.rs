@@ -5,33 +5,33 @@ use std::time::Duration;
 
 use tests::admin::Admin;
 use tests::kubelet::{Event, RunningPod, Step, Timeline};
-use tests::load::Running;
+use tests::load::RunningLoad;
 use tests::service::Service;
 use tokio::time::Instant;
 
 use crate::screen::{Screen, thousands};
-use crate::shop::{DELETED, ENVOY};
+use crate::shop::{DELETED_POD, ENVOY_CONTAINER};
 
 /// So many clients keep a connection without using it, and never hang up.
-const IDLE: usize = 1;
+const IDLE_CLIENTS: usize = 1;
 
 /// What a container does within so long is one line.
-const TOGETHER: Duration = Duration::from_millis(500);
+const GROUPING_WINDOW: Duration = Duration::from_millis(500);
 
 /// Looks at a pod that ends, and tells what is new.
-pub(crate) struct Watch<'a> {
+pub(crate) struct TerminationMonitor<'a> {
     timeline: Timeline,
     service: &'a Service,
-    clients: &'a Running,
+    clients: &'a RunningLoad,
     admin: &'a Admin,
     screen: &'a Screen,
     start: Instant,
     /// How many events of the timeline were told, or were before the end.
-    told: usize,
+    reported: usize,
     /// What has happened to each container and is not told yet.
     pending: BTreeMap<String, (Duration, Vec<String>)>,
     /// Connections to the pod; from Envoy's SIGTERM on, those it had then.
-    open: usize,
+    open_connections: usize,
     stages: BTreeSet<Stage>,
 }
 
@@ -43,7 +43,7 @@ enum Stage {
     /// The Service sends it no more connections.
     OutOfService,
     /// Its clients have left, but for the idle ones.
-    Deserted,
+    NoClients,
     /// Envoy got SIGTERM.
     Sigterm,
     /// Envoy has ended.
@@ -52,18 +52,18 @@ enum Stage {
 
 // === impl Watch ===
 
-impl<'a> Watch<'a> {
+impl<'a> TerminationMonitor<'a> {
     /// Begins to watch, at the moment of the deletion.
     pub(crate) fn new(
         pod: &RunningPod,
         service: &'a Service,
-        clients: &'a Running,
+        clients: &'a RunningLoad,
         admin: &'a Admin,
         screen: &'a Screen,
     ) -> Self {
         let timeline = pod.timeline();
         Self {
-            told: timeline.events().len(),
+            reported: timeline.events().len(),
             timeline,
             pending: BTreeMap::new(),
             service,
@@ -71,35 +71,36 @@ impl<'a> Watch<'a> {
             admin,
             screen,
             start: Instant::now(),
-            open: service.open(DELETED),
+            open_connections: service.open_connections(DELETED_POD),
             stages: BTreeSet::new(),
         }
     }
 
     /// Tells what has happened since the last look.
-    pub(crate) async fn look(&mut self) {
+    pub(crate) async fn poll(&mut self) {
         let events = self.timeline.events();
-        for event in &events[self.told..] {
-            self.take(event);
+        for event in &events[self.reported..] {
+            self.add_event(event);
         }
-        self.told = events.len();
-        self.tell(TOGETHER);
+        self.reported = events.len();
+        self.print_pending(GROUPING_WINDOW);
 
-        let open = self.service.open(DELETED);
-        if !self.service.serves(DELETED) && self.comes_to(Stage::OutOfService) {
+        let open = self.service.open_connections(DELETED_POD);
+        if !self.service.is_serving(DELETED_POD) && self.reach_stage(Stage::OutOfService) {
             let what = "sends new connections to the other pod from now on";
             self.screen.event(self.start.elapsed(), "the Service", what);
         }
         if !self.stages.contains(&Stage::Sigterm) {
-            self.open = open;
+            self.open_connections = open;
             let is_out = self.stages.contains(&Stage::OutOfService);
-            if is_out && open <= IDLE && self.comes_to(Stage::Deserted) {
+            if is_out && open <= IDLE_CLIENTS && self.reach_stage(Stage::NoClients) {
                 let what = "are gone, but for an idle one, which nothing makes hang up";
                 self.screen.event(self.start.elapsed(), "its clients", what);
             }
-            if self.is_draining().await && self.comes_to(Stage::Draining) {
+            if self.is_draining().await && self.reach_stage(Stage::Draining) {
                 let what = "is draining: each answer asks its client to connect anew";
-                self.screen.event(self.start.elapsed(), ENVOY, what);
+                self.screen
+                    .event(self.start.elapsed(), ENVOY_CONTAINER, what);
             }
         }
         let report = self.clients.report();
@@ -113,14 +114,14 @@ impl<'a> Watch<'a> {
     }
 
     /// Ends the watch. Returns how many connections clients held when Envoy got SIGTERM.
-    pub(crate) fn close(mut self) -> usize {
-        self.tell(Duration::ZERO);
+    pub(crate) fn finish(mut self) -> usize {
+        self.print_pending(Duration::ZERO);
         self.screen.clear_live();
-        self.open
+        self.open_connections
     }
 
     /// Whether this is the first time.
-    fn comes_to(&mut self, stage: Stage) -> bool {
+    fn reach_stage(&mut self, stage: Stage) -> bool {
         self.stages.insert(stage)
     }
 
@@ -130,7 +131,7 @@ impl<'a> Watch<'a> {
         self.stages.contains(&Stage::Draining) || state.await == "DRAINING"
     }
 
-    fn take(&mut self, event: &Event) {
+    fn add_event(&mut self, event: &Event) {
         let Event {
             at,
             container,
@@ -146,13 +147,13 @@ impl<'a> Watch<'a> {
             }
             Step::HookReturned => "preStop hook returns".to_owned(),
             Step::HookFailed => format!("preStop hook fails: {detail}"),
-            Step::Sigterm if container == ENVOY => {
+            Step::Sigterm if container == ENVOY_CONTAINER => {
                 self.stages.insert(Stage::Sigterm);
-                format!("SIGTERM with {}", connections(self.open))
+                format!("SIGTERM with {}", connections(self.open_connections))
             }
             Step::Sigterm => "SIGTERM".to_owned(),
             Step::Sigkill => "SIGKILL".to_owned(),
-            Step::Exited if container == ENVOY => {
+            Step::Exited if container == ENVOY_CONTAINER => {
                 self.stages.insert(Stage::Ended);
                 detail.clone()
             }
@@ -163,7 +164,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Tells what has waited so long for more of its container.
-    fn tell(&mut self, age: Duration) {
+    fn print_pending(&mut self, age: Duration) {
         let now = self.start.elapsed();
         let screen = self.screen;
         self.pending.retain(|container, (at, what)| {

@@ -10,12 +10,12 @@ use base64::engine::general_purpose::STANDARD;
 use json_patch::Patch;
 use serde_json::Value;
 use tempfile::TempDir;
-use tests::built;
+use tests::binaries;
 use tests::http::Client;
-use tests::https::{Https, inject};
+use tests::https::{HttpsClient, inject_request};
 use tests::port::Port;
 use tests::process::Process;
-use tests::until::until;
+use tests::until::wait_until;
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -23,11 +23,11 @@ use tokio::time::timeout;
 const IMAGE: &str = "ghcr.io/envoy-drainer/drainer:0.1.0";
 
 /// How long the webhook may take to start, or to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running `envoy-drainer serve`.
 pub(crate) struct Webhook {
-    https: Https,
+    https: HttpsClient,
     _process: Process,
     _ports: [Port; 2],
     _dir: TempDir,
@@ -43,7 +43,7 @@ impl Webhook {
         let on_port = |port: &Port| SocketAddr::from(([127, 0, 0, 1], port.number()));
         let [listen, health] = ports.each_ref().map(on_port);
         let authority = dir.path().join("ca.pem");
-        let mut command = Command::new(built::envoy_drainer()?);
+        let mut command = Command::new(binaries::envoy_drainer()?);
         command
             .arg("serve")
             .arg(format!("--listen={listen}"))
@@ -55,7 +55,7 @@ impl Webhook {
             .arg(format!("--image={IMAGE}"));
         let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
         let health = Client::from(health);
-        until("the webhook is ready", PATIENCE, || async {
+        wait_until("the webhook is ready", WEBHOOK_TIMEOUT, || async {
             ensure!(process.is_running(), "it ended as it started");
             let answer = health.get("/readyz").await;
             Ok(answer.is_ok_and(|answer| answer.status == 200))
@@ -63,7 +63,7 @@ impl Webhook {
         .await
         .with_context(|| process.log())?;
         Ok(Self {
-            https: Https::new(listen, &fs::read_to_string(authority)?)?,
+            https: HttpsClient::new(listen, &fs::read_to_string(authority)?)?,
             _process: process,
             _ports: ports,
             _dir: dir,
@@ -73,9 +73,9 @@ impl Webhook {
     /// Has a pod admitted, with the webhook's certificate verified. Returns the pod as the patch in
     /// the answer leaves it.
     pub(crate) async fn admit(&self, review: &Value) -> Result<Value> {
-        let request = inject(serde_json::to_vec(review)?);
-        let answer = timeout(PATIENCE, self.https.send(request)).await;
-        let answer = answer.map_err(|_| anyhow!("no answer in {PATIENCE:?}"));
+        let request = inject_request(serde_json::to_vec(review)?);
+        let answer = timeout(WEBHOOK_TIMEOUT, self.https.send(request)).await;
+        let answer = answer.map_err(|_| anyhow!("no answer in {WEBHOOK_TIMEOUT:?}"));
         let answer = answer.flatten().context("asking the webhook")?;
         let answer: Value = serde_json::from_slice(answer.body())?;
         let response = &answer["response"];

@@ -6,10 +6,10 @@ use serde_json::Value;
 const WIDTH: usize = 96;
 
 /// A line that is longer all the same, for a single long text, and longer than this is no help.
-const LONGEST: usize = 130;
+const MAX_WIDTH: usize = 130;
 
 /// How many lines a value in brackets may take.
-const LINES: usize = 3;
+const MAX_FLOW_LINES: usize = 3;
 
 /// Renders a mapping, a key a line; what is too much for its line goes on below, deeper.
 pub(crate) fn render(value: &Value) -> String {
@@ -25,13 +25,13 @@ fn block(value: &Value, indent: usize, text: &mut String) {
         Value::Object(entries) => {
             for (key, value) in entries {
                 text.push_str(&format!("{pad}{}:", scalar(key)));
-                behind(value, indent, text);
+                value_after_key(value, indent, text);
             }
         }
         Value::Array(items) => {
             for item in items {
                 text.push_str(&format!("{pad}-"));
-                match brackets(item, indent + 2, indent + 4) {
+                match flow_block(item, indent + 2, indent + 4) {
                     Some(filled) => text.push_str(&format!(" {filled}\n")),
                     None => {
                         let mut lines = String::new();
@@ -47,9 +47,9 @@ fn block(value: &Value, indent: usize, text: &mut String) {
 }
 
 /// Writes what stands behind a key.
-fn behind(value: &Value, indent: usize, text: &mut String) {
+fn value_after_key(value: &Value, indent: usize, text: &mut String) {
     let column = text.len() - text.rfind('\n').map_or(0, |newline| newline + 1);
-    match brackets(value, column + 1, indent + 4) {
+    match flow_block(value, column + 1, indent + 4) {
         Some(filled) => text.push_str(&format!(" {filled}\n")),
         None => {
             text.push('\n');
@@ -59,14 +59,15 @@ fn behind(value: &Value, indent: usize, text: &mut String) {
 }
 
 /// A value in brackets that begins in `column`; `None` for one that is better read line by line.
-fn brackets(value: &Value, column: usize, indent: usize) -> Option<String> {
+fn flow_block(value: &Value, column: usize, indent: usize) -> Option<String> {
     let (open, close, items) = match value {
         Value::Object(entries) => ('{', '}', entries.iter().map(entry).collect()),
         Value::Array(items) => ('[', ']', items.iter().map(flow).collect()),
         scalar => return Some(flow(scalar)),
     };
     let filled = fill(open, close, items, column, indent);
-    let fits = filled.lines().count() <= LINES && filled.lines().all(|line| line.len() <= LONGEST);
+    let fits = filled.lines().count() <= MAX_FLOW_LINES
+        && filled.lines().all(|line| line.len() <= MAX_WIDTH);
     // The arguments of a program are many, but each is short.
     let is_args = value
         .as_array()

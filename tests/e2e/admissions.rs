@@ -10,7 +10,7 @@ use drainer::AdminAddress;
 use http_body_util::Full;
 use hyper::{Method, Request, StatusCode};
 use serde_json::{Value, json};
-use tests::http::{Answer, exchange};
+use tests::http::{TextResponse, exchange};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 use tokio::select;
@@ -21,36 +21,36 @@ use tokio::time::{Instant, interval, timeout};
 use crate::kubectl;
 use crate::namespace::Namespace;
 use crate::restricted;
-use crate::scenario::Void;
-use crate::traffic::REACHED;
+use crate::scenario::Inconclusive;
+use crate::traffic::MIN_RATE_RATIO;
 
 /// Between two pods: ten a second.
-const PACE: Duration = Duration::from_millis(100);
+const CREATE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// More than the API server waits for a webhook.
-const LIMIT: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How many failures are kept with what was said.
-const DETAILS: usize = 5;
+const MAX_DETAILS: usize = 5;
 
 /// Pods that are being created.
 #[derive(Debug)]
-pub(crate) struct Admissions {
+pub(crate) struct AdmissionLoad {
     /// What speaks to the API server: a process for each pod would be the heavier load.
     _proxy: Child,
     stop: oneshot::Sender<()>,
-    running: JoinSet<Admitted>,
+    tasks: JoinSet<AdmissionCounts>,
 }
 
 /// What became of them.
 #[derive(Debug, Default)]
-pub(crate) struct Admitted {
+pub(crate) struct AdmissionCounts {
     /// All that were to be created.
     pub(crate) sent: u64,
     /// Those that were, and have a drainer.
     pub(crate) injected: u64,
     /// Those that were, and have none.
-    pub(crate) unseen: u64,
+    pub(crate) not_injected: u64,
     /// Those that were not.
     pub(crate) failed: u64,
     details: Vec<String>,
@@ -58,15 +58,15 @@ pub(crate) struct Admitted {
 }
 
 /// What became of one.
-enum Pod {
+enum PodResult {
     Injected(String),
-    Unseen(String),
+    NotInjected(String),
     Failed(String),
 }
 
 // === impl Admissions ===
 
-impl Admissions {
+impl AdmissionLoad {
     /// Begins to create pods that ask for a drainer. No node ever gets them.
     ///
     /// # Errors
@@ -81,11 +81,11 @@ impl Admissions {
         let path = format!("/api/v1/namespaces/{}/pods", namespace.name());
         let (stop, stopped) = oneshot::channel();
         let mut running = JoinSet::new();
-        running.spawn(create(address, path, stopped));
+        running.spawn(create_pods(address, path, stopped));
         Ok(Self {
             _proxy: proxy,
             stop,
-            running,
+            tasks: running,
         })
     }
 
@@ -93,34 +93,34 @@ impl Admissions {
     ///
     /// # Errors
     /// When fewer were created than were to be: then nothing was shown.
-    pub(crate) async fn stop(mut self) -> Result<Admitted> {
+    pub(crate) async fn stop(mut self) -> Result<AdmissionCounts> {
         // It runs for as long as it is not told.
         let _ = self.stop.send(());
-        let admitted = self.running.join_next().await;
+        let admitted = self.tasks.join_next().await;
         let admitted = admitted.context("the loop runs")??;
-        if admitted.reached() < REACHED {
-            bail!(Void(admitted.to_string()));
+        if admitted.rate_ratio() < MIN_RATE_RATIO {
+            bail!(Inconclusive(admitted.to_string()));
         }
         Ok(admitted)
     }
 }
 
 /// Creates pods at their pace, whatever became of those before.
-async fn create(
+async fn create_pods(
     address: AdminAddress,
     path: String,
     mut stopped: oneshot::Receiver<()>,
-) -> Admitted {
+) -> AdmissionCounts {
     let start = Instant::now();
-    let mut admitted = Admitted::default();
+    let mut admitted = AdmissionCounts::default();
     let mut under_way = JoinSet::new();
-    let mut pace = interval(PACE);
+    let mut pace = interval(CREATE_INTERVAL);
     loop {
         select! {
             _ = &mut stopped => break,
             _ = pace.tick() => {
                 admitted.sent += 1;
-                under_way.spawn(one(address.clone(), path.clone()));
+                under_way.spawn(create_one(address.clone(), path.clone()));
             }
             Some(done) = under_way.join_next() => admitted.add(done),
         }
@@ -133,13 +133,15 @@ async fn create(
 }
 
 /// Creates one, and deletes it.
-async fn one(address: AdminAddress, path: String) -> Pod {
+async fn create_one(address: AdminAddress, path: String) -> PodResult {
     let pod = match post(&address, &path).await {
-        Ok(Answer { status, body }) if status == StatusCode::CREATED => read(&body),
-        Ok(Answer { status, body }) => Pod::Failed(format!("{status}: {}", body.trim())),
-        Err(error) => Pod::Failed(format!("{error:#}")),
+        Ok(TextResponse { status, body }) if status == StatusCode::CREATED => classify(&body),
+        Ok(TextResponse { status, body }) => {
+            PodResult::Failed(format!("{status}: {}", body.trim()))
+        }
+        Err(error) => PodResult::Failed(format!("{error:#}")),
     };
-    if let Pod::Injected(name) | Pod::Unseen(name) = &pod {
+    if let PodResult::Injected(name) | PodResult::NotInjected(name) = &pod {
         // What stays goes with the namespace.
         let path = format!("{path}/{name}?gracePeriodSeconds=0");
         let _ = send(&address, Method::DELETE, &path, None).await;
@@ -147,8 +149,8 @@ async fn one(address: AdminAddress, path: String) -> Pod {
     pod
 }
 
-async fn post(address: &AdminAddress, path: &str) -> Result<Answer> {
-    send(address, Method::POST, path, Some(&asking())).await
+async fn post(address: &AdminAddress, path: &str) -> Result<TextResponse> {
+    send(address, Method::POST, path, Some(&pod_with_inject())).await
 }
 
 async fn send(
@@ -156,7 +158,7 @@ async fn send(
     method: Method,
     path: &str,
     object: Option<&Value>,
-) -> Result<Answer> {
+) -> Result<TextResponse> {
     let body = object.map_or_else(Bytes::new, |object| object.to_string().into());
     let request = Request::builder()
         .method(method)
@@ -164,21 +166,21 @@ async fn send(
         .header("host", "localhost")
         .header("content-type", "application/json")
         .body(Full::new(body))?;
-    timeout(LIMIT, exchange(address, request)).await?
+    timeout(REQUEST_TIMEOUT, exchange(address, request)).await?
 }
 
-fn read(body: &str) -> Pod {
+fn classify(body: &str) -> PodResult {
     let pod: Value = serde_json::from_str(body).unwrap_or_default();
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     match pod["metadata"]["labels"]["envoy-drainer.dev/injected"] == "true" {
-        true => Pod::Injected(name.to_owned()),
-        false => Pod::Unseen(name.to_owned()),
+        true => PodResult::Injected(name.to_owned()),
+        false => PodResult::NotInjected(name.to_owned()),
     }
 }
 
 /// A pod that asks for a drainer, and is not to be scheduled.
-pub(crate) fn asking() -> Value {
-    let mut pod = asking_template();
+pub(crate) fn pod_with_inject() -> Value {
+    let mut pod = template_with_inject();
     pod["apiVersion"] = json!("v1");
     pod["kind"] = json!("Pod");
     pod["metadata"]["generateName"] = json!("asking-");
@@ -186,7 +188,7 @@ pub(crate) fn asking() -> Value {
 }
 
 /// The template of such a pod.
-pub(crate) fn asking_template() -> Value {
+pub(crate) fn template_with_inject() -> Value {
     json!({
         "metadata": { "annotations": { "envoy-drainer.dev/inject": "true" } },
         "spec": {
@@ -203,26 +205,26 @@ pub(crate) fn asking_template() -> Value {
 
 // === impl Admitted ===
 
-impl Admitted {
-    fn add(&mut self, pod: Result<Pod, tokio::task::JoinError>) {
+impl AdmissionCounts {
+    fn add(&mut self, pod: Result<PodResult, tokio::task::JoinError>) {
         match pod {
-            Ok(Pod::Injected(_)) => self.injected += 1,
-            Ok(Pod::Unseen(_)) => self.unseen += 1,
-            Ok(Pod::Failed(how)) => self.fail(how),
-            Err(error) => self.fail(error.to_string()),
+            Ok(PodResult::Injected(_)) => self.injected += 1,
+            Ok(PodResult::NotInjected(_)) => self.not_injected += 1,
+            Ok(PodResult::Failed(how)) => self.record_failure(how),
+            Err(error) => self.record_failure(error.to_string()),
         }
     }
 
-    fn fail(&mut self, how: String) {
+    fn record_failure(&mut self, how: String) {
         self.failed += 1;
-        if self.details.len() < DETAILS {
+        if self.details.len() < MAX_DETAILS {
             self.details.push(how);
         }
     }
 
     /// The share of those that were to be created in the time: 1 is all.
-    fn reached(&self) -> f64 {
-        self.sent as f64 / (self.seconds / PACE.as_secs_f64()).max(1.0)
+    fn rate_ratio(&self) -> f64 {
+        self.sent as f64 / (self.seconds / CREATE_INTERVAL.as_secs_f64()).max(1.0)
     }
 
     /// Makes sure that each was created with its drainer.
@@ -236,16 +238,16 @@ impl Admitted {
     }
 }
 
-impl fmt::Display for Admitted {
+impl fmt::Display for AdmissionCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             sent,
-            unseen,
+            not_injected: unseen,
             failed,
             seconds,
             ..
         } = self;
-        let reached = self.reached() * 100.0;
+        let reached = self.rate_ratio() * 100.0;
         write!(
             f,
             "{failed} of {sent} failed, {unseen} without a drainer, in {seconds:.0} s, \

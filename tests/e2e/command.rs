@@ -11,27 +11,31 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 /// More than any call takes here; those that wait for something are told how long by a flag.
-const LIMIT: Duration = Duration::from_secs(300);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// What came of a program.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct CommandOutput {
     /// How it ended.
     pub(crate) status: ExitStatus,
     /// On stdout.
-    pub(crate) output: String,
+    pub(crate) stdout: String,
     /// On stderr, where kubectl writes what the API server warns of.
-    pub(crate) warnings: String,
+    pub(crate) stderr: String,
 }
 
 /// Runs a program to its end, with a document on its stdin if there is one.
 ///
 /// # Errors
 /// When it cannot be started, fails, or does not end; with what it says.
-pub(crate) async fn run(program: &OsStr, args: &[&str], stdin: Option<&Value>) -> Result<Told> {
-    let told = end(program, args, stdin).await?;
+pub(crate) async fn run(
+    program: &OsStr,
+    args: &[&str],
+    stdin: Option<&Value>,
+) -> Result<CommandOutput> {
+    let told = run_unchecked(program, args, stdin).await?;
     if !told.status.success() {
-        bail!("{}: {}", words(program, args), told.warnings.trim());
+        bail!("{}: {}", command_line(program, args), told.stderr.trim());
     }
     Ok(told)
 }
@@ -40,8 +44,12 @@ pub(crate) async fn run(program: &OsStr, args: &[&str], stdin: Option<&Value>) -
 ///
 /// # Errors
 /// When it cannot be started, or does not end.
-pub(crate) async fn end(program: &OsStr, args: &[&str], stdin: Option<&Value>) -> Result<Told> {
-    let what = || words(program, args);
+pub(crate) async fn run_unchecked(
+    program: &OsStr,
+    args: &[&str],
+    stdin: Option<&Value>,
+) -> Result<CommandOutput> {
+    let what = || command_line(program, args);
     let mut command = command(program, args);
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -51,17 +59,17 @@ pub(crate) async fn end(program: &OsStr, args: &[&str], stdin: Option<&Value>) -
         pipe.write_all(document.to_string().as_bytes()).await?;
     }
     drop(pipe);
-    let output = timeout(LIMIT, child.wait_with_output()).await;
+    let output = timeout(COMMAND_TIMEOUT, child.wait_with_output()).await;
     let output = output.with_context(what)?.with_context(what)?;
     let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
-    Ok(Told {
+    Ok(CommandOutput {
         status: output.status,
-        output: String::from_utf8(output.stdout)?,
-        warnings,
+        stdout: String::from_utf8(output.stdout)?,
+        stderr: warnings,
     })
 }
 
-fn words(program: &OsStr, args: &[&str]) -> String {
+fn command_line(program: &OsStr, args: &[&str]) -> String {
     format!("{} {}", program.display(), args.join(" "))
 }
 

@@ -48,7 +48,7 @@ pub(crate) async fn start(namespace: &Namespace) -> Result<SocketAddr> {
             },
         }))
         .await?;
-    let address = service::of_pods(namespace, "echo", labels, "http").await?;
+    let address = service::create_for_pods(namespace, "echo", labels, "http").await?;
     namespace
         .kubectl(&["rollout", "status", "deployment/echo", "--timeout=120s"])
         .await?;

@@ -15,24 +15,25 @@ use crate::service;
 pub(crate) const APP: &str = "edge";
 
 /// The drainer's container in every pod.
-pub(crate) const DRAINER: &str = "envoy-drainer";
+pub(crate) const DRAINER_CONTAINER: &str = "envoy-drainer";
 
 /// The port of its pods that serves, which is called so.
-pub(crate) const PORT: &str = "http";
+pub(crate) const PORT_NAME: &str = "http";
 
-const LISTENER: u16 = 8080;
+const LISTENER_PORT: u16 = 8080;
 /// The port of Envoy's admin interface, on loopback.
-pub(crate) const ADMIN: u16 = 9901;
+pub(crate) const ADMIN_PORT: u16 = 9901;
 
 const HCM: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 const HEALTH_CHECK: &str =
     "type.googleapis.com/envoy.extensions.filters.http.health_check.v3.HealthCheck";
 const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
-const HTTP: &str = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+const HTTP_OPTIONS: &str =
+    "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// Envoys behind a Service.
 #[derive(Debug)]
-pub(crate) struct Edge<'a> {
+pub(crate) struct EnvoyDeployment<'a> {
     namespace: &'a Namespace,
     /// The Service's address.
     pub(crate) address: SocketAddr,
@@ -61,15 +62,15 @@ pub(crate) fn deployment(replicas: u32, upstream: SocketAddr) -> Result<Value> {
                     "securityContext": restricted::pod(),
                     "containers": [{
                         "name": "envoy",
-                        "image": images::envoy()?,
+                        "image": images::newest_envoy()?,
                         "imagePullPolicy": "IfNotPresent",
                         "args": [
                             "--config-yaml", bootstrap(upstream).to_string(),
                             "--concurrency", "1", "--disable-hot-restart",
                         ],
-                        "ports": [{ "name": PORT, "containerPort": LISTENER }],
+                        "ports": [{ "name": PORT_NAME, "containerPort": LISTENER_PORT }],
                         "readinessProbe": {
-                            "httpGet": { "path": "/ready", "port": PORT },
+                            "httpGet": { "path": "/ready", "port": PORT_NAME },
                             "periodSeconds": 1,
                             "failureThreshold": 2,
                         },
@@ -82,7 +83,7 @@ pub(crate) fn deployment(replicas: u32, upstream: SocketAddr) -> Result<Value> {
 }
 
 /// The same workload, whose pods do not ask.
-pub(crate) fn naked(mut deployment: Value) -> Value {
+pub(crate) fn without_inject(mut deployment: Value) -> Value {
     deployment["spec"]["template"]["metadata"]["annotations"] = json!({});
     deployment
 }
@@ -123,11 +124,11 @@ fn bootstrap(upstream: SocketAddr) -> Value {
         },
     });
     json!({
-        "admin": { "address": socket("127.0.0.1".to_owned(), ADMIN) },
+        "admin": { "address": socket("127.0.0.1".to_owned(), ADMIN_PORT) },
         "static_resources": {
             "listeners": [{
                 "name": "edge",
-                "address": socket("0.0.0.0".to_owned(), LISTENER),
+                "address": socket("0.0.0.0".to_owned(), LISTENER_PORT),
                 "filter_chains": [{ "filters": [{ "name": "http", "typed_config": manager }] }],
             }],
             "clusters": [{
@@ -142,7 +143,7 @@ fn bootstrap(upstream: SocketAddr) -> Value {
                 // a request that Envoy sends at that moment.
                 "typed_extension_protocol_options": {
                     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                        "@type": HTTP,
+                        "@type": HTTP_OPTIONS,
                         "common_http_protocol_options": { "idle_timeout": "5s" },
                         "explicit_http_config": { "http_protocol_options": {} },
                     },
@@ -154,7 +155,7 @@ fn bootstrap(upstream: SocketAddr) -> Value {
 
 // === impl Edge ===
 
-impl<'a> Edge<'a> {
+impl<'a> EnvoyDeployment<'a> {
     /// Deploys it, and waits until it serves; with a drainer in each pod if that asks for one, and
     /// else without.
     ///
@@ -164,7 +165,7 @@ impl<'a> Edge<'a> {
         let edge = Self::apply(namespace, deployment).await?;
         let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
         let asks = annotations["envoy-drainer.dev/inject"] == "true";
-        edge.ensure_drained(asks).await?;
+        edge.ensure_drainers(asks).await?;
         Ok(edge)
     }
 
@@ -174,9 +175,10 @@ impl<'a> Edge<'a> {
     /// When it does not serve.
     pub(crate) async fn apply(namespace: &'a Namespace, deployment: &Value) -> Result<Self> {
         namespace.apply(deployment.clone()).await?;
-        let address = service::of_pods(namespace, APP, json!({ "app": APP }), PORT).await?;
+        let address =
+            service::create_for_pods(namespace, APP, json!({ "app": APP }), PORT_NAME).await?;
         let edge = Self { namespace, address };
-        edge.settled().await?;
+        edge.wait_until_stable().await?;
         Ok(edge)
     }
 
@@ -184,7 +186,7 @@ impl<'a> Edge<'a> {
     ///
     /// # Errors
     /// When that is not so.
-    pub(crate) async fn ensure_drained(&self, wanted: bool) -> Result<()> {
+    pub(crate) async fn ensure_drainers(&self, wanted: bool) -> Result<()> {
         for pod in self.namespace.pods(&selector()).await? {
             let has = pod["metadata"]["labels"]["envoy-drainer.dev/injected"] == "true";
             let name = &pod["metadata"]["name"];
@@ -197,12 +199,12 @@ impl<'a> Edge<'a> {
     ///
     /// # Errors
     /// When they do not go, or the new ones do not become ready.
-    pub(crate) async fn roll(&self) -> Result<()> {
+    pub(crate) async fn rollout_restart(&self) -> Result<()> {
         let deployment = format!("deployment/{APP}");
         self.namespace
             .kubectl(&["rollout", "restart", &deployment])
             .await?;
-        self.settled().await
+        self.wait_until_stable().await
     }
 
     /// Changes the number of pods, and waits until it is reached.
@@ -217,7 +219,7 @@ impl<'a> Edge<'a> {
         self.namespace
             .kubectl(&["scale", &deployment, &replicas])
             .await?;
-        self.settled().await
+        self.wait_until_stable().await
     }
 
     /// The names of its pods.
@@ -247,7 +249,7 @@ impl<'a> Edge<'a> {
     ///
     /// # Errors
     /// When that does not come.
-    pub(crate) async fn settled(&self) -> Result<()> {
+    pub(crate) async fn wait_until_stable(&self) -> Result<()> {
         let deployment = format!("deployment/{APP}");
         self.namespace
             .kubectl(&["rollout", "status", &deployment, "--timeout=180s"])
@@ -256,7 +258,7 @@ impl<'a> Edge<'a> {
         let replicas = deployment["spec"]["replicas"].as_u64();
         eventually("all pods are ready and none is ending", || async {
             let pods = self.namespace.pods(&selector()).await?;
-            Ok(pods.iter().all(is_settled) && Some(pods.len() as u64) == replicas)
+            Ok(pods.iter().all(is_stable) && Some(pods.len() as u64) == replicas)
         })
         .await
     }
@@ -267,7 +269,7 @@ fn selector() -> String {
 }
 
 /// Whether a pod is ready and does not end.
-fn is_settled(pod: &Value) -> bool {
+fn is_stable(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
     let is_ready = ready.any(|condition| condition["status"] == "True");

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tests::until::until_every;
+use tests::until::wait_until_every;
 
 /// Longer than any drain lasts here, and all that Kubernetes does around it.
-const LIMIT: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Between two looks: each is a process, and must leave the machine to what is measured.
-const PAUSE: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Waits until `holds` returns true.
 ///
@@ -19,5 +19,5 @@ pub(crate) async fn eventually<F>(what: &str, holds: impl FnMut() -> F) -> Resul
 where
     F: Future<Output = Result<bool>>,
 {
-    until_every(PAUSE, what, LIMIT, holds).await
+    wait_until_every(POLL_INTERVAL, what, TIMEOUT, holds).await
 }

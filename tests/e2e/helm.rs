@@ -20,8 +20,8 @@ pub(crate) struct Helm {
 ///
 /// # Errors
 /// When there is none.
-pub(crate) async fn installed() -> Result<Helm> {
-    let program = named("HELM").unwrap_or_else(|| "helm".into());
+pub(crate) async fn find_helm() -> Result<Helm> {
+    let program = program_from_env("HELM").unwrap_or_else(|| "helm".into());
     let helm = Helm::at(program).await;
     helm.context("helm is needed: put one on PATH, or name it with HELM=path")
 }
@@ -30,15 +30,15 @@ pub(crate) async fn installed() -> Result<Helm> {
 ///
 /// # Errors
 /// When the one that is named does not run.
-pub(crate) async fn other() -> Result<Option<Helm>> {
-    let Some(program) = named("HELM4") else {
+pub(crate) async fn other_version() -> Result<Option<Helm>> {
+    let Some(program) = program_from_env("HELM4") else {
         return Ok(None);
     };
     let helm = Helm::at(program).await;
     helm.context("HELM4 names no Helm that runs").map(Some)
 }
 
-fn named(variable: &str) -> Option<OsString> {
+fn program_from_env(variable: &str) -> Option<OsString> {
     env::var_os(variable).filter(|name| !name.is_empty())
 }
 
@@ -47,7 +47,7 @@ fn named(variable: &str) -> Option<OsString> {
 impl Helm {
     async fn at(program: OsString) -> Result<Self> {
         let told = command::run(&program, &["version", "--short"], None).await?;
-        let version = told.output.trim().to_owned();
+        let version = told.stdout.trim().to_owned();
         Ok(Self { program, version })
     }
 
@@ -62,6 +62,6 @@ impl Helm {
         };
         let args = [args, from_stdin].concat();
         let told = command::run(OsStr::new(&self.program), &args, values).await?;
-        Ok(told.output)
+        Ok(told.stdout)
     }
 }

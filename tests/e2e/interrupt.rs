@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 /// Whether this process was asked to end.
 #[derive(Debug)]
 pub(crate) struct Interrupt {
-    asked: watch::Receiver<bool>,
-    _listening: JoinSet<()>,
+    requested: watch::Receiver<bool>,
+    _tasks: JoinSet<()>,
 }
 
 // === impl Interrupt ===
@@ -38,19 +38,19 @@ impl Interrupt {
             ask.closed().await;
         });
         Ok(Self {
-            asked,
-            _listening: listening,
+            requested: asked,
+            _tasks: listening,
         })
     }
 
     /// Whether it was.
-    pub(crate) fn is_asked(&self) -> bool {
-        *self.asked.borrow()
+    pub(crate) fn is_requested(&self) -> bool {
+        *self.requested.borrow()
     }
 
     /// Waits until it is.
-    pub(crate) async fn asked(&self) {
-        let mut asked = self.asked.clone();
+    pub(crate) async fn wait(&self) {
+        let mut asked = self.requested.clone();
         // The sender lives for as long as this does.
         let _ = asked.wait_for(|asked| *asked).await;
     }

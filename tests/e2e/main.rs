@@ -5,26 +5,26 @@
 //! in their names.
 
 mod admissions;
+mod cluster_fixture;
 mod command;
+mod debug_container;
 mod echo;
 mod edge;
 mod eventually;
-mod hand;
 mod helm;
 mod images;
 mod interrupt;
 mod kubectl;
-mod last_words;
 mod namespace;
-mod needs;
+mod prerequisites;
 mod release;
+mod report;
+mod report_table;
 mod restricted;
 mod scenario;
 mod scenarios;
 mod service;
-mod sheet;
-mod stage;
-mod table;
+mod termination_message;
 mod traffic;
 
 use std::env;
@@ -35,14 +35,14 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio::{join, runtime, select};
 
+use cluster_fixture::{ClusterFixture, namespaces_of};
 use eventually::eventually;
 use helm::Helm;
 use interrupt::Interrupt;
 use kubectl::kubectl;
-use scenario::{Scenario, Webhook};
+use report_table::{ReportTable, ScenarioResult};
+use scenario::{Scenario, WebhookScope};
 use scenarios::LANES;
-use stage::{Stage, namespaces_of};
-use table::{Entry, Table};
 
 /// The release that most scenarios share, and the beginning of every name that this run gives.
 const PREFIX: &str = "envoy-drainer-e2e";
@@ -61,22 +61,22 @@ fn main() -> ExitCode {
 
 async fn run(asked: &[String]) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
-    let lanes = LANES.map(|lane| chosen(lane, asked));
+    let lanes = LANES.map(|lane| select_scenarios(lane, asked));
     let mut all = lanes.iter().flatten();
     ensure!(
         all.clone().count() > 0,
         "no scenario's name holds {asked:?}"
     );
-    let helm = needs::met().await?;
-    needs::nobody_else_is_here(&helm).await?;
-    images::load().await?;
+    let helm = prerequisites::check_all().await?;
+    prerequisites::ensure_no_leftovers(&helm).await?;
+    images::load_images().await?;
 
     let started = Instant::now();
-    let alone = namespaces(|scenario| scenario.webhook == Webhook::Own);
-    let shared = Stage::new("shared", &helm, &alone);
+    let alone = namespaces(|scenario| scenario.webhook == WebhookScope::Dedicated);
+    let shared = ClusterFixture::new("shared", &helm, &alone);
     let install = async {
-        if all.any(|scenario| scenario.webhook == Webhook::Shared) {
-            let release = shared.prepare(&helm, PREFIX).await?;
+        if all.any(|scenario| scenario.webhook == WebhookScope::Shared) {
+            let release = shared.prepare_release(&helm, PREFIX).await?;
             let namespace = shared.namespace().await?;
             release.install(json!({}), &namespace).await?;
         }
@@ -84,19 +84,19 @@ async fn run(asked: &[String]) -> Result<ExitCode> {
     };
     let installed = select! {
         installed = install => installed,
-        () = interrupt.asked() => Err(anyhow!("interrupted")),
+        () = interrupt.wait() => Err(anyhow!("interrupted")),
     };
-    let mut table = Table::default();
+    let mut table = ReportTable::default();
     if installed.is_ok() {
-        let [heavy, light, created] = lanes.map(|lane| perform(lane, &helm, &interrupt));
+        let [heavy, light, created] = lanes.map(|lane| run_lane(lane, &helm, &interrupt));
         let (heavy, light, created) = join!(heavy, light, created);
         table.add(heavy.into_iter().chain(light).chain(created));
     }
-    let is_good = installed.is_ok() && table.is_good() && !interrupt.is_asked();
-    if !is_good && !interrupt.is_asked() {
-        println!("{}", shared.all_it_can_tell().await);
+    let is_good = installed.is_ok() && table.is_success() && !interrupt.is_requested();
+    if !is_good && !interrupt.is_requested() {
+        println!("{}", shared.diagnostics().await);
     }
-    let cleared = shared.clear().await.and(gone().await);
+    let cleared = shared.clean_up().await.and(wait_until_gone().await);
     println!("\n{table}{} s in all", started.elapsed().as_secs());
     installed.and(cleared)?;
     Ok(if is_good {
@@ -107,9 +107,9 @@ async fn run(asked: &[String]) -> Result<ExitCode> {
 }
 
 /// The scenarios of a lane whose names hold one of the words; all if there is none.
-fn chosen(lane: &'static [Scenario], words: &[String]) -> Vec<&'static Scenario> {
+fn select_scenarios(lane: &'static [Scenario], words: &[String]) -> Vec<&'static Scenario> {
     let is_asked = |scenario: &&Scenario| {
-        let is_in = |word: &String| scenario.name.contains(&**word) || scenario.about == word;
+        let is_in = |word: &String| scenario.name.contains(&**word) || scenario.slug == word;
         words.is_empty() || words.iter().any(is_in)
     };
     lane.iter().filter(is_asked).collect()
@@ -119,24 +119,24 @@ fn chosen(lane: &'static [Scenario], words: &[String]) -> Vec<&'static Scenario>
 fn namespaces(of: impl Fn(&Scenario) -> bool) -> Vec<String> {
     let scenarios = LANES.into_iter().flatten().filter(|scenario| of(scenario));
     scenarios
-        .flat_map(|scenario| namespaces_of(scenario.about))
+        .flat_map(|scenario| namespaces_of(scenario.slug))
         .collect()
 }
 
-async fn perform(lane: Vec<&Scenario>, helm: &Helm, interrupt: &Interrupt) -> Vec<Entry> {
+async fn run_lane(lane: Vec<&Scenario>, helm: &Helm, interrupt: &Interrupt) -> Vec<ScenarioResult> {
     let mut entries = Vec::new();
     for scenario in lane {
-        if interrupt.is_asked() {
+        if interrupt.is_requested() {
             break;
         }
-        let others = namespaces(|other| other.about != scenario.about);
-        entries.push(scenario.perform(helm, &others, interrupt).await);
+        let others = namespaces(|other| other.slug != scenario.slug);
+        entries.push(scenario.run_with_retry(helm, &others, interrupt).await);
     }
     entries
 }
 
 /// Waits until the namespaces of this run are gone.
-async fn gone() -> Result<()> {
+async fn wait_until_gone() -> Result<()> {
     eventually("all namespaces of this run are gone", || async {
         let left = kubectl(&["get", "namespaces", "--output", "name"]).await?;
         Ok(!left.contains(PREFIX))

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::command::Told;
+use crate::command::CommandOutput;
 use crate::kubectl::{self, kubectl};
-use crate::last_words::LastWords;
+use crate::termination_message::TerminationMessages;
 
 /// A namespace that exists for one scenario, or for one release.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: String,
     /// What the drainers in it said at their ends.
-    pub(crate) last_words: LastWords,
+    pub(crate) termination_messages: TerminationMessages,
 }
 
 // === impl Namespace ===
@@ -33,7 +33,7 @@ impl Namespace {
         .await?;
         Ok(Self {
             name: name.to_owned(),
-            last_words: LastWords::of(name)?,
+            termination_messages: TerminationMessages::watch(name)?,
         })
     }
 
@@ -46,24 +46,24 @@ impl Namespace {
     ///
     /// # Errors
     /// When the API server refuses it.
-    pub(crate) async fn apply(&self, object: Value) -> Result<Told> {
-        kubectl::apply(&self.own(object)).await
+    pub(crate) async fn apply(&self, object: Value) -> Result<CommandOutput> {
+        kubectl::apply(&self.in_namespace(object)).await
     }
 
     /// Creates this object in it, which may have a generated name.
     ///
     /// # Errors
     /// When the API server refuses it.
-    pub(crate) async fn create_object(&self, object: Value) -> Result<Told> {
-        kubectl::create(&self.own(object)).await
+    pub(crate) async fn create_object(&self, object: Value) -> Result<CommandOutput> {
+        kubectl::create(&self.in_namespace(object)).await
     }
 
     /// Has the API server admit an object in it and not keep it, and returns what it would be, as JSON.
     ///
     /// # Errors
     /// When the API server refuses it.
-    pub(crate) async fn admit(&self, object: Value) -> Result<Told> {
-        kubectl::admit(&self.own(object)).await
+    pub(crate) async fn dry_run(&self, object: Value) -> Result<CommandOutput> {
+        kubectl::dry_run(&self.in_namespace(object)).await
     }
 
     /// Evicts a pod through the Eviction API; returns false when a budget does not allow it now.
@@ -116,7 +116,7 @@ impl Namespace {
     ///
     /// # Errors
     /// When there is no such container.
-    pub(crate) async fn container(&self, pod: &str, container: &str) -> Result<Value> {
+    pub(crate) async fn container_status(&self, pod: &str, container: &str) -> Result<Value> {
         let mut pod = self.json(&["get", "pod", pod]).await?;
         let lists = [
             "containerStatuses",
@@ -130,7 +130,7 @@ impl Namespace {
     }
 
     /// All that it can tell of why something failed in it.
-    pub(crate) async fn all_it_can_tell(&self) -> String {
+    pub(crate) async fn diagnostics(&self) -> String {
         let mut all = String::new();
         let mut add = |about: &str, told: Result<String>| {
             let told = told.unwrap_or_else(|error| format!("{error:#}\n"));
@@ -149,13 +149,13 @@ impl Namespace {
             let logs = ["logs", pod, "--all-containers", "--prefix", "--tail", "40"];
             add(&format!("logs of {pod}"), self.kubectl(&logs).await);
         }
-        let words = self.last_words.heard();
+        let words = self.termination_messages.read_all();
         let words = words.map(|all| all.iter().map(|words| format!("{words}\n")).collect());
         add("last words of drainers", words);
         all
     }
 
-    fn own(&self, mut object: Value) -> Value {
+    fn in_namespace(&self, mut object: Value) -> Value {
         object["metadata"]["namespace"] = json!(self.name);
         object
     }

@@ -6,14 +6,14 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use tests::helm::CHART;
 
-use crate::admissions::asking;
+use crate::admissions::pod_with_inject;
 use crate::eventually::eventually;
 use crate::helm::Helm;
 use crate::kubectl;
 use crate::namespace::Namespace;
 
 /// The longest that Helm waits for the webhook to be ready.
-const TIMEOUT: &str = "--timeout=180s";
+const HELM_TIMEOUT: &str = "--timeout=180s";
 
 /// The chart's `metricsPort`.
 const METRICS_PORT: u16 = 8080;
@@ -24,7 +24,7 @@ pub(crate) struct Release {
     helm: Helm,
     /// Where it is installed.
     pub(crate) namespace: Rc<Namespace>,
-    excluded: Vec<String>,
+    excluded_namespaces: Vec<String>,
 }
 
 // === impl Release ===
@@ -36,7 +36,7 @@ impl Release {
         Self {
             helm,
             namespace,
-            excluded,
+            excluded_namespaces: excluded,
         }
     }
 
@@ -51,11 +51,11 @@ impl Release {
     /// # Errors
     /// When it does not become ready, or is not reached.
     pub(crate) async fn install(&self, values: Value, with: &Namespace) -> Result<()> {
-        self.set("install", values).await?;
+        self.apply_values("install", values).await?;
         eventually("the API server reaches the webhook", || async {
             // With `failurePolicy: Fail` pods are refused until then.
-            let pod = with.admit(asking()).await;
-            Ok(pod.is_ok_and(|pod| pod.output.contains("envoy-drainer.dev/injected")))
+            let pod = with.dry_run(pod_with_inject()).await;
+            Ok(pod.is_ok_and(|pod| pod.stdout.contains("envoy-drainer.dev/injected")))
         })
         .await
     }
@@ -65,7 +65,7 @@ impl Release {
     /// # Errors
     /// When they do not come into force.
     pub(crate) async fn upgrade(&self, values: Value) -> Result<()> {
-        self.set("upgrade", values).await
+        self.apply_values("upgrade", values).await
     }
 
     /// Goes back to what it was when it was installed.
@@ -73,7 +73,7 @@ impl Release {
     /// # Errors
     /// When that fails.
     pub(crate) async fn rollback(&self) -> Result<()> {
-        let args = ["rollback", self.name(), "1", "--wait", TIMEOUT];
+        let args = ["rollback", self.name(), "1", "--wait", HELM_TIMEOUT];
         self.run(&args, None).await
     }
 
@@ -86,9 +86,9 @@ impl Release {
         self.run(&args, None).await
     }
 
-    async fn set(&self, command: &str, mut values: Value) -> Result<()> {
-        values["admission"]["excludedNamespaces"] = json!(self.excluded);
-        let args = [command, self.name(), CHART, "--wait", TIMEOUT];
+    async fn apply_values(&self, command: &str, mut values: Value) -> Result<()> {
+        values["admission"]["excludedNamespaces"] = json!(self.excluded_namespaces);
+        let args = [command, self.name(), CHART, "--wait", HELM_TIMEOUT];
         self.run(&args, Some(&values)).await
     }
 
@@ -102,18 +102,18 @@ impl Release {
     ///
     /// # Errors
     /// When that does not come.
-    pub(crate) async fn roll(&self) -> Result<()> {
+    pub(crate) async fn rollout_restart(&self) -> Result<()> {
         let deployment = format!("deployment/{}", self.name());
         let restart = ["rollout", "restart", &deployment];
         self.namespace.kubectl(&restart).await?;
-        self.ready().await
+        self.wait_until_ready().await
     }
 
     /// Waits until as many of the webhook's newest pods are ready as are wanted.
     ///
     /// # Errors
     /// When that does not come.
-    pub(crate) async fn ready(&self) -> Result<()> {
+    pub(crate) async fn wait_until_ready(&self) -> Result<()> {
         let deployment = format!("deployment/{}", self.name());
         let status = ["rollout", "status", &deployment, "--timeout=180s"];
         self.namespace.kubectl(&status).await.map(drop)
@@ -128,15 +128,15 @@ impl Release {
         let replicas = format!("--replicas={replicas}");
         let scale = ["scale", &deployment, &replicas];
         self.namespace.kubectl(&scale).await?;
-        self.settled().await
+        self.wait_until_stable().await
     }
 
     /// Waits until as many of the webhook's pods are ready as are wanted, and none is ending.
     ///
     /// # Errors
     /// When that does not come.
-    pub(crate) async fn settled(&self) -> Result<()> {
-        self.ready().await?;
+    pub(crate) async fn wait_until_stable(&self) -> Result<()> {
+        self.wait_until_ready().await?;
         let deployment = format!("deployment/{}", self.name());
         let wanted = self.namespace.json(&["get", &deployment]).await?;
         let wanted = wanted["spec"]["replicas"].as_u64();

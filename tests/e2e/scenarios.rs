@@ -2,7 +2,7 @@
 
 mod absent;
 mod advice;
-mod authorities;
+mod ca_rotation;
 mod calls;
 mod check;
 mod deletions;
@@ -38,17 +38,17 @@ const HEAVY: &[Scenario] = &[
     Scenario::shared("evictions lose nothing", "evictions", |stage| {
         Box::pin(evictions::lose_nothing(stage))
     }),
-    Scenario::alone(
+    Scenario::isolated(
         "evictions of the webhook while Envoys roll lose nothing",
         "webhooks",
         |stage| Box::pin(evictions::of_webhooks_lose_nothing(stage)),
     ),
-    Scenario::alone(
+    Scenario::isolated(
         "a release that Helm installs, upgrades, rolls back and uninstalls leaves but drainers",
         "lifecycle",
         |stage| Box::pin(lifecycle::leaves_nothing_but_drainers(stage)),
     ),
-    Scenario::alone("the same by Helm 4", "helm4", |stage| {
+    Scenario::isolated("the same by Helm 4", "helm4", |stage| {
         Box::pin(lifecycle::by_another_helm(stage))
     }),
 ];
@@ -122,28 +122,28 @@ const LIGHT: &[Scenario] = &[
 ];
 
 const CREATED: &[Scenario] = &[
-    Scenario::alone(
+    Scenario::isolated(
         "authorities rotated 20 times refuse nobody",
         "rotations",
-        |stage| Box::pin(authorities::rotated_refuse_nobody(stage)),
+        |stage| Box::pin(ca_rotation::rotated_refuse_nobody(stage)),
     ),
-    Scenario::alone("a lost authority refuses nobody", "lost", |stage| {
-        Box::pin(authorities::lost_refuse_nobody(stage))
+    Scenario::isolated("a lost authority refuses nobody", "lost", |stage| {
+        Box::pin(ca_rotation::lost_refuse_nobody(stage))
     }),
-    Scenario::alone(
+    Scenario::isolated(
         "certificates that come from elsewhere and back refuse nobody",
         "modes",
         |stage| Box::pin(modes::changed_refuse_nobody(stage)),
     ),
-    Scenario::alone("webhooks that roll refuse nobody", "rolling", |stage| {
+    Scenario::isolated("webhooks that roll refuse nobody", "rolling", |stage| {
         Box::pin(webhooks::rolled_refuse_nobody(stage))
     }),
-    Scenario::alone(
+    Scenario::isolated(
         "without the webhook pods start, and the policy tells of them",
         "absent",
         |stage| Box::pin(absent::webhooks_are_told_of(stage)),
     ),
-    Scenario::alone("the webhook is called once a pod", "calls", |stage| {
+    Scenario::isolated("the webhook is called once a pod", "calls", |stage| {
         Box::pin(calls::come_once_a_pod(stage))
     }),
     Scenario::shared("a drainer has no token", "token", |stage| {
@@ -159,15 +159,15 @@ const CREATED: &[Scenario] = &[
         "events",
         |stage| Box::pin(advice::comes_by_event(stage)),
     ),
-    Scenario::alone(
+    Scenario::isolated(
         "check tells what works and what does not",
         "check",
         |stage| Box::pin(check::tells_what_works_and_what_does_not(stage)),
     ),
-    Scenario::alone("the webhook's rights are the least", "rights", |stage| {
+    Scenario::isolated("the webhook's rights are the least", "rights", |stage| {
         Box::pin(rights::are_the_least(stage))
     }),
-    Scenario::alone(
+    Scenario::isolated(
         "documents made to exhaust the webhook restart no replica",
         "documents",
         |stage| Box::pin(documents::restart_no_replica(stage)),

@@ -14,14 +14,14 @@ const PORT: u16 = 80;
 ///
 /// # Errors
 /// When it gets none.
-pub(crate) async fn of_pods(
+pub(crate) async fn create_for_pods(
     namespace: &Namespace,
     name: &str,
     labels: Value,
     port: &str,
 ) -> Result<SocketAddr> {
     let port = json!({ "port": PORT, "targetPort": port });
-    make(
+    create(
         namespace,
         name,
         json!({ "selector": labels, "ports": [port] }),
@@ -33,11 +33,14 @@ pub(crate) async fn of_pods(
 ///
 /// # Errors
 /// When it gets none.
-pub(crate) async fn without_pods(namespace: &Namespace, name: &str) -> Result<SocketAddr> {
-    make(namespace, name, json!({ "ports": [{ "port": PORT }] })).await
+pub(crate) async fn create_without_selector(
+    namespace: &Namespace,
+    name: &str,
+) -> Result<SocketAddr> {
+    create(namespace, name, json!({ "ports": [{ "port": PORT }] })).await
 }
 
-async fn make(namespace: &Namespace, name: &str, spec: Value) -> Result<SocketAddr> {
+async fn create(namespace: &Namespace, name: &str, spec: Value) -> Result<SocketAddr> {
     namespace
         .apply(json!({
             "apiVersion": "v1",

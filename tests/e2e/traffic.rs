@@ -12,7 +12,7 @@ use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
-use crate::scenario::Void;
+use crate::scenario::Inconclusive;
 
 /// All kinds of clients at once.
 pub(crate) const MIXED: &str =
@@ -22,7 +22,7 @@ pub(crate) const MIXED: &str =
 pub(crate) const SPARSE: &str = "--connection-each 10";
 
 /// Below this share of the rate asked for, a run shows nothing.
-pub(crate) const REACHED: f64 = 0.95;
+pub(crate) const MIN_RATE_RATIO: f64 = 0.95;
 
 /// Before what is to be observed begins, and after it has ended.
 const MARGIN: Duration = Duration::from_secs(3);
@@ -60,7 +60,7 @@ impl<'a> Traffic<'a> {
                     "securityContext": restricted::pod(),
                     "containers": [{
                         "name": "load",
-                        "image": images::LOAD,
+                        "image": images::LOAD_IMAGE,
                         "imagePullPolicy": "IfNotPresent",
                         "args": args,
                         "securityContext": restricted::container(),
@@ -99,8 +99,8 @@ impl<'a> Traffic<'a> {
         let whole = || async { Ok(serde_json::from_str::<Report>(&printed().await?).is_ok()) };
         eventually("the load's report is there", whole).await?;
         let report: Report = serde_json::from_str(&printed().await?)?;
-        if report.reached() < REACHED {
-            bail!(Void(report.to_string()));
+        if report.reached() < MIN_RATE_RATIO {
+            bail!(Inconclusive(report.to_string()));
         }
         Ok(report)
     }

@@ -1,11 +1,11 @@
 //! The densest documents: as much as a body holds of every list, map and text that admission reads.
 
 /// In bytes: the largest body that the webhook reads.
-pub(crate) const BODY: usize = 7 << 20;
+pub(crate) const MAX_BODY: usize = 7 << 20;
 
 /// In bytes: the limit of Kubernetes on all annotations of an object.
 /// <https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go>
-const ANNOTATIONS: usize = 256 << 10;
+const MAX_ANNOTATIONS: usize = 256 << 10;
 
 /// A review in which one place is filled.
 #[derive(Debug, Clone)]
@@ -17,10 +17,10 @@ pub(crate) struct Document {
     /// The review is itself malformed, so that it may be refused.
     pub(crate) is_malformed: bool,
     /// The review, with [`HOLE`] where it is filled.
-    frame: String,
+    template: String,
     fill: Fill,
     /// In bytes.
-    room: usize,
+    capacity: usize,
 }
 
 /// What a document is filled with.
@@ -31,16 +31,16 @@ enum Fill {
     /// A text, again and again.
     Text(&'static str),
     /// So many of the first round the second, and as many of the third.
-    Deep(&'static str, &'static str, &'static str, usize),
+    Nested(&'static str, &'static str, &'static str, usize),
     /// This, once.
     Once(String),
 }
 
 /// Where a frame is filled.
-const HOLE: char = '@';
+const PLACEHOLDER: char = '@';
 
 /// The annotation that asks.
-const ASKS: &str = r#""envoy-drainer.dev/inject":"true""#;
+const INJECT_ANNOTATION: &str = r#""envoy-drainer.dev/inject":"true""#;
 
 /// A control character that JSON need not escape and that Rust shows in six bytes.
 const DELETE: &str = "\u{7f}";
@@ -72,18 +72,18 @@ pub(crate) fn all() -> Vec<Document> {
 }
 
 /// The review with the largest answer.
-pub(crate) fn long_answer() -> Vec<u8> {
+pub(crate) fn largest_response_review() -> Vec<u8> {
     let review = bad_values().in_review("/inject", "%", "", "v1", "Pod");
     review.body()
 }
 
 /// Pods, each with one place that is filled.
-fn pods() -> Vec<Pod> {
+fn pods() -> Vec<PodDocument> {
     let mut pods = Vec::new();
     pods.extend(lists());
     pods.extend(maps());
     pods.extend(texts());
-    pods.extend(mistaken_types());
+    pods.extend(wrong_types());
     pods.extend(bootstraps());
     pods.extend(annotations_at_the_limit());
     pods.push(expansion());
@@ -93,33 +93,37 @@ fn pods() -> Vec<Pod> {
 
 /// A pod, before it is put into a review.
 #[derive(Debug, Clone)]
-struct Pod {
+struct PodDocument {
     name: String,
-    frame: String,
+    template: String,
     fill: Fill,
-    room: usize,
+    capacity: usize,
 }
 
 /// Frames of a pod that asks for a drainer.
-fn asking(container: &str, spec: &str) -> String {
+fn pod_with_inject(container: &str, spec: &str) -> String {
     format!(
-        r#"{{"metadata":{{"annotations":{{{ASKS}}}}},"spec":{{"containers":[{{"name":"envoy"{container}}}]{spec}}}}}"#
+        r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}}}},"spec":{{"containers":[{{"name":"envoy"{container}}}]{spec}}}}}"#
     )
 }
 
-fn lists() -> Vec<Pod> {
+fn lists() -> Vec<PodDocument> {
     let spec = |list: &str| {
-        format!(r#"{{"metadata":{{"annotations":{{{ASKS}}}}},"spec":{{"{list}":[@]}}}}"#)
+        format!(
+            r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}}}},"spec":{{"{list}":[@]}}}}"#
+        )
     };
     let affinity = |terms: &str| {
-        asking(
+        pod_with_inject(
             "",
             &format!(
                 r#","affinity":{{"nodeAffinity":{{"requiredDuringSchedulingIgnoredDuringExecution":{{"nodeSelectorTerms":{terms}}}}}}}"#
             ),
         )
     };
-    let owners = format!(r#"{{"metadata":{{"annotations":{{{ASKS}}},"ownerReferences":[@]}}}}"#);
+    let owners = format!(
+        r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},"ownerReferences":[@]}}}}"#
+    );
     let frames = [
         ("containers", spec("containers"), "{}"),
         ("containers that are none", spec("containers"), "0"),
@@ -155,37 +159,49 @@ fn lists() -> Vec<Pod> {
             spec("containers"),
             r#"{"ports":[{"containerPort":~}]}"#,
         ),
-        ("volumes", asking("", r#","volumes":[@]"#), "{}"),
+        ("volumes", pod_with_inject("", r#","volumes":[@]"#), "{}"),
         (
             "volumes of ours",
-            asking("", r#","volumes":[@]"#),
+            pod_with_inject("", r#","volumes":[@]"#),
             r#"{"name":"envoy-drainer"}"#,
         ),
         (
             "unknown lists of objects",
-            asking("", r#","x":[@]"#),
+            pod_with_inject("", r#","x":[@]"#),
             r#"{"":0}"#,
         ),
-        ("unknown lists of numbers", asking("", r#","x":[@]"#), "0"),
-        ("env", asking(r#","env":[@]"#, ""), "{}"),
-        ("ports", asking(r#","ports":[@]"#, ""), "{}"),
+        (
+            "unknown lists of numbers",
+            pod_with_inject("", r#","x":[@]"#),
+            "0",
+        ),
+        ("env", pod_with_inject(r#","env":[@]"#, ""), "{}"),
+        ("ports", pod_with_inject(r#","ports":[@]"#, ""), "{}"),
         (
             "ports of the drainer",
-            asking(r#","ports":[@]"#, ""),
+            pod_with_inject(r#","ports":[@]"#, ""),
             r#"{"containerPort":9902}"#,
         ),
-        ("volumeMounts", asking(r#","volumeMounts":[@]"#, ""), "{}"),
+        (
+            "volumeMounts",
+            pod_with_inject(r#","volumeMounts":[@]"#, ""),
+            "{}",
+        ),
         (
             "volumeMounts with a path",
-            asking(r#","volumeMounts":[@]"#, ""),
+            pod_with_inject(r#","volumeMounts":[@]"#, ""),
             r#"{"mountPath":"/~"}"#,
         ),
-        ("command", asking(r#","command":[@]"#, ""), r#""""#),
-        ("args", asking(r#","args":[@]"#, ""), r#""""#),
-        ("escaped args", asking(r#","args":[@]"#, ""), r#""\n""#),
+        ("command", pod_with_inject(r#","command":[@]"#, ""), r#""""#),
+        ("args", pod_with_inject(r#","args":[@]"#, ""), r#""""#),
+        (
+            "escaped args",
+            pod_with_inject(r#","args":[@]"#, ""),
+            r#""\n""#,
+        ),
         (
             "args of one letter",
-            asking(r#","args":[@]"#, ""),
+            pod_with_inject(r#","args":[@]"#, ""),
             r#""\u0061""#,
         ),
         ("affinity's terms", affinity("[@]"), "{}"),
@@ -210,17 +226,17 @@ fn lists() -> Vec<Pod> {
         ("pods", r#"[@]"#.to_owned(), "{}"),
         (
             "spec again and again",
-            format!(r#"{{"metadata":{{"annotations":{{{ASKS}}}}},@}}"#),
+            format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}}}},@}}"#),
             r#""spec":{}"#,
         ),
         (
             "containers again and again",
-            asking("", ",@"),
+            pod_with_inject("", ",@"),
             r#""containers":[]"#,
         ),
         (
             "annotations again and again",
-            format!(r#"{{"metadata":{{"annotations":{{{ASKS}}},@}}}}"#),
+            format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},@}}}}"#),
             r#""annotations":{}"#,
         ),
     ];
@@ -236,29 +252,30 @@ fn lists() -> Vec<Pod> {
             wide_container(),
         ),
     ];
-    let frames = frames.map(|(name, frame, unit)| Pod::new(name, &frame, Fill::Items(unit)));
+    let frames =
+        frames.map(|(name, frame, unit)| PodDocument::new(name, &frame, Fill::Items(unit)));
     let wide = wide.map(|(name, frame, unit)| {
         let containers = vec![unit; 1_000].join(",");
-        Pod::new(name, &frame, Fill::Once(containers))
+        PodDocument::new(name, &frame, Fill::Once(containers))
     });
     let deep = [
-        ("unknown depth", asking("", r#","x":@"#)),
+        ("unknown depth", pod_with_inject("", r#","x":@"#)),
         ("known depth", spec("containers")),
         (
             "metadata's depth",
-            format!(r#"{{"metadata":{{"annotations":{{{ASKS}}},"labels":@}}}}"#),
+            format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},"labels":@}}}}"#),
         ),
     ]
-    .map(|(name, frame)| Pod::new(name, &frame, Fill::Deep("[", "", "]", 200_000)));
-    let deeper = Pod::new(
+    .map(|(name, frame)| PodDocument::new(name, &frame, Fill::Nested("[", "", "]", 200_000)));
+    let deeper = PodDocument::new(
         "as deep as can be",
-        &asking("", r#","x":@"#),
-        Fill::Deep("[", "", "]", BODY / 2 - 512),
+        &pod_with_inject("", r#","x":@"#),
+        Fill::Nested("[", "", "]", MAX_BODY / 2 - 512),
     );
-    let objects = Pod::new(
+    let objects = PodDocument::new(
         "objects in objects",
-        &asking("", r#","x":@"#),
-        Fill::Deep(r#"{"":"#, "0", "}", BODY / 6 - 512),
+        &pod_with_inject("", r#","x":@"#),
+        Fill::Nested(r#"{"":"#, "0", "}", MAX_BODY / 6 - 512),
     );
     frames
         .into_iter()
@@ -280,12 +297,14 @@ fn wide_container() -> String {
     )
 }
 
-fn maps() -> Vec<Pod> {
+fn maps() -> Vec<PodDocument> {
     let annotations = format!(
-        r#"{{"metadata":{{"annotations":{{{ASKS},@}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
+        r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},@}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
     );
-    let labels = format!(r#"{{"metadata":{{"labels":{{@}},"annotations":{{{ASKS}}}}}}}"#);
-    let resources = |list: &str| asking(&format!(r#","resources":{{"{list}":{{@}}}}"#), "");
+    let labels =
+        format!(r#"{{"metadata":{{"labels":{{@}},"annotations":{{{INJECT_ANNOTATION}}}}}}}"#);
+    let resources =
+        |list: &str| pod_with_inject(&format!(r#","resources":{{"{list}":{{@}}}}"#), "");
     [
         (
             "annotations of ours",
@@ -333,66 +352,66 @@ fn maps() -> Vec<Pod> {
         ("labels of ours", labels, r#""envoy-drainer.dev/~":"""#),
         (
             "nodeSelector",
-            asking("", r#","nodeSelector":{@}"#),
+            pod_with_inject("", r#","nodeSelector":{@}"#),
             r#""~":"""#,
         ),
         (
             "nodeSelector of systems",
-            asking("", r#","nodeSelector":{@}"#),
+            pod_with_inject("", r#","nodeSelector":{@}"#),
             r#""kubernetes.io/os":"linux""#,
         ),
         ("requests", resources("requests"), r#""~":1"#),
         ("limits", resources("limits"), r#""cpu":1"#),
         (
             "metadata of unknown members",
-            format!(r#"{{"metadata":{{"annotations":{{{ASKS}}},@}}}}"#),
+            format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},@}}}}"#),
             r#""envoy-drainer.dev/~":0"#,
         ),
     ]
-    .map(|(name, frame, unit)| Pod::new(name, &frame, Fill::Items(unit)))
+    .map(|(name, frame, unit)| PodDocument::new(name, &frame, Fill::Items(unit)))
     .into()
 }
 
 /// A text in each field that is read as one.
-fn texts() -> Vec<Pod> {
+fn texts() -> Vec<PodDocument> {
     let annotation = |name: &str| {
         format!(
-            r#"{{"metadata":{{"annotations":{{{ASKS},"envoy-drainer.dev/{name}":"@"}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
+            r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},"envoy-drainer.dev/{name}":"@"}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
         )
     };
     let metadata = |member: &str| {
         format!(
-            r#"{{"metadata":{{"annotations":{{{ASKS}}},{member}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
+            r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},{member}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
         )
     };
     let hook = format!(
-        r#"{{"metadata":{{"annotations":{{{ASKS},"envoy-drainer.dev/existing-hook":"replace"}}}},"spec":{{"containers":[{{"name":"envoy","lifecycle":{{"preStop":{{"exec":{{"command":["@"]}}}}}}}}]}}}}"#
+        r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},"envoy-drainer.dev/existing-hook":"replace"}}}},"spec":{{"containers":[{{"name":"envoy","lifecycle":{{"preStop":{{"exec":{{"command":["@"]}}}}}}}}]}}}}"#
     );
     let socket = |member: &str| {
         format!(
-            r#"{{"metadata":{{"annotations":{{{ASKS},"envoy-drainer.dev/admin-address":"unix:/a/b"}}}},"spec":{{"containers":[{{"name":"envoy","volumeMounts":[{{{member}}}]}}]}}}}"#
+            r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},"envoy-drainer.dev/admin-address":"unix:/a/b"}}}},"spec":{{"containers":[{{"name":"envoy","volumeMounts":[{{{member}}}]}}]}}}}"#
         )
     };
     let frames = [
         ("name of the container", r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true"}},"spec":{"containers":[{"name":"@"}]}}"#.to_owned()),
-        ("name of a second container", asking("", r#","initContainers":[{"restartPolicy":"Always","name":"@"}]"#)),
-        ("image", asking(r#","image":"@""#, "")),
+        ("name of a second container", pod_with_inject("", r#","initContainers":[{"restartPolicy":"Always","name":"@"}]"#)),
+        ("image", pod_with_inject(r#","image":"@""#, "")),
         ("image of a container", r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true"}},"spec":{"containers":[{"image":"@"}]}}"#.to_owned()),
-        ("word of args", asking(r#","args":["@"]"#, "")),
-        ("--config-yaml", asking(r#","args":["--config-yaml","admin: @"]"#, "")),
-        ("word of command", asking(r#","command":["@"]"#, "")),
-        ("name of a port", asking(r#","ports":[{"name":"@"}]"#, "")),
-        ("protocol", asking(r#","ports":[{"containerPort":9902,"protocol":"@"}]"#, "")),
-        ("restartPolicy", asking(r#","restartPolicy":"@""#, "")),
-        ("port of a probe", asking(r#","readinessProbe":{"httpGet":{"port":"@"}}"#, "")),
-        ("limit of CPU", asking(r#","resources":{"limits":{"cpu":"@"}}"#, "")),
-        ("name of a volume", asking("", r#","volumes":[{"name":"@"}]"#)),
+        ("word of args", pod_with_inject(r#","args":["@"]"#, "")),
+        ("--config-yaml", pod_with_inject(r#","args":["--config-yaml","admin: @"]"#, "")),
+        ("word of command", pod_with_inject(r#","command":["@"]"#, "")),
+        ("name of a port", pod_with_inject(r#","ports":[{"name":"@"}]"#, "")),
+        ("protocol", pod_with_inject(r#","ports":[{"containerPort":9902,"protocol":"@"}]"#, "")),
+        ("restartPolicy", pod_with_inject(r#","restartPolicy":"@""#, "")),
+        ("port of a probe", pod_with_inject(r#","readinessProbe":{"httpGet":{"port":"@"}}"#, "")),
+        ("limit of CPU", pod_with_inject(r#","resources":{"limits":{"cpu":"@"}}"#, "")),
+        ("name of a volume", pod_with_inject("", r#","volumes":[{"name":"@"}]"#)),
         ("name of the socket's volume", socket(r#""mountPath":"/a","name":"@""#)),
         ("subPath of the socket's volume", socket(r#""mountPath":"/a","subPath":"@""#)),
         ("path of a mount", socket(r#""mountPath":"@""#)),
-        ("name of the pod's system", asking("", r#","os":{"name":"@"}"#)),
-        ("value of a nodeSelector", asking("", r#","nodeSelector":{"kubernetes.io/os":"@"}"#)),
-        ("key of a nodeSelector", asking("", r#","nodeSelector":{"@":"linux"}"#)),
+        ("name of the pod's system", pod_with_inject("", r#","os":{"name":"@"}"#)),
+        ("value of a nodeSelector", pod_with_inject("", r#","nodeSelector":{"kubernetes.io/os":"@"}"#)),
+        ("key of a nodeSelector", pod_with_inject("", r#","nodeSelector":{"@":"linux"}"#)),
         ("preStop hook", hook),
         ("value of inject", r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"@"}}}"#.to_owned()),
         ("value of envoy-container", annotation("envoy-container")),
@@ -414,29 +433,37 @@ fn texts() -> Vec<Pod> {
         ("label of the manager", metadata(r#""labels":{"app.kubernetes.io/managed-by":"@"}"#)),
         ("key of metadata", metadata(r#""envoy-drainer.dev/@":"1""#)),
         ("key of the pod", r#"{"@":1}"#.to_owned()),
-        ("unknown text", asking("", r#","x":"@""#)),
-        ("grace period in digits", asking("", r#","terminationGracePeriodSeconds":1@"#)),
-        ("port in digits", asking(r#","ports":[{"containerPort":1@}]"#, "")),
-        ("CPU in digits", asking(r#","resources":{"limits":{"cpu":1@}}"#, "")),
-        ("fraction of CPU in digits", asking(r#","resources":{"limits":{"cpu":1.@}}"#, "")),
-        ("unknown digits", asking("", r#","x":1@"#)),
+        ("unknown text", pod_with_inject("", r#","x":"@""#)),
+        ("grace period in digits", pod_with_inject("", r#","terminationGracePeriodSeconds":1@"#)),
+        ("port in digits", pod_with_inject(r#","ports":[{"containerPort":1@}]"#, "")),
+        ("CPU in digits", pod_with_inject(r#","resources":{"limits":{"cpu":1@}}"#, "")),
+        ("fraction of CPU in digits", pod_with_inject(r#","resources":{"limits":{"cpu":1.@}}"#, "")),
+        ("unknown digits", pod_with_inject("", r#","x":1@"#)),
     ];
     let digits = |name: &str| name.contains("digits");
     let mut pods = Vec::new();
     for (name, frame) in frames {
         if digits(name) {
-            pods.push(Pod::new(name, &frame, Fill::Text("9")));
+            pods.push(PodDocument::new(name, &frame, Fill::Text("9")));
             continue;
         }
         for (how, text) in [("", "x"), ("escaped ", r#"\""#), ("delete in ", DELETE)] {
-            pods.push(Pod::new(&format!("{how}{name}"), &frame, Fill::Text(text)));
+            pods.push(PodDocument::new(
+                &format!("{how}{name}"),
+                &frame,
+                Fill::Text(text),
+            ));
         }
         for (how, escaped) in [
             ("control characters at the limit in ", CONTROL),
             ("backslashes at the limit in ", BACKSLASH),
         ] {
-            let text = escaped.repeat(LONGEST_TEXT - around(&frame));
-            pods.push(Pod::new(&format!("{how}{name}"), &frame, Fill::Once(text)));
+            let text = escaped.repeat(LONGEST_TEXT - overhead(&frame));
+            pods.push(PodDocument::new(
+                &format!("{how}{name}"),
+                &frame,
+                Fill::Once(text),
+            ));
         }
     }
     pods.extend(repeated_texts());
@@ -444,17 +471,19 @@ fn texts() -> Vec<Pod> {
 }
 
 /// In bytes: how much of a text that has the hole is not the hole.
-fn around(frame: &str) -> usize {
-    let (before, after) = frame.split_once(HOLE).expect("every frame has a hole");
+fn overhead(frame: &str) -> usize {
+    let (before, after) = frame
+        .split_once(PLACEHOLDER)
+        .expect("every frame has a hole");
     let before = before.rsplit('"').next().unwrap_or_default();
     let after = after.split('"').next().unwrap_or_default();
     before.len() + after.len()
 }
 
 /// Texts that a patch repeats, of the limit of all texts, and of the limits that names and paths have.
-fn repeated_texts() -> Vec<Pod> {
+fn repeated_texts() -> Vec<PodDocument> {
     let frame = format!(
-        r#"{{"metadata":{{"annotations":{{{ASKS},"envoy-drainer.dev/existing-hook":"replace","envoy-drainer.dev/admin-address":"unix:/a/b"}}}},"spec":{{"containers":[@]}}}}"#
+        r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},"envoy-drainer.dev/existing-hook":"replace","envoy-drainer.dev/admin-address":"unix:/a/b"}}}},"spec":{{"containers":[@]}}}}"#
     );
     let mount = |name: usize, path: usize| {
         format!(
@@ -488,12 +517,12 @@ fn repeated_texts() -> Vec<Pod> {
             format!("{longest}{}", probed.repeat(1_999)),
         ),
     ]
-    .map(|(name, containers)| Pod::new(name, &frame, Fill::Once(containers)))
+    .map(|(name, containers)| PodDocument::new(name, &frame, Fill::Once(containers)))
     .into()
 }
 
 /// A long text where something else belongs, which a message must not repeat.
-fn mistaken_types() -> Vec<Pod> {
+fn wrong_types() -> Vec<PodDocument> {
     [
         ("the pod", r#""@""#.to_owned()),
         ("metadata", r#"{"metadata":"@"}"#.to_owned()),
@@ -512,37 +541,48 @@ fn mistaken_types() -> Vec<Pod> {
         ("spec", r#"{"spec":"@"}"#.to_owned()),
         ("containers", r#"{"spec":{"containers":"@"}}"#.to_owned()),
         ("a container", r#"{"spec":{"containers":["@"]}}"#.to_owned()),
-        ("ports", asking(r#","ports":"@""#, "")),
+        ("ports", pod_with_inject(r#","ports":"@""#, "")),
         (
             "containerPort",
-            asking(r#","ports":[{"containerPort":"@"}]"#, ""),
+            pod_with_inject(r#","ports":[{"containerPort":"@"}]"#, ""),
         ),
-        ("securityContext", asking(r#","securityContext":"@""#, "")),
+        (
+            "securityContext",
+            pod_with_inject(r#","securityContext":"@""#, ""),
+        ),
         (
             "runAsUser",
-            asking(r#","securityContext":{"runAsUser":"@"}"#, ""),
+            pod_with_inject(r#","securityContext":{"runAsUser":"@"}"#, ""),
         ),
-        ("lifecycle", asking(r#","lifecycle":"@""#, "")),
-        ("readinessProbe", asking(r#","readinessProbe":"@""#, "")),
+        ("lifecycle", pod_with_inject(r#","lifecycle":"@""#, "")),
+        (
+            "readinessProbe",
+            pod_with_inject(r#","readinessProbe":"@""#, ""),
+        ),
         (
             "periodSeconds",
-            asking(r#","readinessProbe":{"periodSeconds":"@"}"#, ""),
+            pod_with_inject(r#","readinessProbe":{"periodSeconds":"@"}"#, ""),
         ),
-        ("resources", asking(r#","resources":"@""#, "")),
-        ("limits", asking(r#","resources":{"limits":"@"}"#, "")),
-        ("hostNetwork", asking("", r#","hostNetwork":"@""#)),
+        ("resources", pod_with_inject(r#","resources":"@""#, "")),
+        (
+            "limits",
+            pod_with_inject(r#","resources":{"limits":"@"}"#, ""),
+        ),
+        ("hostNetwork", pod_with_inject("", r#","hostNetwork":"@""#)),
         (
             "terminationGracePeriodSeconds",
-            asking("", r#","terminationGracePeriodSeconds":"@""#),
+            pod_with_inject("", r#","terminationGracePeriodSeconds":"@""#),
         ),
-        ("affinity", asking("", r#","affinity":"@""#)),
+        ("affinity", pod_with_inject("", r#","affinity":"@""#)),
     ]
-    .map(|(name, frame)| Pod::new(&format!("a text for {name}"), &frame, Fill::Text(DELETE)))
+    .map(|(name, frame)| {
+        PodDocument::new(&format!("a text for {name}"), &frame, Fill::Text(DELETE))
+    })
     .into()
 }
 
 /// Bootstraps in `--config-yaml`, of up to 64 KiB.
-fn bootstraps() -> Vec<Pod> {
+fn bootstraps() -> Vec<PodDocument> {
     const SIZE: usize = 60 << 10;
     let filled = |unit: &str| unit.repeat(SIZE / unit.len());
     let open: String = (0..60).map(|n| format!("&a{n} [")).collect();
@@ -610,12 +650,12 @@ fn bootstraps() -> Vec<Pod> {
             ),
         ),
     ];
-    let frame = asking(r#","args":["--config-yaml","@"]"#, "");
+    let frame = pod_with_inject(r#","args":["--config-yaml","@"]"#, "");
     yamls
         .map(|(name, yaml)| {
             let text = serde_json::Value::from(yaml).to_string();
             let inner = text[1..text.len() - 1].to_owned();
-            Pod::new(
+            PodDocument::new(
                 &format!("--config-yaml of {name}"),
                 &frame,
                 Fill::Once(inner),
@@ -625,14 +665,14 @@ fn bootstraps() -> Vec<Pod> {
 }
 
 /// As many annotations as the API server takes, to the byte.
-fn annotations_at_the_limit() -> Vec<Pod> {
+fn annotations_at_the_limit() -> Vec<PodDocument> {
     let frame = format!(
-        r#"{{"metadata":{{"annotations":{{{ASKS},@}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
+        r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},@}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
     );
     let asks = "envoy-drainer.dev/inject".len() + "true".len();
-    let one = format!(r#""x":"{}""#, "x".repeat(ANNOTATIONS - asks - 1));
+    let one = format!(r#""x":"{}""#, "x".repeat(MAX_ANNOTATIONS - asks - 1));
     // Ten bytes each, and the last one the rest.
-    let room = ANNOTATIONS - asks;
+    let room = MAX_ANNOTATIONS - asks;
     let mut many: Vec<_> = (0..room / 10 - 1)
         .map(|n| format!(r#""k{n:07}":"xx""#))
         .collect();
@@ -641,8 +681,8 @@ fn annotations_at_the_limit() -> Vec<Pod> {
         "y".repeat(room - many.len() * 10 - 1)
     ));
     vec![
-        Pod::new("one annotation at the limit", &frame, Fill::Once(one)),
-        Pod::new(
+        PodDocument::new("one annotation at the limit", &frame, Fill::Once(one)),
+        PodDocument::new(
             "many annotations at the limit",
             &frame,
             Fill::Once(many.join(",")),
@@ -651,7 +691,7 @@ fn annotations_at_the_limit() -> Vec<Pod> {
 }
 
 /// Sixteen variables that double a text, and thousands that hold all of it.
-fn expansion() -> Pod {
+fn expansion() -> PodDocument {
     let first = format!(r#"{{"name":"A0","value":"{}"}}"#, "x".repeat(2));
     let doubling = (1..16).map(|n| {
         let before = n - 1;
@@ -659,12 +699,12 @@ fn expansion() -> Pod {
     });
     let holding = (0..20_000).map(|n| format!(r#"{{"name":"B{n}","value":"$(A15)"}}"#));
     let env: Vec<_> = [first].into_iter().chain(doubling).chain(holding).collect();
-    let frame = asking(r#","args":["--config-yaml","admin: $(A0)"],"env":[@]"#, "");
-    Pod::new("variables that double", &frame, Fill::Once(env.join(",")))
+    let frame = pod_with_inject(r#","args":["--config-yaml","admin: $(A0)"],"env":[@]"#, "");
+    PodDocument::new("variables that double", &frame, Fill::Once(env.join(",")))
 }
 
 /// Every setting with a value that it cannot have and that is repeated.
-fn bad_values() -> Pod {
+fn bad_values() -> PodDocument {
     let names = [
         "admin-address",
         "port",
@@ -686,9 +726,9 @@ fn bad_values() -> Pod {
     let unknown = (0..60).map(|n| format!(r#""envoy-drainer.dev/drain-timeou{n}":"""#));
     let all: Vec<_> = bad.into_iter().chain(unknown).collect();
     let frame = format!(
-        r#"{{"metadata":{{"annotations":{{{ASKS},@}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
+        r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},@}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
     );
-    Pod::new("bad values", &frame, Fill::Once(all.join(",")))
+    PodDocument::new("bad values", &frame, Fill::Once(all.join(",")))
 }
 
 /// Objects that are no pods.
@@ -734,22 +774,26 @@ fn workloads() -> Vec<Document> {
         ),
     ];
     let dense = [
-        Pod::new(
+        PodDocument::new(
             "containers",
-            &asking("", r#","initContainers":[@]"#),
+            &pod_with_inject("", r#","initContainers":[@]"#),
             Fill::Items("{}"),
         ),
-        Pod::new(
+        PodDocument::new(
             "annotations nearly ours",
-            &format!(r#"{{"metadata":{{"annotations":{{{ASKS},@}}}}}}"#),
+            &format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},@}}}}}}"#),
             Fill::Items(r#""envoy-drainer.dev/drain-timeou~":"""#),
         ),
-        Pod::new("a sea", &asking("", r#","x":[@]"#), Fill::Items(SEA)),
+        PodDocument::new(
+            "a sea",
+            &pod_with_inject("", r#","x":[@]"#),
+            Fill::Items(SEA),
+        ),
     ];
     let mut documents = Vec::new();
     for (group, version, kind, frame) in kinds {
         for pod in &dense {
-            let pod = Pod {
+            let pod = PodDocument {
                 name: format!("{} of a {kind}", pod.name),
                 ..pod.clone()
             };
@@ -779,7 +823,7 @@ fn workloads() -> Vec<Document> {
         (
             "object's depth",
             object(r#""x":@"#),
-            Fill::Deep("[", "", "]", 200_000),
+            Fill::Nested("[", "", "]", 200_000),
         ),
         (
             "object's annotations",
@@ -863,14 +907,20 @@ fn workloads() -> Vec<Document> {
         ),
     ];
     let whole = whole.map(|(name, frame, fill)| {
-        Pod::new(name, &frame, fill).in_review("/workloads", "%", "apps", "v1", "Deployment")
+        PodDocument::new(name, &frame, fill).in_review(
+            "/workloads",
+            "%",
+            "apps",
+            "v1",
+            "Deployment",
+        )
     });
     documents.extend(whole);
     // Not so large: what the API server itself would take.
     documents.push(
-        Pod {
-            room: 5 << 19,
-            ..Pod::new(
+        PodDocument {
+            capacity: 5 << 19,
+            ..PodDocument::new(
                 "30,000 keys under our prefix",
                 &object(r#""metadata":{"annotations":{@}}"#),
                 Fill::Items(unlike),
@@ -898,7 +948,7 @@ fn reviews() -> Vec<Document> {
         (
             "a review's depth",
             "@".to_owned(),
-            Fill::Deep("[", "", "]", BODY / 2),
+            Fill::Nested("[", "", "]", MAX_BODY / 2),
         ),
         (
             "a long kind of review",
@@ -961,9 +1011,9 @@ fn reviews() -> Vec<Document> {
             name: name.to_owned(),
             path,
             is_malformed: true,
-            frame: frame.clone(),
+            template: frame.clone(),
             fill: fill.clone(),
-            room: BODY,
+            capacity: MAX_BODY,
         })
     };
     table.into_iter().flat_map(both).collect()
@@ -971,13 +1021,13 @@ fn reviews() -> Vec<Document> {
 
 // === impl Pod ===
 
-impl Pod {
+impl PodDocument {
     fn new(name: &str, frame: &str, fill: Fill) -> Self {
         Self {
             name: name.to_owned(),
-            frame: frame.to_owned(),
+            template: frame.to_owned(),
             fill,
-            room: BODY,
+            capacity: MAX_BODY,
         }
     }
 
@@ -990,7 +1040,7 @@ impl Pod {
         version: &str,
         kind: &str,
     ) -> Document {
-        let object = object.replace('%', &self.frame);
+        let object = object.replace('%', &self.template);
         let frame = format!(
             r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","kind":{{"group":"{group}","version":"{version}","kind":"{kind}"}},"namespace":"shop","operation":"CREATE","object":{object}}}}}"#
         );
@@ -998,9 +1048,9 @@ impl Pod {
             name: self.name.clone(),
             path,
             is_malformed: false,
-            frame,
+            template: frame,
             fill: self.fill.clone(),
-            room: self.room,
+            capacity: self.capacity,
         }
     }
 }
@@ -1010,13 +1060,21 @@ impl Pod {
 impl Document {
     /// The review's bytes, at most as many as the webhook reads.
     pub(crate) fn body(&self) -> Vec<u8> {
-        let (before, after) = self.frame.split_once(HOLE).expect("every frame has a hole");
-        let room = self.room - before.len() - after.len();
-        let mut body = Vec::with_capacity(self.room);
+        let (before, after) = self
+            .template
+            .split_once(PLACEHOLDER)
+            .expect("every frame has a hole");
+        let room = self.capacity - before.len() - after.len();
+        let mut body = Vec::with_capacity(self.capacity);
         body.extend_from_slice(before.as_bytes());
         self.fill.write(room, &mut body);
         body.extend_from_slice(after.as_bytes());
-        assert!(body.len() <= BODY, "{}: {} bytes", self.name, body.len());
+        assert!(
+            body.len() <= MAX_BODY,
+            "{}: {} bytes",
+            self.name,
+            body.len()
+        );
         body
     }
 }
@@ -1043,7 +1101,7 @@ impl Fill {
                 body.extend_from_slice(more.as_bytes());
             }
             Self::Text(text) => body.extend_from_slice(text.repeat(room / text.len()).as_bytes()),
-            Self::Deep(open, middle, close, times) => {
+            Self::Nested(open, middle, close, times) => {
                 body.extend_from_slice(open.repeat(*times).as_bytes());
                 body.extend_from_slice(middle.as_bytes());
                 body.extend_from_slice(close.repeat(*times).as_bytes());

@@ -7,4 +7,4 @@ mod requests;
 use tokio::sync::Mutex;
 
 /// Held by the test that measures: two at a time would measure each other.
-static MACHINE: Mutex<()> = Mutex::const_new(());
+static MEASUREMENT_LOCK: Mutex<()> = Mutex::const_new(());

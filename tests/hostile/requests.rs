@@ -9,45 +9,45 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use hyper::StatusCode;
 use serde_json::Value;
-use tests::built::shipped_envoy_drainer;
-use tests::due::PATIENCE;
-use tests::https::post;
-use tests::shipped::Shipped;
+use tests::binaries::envoy_drainer_of_image;
+use tests::https::post_request;
+use tests::shipped::WebhookProcess;
+use tests::timing::TIMEOUT;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use crate::MACHINE;
-use crate::documents::{BODY, Document, all};
+use crate::MEASUREMENT_LOCK;
+use crate::documents::{Document, MAX_BODY, all};
 
 /// In KiB: what is resident at most, of a memory limit of 128 MiB.
-const PEAK: u64 = 96 << 10;
+const MAX_MEMORY: u64 = 96 << 10;
 
 /// Of the only thread that admits, which the API server's other calls wait for.
-const CPU: Duration = Duration::from_millis(250);
+const MAX_CPU_TIME: Duration = Duration::from_millis(250);
 
 /// In bytes. What was sent must not come back.
-const ANSWER: usize = 64 << 10;
+const MAX_RESPONSE: usize = 64 << 10;
 
 /// So often a document is sent at most.
-const MOST_TRIES: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// What one document took.
-struct Figures {
-    peak: u64,
-    cpu: Duration,
-    answer: usize,
+struct RequestCost {
+    peak_memory: u64,
+    cpu_time: Duration,
+    response_size: usize,
     outcome: String,
 }
 
 #[tokio::test]
 async fn no_document_takes_more_than_its_share() -> Result<()> {
-    let _alone = MACHINE.lock().await;
-    let program = shipped_envoy_drainer().await?;
+    let _alone = MEASUREMENT_LOCK.lock().await;
+    let program = envoy_drainer_of_image().await?;
     let mut failures = Vec::new();
     println!("{:>9} {:>8} {:>9}  document", "peak", "CPU", "answer");
     for document in all() {
         let name = format!("{} {}", document.path, document.name);
-        let took = match sent(&program, &document).await {
+        let took = match send_with_retry(&program, &document).await {
             Ok(took) => took,
             Err(error) => {
                 println!("{:>28}  {name}: {error:#}", "");
@@ -55,19 +55,22 @@ async fn no_document_takes_more_than_its_share() -> Result<()> {
                 continue;
             }
         };
-        let Figures {
-            peak,
-            cpu,
-            answer,
+        let RequestCost {
+            peak_memory,
+            cpu_time,
+            response_size,
             outcome,
         } = took;
         println!(
-            "{:>5} MiB {:>5} ms {answer:>7} B  {name}: {outcome}",
-            peak >> 10,
-            cpu.as_millis()
+            "{:>5} MiB {:>5} ms {response_size:>7} B  {name}: {outcome}",
+            peak_memory >> 10,
+            cpu_time.as_millis()
         );
-        if peak > PEAK || cpu > CPU || answer > ANSWER {
-            failures.push(format!("{name}: {} MiB, {cpu:?}, {answer} B", peak >> 10));
+        if peak_memory > MAX_MEMORY || cpu_time > MAX_CPU_TIME || response_size > MAX_RESPONSE {
+            failures.push(format!(
+                "{name}: {} MiB, {cpu_time:?}, {response_size} B",
+                peak_memory >> 10
+            ));
         }
     }
     ensure!(
@@ -80,18 +83,18 @@ async fn no_document_takes_more_than_its_share() -> Result<()> {
 
 #[tokio::test]
 async fn a_body_in_records_of_one_byte_takes_no_more_than_its_share() -> Result<()> {
-    let _alone = MACHINE.lock().await;
-    let webhook = Shipped::start(&shipped_envoy_drainer().await?).await?;
-    let mut stream = webhook.https.open().await?;
+    let _alone = MEASUREMENT_LOCK.lock().await;
+    let webhook = WebhookProcess::start(&envoy_drainer_of_image().await?).await?;
+    let mut stream = webhook.https.connect_tls().await?;
     let before = webhook.cpu_time()?;
     let head = format!(
         "POST /inject HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
-         content-length: {BODY}\r\n\r\n"
+         content-length: {MAX_BODY}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await?;
     let mut sent = 0;
     let sending = async {
-        while sent < BODY {
+        while sent < MAX_BODY {
             for _ in 0..512 {
                 stream.get_mut().1.writer().write_all(b" ")?;
             }
@@ -101,35 +104,35 @@ async fn a_body_in_records_of_one_byte_takes_no_more_than_its_share() -> Result<
         anyhow::Ok(())
     };
     // It ends with the connection, whose body has 4 s.
-    let _ = timeout(PATIENCE, sending).await.context("it is read")?;
+    let _ = timeout(TIMEOUT, sending).await.context("it is read")?;
     let cpu = webhook.cpu_time()? - before;
     println!("{} ms for {sent} records of one byte", cpu.as_millis());
-    ensure!(cpu <= CPU, "{cpu:?} for {sent} records");
+    ensure!(cpu <= MAX_CPU_TIME, "{cpu:?} for {sent} records");
     Ok(())
 }
 
 /// Sends a document to a webhook that has done nothing else. On a busy machine its body may come too
 /// slowly for the webhook, which is of no concern here: it is then sent again, to another process.
-async fn sent(program: &Path, document: &Document) -> Result<Figures> {
+async fn send_with_retry(program: &Path, document: &Document) -> Result<RequestCost> {
     let mut tries = 0;
     loop {
         tries += 1;
-        match sent_once(program, document).await {
+        match send_once(program, document).await {
             Ok(Some(figures)) => return Ok(figures),
-            Err(error) if tries == MOST_TRIES => return Err(error),
-            Ok(None) if tries == MOST_TRIES => bail!("the body never arrives in time"),
+            Err(error) if tries == MAX_ATTEMPTS => return Err(error),
+            Ok(None) if tries == MAX_ATTEMPTS => bail!("the body never arrives in time"),
             Ok(None) | Err(_) => {}
         }
     }
 }
 
 /// Sends a document once; nothing if it came too slowly.
-async fn sent_once(program: &Path, document: &Document) -> Result<Option<Figures>> {
-    let webhook = Shipped::start(program).await?;
-    let request = post(document.path, document.body());
+async fn send_once(program: &Path, document: &Document) -> Result<Option<RequestCost>> {
+    let webhook = WebhookProcess::start(program).await?;
+    let request = post_request(document.path, document.body());
     let mut connection = webhook.https.connect().await?;
     let before = webhook.cpu_time()?;
-    let response = timeout(PATIENCE, connection.send(request))
+    let response = timeout(TIMEOUT, connection.send(request))
         .await
         .context("no answer")??;
     let cpu = webhook.cpu_time()? - before;
@@ -143,10 +146,10 @@ async fn sent_once(program: &Path, document: &Document) -> Result<Option<Figures
             bail!("{other}: {}", String::from_utf8_lossy(beginning))
         }
     };
-    Ok(Some(Figures {
-        peak: webhook.peak()?,
-        cpu,
-        answer: body.len(),
+    Ok(Some(RequestCost {
+        peak_memory: webhook.peak_memory()?,
+        cpu_time: cpu,
+        response_size: body.len(),
         outcome,
     }))
 }

@@ -1,7 +1,7 @@
 //! The load as a program of its own, to run where a Service can be reached: clients of one address
 //! that never send a request twice, and at the end one report as JSON.
 
-mod deeds;
+mod process_actions;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,14 +13,14 @@ use clap::Parser;
 use drainer::duration::{self, InvalidDuration};
 use tests::load::{Load, Report, load};
 use tests::service::Service;
-use tests::until::until;
+use tests::until::wait_until;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 /// How long the target may take until it accepts a first connection: whoever programs a Service's
 /// address learns of its first pod a moment after that is ready.
-const ACCEPTS: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Clients of a Service that count honestly what they see.
 #[derive(Debug, Parser)]
@@ -61,7 +61,7 @@ struct Args {
     #[arg(long, value_name = "RATE")]
     slow: Option<Rate>,
     /// How long a slow answer takes.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = time)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     slow_takes: Duration,
     /// HTTP/2 without TLS, many requests on each connection.
     #[arg(long, value_name = "RATE")]
@@ -73,10 +73,10 @@ struct Args {
     #[arg(long)]
     idle: bool,
     /// How long a request may take before it has failed.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = time)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     limit: Duration,
     /// How long to send; without it, until SIGTERM.
-    #[arg(long = "for", value_name = "DURATION", value_parser = time)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     time: Option<Duration>,
 }
 
@@ -94,11 +94,13 @@ fn main() -> Result<()> {
             let report = runtime.block_on(run(args))?;
             println!("{}", serde_json::to_string(&report)?);
         }
-        Command::Stop => deeds::stop()?,
-        Command::Kill { name } => deeds::kill(&name)?,
-        Command::Exhaust => match deeds::exhaust()? {},
-        Command::List { folder } => print!("{}", deeds::list(&folder)?),
-        Command::Get { server, path } => print!("{}", runtime.block_on(deeds::get(server, &path))?),
+        Command::Stop => process_actions::terminate_init()?,
+        Command::Kill { name } => process_actions::kill(&name)?,
+        Command::Exhaust => match process_actions::exhaust_memory()? {},
+        Command::List { folder } => print!("{}", process_actions::list(&folder)?),
+        Command::Get { server, path } => {
+            print!("{}", runtime.block_on(process_actions::get(server, &path))?)
+        }
     }
     Ok(())
 }
@@ -110,9 +112,11 @@ async fn run(args: Args) -> Result<Report> {
     let load = args.load();
     ensure!(load.rate() > 0.0, "no clients: give a rate to a kind");
     let service = Arc::new(Service::at(target));
-    until("the target accepts connections", ACCEPTS, || async {
-        Ok(load.is_accepted(&service).await)
-    })
+    wait_until(
+        "the target accepts connections",
+        CONNECT_TIMEOUT,
+        || async { Ok(load.can_connect(&service).await) },
+    )
     .await?;
     let running = load.start(&service);
     tokio::select! {
@@ -123,7 +127,7 @@ async fn run(args: Args) -> Result<Report> {
     Ok(running.stop().await)
 }
 
-fn time(text: &str) -> Result<Duration, InvalidDuration> {
+fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
     duration::parse(text)
 }
 
@@ -143,12 +147,12 @@ impl Args {
             limit,
             time: _,
         } = self;
-        let mut load = load().limit(limit);
+        let mut load = load().request_timeout(limit);
         if let Some(Rate(rate)) = keep_alive {
             load = load.keep_alive(rate);
         }
         if let Some(Rate(rate)) = connection_each {
-            load = load.connection_each(rate);
+            load = load.connection_per_request(rate);
         }
         if let Some(Rate(rate)) = slow {
             load = load.slow(rate, slow_takes);

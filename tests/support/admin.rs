@@ -42,7 +42,7 @@ impl Admin {
     ///
     /// # Errors
     /// When it is not answered with 200.
-    pub async fn command(&self, path: &str) -> Result<()> {
+    pub async fn post(&self, path: &str) -> Result<()> {
         let answer = self.0.post(path).await?;
         ensure!(answer.status.is_success(), "{path}: {answer:?}");
         Ok(())

@@ -8,7 +8,7 @@ use drainer::AdminAddress;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::installed::Installed;
+use crate::envoy_versions::EnvoyBinary;
 use crate::listener::Listener;
 use crate::port::Port;
 use crate::upstream::Upstream;
@@ -21,15 +21,15 @@ pub const HEALTH_PATH: &str = "/ready";
 /// otherwise. Everything it names is its own: ports, sockets, folder.
 #[derive(Debug)]
 pub struct Bootstrap {
-    pub(crate) binary: Option<Installed>,
+    pub(crate) binary: Option<EnvoyBinary>,
     pub(crate) dir: TempDir,
-    pub(crate) silent_xds: bool,
+    pub(crate) unresponsive_xds: bool,
     admin: AdminAddress,
     admin_port: Option<Port>,
     listeners: Vec<Listener>,
     upstream: Option<(SocketAddr, SocketAddr)>,
     stats_config: Value,
-    flush: Option<Duration>,
+    stats_flush_interval: Option<Duration>,
     flags: Vec<String>,
 }
 
@@ -42,13 +42,13 @@ pub fn envoy() -> io::Result<Bootstrap> {
     Ok(Bootstrap {
         binary: None,
         dir: TempDir::with_prefix("envoy-")?,
-        silent_xds: false,
+        unresponsive_xds: false,
         admin: AdminAddress::Tcp((Ipv4Addr::LOCALHOST, port.number()).into()),
         admin_port: Some(port),
         listeners: Vec::new(),
         upstream: None,
         stats_config: json!({}),
-        flush: None,
+        stats_flush_interval: None,
         flags: Vec::new(),
     })
 }
@@ -58,7 +58,7 @@ pub fn envoy() -> io::Result<Bootstrap> {
 impl Bootstrap {
     /// Runs on this Envoy rather than on the newest.
     #[must_use]
-    pub fn on(mut self, binary: &Installed) -> Self {
+    pub fn binary(mut self, binary: &EnvoyBinary) -> Self {
         self.binary = Some(binary.clone());
         self
     }
@@ -109,7 +109,7 @@ impl Bootstrap {
 
     /// Shows only the statistics whose names begin so; none at all for an empty list.
     #[must_use]
-    pub fn only_stats(mut self, prefixes: &[&str]) -> Self {
+    pub fn include_stats(mut self, prefixes: &[&str]) -> Self {
         let patterns: Vec<_> = prefixes.iter().map(|p| json!({ "prefix": p })).collect();
         let matcher = match patterns.as_slice() {
             [] => json!({ "reject_all": true }),
@@ -121,7 +121,7 @@ impl Bootstrap {
 
     /// Hides the statistics whose names begin so.
     #[must_use]
-    pub fn hidden_stats(mut self, prefixes: &[&str]) -> Self {
+    pub fn exclude_stats(mut self, prefixes: &[&str]) -> Self {
         let patterns: Vec<_> = prefixes.iter().map(|p| json!({ "prefix": p })).collect();
         let matcher = json!({ "exclusion_list": { "patterns": patterns } });
         self.stats_config = json!({ "stats_matcher": matcher });
@@ -131,14 +131,14 @@ impl Bootstrap {
     /// Has `server.*` statistics renewed so often, rather than every 5 s.
     #[must_use]
     pub fn stats_flush_interval(mut self, interval: Duration) -> Self {
-        self.flush = Some(interval);
+        self.stats_flush_interval = Some(interval);
         self
     }
 
     /// Waits for an xDS server that never answers: such an Envoy never becomes ready.
     #[must_use]
-    pub fn silent_xds(mut self) -> Self {
-        self.silent_xds = true;
+    pub fn unresponsive_xds(mut self) -> Self {
+        self.unresponsive_xds = true;
         self
     }
 
@@ -188,10 +188,10 @@ impl Bootstrap {
             "stats_config": self.stats_config,
             "static_resources": { "listeners": listeners, "clusters": clusters },
         });
-        if let Some(flush) = self.flush {
+        if let Some(flush) = self.stats_flush_interval {
             bootstrap["stats_flush_interval"] = json!(format!("{}s", flush.as_secs_f64()));
         }
-        if self.silent_xds {
+        if self.unresponsive_xds {
             let over_ads =
                 json!({ "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" });
             bootstrap["dynamic_resources"] = json!({

@@ -17,19 +17,19 @@ use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
-use crate::built;
-use crate::due::{PATIENCE, SECOND};
+use crate::binaries;
 use crate::http::{Client, exchange};
 use crate::port::Port;
 use crate::process::{Process, Signal};
-use crate::until::until;
+use crate::timing::{SECOND, TIMEOUT};
+use crate::until::wait_until;
 
 /// Longer than any drain in the tests lasts.
-const LIMIT: Duration = Duration::from_secs(120);
+const HOOK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A drainer that is to run: the product's defaults until said otherwise.
 #[derive(Debug)]
-pub struct Sidecar {
+pub struct DrainerBuilder {
     /// The one that is built now, if `None`.
     program: Option<PathBuf>,
     config: Config,
@@ -42,33 +42,33 @@ pub struct Sidecar {
 pub struct Drainer {
     /// Before the folder of its log: it prints its end when it is dropped in a failing test.
     process: Process,
-    sidecar: Sidecar,
+    builder: DrainerBuilder,
 }
 
 /// A hook that was called. Dropped, it hangs up.
 #[derive(Debug)]
-pub struct Hook {
-    called: Instant,
-    returned: watch::Receiver<Option<Returned>>,
-    _call: JoinSet<()>,
+pub struct HookCall {
+    called_at: Instant,
+    result: watch::Receiver<Option<HookResult>>,
+    _task: JoinSet<()>,
 }
 
 /// When a hook returned, and how the kubelet sees it.
-type Returned = (Instant, Result<(), String>);
+type HookResult = (Instant, Result<(), String>);
 
 /// Both hooks of a pod's end.
 #[derive(Debug)]
-pub struct PodEnd {
-    called: Instant,
-    envoy: Hook,
-    drainer: Hook,
+pub struct PodHooks {
+    called_at: Instant,
+    envoy: HookCall,
+    drainer: HookCall,
 }
 
 /// Prepares a drainer of the Envoy whose admin is there.
 ///
 /// # Errors
 /// When there is no free port or no room for a folder.
-pub fn drainer(admin: &AdminAddress) -> Result<Sidecar> {
+pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     let dir = TempDir::with_prefix("drainer-")?;
     let port = Port::free()?;
     let config = Config {
@@ -78,7 +78,7 @@ pub fn drainer(admin: &AdminAddress) -> Result<Sidecar> {
         ..Config::new(admin.clone(), Token::new(0x0123_4567_89ab_cdef))
     };
     fs::create_dir(&config.run_dir)?;
-    Ok(Sidecar {
+    Ok(DrainerBuilder {
         program: None,
         config,
         dir,
@@ -88,7 +88,7 @@ pub fn drainer(admin: &AdminAddress) -> Result<Sidecar> {
 
 // === impl Sidecar ===
 
-impl Sidecar {
+impl DrainerBuilder {
     /// Runs this program rather than the one that is built now.
     #[must_use]
     pub fn program(mut self, program: &Path) -> Self {
@@ -110,7 +110,7 @@ impl Sidecar {
 
     /// Leaves as soon as nothing is open: no minimum, and no quiet.
     #[must_use]
-    pub fn hasty(self) -> Self {
+    pub fn exit_without_minimum(self) -> Self {
         self.timing(|timing| {
             timing.min_drain_duration = Duration::ZERO;
             timing.quiet_period = Duration::ZERO;
@@ -132,7 +132,7 @@ impl Sidecar {
 
     /// The command line of `drainer serve`, as the webhook writes it.
     #[must_use]
-    pub fn serve(&self) -> Vec<String> {
+    pub fn serve_args(&self) -> Vec<String> {
         let args = self.config.args().into_iter();
         ["serve".to_owned()].into_iter().chain(args).collect()
     }
@@ -144,13 +144,13 @@ impl Sidecar {
     pub async fn start(self) -> Result<Drainer> {
         // Building it may take a while, which no other case's clock is to feel.
         if self.program.is_none() {
-            spawn_blocking(built::drainer).await??;
+            spawn_blocking(binaries::drainer).await??;
         }
         let drainer = Drainer {
-            process: self.run("drainer", &self.serve())?,
-            sidecar: self,
+            process: self.run("drainer", &self.serve_args())?,
+            builder: self,
         };
-        drainer.serves().await?;
+        drainer.wait_until_serving().await?;
         Ok(drainer)
     }
 
@@ -161,7 +161,7 @@ impl Sidecar {
     pub fn run(&self, name: &str, args: &[impl AsRef<OsStr>]) -> Result<Process> {
         let mut command = match &self.program {
             Some(program) => Command::new(program),
-            None => Command::new(built::drainer()?),
+            None => Command::new(binaries::drainer()?),
         };
         command.args(args).env_clear();
         command.env("DRAINER_RUN_DIR", &self.config.run_dir);
@@ -174,24 +174,24 @@ impl Sidecar {
 impl Drainer {
     /// Calls Envoy's hook, as the kubelet does: without a time limit.
     #[must_use]
-    pub fn envoy_hook(&self) -> Hook {
-        self.get(self.sidecar.config.hook_path())
+    pub fn call_envoy_hook(&self) -> HookCall {
+        self.call_hook(self.builder.config.hook_path())
     }
 
     /// Calls the hook of another container that waits for the drain.
     #[must_use]
-    pub fn container_hook(&self, container: &str) -> Hook {
-        self.get(format!("{}/{container}", self.sidecar.config.hook_path()))
+    pub fn call_container_hook(&self, container: &str) -> HookCall {
+        self.call_hook(format!("{}/{container}", self.builder.config.hook_path()))
     }
 
     /// Calls the drainer's own hook: a process in its container.
     ///
     /// # Errors
     /// When the process cannot be started.
-    pub fn own_hook(&self) -> Result<Hook> {
-        let process = self.sidecar.run("drain", &["drain"])?;
-        Ok(Hook::call(async move {
-            let status = process.exited().await;
+    pub fn call_drainer_hook(&self) -> Result<HookCall> {
+        let process = self.builder.run("drain", &["drain"])?;
+        Ok(HookCall::spawn(async move {
+            let status = process.wait().await;
             ensure!(status.success(), "the drainer's hook: {status}");
             Ok(())
         }))
@@ -201,12 +201,12 @@ impl Drainer {
     ///
     /// # Errors
     /// As [`Drainer::own_hook`].
-    pub fn pod_ends(&self) -> Result<PodEnd> {
+    pub fn call_pod_hooks(&self) -> Result<PodHooks> {
         let called = Instant::now();
-        let drainer = self.own_hook()?;
-        let envoy = self.envoy_hook();
-        Ok(PodEnd {
-            called,
+        let drainer = self.call_drainer_hook()?;
+        let envoy = self.call_envoy_hook();
+        Ok(PodHooks {
+            called_at: called,
             envoy,
             drainer,
         })
@@ -219,8 +219,8 @@ impl Drainer {
 
     /// What it was told.
     #[must_use]
-    pub fn sidecar(&self) -> &Sidecar {
-        &self.sidecar
+    pub fn builder(&self) -> &DrainerBuilder {
+        &self.builder
     }
 
     /// The process of `drainer serve`.
@@ -234,16 +234,16 @@ impl Drainer {
     ///
     /// # Errors
     /// When it still runs after a while, or does not start.
-    pub async fn start_again(&mut self) -> Result<()> {
-        self.process.exited_within(LIMIT).await?;
-        self.process = self.sidecar.run("drainer", &self.sidecar.serve())?;
-        self.serves().await
+    pub async fn restart(&mut self) -> Result<()> {
+        self.process.wait_within(HOOK_TIMEOUT).await?;
+        self.process = self.builder.run("drainer", &self.builder.serve_args())?;
+        self.wait_until_serving().await
     }
 
     /// Where it listens for hooks.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.sidecar.config.port.get()).into()
+        (Ipv4Addr::LOCALHOST, self.builder.config.port.get()).into()
     }
 
     /// What it says of itself.
@@ -251,7 +251,7 @@ impl Drainer {
     /// # Errors
     /// When it does not answer.
     pub async fn status(&self) -> Result<Progress> {
-        let client = Client::new(AdminAddress::Path(self.sidecar.config.socket()));
+        let client = Client::new(AdminAddress::Path(self.builder.config.socket()));
         let answer = client.get("/status").await?;
         ensure!(answer.status == StatusCode::OK, "{answer:?}");
         Ok(serde_json::from_str(&answer.body)?)
@@ -261,9 +261,9 @@ impl Drainer {
     ///
     /// # Errors
     /// When it is not after a while, or does not answer.
-    pub async fn reaches(&self, phase: DrainPhase) -> Result<()> {
+    pub async fn wait_for_phase(&self, phase: DrainPhase) -> Result<()> {
         let reached = || async { Ok(self.status().await?.phase == phase) };
-        until(&format!("phase {phase}"), LIMIT, reached).await
+        wait_until(&format!("phase {phase}"), HOOK_TIMEOUT, reached).await
     }
 
     /// Its lines in the log, over all its lives.
@@ -276,7 +276,7 @@ impl Drainer {
 
     /// The last line of its log whose message holds this text.
     #[must_use]
-    pub fn logged(&self, text: &str) -> Option<Value> {
+    pub fn find_log(&self, text: &str) -> Option<Value> {
         let told = |line: &Value| line["message"].as_str().is_some_and(|m| m.contains(text));
         self.log().into_iter().rfind(told)
     }
@@ -285,32 +285,32 @@ impl Drainer {
     ///
     /// # Errors
     /// When it has not within `limit`.
-    pub async fn logs(&self, text: &str, limit: Duration) -> Result<Value> {
-        until(&format!("`{text}` in the log"), limit, || async {
-            Ok(self.logged(text).is_some())
+    pub async fn wait_for_log(&self, text: &str, limit: Duration) -> Result<Value> {
+        wait_until(&format!("`{text}` in the log"), limit, || async {
+            Ok(self.find_log(text).is_some())
         })
         .await?;
-        self.logged(text).context("it was there just now")
+        self.find_log(text).context("it was there just now")
     }
 
     /// Its termination message.
     ///
     /// # Errors
     /// When there is none, or none that is JSON.
-    pub fn last_words(&self) -> Result<Value> {
-        let words = fs::read(&self.sidecar.config.termination_log).context("no last words")?;
+    pub fn termination_message(&self) -> Result<Value> {
+        let words = fs::read(&self.builder.config.termination_log).context("no last words")?;
         Ok(serde_json::from_slice(&words)?)
     }
 
     /// Whether it has left the marker that says it made Envoy fail.
     #[must_use]
-    pub fn has_marked(&self) -> bool {
-        Marker::new(&self.sidecar.config.run_dir).is_present()
+    pub fn has_marker(&self) -> bool {
+        Marker::new(&self.builder.config.run_dir).is_present()
     }
 
-    fn get(&self, path: String) -> Hook {
+    fn call_hook(&self, path: String) -> HookCall {
         let address = AdminAddress::Tcp(self.address());
-        Hook::call(async move {
+        HookCall::spawn(async move {
             let request = Request::get(&path)
                 .header("host", address.to_string())
                 .body(Full::default())?;
@@ -320,8 +320,8 @@ impl Drainer {
         })
     }
 
-    async fn serves(&self) -> Result<()> {
-        until("the drainer serves", PATIENCE, || async {
+    async fn wait_until_serving(&self) -> Result<()> {
+        wait_until("the drainer serves", TIMEOUT, || async {
             ensure!(self.process.is_running(), "it ended as it started");
             Ok(self.status().await.is_ok())
         })
@@ -332,8 +332,8 @@ impl Drainer {
 
 // === impl Hook ===
 
-impl Hook {
-    fn call(hook: impl Future<Output = Result<()>> + Send + 'static) -> Self {
+impl HookCall {
+    fn spawn(hook: impl Future<Output = Result<()>> + Send + 'static) -> Self {
         let called = Instant::now();
         let (tell, returned) = watch::channel(None);
         let mut call = JoinSet::new();
@@ -342,45 +342,45 @@ impl Hook {
             tell.send_replace(Some((Instant::now(), result)));
         });
         Self {
-            called,
-            returned,
-            _call: call,
+            called_at: called,
+            result: returned,
+            _task: call,
         }
     }
 
     /// When it was called.
     #[must_use]
-    pub fn called(&self) -> Instant {
-        self.called
+    pub fn called_at(&self) -> Instant {
+        self.called_at
     }
 
     /// Whether it has not returned yet.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.returned.borrow().is_none()
+        self.result.borrow().is_none()
     }
 
     /// Waits for its return, and tells how long after the call that was.
     ///
     /// # Errors
     /// When it fails, as the kubelet sees it, or does not return within two minutes.
-    pub async fn returned(&self) -> Result<Duration> {
-        let mut returned = self.returned.clone();
-        let returned = timeout(LIMIT, returned.wait_for(Option::is_some)).await;
+    pub async fn wait_for_return(&self) -> Result<Duration> {
+        let mut returned = self.result.clone();
+        let returned = timeout(HOOK_TIMEOUT, returned.wait_for(Option::is_some)).await;
         let returned = returned.context("the hook does not return")??.clone();
         let (at, result) = returned.context("it was waited for")?;
         result.map_err(|error| anyhow!(error))?;
-        Ok(at - self.called)
+        Ok(at - self.called_at)
     }
 }
 
 // === impl PodEnd ===
 
-impl PodEnd {
+impl PodHooks {
     /// When it began.
     #[must_use]
-    pub fn called(&self) -> Instant {
-        self.called
+    pub fn called_at(&self) -> Instant {
+        self.called_at
     }
 
     /// Whether neither hook has returned yet.
@@ -393,9 +393,10 @@ impl PodEnd {
     ///
     /// # Errors
     /// When one fails, does not return, or returns long before the other.
-    pub async fn returned(&self) -> Result<Duration> {
-        let envoy = self.envoy.called - self.called + self.envoy.returned().await?;
-        let drainer = self.drainer.called - self.called + self.drainer.returned().await?;
+    pub async fn wait_for_return(&self) -> Result<Duration> {
+        let envoy = self.envoy.called_at - self.called_at + self.envoy.wait_for_return().await?;
+        let drainer =
+            self.drainer.called_at - self.called_at + self.drainer.wait_for_return().await?;
         // One is a process, which takes a moment to start and to end.
         let apart = envoy.abs_diff(drainer);
         ensure!(apart < 3 * SECOND, "{envoy:?} and {drainer:?}");

@@ -12,13 +12,13 @@ use tokio::process::Command;
 use crate::admin::Admin;
 use crate::bootstrap::Bootstrap;
 pub use crate::bootstrap::envoy;
+use crate::envoy_versions;
 use crate::http::Client;
-use crate::installed;
 use crate::process::{Process, Signal};
-use crate::until::until;
+use crate::until::wait_until;
 
 /// An Envoy takes a third of a second; on a machine that compiles meanwhile, several.
-const START: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An Envoy that was ready when it was handed out.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Bootstrap {
     pub async fn start(self) -> Result<Envoy> {
         let binary = match &self.binary {
             Some(binary) => binary.clone(),
-            None => installed::newest()?,
+            None => envoy_versions::newest()?,
         };
         let config = self.dir.path().join("envoy.json");
         fs::write(&config, self.json().to_string())?;
@@ -48,12 +48,12 @@ impl Bootstrap {
         let log = self.dir.path().join("log");
         let process = Process::start(&binary.to_string(), command, &log)?;
         let admin = Admin::new(Client::new(self.admin_address().clone()));
-        let want = if self.silent_xds {
+        let want = if self.unresponsive_xds {
             "PRE_INITIALIZING"
         } else {
             "LIVE"
         };
-        until(want, START, || async {
+        wait_until(want, START_TIMEOUT, || async {
             ensure!(process.is_running(), "it ended as it started");
             Ok(admin.state().await.is_ok_and(|state| state == want))
         })
@@ -118,7 +118,7 @@ impl Envoy {
     /// When it does not end within ten seconds.
     pub async fn terminate(&self) -> Result<ExitStatus> {
         self.signal(Signal::TERM);
-        self.process.exited_within(Duration::from_secs(10)).await
+        self.process.wait_within(Duration::from_secs(10)).await
     }
 
     /// What it has logged.

@@ -18,35 +18,35 @@ use crate::port::Port;
 
 /// How it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mood {
+pub enum Behaviour {
     /// As an Envoy.
-    Well,
+    Normal,
     /// With this status, and a line of text.
     Status(u16),
     /// Not at all: it reads the request and keeps the connection.
-    Hangs,
+    NoResponse,
     /// As an Envoy, but each answer takes so long, in pieces.
     Slow(Duration),
     /// With half an answer, and the end of the connection.
-    Half,
+    TruncatedResponse,
     /// With a whole answer that holds half a document.
-    HalfDocument,
+    TruncatedDocument,
     /// As an Envoy, but with statistics of so many bytes.
-    Huge(usize),
+    LargeStats(usize),
     /// As an Envoy, but with a dump of its listeners of so many bytes.
-    HugeDump(usize),
+    LargeListenerDump(usize),
     /// As an Envoy, but each answer comes in chunks of one byte.
-    Crumbs,
+    OneByteChunks,
     /// With 200 and a page, as another service does.
-    Page,
+    UnrelatedPage,
     /// As an Envoy whose `admin.allow_paths` has statistics alone.
-    OnlyStats,
+    StatsOnly,
     /// As an Envoy, and closes the connection after each answer, as it has announced.
-    Closes,
+    AnnouncedClose,
     /// The same without a word.
-    Drops,
+    UnannouncedClose,
     /// It does not listen.
-    Refuses,
+    ConnectionRefused,
 }
 
 /// A fake admin interface, which ends when it is dropped.
@@ -54,23 +54,23 @@ pub enum Mood {
 pub struct FakeAdmin {
     port: Port,
     state: Arc<Mutex<State>>,
-    serving: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 #[derive(Debug)]
 struct State {
-    mood: Mood,
+    behaviour: Behaviour,
     /// Answers by how their paths begin, the newest first.
-    instead: Vec<(String, String)>,
+    overrides: Vec<(String, String)>,
     connections: u64,
     live: bool,
     calls: Vec<(Instant, String)>,
-    at_once: usize,
-    most_at_once: usize,
+    concurrent_requests: usize,
+    max_concurrent_requests: usize,
 }
 
 /// Of a slow answer.
-const PIECES: u32 = 10;
+const SLOW_CHUNKS: u32 = 10;
 
 // === impl FakeAdmin ===
 
@@ -79,22 +79,22 @@ impl FakeAdmin {
     ///
     /// # Errors
     /// When there is no free port.
-    pub async fn start(mood: Mood) -> Result<Self> {
+    pub async fn start(mood: Behaviour) -> Result<Self> {
         let state = State {
-            mood,
-            instead: Vec::new(),
+            behaviour: mood,
+            overrides: Vec::new(),
             connections: 0,
             live: true,
             calls: Vec::new(),
-            at_once: 0,
-            most_at_once: 0,
+            concurrent_requests: 0,
+            max_concurrent_requests: 0,
         };
         let mut fake = Self {
             port: Port::free()?,
             state: Arc::new(Mutex::new(state)),
-            serving: JoinSet::new(),
+            tasks: JoinSet::new(),
         };
-        fake.set(mood).await?;
+        fake.set_behaviour(mood).await?;
         Ok(fake)
     }
 
@@ -102,13 +102,13 @@ impl FakeAdmin {
     ///
     /// # Errors
     /// When it cannot listen again.
-    pub async fn set(&mut self, mood: Mood) -> Result<()> {
-        lock(&self.state).mood = mood;
+    pub async fn set_behaviour(&mut self, mood: Behaviour) -> Result<()> {
+        lock(&self.state).behaviour = mood;
         match mood {
-            Mood::Refuses => self.serving.shutdown().await,
-            _ if self.serving.is_empty() => {
+            Behaviour::ConnectionRefused => self.tasks.shutdown().await,
+            _ if self.tasks.is_empty() => {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port.number())).await?;
-                self.serving.spawn(accept(listener, self.state.clone()));
+                self.tasks.spawn(accept(listener, self.state.clone()));
             }
             _ => {}
         }
@@ -116,14 +116,14 @@ impl FakeAdmin {
     }
 
     /// Has so many connections open, on a listener for TCP.
-    pub fn open(&self, connections: u64) {
+    pub fn set_open_connections(&self, connections: u64) {
         lock(&self.state).connections = connections;
     }
 
     /// Answers with this body where the path begins so.
-    pub fn answer_instead(&self, path: &str, body: String) {
+    pub fn override_response(&self, path: &str, body: String) {
         let mut state = lock(&self.state);
-        state.instead.insert(0, (path.to_owned(), body));
+        state.overrides.insert(0, (path.to_owned(), body));
     }
 
     /// Where it is.
@@ -151,8 +151,8 @@ impl FakeAdmin {
 
     /// How many requests it had under way at once, at most.
     #[must_use]
-    pub fn most_at_once(&self) -> usize {
-        lock(&self.state).most_at_once
+    pub fn max_concurrent_requests(&self) -> usize {
+        lock(&self.state).max_concurrent_requests
     }
 }
 
@@ -173,19 +173,20 @@ async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
 async fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
-    while let Some(path) = request(&mut reader).await? {
+    while let Some(path) = read_request(&mut reader).await? {
         let (mood, (status, body)) = {
             let mut state = lock(state);
             state.calls.push((Instant::now(), path.clone()));
-            state.at_once += 1;
-            state.most_at_once = state.most_at_once.max(state.at_once);
-            (state.mood, state.answer(&path))
+            state.concurrent_requests += 1;
+            state.max_concurrent_requests =
+                state.max_concurrent_requests.max(state.concurrent_requests);
+            (state.behaviour, state.response(&path))
         };
         let goes_on = tokio::select! {
-            goes_on = answer(&mut writer, mood, status, &body) => goes_on,
+            goes_on = write_response(&mut writer, mood, status, &body) => goes_on,
             _ = reader.fill_buf() => Ok(false),
         };
-        lock(state).at_once -= 1;
+        lock(state).concurrent_requests -= 1;
         if !goes_on? {
             break;
         }
@@ -194,7 +195,7 @@ async fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
 }
 
 /// Reads one request and returns its path; `None` at the end of the connection.
-async fn request(reader: &mut BufReader<OwnedReadHalf>) -> std::io::Result<Option<String>> {
+async fn read_request(reader: &mut BufReader<OwnedReadHalf>) -> std::io::Result<Option<String>> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         if reader.read_line(&mut head).await? == 0 {
@@ -205,22 +206,22 @@ async fn request(reader: &mut BufReader<OwnedReadHalf>) -> std::io::Result<Optio
 }
 
 /// Answers in the manner of a mood. Returns whether the connection goes on.
-async fn answer(
+async fn write_response(
     writer: &mut OwnedWriteHalf,
-    mood: Mood,
+    mood: Behaviour,
     status: u16,
     body: &str,
 ) -> std::io::Result<bool> {
     let announced = match mood {
-        Mood::Closes => "connection: close\r\n",
+        Behaviour::AnnouncedClose => "connection: close\r\n",
         _ => "",
     };
     let length = body.len();
     let head = format!("HTTP/1.1 {status} x\r\n{announced}content-length: {length}\r\n\r\n");
     let answer = [head.as_bytes(), body.as_bytes()].concat();
     match mood {
-        Mood::Hangs => pending().await,
-        Mood::Crumbs => {
+        Behaviour::NoResponse => pending().await,
+        Behaviour::OneByteChunks => {
             let head = format!("HTTP/1.1 {status} x\r\ntransfer-encoding: chunked\r\n\r\n");
             let mut answer = head.into_bytes();
             for byte in body.bytes() {
@@ -229,16 +230,21 @@ async fn answer(
             answer.extend_from_slice(b"0\r\n\r\n");
             writer.write_all(&answer).await?;
         }
-        Mood::Half => writer.write_all(&answer[..head.len() + length / 2]).await?,
-        Mood::Slow(time) => {
-            for piece in answer.chunks(answer.len().div_ceil(PIECES as usize)) {
-                sleep(time / PIECES).await;
+        Behaviour::TruncatedResponse => {
+            writer.write_all(&answer[..head.len() + length / 2]).await?
+        }
+        Behaviour::Slow(time) => {
+            for piece in answer.chunks(answer.len().div_ceil(SLOW_CHUNKS as usize)) {
+                sleep(time / SLOW_CHUNKS).await;
                 writer.write_all(piece).await?;
             }
         }
         _ => writer.write_all(&answer).await?,
     }
-    Ok(!matches!(mood, Mood::Half | Mood::Closes | Mood::Drops))
+    Ok(!matches!(
+        mood,
+        Behaviour::TruncatedResponse | Behaviour::AnnouncedClose | Behaviour::UnannouncedClose
+    ))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -249,27 +255,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl State {
     /// The status and the body of an answer, in this mood.
-    fn answer(&mut self, path: &str) -> (u16, String) {
-        match self.mood {
-            Mood::Status(status) => (status, "no".to_owned()),
-            Mood::Page => (200, "<!doctype html><title>shop</title>".to_owned()),
-            Mood::OnlyStats if !path.starts_with("/stats") => {
+    fn response(&mut self, path: &str) -> (u16, String) {
+        match self.behaviour {
+            Behaviour::Status(status) => (status, "no".to_owned()),
+            Behaviour::UnrelatedPage => (200, "<!doctype html><title>shop</title>".to_owned()),
+            Behaviour::StatsOnly if !path.starts_with("/stats") => {
                 (403, format!("request to path {path} not allowed\n"))
             }
-            Mood::Hangs => (200, String::new()),
+            Behaviour::NoResponse => (200, String::new()),
             mood => {
                 let instead = self
-                    .instead
+                    .overrides
                     .iter()
                     .find(|(begin, _)| path.starts_with(begin));
                 let instead = instead.map(|(_, body)| (200, body.clone()));
-                let (status, mut body) = instead.unwrap_or_else(|| self.envoys_answer(path));
+                let (status, mut body) = instead.unwrap_or_else(|| self.envoy_response(path));
                 match mood {
-                    Mood::Huge(length) if path.starts_with("/stats") => body = grown(&body, length),
-                    Mood::HugeDump(length) if path.starts_with("/config_dump?resource") => {
+                    Behaviour::LargeStats(length) if path.starts_with("/stats") => {
+                        body = padded_stats(&body, length)
+                    }
+                    Behaviour::LargeListenerDump(length)
+                        if path.starts_with("/config_dump?resource") =>
+                    {
                         body += &" ".repeat(length);
                     }
-                    Mood::HalfDocument => body.truncate(body.len() / 2),
+                    Behaviour::TruncatedDocument => body.truncate(body.len() / 2),
                     _ => {}
                 }
                 (status, body)
@@ -278,7 +288,7 @@ impl State {
     }
 
     /// What an Envoy answers, as far as the drainer asks.
-    fn envoys_answer(&mut self, path: &str) -> (u16, String) {
+    fn envoy_response(&mut self, path: &str) -> (u16, String) {
         let json = match path.split_once('?').unwrap_or((path, "")) {
             ("/healthcheck/fail", _) => return self.set_live(false),
             ("/healthcheck/ok", _) => return self.set_live(true),
@@ -290,7 +300,7 @@ impl State {
                 json!({ "configs": [{ "listener": { "name": "tcp", "address": address } }] })
             }
             ("/config_dump", "resource=dynamic_listeners") => json!({}),
-            ("/stats", _) => self.statistics(),
+            ("/stats", _) => self.stats(),
             _ => return (404, "invalid path\n".to_owned()),
         };
         (200, json.to_string())
@@ -301,7 +311,7 @@ impl State {
         (200, "OK\n".to_owned())
     }
 
-    fn statistics(&self) -> Value {
+    fn stats(&self) -> Value {
         let stats = [
             ("http.admin.downstream_cx_active", 1),
             ("http.admin.downstream_cx_tx_bytes_buffered", 0),
@@ -327,7 +337,7 @@ impl State {
 }
 
 /// A document of statistics with more of them, so that it is this long at least.
-fn grown(body: &str, length: usize) -> String {
+fn padded_stats(body: &str, length: usize) -> String {
     let mut grown = body.strip_suffix("]}").unwrap_or(body).to_owned();
     for listener in 0.. {
         if grown.len() >= length {

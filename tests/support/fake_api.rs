@@ -18,23 +18,23 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 /// What is answered to GETs, by path: a status code, and a document that need not be JSON.
-pub type Answers = BTreeMap<String, (u16, String)>;
+pub type Responses = BTreeMap<String, (u16, String)>;
 
 /// What becomes of a pod that somebody wants to make.
-pub type Judge = fn(Value) -> (u16, Value);
+pub type PodCreateResponder = fn(Value) -> (u16, Value);
 
 /// A fake API server, which ends when it is dropped.
 #[derive(Debug)]
-pub struct FakeApi {
+pub struct FakeApiServer {
     address: SocketAddr,
     /// Method, path and query of every request but GETs.
     writes: Arc<Mutex<Vec<String>>>,
-    _serving: JoinSet<()>,
+    _tasks: JoinSet<()>,
 }
 
 /// A failure as API servers write it.
 #[must_use]
-pub fn failure(code: u16, reason: &str, message: &str) -> (u16, Value) {
+pub fn failure_status(code: u16, reason: &str, message: &str) -> (u16, Value) {
     let status = json!({
         "kind": "Status",
         "apiVersion": "v1",
@@ -48,13 +48,13 @@ pub fn failure(code: u16, reason: &str, message: &str) -> (u16, Value) {
 
 // === impl FakeApi ===
 
-impl FakeApi {
+impl FakeApiServer {
     /// Starts one that answers with these documents, and that something is not found to all else. A path
     /// may end with `?continue=TOKEN`, for a page behind the first.
     ///
     /// # Errors
     /// When it cannot listen.
-    pub async fn start(answers: Answers, judge: Judge) -> Result<Self> {
+    pub async fn start(answers: Responses, judge: PodCreateResponder) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let writes = Arc::new(Mutex::new(Vec::new()));
@@ -68,7 +68,7 @@ impl FakeApi {
                     let (answers, writes) = (Arc::clone(&answers), Arc::clone(&writes));
                     connections.spawn(async move {
                         let answer =
-                            service_fn(|request| answer(request, &answers, &writes, judge));
+                            service_fn(|request| respond(request, &answers, &writes, judge));
                         let io = TokioIo::new(stream);
                         // Whoever hangs up has had what they wanted.
                         let _ = http1::Builder::new().serve_connection(io, answer).await;
@@ -79,7 +79,7 @@ impl FakeApi {
         Ok(Self {
             address,
             writes,
-            _serving: serving,
+            _tasks: serving,
         })
     }
 
@@ -105,11 +105,11 @@ impl FakeApi {
     }
 }
 
-async fn answer(
+async fn respond(
     request: Request<Incoming>,
-    answers: &Answers,
+    answers: &Responses,
     writes: &Mutex<Vec<String>>,
-    judge: Judge,
+    judge: PodCreateResponder,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
@@ -121,7 +121,7 @@ async fn answer(
             None => path,
         };
         answers.get(&path).cloned().unwrap_or_else(|| {
-            let (code, status) = failure(404, "NotFound", "there is none");
+            let (code, status) = failure_status(404, "NotFound", "there is none");
             (code, status.to_string())
         })
     } else {

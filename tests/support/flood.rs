@@ -19,24 +19,33 @@ const THREADS: u32 = 2;
 
 /// How long connections are held open, in which the files of this process allow it: longer than a
 /// silent one may take a place of a server that has room.
-const HELD_FOR: Duration = Duration::from_millis(2500);
+const HOLD_TIME: Duration = Duration::from_millis(2500);
 
 /// Files of this process that are left for others.
-const SPARE_FILES: u64 = 1000;
+const RESERVED_FILES: u64 = 1000;
 
 /// Between two bursts of a thread.
-const TICK: Duration = Duration::from_millis(2);
+const BURST_INTERVAL: Duration = Duration::from_millis(2);
 
 /// What connections send, in turn: mostly nothing, else half a request, or more than any has.
-const SENT: [&[u8]; 8] = [b"", b"", HALF, b"", b"", HALF, b"", &[b'x'; 16 << 10]];
+const PAYLOADS: [&[u8]; 8] = [
+    b"",
+    b"",
+    PARTIAL_REQUEST,
+    b"",
+    b"",
+    PARTIAL_REQUEST,
+    b"",
+    &[b'x'; 16 << 10],
+];
 
-const HALF: &[u8] = b"GET /drained/0000000000000000 HTTP/1.1\r\n";
+const PARTIAL_REQUEST: &[u8] = b"GET /drained/0000000000000000 HTTP/1.1\r\n";
 
 /// A flood that goes on until it is dropped.
 #[derive(Debug)]
 pub struct Flood {
-    began: Instant,
-    made: Arc<AtomicU64>,
+    started_at: Instant,
+    opened: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -57,18 +66,18 @@ impl Flood {
                 maximum,
             },
         )?;
-        drop(open(address, 0).context("the first connection of a flood")?);
+        drop(open_connection(address, 0).context("the first connection of a flood")?);
         let mut flood = Self {
-            began: Instant::now(),
-            made: Arc::default(),
+            started_at: Instant::now(),
+            opened: Arc::default(),
             stop: Arc::default(),
             threads: Vec::new(),
         };
-        let files = maximum.unwrap_or(u64::MAX).saturating_sub(SPARE_FILES);
-        let held = (HELD_FOR * per_second).as_secs().min(files) / u64::from(THREADS);
+        let files = maximum.unwrap_or(u64::MAX).saturating_sub(RESERVED_FILES);
+        let held = (HOLD_TIME * per_second).as_secs().min(files) / u64::from(THREADS);
         for _ in 0..THREADS {
-            let (made, stop) = (flood.made.clone(), flood.stop.clone());
-            let pour = move || pour(address, per_second / THREADS, held, &made, &stop);
+            let (made, stop) = (flood.opened.clone(), flood.stop.clone());
+            let pour = move || open_connections(address, per_second / THREADS, held, &made, &stop);
             let thread = thread::Builder::new().name("flood".into()).spawn(pour)?;
             flood.threads.push(thread);
         }
@@ -78,8 +87,8 @@ impl Flood {
     /// How many connections it has begun in a second so far, on average.
     #[must_use]
     pub fn per_second(&self) -> u64 {
-        let milliseconds = self.began.elapsed().as_millis().max(1);
-        let made = u128::from(self.made.load(Ordering::Relaxed));
+        let milliseconds = self.started_at.elapsed().as_millis().max(1);
+        let made = u128::from(self.opened.load(Ordering::Relaxed));
         u64::try_from(made * 1000 / milliseconds).unwrap_or(u64::MAX)
     }
 }
@@ -95,7 +104,13 @@ impl Drop for Flood {
 }
 
 /// Begins `per_second` connections a second, until `stop`, and holds the last `most` of them.
-fn pour(address: SocketAddr, per_second: u32, most: u64, made: &AtomicU64, stop: &AtomicBool) {
+fn open_connections(
+    address: SocketAddr,
+    per_second: u32,
+    most: u64,
+    made: &AtomicU64,
+    stop: &AtomicBool,
+) {
     let began = Instant::now();
     let mut held = VecDeque::new();
     let mut begun = 0;
@@ -103,7 +118,7 @@ fn pour(address: SocketAddr, per_second: u32, most: u64, made: &AtomicU64, stop:
         let due = (began.elapsed() * per_second).as_secs();
         while begun < due && !stop.load(Ordering::Relaxed) {
             // For want of ports or files, perhaps: the rate shows it.
-            if let Ok(connection) = open(address, begun) {
+            if let Ok(connection) = open_connection(address, begun) {
                 made.fetch_add(1, Ordering::Relaxed);
                 held.push_back(connection);
             }
@@ -112,12 +127,12 @@ fn pour(address: SocketAddr, per_second: u32, most: u64, made: &AtomicU64, stop:
                 held.pop_front();
             }
         }
-        thread::sleep(TICK);
+        thread::sleep(BURST_INTERVAL);
     }
 }
 
 /// Begins a connection, and sends what it can without waiting.
-fn open(address: SocketAddr, number: u64) -> Result<OwnedFd, Errno> {
+fn open_connection(address: SocketAddr, number: u64) -> Result<OwnedFd, Errno> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -130,7 +145,7 @@ fn open(address: SocketAddr, number: u64) -> Result<OwnedFd, Errno> {
         Ok(()) | Err(Errno::INPROGRESS) => {}
         Err(error) => return Err(error),
     }
-    let sent = SENT[usize::try_from(number).unwrap_or(0) % SENT.len()];
+    let sent = PAYLOADS[usize::try_from(number).unwrap_or(0) % PAYLOADS.len()];
     if !sent.is_empty() {
         // What cannot be sent at once is not: it is no more than a nuisance.
         let _ = send(&socket, sent, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);

@@ -19,10 +19,10 @@ pub const RELEASE: &str = "envoy-drainer";
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/envoy-drainer");
 
 /// The cluster that a render is for: the first one with all that the chart uses.
-const CLUSTER: [&str; 1] = ["--kube-version=1.30.0"];
+const DEFAULT_CLUSTER: [&str; 1] = ["--kube-version=1.30.0"];
 
 /// The oldest cluster that the chart is for, which has no ValidatingAdmissionPolicy.
-pub const FLOOR: [&str; 1] = ["--kube-version=1.29.0"];
+pub const OLDEST_CLUSTER: [&str; 1] = ["--kube-version=1.29.0"];
 
 /// An installed Helm, 3 or 4.
 #[derive(Debug, Clone)]
@@ -36,12 +36,12 @@ pub struct Helm {
 /// # Panics
 /// When `HELM` names one that does not run.
 #[must_use]
-pub fn installed() -> Option<Helm> {
+pub fn find_helm() -> Option<Helm> {
     static FOUND: OnceLock<Option<Helm>> = OnceLock::new();
-    FOUND.get_or_init(find).clone()
+    FOUND.get_or_init(search_path).clone()
 }
 
-fn find() -> Option<Helm> {
+fn search_path() -> Option<Helm> {
     let named = env::var_os("HELM").filter(|name| !name.is_empty());
     let path = named.as_deref().unwrap_or(OsStr::new("helm"));
     let helm = Helm { path: path.into() };
@@ -81,7 +81,7 @@ pub fn object<'a>(objects: &'a [Value], kind: &str, suffix: &str) -> &'a Value {
 }
 
 /// Objects by the names of their files, and without empty lines: in these alone Helm 3 and 4 differ.
-fn alike(rendered: &str) -> String {
+fn normalize(rendered: &str) -> String {
     let lines = rendered.lines().filter(|line| !line.trim().is_empty());
     let text: String = lines.map(|line| format!("{line}\n")).collect();
     let mut objects: Vec<_> = text.split("---\n").filter(|o| !o.is_empty()).collect();
@@ -127,7 +127,7 @@ impl Helm {
     /// # Errors
     /// When the chart refuses the values.
     pub fn render<A: AsRef<OsStr>>(&self, flags: impl IntoIterator<Item = A>) -> Result<String> {
-        self.render_for(CLUSTER, flags)
+        self.render_for(DEFAULT_CLUSTER, flags)
     }
 
     /// Renders the chart for a cluster that these flags tell of.
@@ -147,7 +147,7 @@ impl Helm {
             .collect();
         args.extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));
         let rendered = self.run(args)?;
-        Ok(alike(&rendered))
+        Ok(normalize(&rendered))
     }
 
     /// Renders the chart with `key=value` pairs.

@@ -20,7 +20,7 @@ const MAX_BODY: usize = 64 << 20;
 
 /// A server's answer, complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct TextResponse {
     /// The status code.
     pub status: StatusCode,
     /// The body, which is text in all that the tests ask for.
@@ -31,7 +31,7 @@ pub struct Answer {
 #[derive(Debug, Clone)]
 pub struct Client {
     address: AdminAddress,
-    limit: Duration,
+    timeout: Duration,
 }
 
 // === impl Client ===
@@ -41,13 +41,16 @@ impl Client {
     #[must_use]
     pub fn new(address: AdminAddress) -> Self {
         let limit = Duration::from_secs(5);
-        Self { address, limit }
+        Self {
+            address,
+            timeout: limit,
+        }
     }
 
     /// The same client with another limit.
     #[must_use]
-    pub fn limit(mut self, limit: Duration) -> Self {
-        self.limit = limit;
+    pub fn with_timeout(mut self, limit: Duration) -> Self {
+        self.timeout = limit;
         self
     }
 
@@ -61,7 +64,7 @@ impl Client {
     ///
     /// # Errors
     /// When no whole answer came within the limit; any status is an answer.
-    pub async fn get(&self, path: &str) -> Result<Answer> {
+    pub async fn get(&self, path: &str) -> Result<TextResponse> {
         self.send(Method::GET, path).await
     }
 
@@ -69,20 +72,20 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::get`].
-    pub async fn post(&self, path: &str) -> Result<Answer> {
+    pub async fn post(&self, path: &str) -> Result<TextResponse> {
         self.send(Method::POST, path).await
     }
 
-    async fn send(&self, method: Method, path: &str) -> Result<Answer> {
+    async fn send(&self, method: Method, path: &str) -> Result<TextResponse> {
         let what = format!("{method} {path} at {}", self.address);
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", "localhost")
             .body(Full::default())?;
-        timeout(self.limit, exchange(&self.address, request))
+        timeout(self.timeout, exchange(&self.address, request))
             .await
-            .map_err(|_| anyhow!("no answer within {:?}", self.limit))
+            .map_err(|_| anyhow!("no answer within {:?}", self.timeout))
             .flatten()
             .context(what)
     }
@@ -98,7 +101,10 @@ impl From<SocketAddr> for Client {
 ///
 /// # Errors
 /// When the connection or the exchange fails.
-pub async fn exchange(address: &AdminAddress, request: Request<Full<Bytes>>) -> Result<Answer> {
+pub async fn exchange(
+    address: &AdminAddress,
+    request: Request<Full<Bytes>>,
+) -> Result<TextResponse> {
     match address {
         AdminAddress::Tcp(address) => {
             exchange_on(TcpStream::connect(address).await?, request).await
@@ -116,7 +122,7 @@ pub async fn exchange(address: &AdminAddress, request: Request<Full<Bytes>>) -> 
 ///
 /// # Errors
 /// When the exchange fails.
-pub async fn exchange_on<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Answer>
+pub async fn exchange_on<S>(stream: S, request: Request<Full<Bytes>>) -> Result<TextResponse>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -129,7 +135,7 @@ where
     let status = answer.status();
     let body = Limited::new(answer.into_body(), MAX_BODY).collect().await;
     let body = body.map_err(|error| anyhow!(error))?.to_bytes();
-    Ok(Answer {
+    Ok(TextResponse {
         status,
         body: String::from_utf8_lossy(&body).into_owned(),
     })

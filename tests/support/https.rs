@@ -20,11 +20,11 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::authority::Leaf;
+use crate::test_ca::Leaf;
 
 /// A client of one server, which it knows as `localhost`.
 #[derive(Debug, Clone)]
-pub struct Https {
+pub struct HttpsClient {
     address: SocketAddr,
     source: Option<IpAddr>,
     config: Arc<ClientConfig>,
@@ -32,7 +32,7 @@ pub struct Https {
 
 /// One connection, kept alive from request to request and closed when dropped.
 #[derive(Debug)]
-pub struct Connection {
+pub struct HttpsConnection {
     sender: SendRequest<Full<Bytes>>,
     driver: JoinHandle<hyper::Result<()>>,
     certificate: Vec<u8>,
@@ -40,13 +40,13 @@ pub struct Connection {
 
 /// `POST /inject` with this body, as the API server sends it.
 #[must_use]
-pub fn inject(body: impl Into<Bytes>) -> Request<Full<Bytes>> {
-    post("/inject", body)
+pub fn inject_request(body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    post_request("/inject", body)
 }
 
 /// `POST` with this body, as the API server sends it to a webhook at `path`.
 #[must_use]
-pub fn post(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+pub fn post_request(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
     Request::post(path)
         .header("host", "localhost")
         .header("content-type", "application/json")
@@ -56,28 +56,28 @@ pub fn post(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
 
 // === impl Https ===
 
-impl Https {
+impl HttpsClient {
     /// A client that trusts this authority alone and offers HTTP/1.1 over any TLS.
     ///
     /// # Errors
     /// When the PEM is no certificate.
-    pub fn new(address: SocketAddr, authority: &str) -> Result<Self> {
-        Self::offering(address, authority, rustls::ALL_VERSIONS, &["http/1.1"])
+    pub fn new(address: SocketAddr, ca_pem: &str) -> Result<Self> {
+        Self::with_protocols(address, ca_pem, rustls::ALL_VERSIONS, &["http/1.1"])
     }
 
     /// The same, with these versions of TLS and these protocols.
     ///
     /// # Errors
     /// When the PEM is no certificate, or there is no version.
-    pub fn offering(
+    pub fn with_protocols(
         address: SocketAddr,
-        authority: &str,
+        ca_pem: &str,
         versions: &[&'static SupportedProtocolVersion],
         protocols: &[&str],
     ) -> Result<Self> {
         Self::with_provider(
             address,
-            authority,
+            ca_pem,
             versions,
             protocols,
             ring::default_provider(),
@@ -88,9 +88,9 @@ impl Https {
     ///
     /// # Errors
     /// When the PEM is no certificate, or the group is for no version of TLS.
-    pub fn with_group(
+    pub fn with_kx_group(
         address: SocketAddr,
-        authority: &str,
+        ca_pem: &str,
         group: &'static dyn SupportedKxGroup,
     ) -> Result<Self> {
         let provider = CryptoProvider {
@@ -98,19 +98,19 @@ impl Https {
             ..ring::default_provider()
         };
         let versions = rustls::ALL_VERSIONS;
-        Self::with_provider(address, authority, versions, &["http/1.1"], provider)
+        Self::with_provider(address, ca_pem, versions, &["http/1.1"], provider)
     }
 
     fn with_provider(
         address: SocketAddr,
-        authority: &str,
+        ca_pem: &str,
         versions: &[&'static SupportedProtocolVersion],
         protocols: &[&str],
         provider: CryptoProvider,
     ) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(
-            CertificateDer::from_pem_slice(authority.as_bytes())
+            CertificateDer::from_pem_slice(ca_pem.as_bytes())
                 .map_err(|error| anyhow!("{error:?}"))?,
         )?;
         let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
@@ -130,7 +130,7 @@ impl Https {
 
     /// The same client, whose connections come from this address of the machine.
     #[must_use]
-    pub fn from_address(self, source: IpAddr) -> Self {
+    pub fn with_source(self, source: IpAddr) -> Self {
         let source = Some(source);
         Self { source, ..self }
     }
@@ -139,7 +139,7 @@ impl Https {
     ///
     /// # Errors
     /// When it is no certificate with its key.
-    pub fn showing(self, leaf: &Leaf) -> Result<Self> {
+    pub fn with_client_certificate(self, leaf: &Leaf) -> Result<Self> {
         let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes())
             .map_err(|error| anyhow!("{error:?}"))?;
         let chain = vec![leaf.der.clone().into()];
@@ -154,7 +154,7 @@ impl Https {
     ///
     /// # Errors
     /// When either fails.
-    pub async fn open(&self) -> io::Result<TlsStream<TcpStream>> {
+    pub async fn connect_tls(&self) -> io::Result<TlsStream<TcpStream>> {
         let socket = match self.address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -174,8 +174,8 @@ impl Https {
     ///
     /// # Errors
     /// When the connection or the handshake fails.
-    pub async fn connect(&self) -> Result<Connection> {
-        let stream = self.open().await?;
+    pub async fn connect(&self) -> Result<HttpsConnection> {
+        let stream = self.connect_tls().await?;
         let shown = stream
             .get_ref()
             .1
@@ -183,7 +183,7 @@ impl Https {
             .and_then(<[_]>::first);
         let certificate = shown.context("the server showed no certificate")?.to_vec();
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        Ok(Connection {
+        Ok(HttpsConnection {
             sender,
             driver: tokio::spawn(connection),
             certificate,
@@ -201,7 +201,7 @@ impl Https {
 
 // === impl Connection ===
 
-impl Connection {
+impl HttpsConnection {
     /// Sends a request and reads the whole answer.
     ///
     /// # Errors
@@ -226,13 +226,13 @@ impl Connection {
     }
 
     /// Waits until the server has closed it.
-    pub async fn closed(&mut self) {
+    pub async fn wait_until_closed(&mut self) {
         // However it ended.
         let _ = (&mut self.driver).await;
     }
 }
 
-impl Drop for Connection {
+impl Drop for HttpsConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }

@@ -24,10 +24,10 @@ use container::Container;
 use mounts::Mounts;
 pub use program::Program;
 pub use running::RunningPod;
-pub use timeline::{End, Event, Step, Timeline};
+pub use timeline::{Event, PodTermination, Step, Timeline};
 
 /// Kubernetes' default of `terminationGracePeriodSeconds`.
-const GRACE: Duration = Duration::from_secs(30);
+const DEFAULT_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// A pod that is to run.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Kubelet {
     /// # Errors
     /// When it cannot be written.
     pub fn file(self, volume: &str, name: &str, content: &str) -> Result<Self> {
-        let folder = mounts::folder(self.dir.path(), volume);
+        let folder = mounts::volume_dir(self.dir.path(), volume);
         fs::create_dir_all(&folder)?;
         fs::write(folder.join(name), content)?;
         Ok(self)
@@ -82,7 +82,7 @@ impl Kubelet {
             let name = &container.name;
             let program = self.programs.get(name);
             let program = program.with_context(|| format!("container `{name}` has no program"))?;
-            let mounts = Mounts::of(container, self.dir.path())?;
+            let mounts = Mounts::for_container(container, self.dir.path())?;
             Container::start(container, program, mounts, &timeline).map(Arc::new)
         };
         let is_sidecar = |c: &&k8s::Container| c.restart_policy.as_deref() == Some("Always");
@@ -93,8 +93,8 @@ impl Kubelet {
         let grace = grace.and_then(|seconds| seconds.try_into().ok());
         Ok(RunningPod {
             sidecars,
-            mains,
-            grace: grace.map_or(GRACE, Duration::from_secs),
+            containers: mains,
+            grace_period: grace.map_or(DEFAULT_GRACE_PERIOD, Duration::from_secs),
             timeline,
             _dir: self.dir,
         })

@@ -17,7 +17,7 @@ use serde_json::Value;
 /// An object of a kind that others define, with as much of it as the chart writes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Custom<S> {
+struct CustomResource<S> {
     api_version: String,
     kind: String,
     metadata: ObjectMeta,
@@ -87,27 +87,29 @@ pub fn unknown_fields(object: &Value) -> Result<Vec<String>> {
     let name = |key: &str| object[key].as_str().unwrap_or_default();
     let known = match (name("apiVersion"), name("kind")) {
         ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration") => {
-            again::<MutatingWebhookConfiguration>
+            round_trip::<MutatingWebhookConfiguration>
         }
         ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => {
-            again::<ValidatingAdmissionPolicy>
+            round_trip::<ValidatingAdmissionPolicy>
         }
         ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => {
-            again::<ValidatingAdmissionPolicyBinding>
+            round_trip::<ValidatingAdmissionPolicyBinding>
         }
-        ("apps/v1", "Deployment") => again::<Deployment>,
-        ("cert-manager.io/v1", "Certificate") => again::<Custom<Certificate>>,
-        ("cert-manager.io/v1", "Issuer") => again::<Custom<Issuer>>,
-        ("monitoring.coreos.com/v1", "ServiceMonitor") => again::<Custom<ServiceMonitor>>,
-        ("networking.k8s.io/v1", "NetworkPolicy") => again::<NetworkPolicy>,
-        ("policy/v1", "PodDisruptionBudget") => again::<PodDisruptionBudget>,
-        ("rbac.authorization.k8s.io/v1", "ClusterRole") => again::<ClusterRole>,
-        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => again::<ClusterRoleBinding>,
-        ("rbac.authorization.k8s.io/v1", "Role") => again::<Role>,
-        ("rbac.authorization.k8s.io/v1", "RoleBinding") => again::<RoleBinding>,
-        ("v1", "Secret") => again::<Secret>,
-        ("v1", "Service") => again::<Service>,
-        ("v1", "ServiceAccount") => again::<ServiceAccount>,
+        ("apps/v1", "Deployment") => round_trip::<Deployment>,
+        ("cert-manager.io/v1", "Certificate") => round_trip::<CustomResource<Certificate>>,
+        ("cert-manager.io/v1", "Issuer") => round_trip::<CustomResource<Issuer>>,
+        ("monitoring.coreos.com/v1", "ServiceMonitor") => {
+            round_trip::<CustomResource<ServiceMonitor>>
+        }
+        ("networking.k8s.io/v1", "NetworkPolicy") => round_trip::<NetworkPolicy>,
+        ("policy/v1", "PodDisruptionBudget") => round_trip::<PodDisruptionBudget>,
+        ("rbac.authorization.k8s.io/v1", "ClusterRole") => round_trip::<ClusterRole>,
+        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => round_trip::<ClusterRoleBinding>,
+        ("rbac.authorization.k8s.io/v1", "Role") => round_trip::<Role>,
+        ("rbac.authorization.k8s.io/v1", "RoleBinding") => round_trip::<RoleBinding>,
+        ("v1", "Secret") => round_trip::<Secret>,
+        ("v1", "Service") => round_trip::<Service>,
+        ("v1", "ServiceAccount") => round_trip::<ServiceAccount>,
         (version, kind) => bail!("unknown kind {kind} of {version}"),
     };
     let known = known(object).with_context(|| format!("reading a {}", name("kind")))?;
@@ -117,7 +119,7 @@ pub fn unknown_fields(object: &Value) -> Result<Vec<String>> {
 }
 
 /// What is left of an object that was read as a `T`.
-fn again<T: DeserializeOwned + Serialize>(object: &Value) -> Result<Value> {
+fn round_trip<T: DeserializeOwned + Serialize>(object: &Value) -> Result<Value> {
     let read: T = serde_json::from_value(object.clone())?;
     Ok(serde_json::to_value(read)?)
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::authority::{Authority, Leaf};
 use crate::bootstrap::{HEALTH_PATH, socket_address};
 use crate::port::Port;
+use crate::test_ca::{Leaf, TestCa};
 
 /// What Envoy answers to [`DIRECT_PATH`], and to everything where it has no upstream.
-pub const DIRECT_ANSWER: &str = "answered by Envoy";
+pub const DIRECT_RESPONSE: &str = "answered by Envoy";
 
 /// A path that Envoy answers itself.
 pub const DIRECT_PATH: &str = "/direct";
@@ -40,7 +40,7 @@ pub struct Listener {
     idle_timeout: Option<Duration>,
     send_buffer: Option<usize>,
     /// Of HTTP/3 alone.
-    identity: Option<Leaf>,
+    certificate: Option<Leaf>,
 }
 
 /// What a listener understands.
@@ -68,7 +68,7 @@ pub fn http(name: &str) -> io::Result<Listener> {
 /// When there is no free port, or no certificate.
 pub fn http3(name: &str) -> Result<Listener> {
     let mut listener = Listener::new(name, Protocol::Http3)?;
-    listener.identity = Some(Authority::new()?.leaf_for("edge.shop")?);
+    listener.certificate = Some(TestCa::new()?.issue_leaf_for("edge.shop")?);
     Ok(listener)
 }
 
@@ -94,7 +94,7 @@ impl Listener {
             http_stat_prefix: None,
             idle_timeout: None,
             send_buffer: None,
-            identity: None,
+            certificate: None,
         })
     }
 
@@ -188,7 +188,7 @@ impl Listener {
         });
         if let Some(Leaf {
             certificate, key, ..
-        }) = &self.identity
+        }) = &self.certificate
         {
             listener["address"]["socket_address"]["protocol"] = json!("UDP");
             listener["udp_listener_config"] = json!({ "quic_options": {} });
@@ -220,7 +220,7 @@ impl Listener {
     }
 
     fn connection_manager(&self, has_upstream: bool) -> Value {
-        let direct = json!({ "status": 200, "body": { "inline_string": DIRECT_ANSWER } });
+        let direct = json!({ "status": 200, "body": { "inline_string": DIRECT_RESPONSE } });
         let direct =
             |prefix: &str| json!({ "match": { "prefix": prefix }, "direct_response": direct });
         let mut routes = vec![direct(DIRECT_PATH)];

@@ -26,13 +26,13 @@ use tokio::time::Instant;
 use crate::listener::Protocol;
 use crate::service::Service;
 pub use failure::{Failure, FailureKind};
-use http2::Http2;
-use http3::Http3;
-use open_loop::{OpenLoop, open_loop};
+use http2::Http2Connection;
+use http3::Http3Connection;
+use open_loop::{OpenLoopParams, run_open_loop};
 use report::Tally;
-pub use report::{KindReport, Report, Seen};
+pub use report::{FailureSample, KindReport, Report};
 use shared::request;
-use slots::Slots;
+use slots::ConnectionPool;
 
 /// Connections of the keep-alive kind: each is used often, so that none is idle for long.
 const KEEP_ALIVE_CONNECTIONS: usize = 10;
@@ -47,15 +47,15 @@ const BODY: &[u8] = b"two cups and a saucer";
 /// A load to be: kinds of clients, each with its rate in requests a second.
 #[derive(Debug, Clone)]
 pub struct Load {
-    kinds: Vec<Kind>,
-    limit: Duration,
+    kinds: Vec<ClientKind>,
+    request_timeout: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum ClientKind {
     KeepAlive { rate: f64 },
-    ConnectionEach { rate: f64 },
-    Slow { rate: f64, takes: Duration },
+    ConnectionPerRequest { rate: f64 },
+    Slow { rate: f64, response_time: Duration },
     Http2 { rate: f64 },
     Http3 { rate: f64 },
     Stream { rate: f64, session: Duration },
@@ -64,7 +64,7 @@ enum Kind {
 
 /// A load under way. Dropped, it ends at once; [`Running::stop`] lets it end well.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningLoad {
     tallies: Vec<Arc<Tally>>,
     clients: JoinSet<()>,
     stop: watch::Sender<Option<Instant>>,
@@ -76,7 +76,7 @@ pub struct Running {
 pub fn load() -> Load {
     Load {
         kinds: Vec::new(),
-        limit: Duration::from_secs(10),
+        request_timeout: Duration::from_secs(10),
     }
 }
 
@@ -93,62 +93,65 @@ impl Load {
     /// Adds HTTP/1.1 clients that keep their connections.
     #[must_use]
     pub fn keep_alive(self, rate: f64) -> Self {
-        self.with(Kind::KeepAlive { rate })
+        self.add(ClientKind::KeepAlive { rate })
     }
 
     /// Adds HTTP/1.1 clients that open a connection for each request.
     #[must_use]
-    pub fn connection_each(self, rate: f64) -> Self {
-        self.with(Kind::ConnectionEach { rate })
+    pub fn connection_per_request(self, rate: f64) -> Self {
+        self.add(ClientKind::ConnectionPerRequest { rate })
     }
 
     /// Adds HTTP/1.1 clients, with a connection for each request, whose answers take long.
     #[must_use]
     pub fn slow(self, rate: f64, takes: Duration) -> Self {
-        self.with(Kind::Slow { rate, takes })
+        self.add(ClientKind::Slow {
+            rate,
+            response_time: takes,
+        })
     }
 
     /// Adds HTTP/2 clients with many requests on each connection.
     #[must_use]
     pub fn http2(self, rate: f64) -> Self {
-        self.with(Kind::Http2 { rate })
+        self.add(ClientKind::Http2 { rate })
     }
 
     /// Adds HTTP/3 clients with many requests on each connection, to the HTTP port's number by UDP.
     /// They verify no certificate.
     #[must_use]
     pub fn http3(self, rate: f64) -> Self {
-        self.with(Kind::Http3 { rate })
+        self.add(ClientKind::Http3 { rate })
     }
 
     /// Adds a TCP stream that talks: so many messages a second, each echoed. It hangs up after
     /// `session` and connects anew.
     #[must_use]
     pub fn stream(self, rate: f64, session: Duration) -> Self {
-        self.with(Kind::Stream { rate, session })
+        self.add(ClientKind::Stream { rate, session })
     }
 
     /// Adds a client that sends one request and then keeps its connection to the end, idle. It is
     /// the first to connect: one idle client goes to the first pod, two to the first two.
     #[must_use]
     pub fn idle(mut self) -> Self {
-        self.kinds.insert(0, Kind::Idle);
+        self.kinds.insert(0, ClientKind::Idle);
         self
     }
 
     /// Lets a request take so long, rather than ten seconds, before it counts as failed.
     #[must_use]
-    pub fn limit(mut self, limit: Duration) -> Self {
-        self.limit = limit;
+    pub fn request_timeout(mut self, limit: Duration) -> Self {
+        self.request_timeout = limit;
         self
     }
 
     /// Whether the target of this load accepts a connection now: over QUIC where all clients speak
     /// HTTP/3.
-    pub async fn is_accepted(&self, service: &Service) -> bool {
-        let http3 = |kind: &Kind| matches!(kind, Kind::Http3 { .. });
+    pub async fn can_connect(&self, service: &Service) -> bool {
+        let http3 = |kind: &ClientKind| matches!(kind, ClientKind::Http3 { .. });
         if self.kinds.iter().all(http3) {
-            return http3::is_accepted(service).await;
+            return http3::can_connect(service).await;
         }
         service.connect(Protocol::Http).await.is_ok()
     }
@@ -161,10 +164,10 @@ impl Load {
 
     /// Starts all clients at once.
     #[must_use]
-    pub fn start(self, service: &Arc<Service>) -> Running {
+    pub fn start(self, service: &Arc<Service>) -> RunningLoad {
         let start = Instant::now();
-        let (stop, told) = pace::stop();
-        let mut running = Running {
+        let (stop, told) = pace::stop_channel();
+        let mut running = RunningLoad {
             tallies: Vec::new(),
             clients: JoinSet::new(),
             stop,
@@ -173,9 +176,9 @@ impl Load {
         for kind in self.kinds {
             let tally = Arc::new(Tally::new(kind.name(), kind.rate(), start));
             running.tallies.push(Arc::clone(&tally));
-            let clients = OpenLoop {
+            let clients = OpenLoopParams {
                 rate: kind.rate(),
-                limit: self.limit,
+                request_timeout: self.request_timeout,
                 tally,
                 stop: told.clone(),
             };
@@ -185,7 +188,7 @@ impl Load {
         running
     }
 
-    fn with(mut self, kind: Kind) -> Self {
+    fn add(mut self, kind: ClientKind) -> Self {
         self.kinds.push(kind);
         self
     }
@@ -193,12 +196,15 @@ impl Load {
 
 // === impl Kind ===
 
-impl Kind {
+impl ClientKind {
     fn name(self) -> String {
         match self {
             Self::KeepAlive { .. } => "keep-alive".into(),
-            Self::ConnectionEach { .. } => "one connection a request".into(),
-            Self::Slow { takes, .. } => format!("{} s answers", takes.as_secs_f64()),
+            Self::ConnectionPerRequest { .. } => "one connection a request".into(),
+            Self::Slow {
+                response_time: takes,
+                ..
+            } => format!("{} s answers", takes.as_secs_f64()),
             Self::Http2 { .. } => "HTTP/2".into(),
             Self::Http3 { .. } => "HTTP/3".into(),
             Self::Stream { .. } => "TCP stream".into(),
@@ -210,7 +216,7 @@ impl Kind {
     fn rate(self) -> f64 {
         match self {
             Self::KeepAlive { rate }
-            | Self::ConnectionEach { rate }
+            | Self::ConnectionPerRequest { rate }
             | Self::Slow { rate, .. }
             | Self::Http2 { rate }
             | Self::Http3 { rate }
@@ -219,33 +225,39 @@ impl Kind {
         }
     }
 
-    async fn run(self, service: Arc<Service>, clients: OpenLoop) {
+    async fn run(self, service: Arc<Service>, clients: OpenLoopParams) {
         match self {
             Self::KeepAlive { .. } => {
-                let slots = Arc::new(Slots::new(KEEP_ALIVE_CONNECTIONS));
+                let slots = Arc::new(ConnectionPool::new(KEEP_ALIVE_CONNECTIONS));
                 let request = || http1::keep_alive(Arc::clone(&service), Arc::clone(&slots));
-                open_loop(clients, request).await;
+                run_open_loop(clients, request).await;
             }
-            Self::ConnectionEach { .. } => {
-                let request = || http1::connection_each(Arc::clone(&service), "/".to_owned());
-                open_loop(clients, request).await;
+            Self::ConnectionPerRequest { .. } => {
+                let request =
+                    || http1::connection_per_request(Arc::clone(&service), "/".to_owned());
+                run_open_loop(clients, request).await;
             }
-            Self::Slow { takes, .. } => {
+            Self::Slow {
+                response_time: takes,
+                ..
+            } => {
                 let path = slow_path(takes);
-                let request = || http1::connection_each(Arc::clone(&service), path.clone());
-                open_loop(clients, request).await;
+                let request = || http1::connection_per_request(Arc::clone(&service), path.clone());
+                run_open_loop(clients, request).await;
             }
             Self::Http2 { .. } => {
-                let slots = Arc::new(Slots::new(HTTP2_CONNECTIONS));
-                let request = || request::<Http2>(Arc::clone(&service), Arc::clone(&slots));
-                open_loop(clients, request).await;
+                let slots = Arc::new(ConnectionPool::new(HTTP2_CONNECTIONS));
+                let request =
+                    || request::<Http2Connection>(Arc::clone(&service), Arc::clone(&slots));
+                run_open_loop(clients, request).await;
             }
             Self::Http3 { .. } => {
-                let slots = Arc::new(Slots::new(HTTP3_CONNECTIONS));
-                let request = || request::<Http3>(Arc::clone(&service), Arc::clone(&slots));
-                open_loop(clients, request).await;
+                let slots = Arc::new(ConnectionPool::new(HTTP3_CONNECTIONS));
+                let request =
+                    || request::<Http3Connection>(Arc::clone(&service), Arc::clone(&slots));
+                run_open_loop(clients, request).await;
             }
-            Self::Stream { session, .. } => stream::talk(&service, clients, session).await,
+            Self::Stream { session, .. } => stream::run_stream(&service, clients, session).await,
             Self::Idle => http1::idle(&service, clients).await,
         }
     }
@@ -253,7 +265,7 @@ impl Kind {
 
 // === impl Running ===
 
-impl Running {
+impl RunningLoad {
     /// What has been counted so far.
     #[must_use]
     pub fn report(&self) -> Report {

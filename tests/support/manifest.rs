@@ -23,7 +23,7 @@ pub fn read<T: DeserializeOwned>(stream: &[u8]) -> Vec<T> {
 /// # Panics
 /// If one gets none, or a second time changes something.
 #[must_use]
-pub fn injected(stream: &str) -> String {
+pub fn inject_all(stream: &str) -> String {
     let InjectReport {
         bytes,
         messages: remarks,
@@ -40,7 +40,7 @@ pub fn injected(stream: &str) -> String {
 
 /// A manifest of this kind whose pod asks, as plain as can be; the pod's template is at `path`.
 #[must_use]
-pub fn asking(version: &str, kind: &str, path: &str) -> String {
+pub fn manifest_with_inject(version: &str, kind: &str, path: &str) -> String {
     let mut text = format!("apiVersion: {version}\nkind: {kind}\n");
     let mut indent = String::new();
     if path.is_empty() {

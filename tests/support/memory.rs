@@ -9,7 +9,7 @@ use crate::process::Process;
 /// What `/proc/PID/status` calls it.
 /// <https://www.kernel.org/doc/html/latest/filesystems/proc.html>
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemoryMetric {
     /// `VmRSS`: all that is resident, the program's own pages among it.
     Resident,
     /// `RssAnon`: what is resident and shared with nobody.
@@ -20,12 +20,12 @@ pub enum Memory {
 
 // === impl Memory ===
 
-impl Memory {
+impl MemoryMetric {
     /// How much of it a running process has, in KiB.
     ///
     /// # Errors
     /// When it has ended.
-    pub fn of(self, process: &Process) -> Result<u64> {
+    pub fn read(self, process: &Process) -> Result<u64> {
         let field = match self {
             Self::Resident => "VmRSS:",
             Self::Private => "RssAnon:",

@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::machine;
+use crate::cpu_pressure;
 
 /// How much of a log is shown when a test fails.
-const TAIL: usize = 4_000;
+const LOG_TAIL: usize = 4_000;
 
 /// A running program. It is killed when this is dropped, and its log is printed when that happens in
 /// a failing test.
@@ -40,7 +40,7 @@ impl Process {
     /// # Errors
     /// When it cannot be started.
     pub fn start(name: &str, command: Command, log: &Path) -> Result<Self> {
-        Self::watched(name, command, log, |_| {})
+        Self::start_watched(name, command, log, |_| {})
     }
 
     /// Starts a program as [`Process::start`] does, and calls `ended` once it has ended, before anyone
@@ -48,14 +48,14 @@ impl Process {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn watched(
+    pub fn start_watched(
         name: &str,
         mut command: Command,
         log: &Path,
         ended: impl FnOnce(ExitStatus) + Send + 'static,
     ) -> Result<Self> {
         // Whoever starts a program may ask how long it was kept waiting.
-        machine::watch();
+        cpu_pressure::start_sampling();
         let output = File::options()
             .create(true)
             .append(true)
@@ -128,12 +128,12 @@ impl Process {
 
     /// How it has ended; `None` while it runs.
     #[must_use]
-    pub fn exit(&self) -> Option<ExitStatus> {
+    pub fn exit_status(&self) -> Option<ExitStatus> {
         *self.exit.borrow()
     }
 
     /// Waits until it has ended. Any number may wait at once.
-    pub async fn exited(&self) -> ExitStatus {
+    pub async fn wait(&self) -> ExitStatus {
         let mut exit = self.exit.clone();
         match exit.wait_for(Option::is_some).await.map(|status| *status) {
             Ok(Some(status)) => status,
@@ -146,8 +146,8 @@ impl Process {
     ///
     /// # Errors
     /// When it still runs then.
-    pub async fn exited_within(&self, limit: Duration) -> Result<ExitStatus> {
-        timeout(limit, self.exited())
+    pub async fn wait_within(&self, limit: Duration) -> Result<ExitStatus> {
+        timeout(limit, self.wait())
             .await
             .map_err(|_| anyhow!("{} still runs after {limit:?}", self.name))
     }
@@ -166,7 +166,7 @@ impl Drop for Process {
         self.reaper.abort();
         if thread::panicking() {
             let log = self.log();
-            let start = log.ceil_char_boundary(log.len().saturating_sub(TAIL));
+            let start = log.ceil_char_boundary(log.len().saturating_sub(LOG_TAIL));
             eprintln!("--- the last of {}:\n{}---", self.name, &log[start..]);
         }
     }
@@ -193,7 +193,7 @@ mod tests {
     async fn its_output_and_its_exit_are_seen() {
         let dir = tempfile::tempdir().unwrap();
         let shell = shell("echo out; echo err >&2; exit 3", &dir.path().join("log"));
-        let status = shell.exited_within(Duration::from_secs(5)).await.unwrap();
+        let status = shell.wait_within(Duration::from_secs(5)).await.unwrap();
         assert_eq!((status.code(), shell.log()), (Some(3), "out\nerr\n".into()));
         shell.signal(Signal::TERM);
     }

@@ -18,11 +18,11 @@ pub const UID: &str = "8af10160-9365-4b2f-a286-4e5b18a6bb05";
 
 /// An AdmissionReview in the making: a pod's creation in the namespace `shop`.
 #[derive(Debug, Clone)]
-pub struct Review(Value);
+pub struct ReviewBuilder(Value);
 
 /// What an answer says, read as the API server reads it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct AdmissionResult {
     /// The pod is admitted.
     pub allowed: bool,
     /// The pod as the patch leaves it.
@@ -53,10 +53,10 @@ pub fn admit(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse, Invalid
 
 // === impl Review ===
 
-impl Review {
+impl ReviewBuilder {
     /// The review of a pod's creation.
     #[must_use]
-    pub fn of(pod: &Value) -> Self {
+    pub fn for_pod(pod: &Value) -> Self {
         let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
         let resource = json!({"group": "", "version": "v1", "resource": "pods"});
         Self(json!({
@@ -103,15 +103,15 @@ impl Review {
 
     /// Has the review answered.
     #[must_use]
-    pub fn told(&self, defaults: &Defaults) -> Told {
+    pub fn admit(&self, defaults: &Defaults) -> AdmissionResult {
         let answer = admit(&self.bytes(), defaults).expect("this is a review");
-        Told::read(&answer, self.0["request"]["object"].clone())
+        AdmissionResult::read(&answer, self.0["request"]["object"].clone())
     }
 }
 
 // === impl Told ===
 
-impl Told {
+impl AdmissionResult {
     /// Reads an answer to a request for `pod`, and applies its patch to the pod.
     #[must_use]
     pub fn read(answer: &ReviewResponse, mut pod: Value) -> Self {

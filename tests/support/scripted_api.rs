@@ -20,28 +20,28 @@ use tokio::task::JoinSet;
 
 /// An API server over plain HTTP that follows a script, which ends when it is dropped.
 #[derive(Debug)]
-pub struct ScriptedApi {
+pub struct ScriptedApiServer {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
-    _serving: JoinSet<()>,
+    _tasks: JoinSet<()>,
 }
 
 /// How it answers.
 #[derive(Debug, Clone)]
 pub enum Reply {
     /// With this status and body.
-    With(u16, String),
+    Response(u16, String),
     /// Not at all: it reads the request and keeps the connection.
-    Silence,
+    NoResponse,
     /// With these lines, and then nothing more, as a watch does.
-    Lines(Vec<Value>),
+    WatchEvents(Vec<Value>),
 }
 
 /// What it was asked.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct RecordedRequest {
     /// The method and the path with its query.
-    pub line: String,
+    pub request_line: String,
     /// The kind of body.
     pub content_type: String,
     /// The body; null if it is none of JSON.
@@ -51,14 +51,14 @@ pub struct Asked {
 #[derive(Debug)]
 struct State {
     reply: Reply,
-    to_watches: Reply,
-    asked: Vec<Asked>,
+    watch_reply: Reply,
+    requests: Vec<RecordedRequest>,
     watches: Vec<String>,
 }
 
 // === impl ScriptedApi ===
 
-impl ScriptedApi {
+impl ScriptedApiServer {
     /// Starts one that has nothing to say.
     ///
     /// # Errors
@@ -67,9 +67,9 @@ impl ScriptedApi {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let state = Arc::new(Mutex::new(State {
-            reply: Reply::Silence,
-            to_watches: Reply::Silence,
-            asked: Vec::new(),
+            reply: Reply::NoResponse,
+            watch_reply: Reply::NoResponse,
+            requests: Vec::new(),
             watches: Vec::new(),
         }));
         let mut serving = JoinSet::new();
@@ -77,7 +77,7 @@ impl ScriptedApi {
         Ok(Self {
             address,
             state,
-            _serving: serving,
+            _tasks: serving,
         })
     }
 
@@ -88,24 +88,24 @@ impl ScriptedApi {
     }
 
     /// Answers so from now on, but to watches.
-    pub fn reply(&self, status: u16, body: &Value) {
-        lock(&self.state).reply = Reply::With(status, body.to_string());
+    pub fn set_response(&self, status: u16, body: &Value) {
+        lock(&self.state).reply = Reply::Response(status, body.to_string());
     }
 
     /// Answers so from now on, but to watches.
-    pub fn reply_as(&self, reply: Reply) {
+    pub fn set_reply(&self, reply: Reply) {
         lock(&self.state).reply = reply;
     }
 
     /// Answers watches so from now on.
-    pub fn watched(&self, reply: Reply) {
-        lock(&self.state).to_watches = reply;
+    pub fn set_watch_reply(&self, reply: Reply) {
+        lock(&self.state).watch_reply = reply;
     }
 
     /// What it was asked since the last time, but for watches.
     #[must_use]
-    pub fn asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut lock(&self.state).asked)
+    pub fn take_requests(&self) -> Vec<RecordedRequest> {
+        std::mem::take(&mut lock(&self.state).requests)
     }
 
     /// The watches that were opened, each by its path and query.
@@ -123,7 +123,7 @@ async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
         };
         let state = Arc::clone(&state);
         connections.spawn(async move {
-            let service = service_fn(|request| answer(request, Arc::clone(&state)));
+            let service = service_fn(|request| respond(request, Arc::clone(&state)));
             // A client that goes away is none of its business.
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
@@ -132,7 +132,7 @@ async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
     }
 }
 
-async fn answer(
+async fn respond(
     request: Request<Incoming>,
     state: Arc<Mutex<State>>,
 ) -> Result<Response<Channel<Bytes>>, Infallible> {
@@ -147,10 +147,10 @@ async fn answer(
         let mut state = lock(&state);
         if line.contains("watch=true") {
             state.watches.push(line);
-            state.to_watches.clone()
+            state.watch_reply.clone()
         } else {
-            state.asked.push(Asked {
-                line,
+            state.requests.push(RecordedRequest {
+                request_line: line,
                 content_type,
                 body,
             });
@@ -158,13 +158,13 @@ async fn answer(
         }
     };
     let (status, lines, ends) = match reply {
-        Reply::With(status, body) => (status, vec![body], true),
-        Reply::Lines(lines) => (
+        Reply::Response(status, body) => (status, vec![body], true),
+        Reply::WatchEvents(lines) => (
             200,
             lines.iter().map(|line| format!("{line}\n")).collect(),
             false,
         ),
-        Reply::Silence => pending().await,
+        Reply::NoResponse => pending().await,
     };
     let (mut sender, body) = Channel::new(lines.len().max(1));
     for line in lines {

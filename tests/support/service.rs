@@ -20,11 +20,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::http::Client;
 use crate::listener::Protocol;
-use crate::until::until;
-use rotation::Rotation;
+use crate::until::wait_until;
+use rotation::LoadBalancer;
 
 /// How long a client waits for a connection.
-pub(crate) const CONNECT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One pod behind a Service.
 #[derive(Debug, Clone)]
@@ -45,31 +45,31 @@ pub struct Probe {
     /// The pause between two probes.
     pub period: Duration,
     /// How long an answer may take.
-    pub limit: Duration,
+    pub timeout: Duration,
     /// So many failures in a row make the pod unready.
-    pub failures: u32,
+    pub failure_threshold: u32,
 }
 
 /// A Service in front of pods. Dropped, it probes no more.
 #[derive(Debug)]
 pub struct Service {
-    rotation: Arc<Mutex<Rotation>>,
+    balancer: Arc<Mutex<LoadBalancer>>,
     probes: Mutex<JoinSet<()>>,
 }
 
 /// A client's connection to a pod.
 #[derive(Debug)]
-pub struct Connection {
+pub struct ServiceConnection {
     /// The connection itself.
     pub stream: TcpStream,
     /// Counted by [`Service::open`] until it is dropped; it goes wherever the stream goes.
-    pub open: Open,
+    pub guard: ConnectionGuard,
 }
 
 /// Counts one connection as open for as long as it lives.
 #[derive(Debug)]
-pub struct Open {
-    _counted: Arc<()>,
+pub struct ConnectionGuard {
+    _count: Arc<()>,
 }
 
 // === impl Probe ===
@@ -77,7 +77,7 @@ pub struct Open {
 impl Probe {
     /// The readiness probe of a container, with Kubernetes' defaults; `None` without an HTTP probe.
     #[must_use]
-    pub fn of(container: &k8s::Container) -> Option<Self> {
+    pub fn for_container(container: &k8s::Container) -> Option<Self> {
         let probe = container.readiness_probe.as_ref()?;
         let get = probe.http_get.as_ref()?;
         let seconds = |given: Option<i32>, default| {
@@ -88,8 +88,8 @@ impl Probe {
         Some(Self {
             path: get.path.clone().unwrap_or_else(|| "/".to_owned()),
             period: seconds(probe.period_seconds, 10),
-            limit: seconds(probe.timeout_seconds, 1),
-            failures: failures.unwrap_or(3),
+            timeout: seconds(probe.timeout_seconds, 1),
+            failure_threshold: failures.unwrap_or(3),
         })
     }
 }
@@ -103,7 +103,7 @@ impl Service {
     #[must_use]
     pub fn new(lag: Duration) -> Self {
         Self {
-            rotation: Arc::new(Mutex::new(Rotation::new(lag))),
+            balancer: Arc::new(Mutex::new(LoadBalancer::new(lag))),
             probes: Mutex::default(),
         }
     }
@@ -122,19 +122,19 @@ impl Service {
 
     /// Adds a pod that is ready, and is not probed.
     pub fn add_ready(&self, endpoint: Endpoint) {
-        let mut rotation = lock(&self.rotation);
+        let mut rotation = lock(&self.balancer);
         let name = endpoint.name.clone();
         rotation.add(endpoint);
-        rotation.probed(&name, true, Instant::now());
+        rotation.record_probe(&name, true, Instant::now());
     }
 
     /// Adds a pod, which gets connections once its first probe succeeds.
     pub fn add(&self, endpoint: Endpoint, probe: Probe) {
         let (name, address) = (endpoint.name.clone(), endpoint.http);
-        lock(&self.rotation).add(endpoint);
-        let rotation = Arc::clone(&self.rotation);
+        lock(&self.balancer).add(endpoint);
+        let rotation = Arc::clone(&self.balancer);
         let probing = async move {
-            let client = Client::from(address).limit(probe.limit);
+            let client = Client::from(address).with_timeout(probe.timeout);
             let mut tick = interval(probe.period);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let mut failed = 0;
@@ -144,8 +144,8 @@ impl Service {
                 // As the kubelet sees it: 200 to 399 is success.
                 let passed = answer.is_ok_and(|answer| answer.status.as_u16() < 400);
                 failed = if passed { 0 } else { failed + 1 };
-                if passed || failed == probe.failures {
-                    lock(&rotation).probed(&name, passed, Instant::now());
+                if passed || failed == probe.failure_threshold {
+                    lock(&rotation).record_probe(&name, passed, Instant::now());
                 }
             }
         };
@@ -153,58 +153,61 @@ impl Service {
     }
 
     /// Marks a pod as deleted, as the API server does at the moment when its end begins.
-    pub fn terminating(&self, name: &str) {
-        lock(&self.rotation).terminating(name, Instant::now());
+    pub fn mark_terminating(&self, name: &str) {
+        lock(&self.balancer).mark_terminating(name, Instant::now());
     }
 
     /// Waits until so many pods get connections.
     ///
     /// # Errors
     /// When they do not within `limit`.
-    pub async fn ready(&self, pods: usize, limit: Duration) -> Result<()> {
-        until(&format!("{pods} pods are ready"), limit, || async {
-            Ok(self.serving() >= pods)
+    pub async fn wait_until_ready(&self, pods: usize, limit: Duration) -> Result<()> {
+        wait_until(&format!("{pods} pods are ready"), limit, || async {
+            Ok(self.serving_pods() >= pods)
         })
         .await
     }
 
     /// How many pods get connections now.
     #[must_use]
-    pub fn serving(&self) -> usize {
-        lock(&self.rotation).candidates(Instant::now()).len()
+    pub fn serving_pods(&self) -> usize {
+        lock(&self.balancer).candidates(Instant::now()).len()
     }
 
     /// Whether this pod gets connections now.
     #[must_use]
-    pub fn serves(&self, name: &str) -> bool {
-        let rotation = lock(&self.rotation);
+    pub fn is_serving(&self, name: &str) -> bool {
+        let rotation = lock(&self.balancer);
         let mut candidates = rotation.candidates(Instant::now()).into_iter();
         candidates.any(|candidate| candidate.endpoint.name == name)
     }
 
     /// How many connections to this pod its clients hold open.
     #[must_use]
-    pub fn open(&self, name: &str) -> usize {
-        lock(&self.rotation).open(name)
+    pub fn open_connections(&self, name: &str) -> usize {
+        lock(&self.balancer).open_connections(name)
     }
 
     /// Opens a connection to the pod whose turn it is.
     ///
     /// # Errors
     /// With what the pod answered, and as a refusal when there is no pod.
-    pub async fn connect(&self, protocol: Protocol) -> io::Result<Connection> {
+    pub async fn connect(&self, protocol: Protocol) -> io::Result<ServiceConnection> {
         let (address, open) = self.endpoint(protocol)?;
-        let stream = timeout(CONNECT, TcpStream::connect(address)).await??;
+        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
-        Ok(Connection { stream, open })
+        Ok(ServiceConnection {
+            stream,
+            guard: open,
+        })
     }
 
     /// Where a new connection goes to: to the pod whose turn it is.
     ///
     /// # Errors
     /// A refusal when there is no pod, or it does not speak that.
-    pub(crate) fn endpoint(&self, protocol: Protocol) -> io::Result<(SocketAddr, Open)> {
-        let next = lock(&self.rotation).next(protocol, Instant::now());
+    pub(crate) fn endpoint(&self, protocol: Protocol) -> io::Result<(SocketAddr, ConnectionGuard)> {
+        let next = lock(&self.balancer).next_backend(protocol, Instant::now());
         let refused = |why| io::Error::new(io::ErrorKind::ConnectionRefused, why);
         let (endpoint, counted) = next.ok_or_else(|| refused("no pod is ready"))?;
         let address = match protocol {
@@ -212,7 +215,7 @@ impl Service {
             Protocol::Tcp => endpoint.tcp,
         };
         let address = address.ok_or_else(|| refused("the pod has no such port"))?;
-        let open = Open { _counted: counted };
+        let open = ConnectionGuard { _count: counted };
         Ok((address, open))
     }
 }

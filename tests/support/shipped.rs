@@ -10,19 +10,19 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
-use crate::due::PATIENCE;
 use crate::http::Client;
-use crate::https::Https;
-use crate::memory::Memory;
+use crate::https::HttpsClient;
+use crate::memory::MemoryMetric;
 use crate::port::Port;
 use crate::process::Process;
 use crate::review::IMAGE;
+use crate::timing::TIMEOUT;
 
 /// A running `envoy-drainer serve`, which ends when this is dropped.
 #[derive(Debug)]
-pub struct Shipped {
+pub struct WebhookProcess {
     /// A client of the TLS port.
-    pub https: Https,
+    pub https: HttpsClient,
     /// The TLS port.
     pub tls: SocketAddr,
     /// The port for probes.
@@ -37,11 +37,11 @@ pub struct Shipped {
 
 /// The chart's `resources.limits.memory`, in KiB, for all data of the program. A container's limit wants
 /// rights that a test may not have; this one ends the program just as well.
-const LIMIT: &str = "131072";
+const MEMORY_LIMIT: &str = "131072";
 
 // === impl Shipped ===
 
-impl Shipped {
+impl WebhookProcess {
     /// Starts a program within the chart's memory limit, with a certificate of its own, and waits until
     /// it is ready.
     ///
@@ -55,7 +55,7 @@ impl Shipped {
         let authority = dir.path().join("ca.crt");
         let mut command = Command::new("/bin/sh");
         command
-            .args(["-c", "ulimit -d $0 && exec \"$@\"", LIMIT])
+            .args(["-c", "ulimit -d $0 && exec \"$@\"", MEMORY_LIMIT])
             .arg(program)
             .args(["serve", "--image", IMAGE, "--tls-name", "localhost"])
             .args(["--listen", &tls.to_string()])
@@ -76,10 +76,8 @@ impl Shipped {
             }
             Ok(())
         };
-        timeout(PATIENCE, ready)
-            .await
-            .context("it is not ready")??;
-        let https = Https::new(tls, &fs::read_to_string(&authority)?)?;
+        timeout(TIMEOUT, ready).await.context("it is not ready")??;
+        let https = HttpsClient::new(tls, &fs::read_to_string(&authority)?)?;
         Ok(Self {
             https,
             tls,
@@ -95,8 +93,8 @@ impl Shipped {
     ///
     /// # Errors
     /// When it has ended.
-    pub fn peak(&self) -> Result<u64> {
-        Memory::Peak.of(&self.process)
+    pub fn peak_memory(&self) -> Result<u64> {
+        MemoryMetric::Peak.read(&self.process)
     }
 
     /// The bytes that the kernel holds of its TLS connections, received and not read, or sent and not
@@ -104,7 +102,7 @@ impl Shipped {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub fn queued(&self) -> Result<u64> {
+    pub fn socket_queue_size(&self) -> Result<u64> {
         let table = fs::read_to_string("/proc/net/tcp")?;
         let port = format!(":{:04X}", self.tls.port());
         // Its number, the local and the remote address, the state, and `sent:received` in hexadecimal.

@@ -6,24 +6,24 @@ use anyhow::{Result, anyhow};
 use tokio::time::{sleep, timeout};
 
 /// Between two looks: short against all that tests measure.
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Waits until `holds` returns true.
 ///
 /// # Errors
 /// When it does not within `limit`, naming `what`, or when `holds` fails.
-pub async fn until<F>(what: &str, limit: Duration, holds: impl FnMut() -> F) -> Result<()>
+pub async fn wait_until<F>(what: &str, limit: Duration, holds: impl FnMut() -> F) -> Result<()>
 where
     F: Future<Output = Result<bool>>,
 {
-    until_every(PAUSE, what, limit, holds).await
+    wait_until_every(POLL_INTERVAL, what, limit, holds).await
 }
 
 /// The same, with another `pause` between two looks.
 ///
 /// # Errors
 /// As [`until`].
-pub async fn until_every<F>(
+pub async fn wait_until_every<F>(
     pause: Duration,
     what: &str,
     limit: Duration,

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
 /// The pause between two pieces of `/stream`.
-const PIECE: Duration = Duration::from_millis(100);
+const CHUNK_INTERVAL: Duration = Duration::from_millis(100);
 
 type Body = BoxBody<Bytes, Infallible>;
 
@@ -85,7 +85,7 @@ where
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => drop(connections.spawn(serve(stream))),
-                Err(_) => sleep(PIECE).await,
+                Err(_) => sleep(CHUNK_INTERVAL).await,
             },
             Some(_) = connections.join_next() => {}
         }
@@ -97,13 +97,13 @@ async fn serve(stream: TcpStream) {
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(None)
-        .serve_connection(TokioIo::new(stream), service_fn(answer))
+        .serve_connection(TokioIo::new(stream), service_fn(respond))
         .with_upgrades()
         .await;
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
-    let wait = milliseconds(&request);
+async fn respond(request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
+    let wait = requested_delay(&request);
     if request.headers().contains_key(UPGRADE) {
         return Ok(upgrade(request));
     }
@@ -116,7 +116,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Body>, hyper::Err
 }
 
 /// The `ms` of the query; zero without one.
-fn milliseconds(request: &Request<Incoming>) -> Duration {
+fn requested_delay(request: &Request<Incoming>) -> Duration {
     let query = request.uri().query().unwrap_or_default();
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let query: HashMap<_, _> = pairs.collect();
@@ -128,8 +128,8 @@ fn stream(length: Duration) -> Body {
     let (mut pieces, body) = Channel::<Bytes, Infallible>::new(1);
     // Ends with the body, whose end makes the send fail.
     tokio::spawn(async move {
-        let mut tick = interval(PIECE);
-        for _ in 0..length.as_millis() / PIECE.as_millis() {
+        let mut tick = interval(CHUNK_INTERVAL);
+        for _ in 0..length.as_millis() / CHUNK_INTERVAL.as_millis() {
             tick.tick().await;
             if pieces
                 .send_data(Bytes::from_static(b"piece\n"))

@@ -16,16 +16,16 @@ use webhook::clock::wall_clock;
 use webhook::metrics::Metrics;
 use webhook::server::{self, Limits, MinVersion, Server, ServerPorts};
 
-use crate::due::PATIENCE;
 use crate::http::Client;
-use crate::https::{Https, inject};
-use crate::review::{self, Review, defaults};
+use crate::https::{HttpsClient, inject_request};
+use crate::review::{self, ReviewBuilder, defaults};
+use crate::timing::TIMEOUT;
 
 /// A running server, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Webhook {
     /// A client of the TLS port.
-    pub https: Https,
+    pub https: HttpsClient,
     /// The TLS port.
     pub address: SocketAddr,
     /// A client of the port for probes.
@@ -33,11 +33,11 @@ pub struct Webhook {
     /// A client of the port for metrics.
     pub metrics: Client,
     /// The authority of the server's certificate, PEM.
-    pub authority: String,
+    pub ca: String,
     /// Told, the server ends gracefully.
-    pub stop: Option<oneshot::Sender<()>>,
+    pub shutdown: Option<oneshot::Sender<()>>,
     /// The server's own task.
-    pub ended: JoinHandle<()>,
+    pub task: JoinHandle<()>,
 }
 
 /// What a test's server serves with, but for what the test says otherwise.
@@ -71,7 +71,7 @@ pub fn admit(body: &[u8]) -> Result<ReviewResponse, InvalidReview> {
 
 /// The review of a pod that asks for a drainer and gets one.
 #[must_use]
-pub fn review(uid: &str) -> Review {
+pub fn review(uid: &str) -> ReviewBuilder {
     let pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -84,7 +84,7 @@ pub fn review(uid: &str) -> Review {
             "containers": [{ "name": "envoy", "image": "envoyproxy/envoy:v1.36.2" }],
         },
     });
-    Review::of(&pod).with("/request/uid", uid)
+    ReviewBuilder::for_pod(&pod).with("/request/uid", uid)
 }
 
 /// Reads the `response` of an admission's answer.
@@ -92,7 +92,7 @@ pub fn review(uid: &str) -> Review {
 /// # Panics
 /// When it is none.
 #[must_use]
-pub fn told(response: &Response<Bytes>) -> Value {
+pub fn admission_response(response: &Response<Bytes>) -> Value {
     assert_eq!(response.status(), StatusCode::OK, "{:?}", response.body());
     assert_eq!(response.headers()["content-type"], "application/json");
     let mut review: Value = serde_json::from_slice(response.body()).expect("JSON");
@@ -104,7 +104,7 @@ pub fn told(response: &Response<Bytes>) -> Value {
 /// # Panics
 /// When it is not.
 pub fn assert_injected(response: &Response<Bytes>, uid: &str) {
-    let told = told(response);
+    let told = admission_response(response);
     assert_eq!(told["uid"], uid);
     assert_eq!(told["allowed"], true);
     assert_eq!(told["patchType"], "JSONPatch");
@@ -126,7 +126,7 @@ impl Webhook {
     ///
     /// # Panics
     /// When it cannot start.
-    pub async fn run(server: Server, authority: String) -> Self {
+    pub async fn run(server: Server, ca_pem: String) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let [tls, health, metrics] = [any; 3].map(|any| server::listen(any).expect("a free port"));
         let address = |listener: &TcpListener| listener.local_addr().expect("it is bound");
@@ -146,19 +146,19 @@ impl Webhook {
             served.expect("it can be served");
         });
         Self {
-            https: Https::new(of_tls, &authority).expect("the authority is PEM"),
+            https: HttpsClient::new(of_tls, &ca_pem).expect("the authority is PEM"),
             address: of_tls,
             health: of_health.into(),
             metrics: of_metrics.into(),
-            authority,
-            stop: Some(stop),
-            ended,
+            ca: ca_pem,
+            shutdown: Some(stop),
+            task: ended,
         }
     }
 
     /// Tells the server to end.
     pub fn stop(&mut self) {
-        if let Some(stop) = self.stop.take() {
+        if let Some(stop) = self.shutdown.take() {
             let _ = stop.send(());
         }
     }
@@ -168,7 +168,10 @@ impl Webhook {
     /// # Panics
     /// When it does not.
     pub async fn assert_admits(&self) {
-        let response = timeout(PATIENCE, self.https.send(inject(review("fine").bytes())));
+        let response = timeout(
+            TIMEOUT,
+            self.https.send(inject_request(review("fine").bytes())),
+        );
         let response = response.await.expect("in time").expect("an answer");
         assert_injected(&response, "fine");
     }
@@ -187,6 +190,6 @@ impl Webhook {
 
 impl Drop for Webhook {
     fn drop(&mut self) {
-        self.ended.abort();
+        self.task.abort();
     }
 }

@@ -1,4 +1,4 @@
-{{/* The namespaces whose pods are asked about. */}}
+{{/* Selects the namespaces for which the API server calls the webhook. */}}
 {{- define "envoy-drainer.namespaceSelector" -}}
 matchExpressions:
   - key: envoy-drainer.dev/injection
@@ -18,7 +18,7 @@ matchExpressions:
   {{- end }}
 {{- end }}
 
-{{/* The pods among them that are asked about: the rest is not worth a call. */}}
+{{/* Selects the pods in these namespaces for which the API server calls the webhook. */}}
 {{- define "envoy-drainer.matchConditions" -}}
 - name: asks
   expression: >-
@@ -36,14 +36,15 @@ matchExpressions:
     && object.spec.nodeSelector['kubernetes.io/os'] == 'windows')
 {{- end }}
 
-{{/* True or nothing. By version: Helm knows that without a cluster too, from `--kube-version`. */}}
+{{/* Returns "true" if the ValidatingAdmissionPolicies are to be rendered, else nothing. This depends on the Kubernetes
+     version rather than on the served APIs, since `helm template` only knows the former, from `--kube-version`. */}}
 {{- define "envoy-drainer.hasPolicy" -}}
 {{- $served := semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version }}
 {{- if eq (toString .Values.policy.enabled) "auto" | ternary $served (eq (toString .Values.policy.enabled) "true") -}}
 true
 {{- else if not .Values.policy.acceptUnrestrictedAccount }}
-{{- $why := printf "Kubernetes %s has none (for `helm template`, name the cluster's version with --kube-version)" .Capabilities.KubeVersion.Version }}
+{{- $why := printf "Kubernetes %s has none (for `helm template`, pass the cluster's version with --kube-version)" .Capabilities.KubeVersion.Version }}
 {{- if eq (toString .Values.policy.enabled) "false" }}{{ $why = "policy.enabled is false" }}{{ end }}
-{{- fail (printf "no ValidatingAdmissionPolicy would restrict the webhook's service account to the caBundle: %s. RBAC knows no fields, so with the account's token every object of the cluster could be sent elsewhere and changed. To accept that, set policy.acceptUnrestrictedAccount to true" $why) }}
+{{- fail (printf "no ValidatingAdmissionPolicy would restrict the webhook's service account to the caBundle: %s. RBAC cannot restrict fields, so a holder of the account's token could redirect the admission requests of any object in the cluster, and read and change it. To accept this risk, set policy.acceptUnrestrictedAccount to true" $why) }}
 {{- end }}
 {{- end }}

@@ -1,18 +1,19 @@
-{{/* The flags of one group of values: what is not set is left to the program. */}}
+{{/* The flags for one group of values. A value that is not set has no flag: the program's default applies. */}}
 {{- define "envoy-drainer.flags" -}}
 {{- range $key, $value := . }}
 {{- if not (kindIs "invalid" $value) }}
-{{- /* As JSON, which unlike Go writes a great number as it is read. */}}
+{{- /* As JSON, since Go prints large numbers in scientific notation. */}}
 - {{ kindIs "string" $value | ternary $value (toJson $value) | printf "--%s=%s" (kebabcase $key) | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
 
+{{/* The arguments of the webhook's container. */}}
 {{- define "envoy-drainer.args" -}}
 {{- $drainer := omit .Values.drainer "logLevel" }}
 {{- $_ := set $drainer "drainerLogLevel" .Values.drainer.logLevel }}
 {{- if eq false .Values.drainer.idleExit }}
-{{- /* An `off` without quotes, as YAML 1.1 reads it. */}}
+{{- /* YAML 1.1 parses `off` without quotes as false. */}}
 {{- $_ := set $drainer "idleExit" "off" }}
 {{- end -}}
 - serve
@@ -43,7 +44,7 @@
 {{- include "envoy-drainer.flags" $drainer }}
 {{- end }}
 
-{{/* Where the ConfigMap of the client CA is mounted. */}}
+{{/* The mount path of the ConfigMap with the client CA. */}}
 {{- define "envoy-drainer.clientCAFolder" -}}
 /etc/envoy-drainer/client-ca
 {{- end }}

@@ -1,6 +1,6 @@
-{{/* Seconds that a replica has for its end: to serve on, then 100 in which the API server lets its idle
-     connections go, 5 for what is in flight and 5 to spare. Of Helm's functions only those that move a date
-     read a duration. */}}
+{{/* The termination grace period of the webhook's pods, in seconds: the shutdown delay, 100 s in which API servers
+     close their idle connections, 5 s for requests in flight, and a margin of 5 s. The delay is added to a date, since
+     only Helm's date functions parse a duration. */}}
 {{- define "envoy-drainer.grace" -}}
 {{- $delay := .Values.webhook.shutdownDelay | default "0s" }}
 {{- $delay := toDate "2006-01-02Z07:00" "1970-01-01Z" | mustDateModify $delay | unixEpoch | int }}

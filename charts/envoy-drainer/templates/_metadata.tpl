@@ -1,9 +1,10 @@
-{{/* What selects the webhook's pods; it never changes in a release's life. */}}
+{{/* The labels that select the webhook's pods. They must not change, since a Deployment's selector is immutable. */}}
 {{- define "envoy-drainer.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
+{{/* The labels of every object. */}}
 {{- define "envoy-drainer.labels" -}}
 {{- $own := include "envoy-drainer.selector" . | fromYaml }}
 {{- $_ := set $own "app.kubernetes.io/version" .Chart.AppVersion }}
@@ -12,8 +13,8 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- toYaml (merge $own (.Values.commonLabels | default dict)) }}
 {{- end }}
 
-{{/* Name, labels and annotations of an object. Beside the root's keys: `suffix`, `labels`, `annotations`;
-     `global` for an object outside of namespaces. */}}
+{{/* The metadata of an object. Parameters: `root`, the root context; optionally `name`, or else a `suffix` to append to
+     the full name; `labels` and `annotations` to add; and `global`, true for a cluster-scoped object. */}}
 {{- define "envoy-drainer.metadata" -}}
 metadata:
   name: {{ .name | default (printf "%s%s" (include "envoy-drainer.fullname" .root) (.suffix | default "")) | quote }}

@@ -1,10 +1,10 @@
-{{/* The constraints, each with what it is about. */}}
+{{/* The topology spread constraints. Those without a `labelSelector` get that of the webhook's pods. */}}
 {{- define "envoy-drainer.topologySpreadConstraints" -}}
 {{- $own := dict "labelSelector" (dict "matchLabels" (include "envoy-drainer.selector" . | fromYaml)) }}
 {{- $constraints := list }}
 {{- range .Values.topologySpreadConstraints }}
-{{- $about := hasKey . "labelSelector" | ternary dict $own }}
-{{- $constraints = append $constraints (merge (dict) . $about) }}
+{{- $default := hasKey . "labelSelector" | ternary dict $own }}
+{{- $constraints = append $constraints (merge (dict) . $default) }}
 {{- end }}
 {{- toYaml $constraints }}
 {{- end }}

@@ -11,7 +11,7 @@ use json_patch::Patch;
 use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, Volume};
 use kube_core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 use serde_json::Value;
-use tests::review::{Told, admit, defaults};
+use tests::review::{AdmissionResult, admit, defaults};
 use webhook::admission::{
     AdmissionOutcome, CONTAINER_NAME, InvalidReview, RequestMeta, ReviewResponse,
 };
@@ -45,8 +45,8 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
     };
     let (tls, health, metrics, authority) = (next()?, next()?, next()?, next()?);
     let body = pods::usual()?.bytes;
-    let injection = Injection::learn(&body)?;
-    injection.check(&body)?;
+    let injection = Injection::from_product(&body)?;
+    injection.ensure_same_patch(&body)?;
     let (self_made, first) = InMemoryCa::try_new(vec!["localhost".into()], wall_clock())?;
     fs::write(authority, self_made.ca_pem())?;
     let listeners = ServerPorts {
@@ -55,7 +55,7 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
         metrics: server::listen(metrics.parse()?)?,
     };
     let server = Server {
-        admit: Box::new(move |body| Ok(injection.answer(body).expect("the bench sends pods"))),
+        admit: Box::new(move |body| Ok(injection.respond(body).expect("the bench sends pods"))),
         admit_workload: Box::new(|_| Err(InvalidReview::MissingRequest)),
         resolver: Arc::new(CertResolver::new(first)),
         tls_min_version: MinVersion::Tls13,
@@ -71,9 +71,9 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
 
 impl Injection {
     /// Takes what the product adds to this review's pod.
-    fn learn(body: &[u8]) -> Result<Self> {
+    fn from_product(body: &[u8]) -> Result<Self> {
         let before: Pod = serde_json::from_value(pod(body)?)?;
-        let told = Told::read(&admit(body, &defaults())?, pod(body)?);
+        let told = AdmissionResult::read(&admit(body, &defaults())?, pod(body)?);
         let pod: Pod = serde_json::from_value(told.pod)?;
         let spec = pod.spec.context("a spec")?;
         let old_volumes = before
@@ -101,9 +101,9 @@ impl Injection {
     }
 
     /// Makes sure that both do the same work.
-    fn check(&self, body: &[u8]) -> Result<()> {
-        let ours = Told::read(&admit(body, &defaults())?, pod(body)?);
-        let review: Value = serde_json::from_slice(&self.answer(body)?.body)?;
+    fn ensure_same_patch(&self, body: &[u8]) -> Result<()> {
+        let ours = AdmissionResult::read(&admit(body, &defaults())?, pod(body)?);
+        let review: Value = serde_json::from_slice(&self.respond(body)?.body)?;
         let patch: Vec<u8> = serde_json::from_value(review["response"]["patch"].clone())?;
         let mut patched = pod(body)?;
         json_patch::patch(&mut patched, &serde_json::from_slice::<Patch>(&patch)?)?;
@@ -111,7 +111,7 @@ impl Injection {
         Ok(())
     }
 
-    fn answer(&self, body: &[u8]) -> Result<ReviewResponse> {
+    fn respond(&self, body: &[u8]) -> Result<ReviewResponse> {
         let review: AdmissionReview<Pod> = serde_json::from_slice(body)?;
         let request: AdmissionRequest<Pod> = review.try_into()?;
         let pod = request.object.as_ref().context("a pod")?;

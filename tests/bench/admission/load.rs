@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tests::https::Https;
+use tests::https::HttpsClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::{JoinSet, yield_now};
@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
 /// One connection that is kept alive.
-pub(crate) struct Wire {
+pub(crate) struct KeepAliveConnection {
     stream: TlsStream<TcpStream>,
-    answer: Vec<u8>,
+    response: Vec<u8>,
 }
 
 /// `POST /inject` with this body, as bytes.
@@ -28,7 +28,7 @@ pub(crate) fn request(body: &[u8]) -> Vec<u8> {
 
 /// Asks over so many connections, each again as soon as it is answered, and counts the answers.
 pub(crate) async fn closed_loop(
-    https: &Https,
+    https: &HttpsClient,
     body: &[u8],
     connections: u32,
     time: Duration,
@@ -36,11 +36,11 @@ pub(crate) async fn closed_loop(
     let mut clients = JoinSet::new();
     let start = Instant::now();
     for _ in 0..connections {
-        let (mut wire, request) = (Wire::open(https).await?, request(body));
+        let (mut wire, request) = (KeepAliveConnection::open(https).await?, request(body));
         clients.spawn(async move {
             let mut answered = 0;
             while start.elapsed() < time {
-                wire.ask(&request).await?;
+                wire.exchange(&request).await?;
                 answered += 1;
             }
             anyhow::Ok(answered)
@@ -56,7 +56,7 @@ pub(crate) async fn closed_loop(
 /// Asks `rate` times a second over so many connections, whatever the server does, and returns the
 /// sorted times from when each request was due to its whole answer.
 pub(crate) async fn open_loop(
-    https: &Https,
+    https: &HttpsClient,
     body: &[u8],
     connections: u32,
     rate: u32,
@@ -64,7 +64,7 @@ pub(crate) async fn open_loop(
 ) -> Result<Vec<Duration>> {
     let mut wires = Vec::new();
     for _ in 0..connections {
-        wires.push(Wire::open(https).await?);
+        wires.push(KeepAliveConnection::open(https).await?);
     }
     let mut clients = JoinSet::new();
     let start = Instant::now();
@@ -81,7 +81,7 @@ pub(crate) async fn open_loop(
                 while Instant::now() < due {
                     yield_now().await;
                 }
-                wire.ask(&request).await?;
+                wire.exchange(&request).await?;
                 times.push(due.elapsed());
             }
             anyhow::Ok(times)
@@ -97,13 +97,13 @@ pub(crate) async fn open_loop(
 
 // === impl Wire ===
 
-impl Wire {
+impl KeepAliveConnection {
     /// Connects.
-    pub(crate) async fn open(https: &Https) -> Result<Self> {
-        let stream = https.open().await?;
+    pub(crate) async fn open(https: &HttpsClient) -> Result<Self> {
+        let stream = https.connect_tls().await?;
         Ok(Self {
             stream,
-            answer: Vec::with_capacity(16 << 10),
+            response: Vec::with_capacity(16 << 10),
         })
     }
 
@@ -114,32 +114,32 @@ impl Wire {
     }
 
     /// Sends a request and reads its answer.
-    pub(crate) async fn ask(&mut self, request: &[u8]) -> Result<()> {
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<()> {
         self.send(request).await?;
-        self.read().await
+        self.read_response().await
     }
 
     /// Reads one answer, and makes sure that it injects.
-    pub(crate) async fn read(&mut self) -> Result<()> {
-        self.answer.clear();
+    pub(crate) async fn read_response(&mut self) -> Result<()> {
+        self.response.clear();
         let mut size = None;
-        while size.is_none_or(|size| self.answer.len() < size) {
-            let read = self.stream.read_buf(&mut self.answer).await?;
+        while size.is_none_or(|size| self.response.len() < size) {
+            let read = self.stream.read_buf(&mut self.response).await?;
             ensure!(read > 0, "the server closed the connection");
-            size = size.or_else(|| whole(&self.answer));
+            size = size.or_else(|| response_size(&self.response));
         }
-        let ok = self.answer.starts_with(b"HTTP/1.1 200 OK\r\n");
+        let ok = self.response.starts_with(b"HTTP/1.1 200 OK\r\n");
         ensure!(
-            ok && contains(&self.answer, b"\"patchType\""),
+            ok && contains(&self.response, b"\"patchType\""),
             "not injected: {}",
-            String::from_utf8_lossy(&self.answer)
+            String::from_utf8_lossy(&self.response)
         );
         Ok(())
     }
 }
 
 /// The size of a whole answer, as soon as its head is there.
-fn whole(answer: &[u8]) -> Option<usize> {
+fn response_size(answer: &[u8]) -> Option<usize> {
     const LENGTH: &[u8] = b"content-length: ";
     let head = position(answer, b"\r\n\r\n")?;
     let length = &answer[position(&answer[..head], LENGTH)? + LENGTH.len()..];

@@ -17,7 +17,7 @@ use tokio::process::Command;
 use tokio::runtime;
 
 use measure::Figures;
-use subject::{Place, Subject, pin};
+use subject::{ServerAddresses, ServerProcess, pin};
 
 /// The CPU of the servers, and the client's.
 const CPUS: [usize; 2] = [0, 1];
@@ -44,8 +44,8 @@ async fn bench() -> Result<()> {
     let program = program()?;
     pin(None, CPUS[1]).context("two CPUs are wanted")?;
     let (usual, large) = (pods::usual()?, pods::large()?);
-    let ours = Subject::start(CPUS[0], |place| product(&program, place)).await?;
-    let theirs = Subject::start(CPUS[0], baseline).await?;
+    let ours = ServerProcess::start(CPUS[0], |place| product(&program, place)).await?;
+    let theirs = ServerProcess::start(CPUS[0], baseline).await?;
     let subjects = [&ours, &theirs];
     let mut figures = [Figures::default(), Figures::default()];
     for (subject, figures) in subjects.into_iter().zip(&mut figures) {
@@ -54,8 +54,8 @@ async fn bench() -> Result<()> {
     for round in 1..=ROUNDS {
         eprintln!("round {round} of {ROUNDS}");
         for (subject, figures) in subjects.into_iter().zip(&mut figures) {
-            figures.usual.round(subject, &usual).await?;
-            figures.large.round(subject, &large).await?;
+            figures.usual_throughput.round(subject, &usual).await?;
+            figures.large_throughput.round(subject, &large).await?;
             figures.latency(subject, &usual).await?;
         }
     }
@@ -81,22 +81,22 @@ fn program() -> Result<PathBuf> {
     Ok(program)
 }
 
-fn product(program: &PathBuf, place: &Place<'_>) -> Command {
+fn product(program: &PathBuf, place: &ServerAddresses<'_>) -> Command {
     let mut command = Command::new(program);
     command
         .args(["serve", "--image", IMAGE, "--tls-name", "localhost"])
         .args(["--listen", place.tls, "--health-listen", place.health])
         .args(["--metrics-listen", place.metrics])
         .arg("--tls-ca-out")
-        .arg(place.authority);
+        .arg(place.ca_file);
     command
 }
 
-fn baseline(place: &Place<'_>) -> Command {
+fn baseline(place: &ServerAddresses<'_>) -> Command {
     let this = env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let mut command = Command::new(this);
     command
         .args([baseline::ROLE, place.tls, place.health, place.metrics])
-        .arg(place.authority);
+        .arg(place.ca_file);
     command
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::load::{Wire, closed_loop, open_loop, request};
+use crate::load::{KeepAliveConnection, closed_loop, open_loop, request};
 use crate::pods::Body;
-use crate::subject::{Memory, Subject};
+use crate::subject::{Memory, ServerProcess};
 
 /// Enough to keep a server busy.
 const CONNECTIONS: u32 = 16;
@@ -26,10 +26,10 @@ pub(crate) const IN_FLIGHT: usize = 256;
 /// All figures of one server; each list has an entry a round.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
-    pub(crate) idle: Memory,
-    pub(crate) in_flight: Memory,
-    pub(crate) usual: Throughput,
-    pub(crate) large: Throughput,
+    pub(crate) idle_memory: Memory,
+    pub(crate) in_flight_memory: Memory,
+    pub(crate) usual_throughput: Throughput,
+    pub(crate) large_throughput: Throughput,
     pub(crate) p50: Vec<Duration>,
     pub(crate) p99: Vec<Duration>,
 }
@@ -48,13 +48,13 @@ pub(crate) struct Throughput {
 impl Figures {
     /// Reads the memory of a server that has done nothing yet, and then with many requests whose
     /// last byte is still to come.
-    pub(crate) async fn memory(&mut self, subject: &Subject, body: &Body) -> Result<()> {
-        self.idle = subject.memory()?;
+    pub(crate) async fn memory(&mut self, subject: &ServerProcess, body: &Body) -> Result<()> {
+        self.idle_memory = subject.memory()?;
         let request = request(&body.bytes);
         let (last, most) = request.split_last().context("a request")?;
         let mut wires = Vec::new();
         for _ in 0..IN_FLIGHT {
-            let mut wire = Wire::open(&subject.https).await?;
+            let mut wire = KeepAliveConnection::open(&subject.https).await?;
             wire.send(most).await?;
             wires.push(wire);
         }
@@ -67,15 +67,15 @@ impl Figures {
         timeout(ROUND, all)
             .await
             .context("not all are in flight")??;
-        self.in_flight = subject.memory()?;
+        self.in_flight_memory = subject.memory()?;
         for wire in &mut wires {
-            wire.ask(&[*last]).await?;
+            wire.exchange(&[*last]).await?;
         }
         Ok(())
     }
 
     /// Measures how long answers take at a rate that leaves the server time.
-    pub(crate) async fn latency(&mut self, subject: &Subject, body: &Body) -> Result<()> {
+    pub(crate) async fn latency(&mut self, subject: &ServerProcess, body: &Body) -> Result<()> {
         let times = open_loop(&subject.https, &body.bytes, CONNECTIONS, RATE, ROUND).await?;
         let percentile = |percent| times.get(times.len() * percent / 100).copied();
         self.p50.push(percentile(50).context("no answers")?);
@@ -88,7 +88,7 @@ impl Figures {
 
 impl Throughput {
     /// Adds a round.
-    pub(crate) async fn round(&mut self, subject: &Subject, body: &Body) -> Result<()> {
+    pub(crate) async fn round(&mut self, subject: &ServerProcess, body: &Body) -> Result<()> {
         let load = |time| closed_loop(&subject.https, &body.bytes, CONNECTIONS, time);
         load(WARM_UP).await?;
         let (cpu, clock) = (subject.cpu_time()?, Instant::now());

@@ -10,19 +10,19 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
 use tests::http::Client;
-use tests::https::Https;
+use tests::https::HttpsClient;
 use tests::port::Port;
 use tests::process::Process;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
 /// A server may take so long to start.
-const START: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running server.
-pub(crate) struct Subject {
+pub(crate) struct ServerProcess {
     /// Its TLS port.
-    pub(crate) https: Https,
+    pub(crate) https: HttpsClient,
     metrics: Client,
     process: Process,
     _ports: [Port; 3],
@@ -39,11 +39,11 @@ pub(crate) struct Memory {
 }
 
 /// Where a server is to listen, and where to put its authority's certificate.
-pub(crate) struct Place<'a> {
+pub(crate) struct ServerAddresses<'a> {
     pub(crate) tls: &'a str,
     pub(crate) health: &'a str,
     pub(crate) metrics: &'a str,
-    pub(crate) authority: &'a Path,
+    pub(crate) ca_file: &'a Path,
 }
 
 /// Binds a process, or this one, to one CPU.
@@ -55,23 +55,23 @@ pub(crate) fn pin(pid: Option<Pid>, cpu: usize) -> Result<()> {
 
 // === impl Subject ===
 
-impl Subject {
+impl ServerProcess {
     /// Starts the server that `command` makes for a place, on this CPU. What it logs is formatted
     /// and thrown away.
     pub(crate) async fn start(
         cpu: usize,
-        command: impl FnOnce(&Place<'_>) -> Command,
+        command: impl FnOnce(&ServerAddresses<'_>) -> Command,
     ) -> Result<Self> {
         let ports = [Port::free()?, Port::free()?, Port::free()?];
         let address = |port: &Port| SocketAddr::from(([127, 0, 0, 1], port.number()));
         let [tls, health, metrics] = ports.each_ref().map(address);
         let dir = tempfile::tempdir()?;
         let authority = dir.path().join("ca.crt");
-        let command = command(&Place {
+        let command = command(&ServerAddresses {
             tls: &tls.to_string(),
             health: &health.to_string(),
             metrics: &metrics.to_string(),
-            authority: &authority,
+            ca_file: &authority,
         });
         let process = Process::start("the server", command, Path::new("/dev/null"))?;
         pin(Pid::from_raw(process.pid()), cpu)?;
@@ -87,10 +87,10 @@ impl Subject {
             }
             Ok(())
         };
-        timeout(START, ready)
+        timeout(START_TIMEOUT, ready)
             .await
             .context("the server is not ready")??;
-        let https = Https::new(tls, &fs::read_to_string(&authority)?)?;
+        let https = HttpsClient::new(tls, &fs::read_to_string(&authority)?)?;
         Ok(Self {
             https,
             metrics: metrics.into(),

@@ -12,17 +12,17 @@ pub(crate) fn print(ours: &Figures, theirs: &Figures, usual: &Body, large: &Body
         "\n{:52}{:>16}{:>16}{:>9}",
         "", "envoy-drainer", "baseline", "ratio"
     );
-    throughput(usual, &ours.usual, &theirs.usual);
-    throughput(large, &ours.large, &theirs.large);
+    throughput(usual, &ours.usual_throughput, &theirs.usual_throughput);
+    throughput(large, &ours.large_throughput, &theirs.large_throughput);
     println!("{RATE} a second, {} (median round)", usual.name);
     time("  answered after, p50", &ours.p50, &theirs.p50);
     time("  answered after, p99", &ours.p99, &theirs.p99);
     println!("memory");
-    memory("  idle", ours.idle, theirs.idle);
+    memory("  idle", ours.idle_memory, theirs.idle_memory);
     memory(
         &format!("  {IN_FLIGHT} in flight"),
-        ours.in_flight,
-        theirs.in_flight,
+        ours.in_flight_memory,
+        theirs.in_flight_memory,
     );
     println!(
         "\nThe baseline is kube's AdmissionReview<Pod> and the difference of the whole pod, on the \

@@ -3,69 +3,69 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::admissions::asking;
+use crate::admissions::pod_with_inject;
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{Edge, deployment};
+use crate::edge::{EnvoyDeployment, deployment};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
-use crate::stage::Stage;
 
 /// What the policy says.
-const TOLD: &str = "did not see it";
+const POLICY_WARNING: &str = "did not see it";
 
 /// With `failurePolicy: Ignore` pods start without a drainer; the policy warns of those that asked for
 /// one, and of no other, or refuses them where it is told to.
 ///
 /// # Errors
 /// When a pod does not start, or the policy says something else.
-pub(crate) async fn webhooks_are_told_of(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn webhooks_are_told_of(stage: &ClusterFixture<'_>) -> Result<()> {
     let (namespace, release) = stage.release(json!({})).await?;
     ensure!(
-        !is_warned(&namespace, asking()).await?,
+        !is_warned(&namespace, pod_with_inject()).await?,
         "the webhook is there"
     );
     release.scale(0).await?;
 
     let upstream = echo::start(&namespace).await?;
-    let edge = Edge::apply(&namespace, &deployment(1, upstream)?).await?;
-    edge.ensure_drained(false).await?;
-    stage.row("pods that asked", "started without a drainer");
+    let edge = EnvoyDeployment::apply(&namespace, &deployment(1, upstream)?).await?;
+    edge.ensure_drainers(false).await?;
+    stage.add_row("pods that asked", "started without a drainer");
 
     ensure!(
-        is_warned(&namespace, asking()).await?,
+        is_warned(&namespace, pod_with_inject()).await?,
         "the policy is silent"
     );
-    for pod in copied() {
+    for pod in copies_without_drainer() {
         ensure!(
             is_warned(&namespace, pod.clone()).await?,
             "not warned of {pod}"
         );
     }
-    for pod in others() {
+    for pod in unaffected_pods() {
         ensure!(
             !is_warned(&namespace, pod.clone()).await?,
             "warned of {pod}"
         );
     }
     // The release's own namespace is not asked about.
-    let own = is_warned(&release.namespace, asking()).await?;
+    let own = is_warned(&release.namespace, pod_with_inject()).await?;
     ensure!(!own, "warned of the release's own namespace");
-    stage.row("the policy", "warns of them, and of no other");
+    stage.add_row("the policy", "warns of them, and of no other");
 
-    let values = json!({ "policy": { "action": "Deny" }, "replicas": 0 });
+    let values = json!({ "policy": { "action": "Deny" }, "replicaCount": 0 });
     release.upgrade(values).await?;
     eventually("the policy refuses", || async {
-        let refused = namespace.admit(named(asking())).await;
-        Ok(refused.is_err_and(|error| error.to_string().contains(TOLD)))
+        let refused = namespace.dry_run(with_name(pod_with_inject())).await;
+        Ok(refused.is_err_and(|error| error.to_string().contains(POLICY_WARNING)))
     })
     .await?;
-    stage.row("with action Deny", "it refuses them");
+    stage.add_row("with action Deny", "it refuses them");
     Ok(())
 }
 
 /// Pods that were copied from one with a drainer, without the drainer.
-fn copied() -> [Value; 2] {
-    let [mut label, mut status] = [asking(), asking()];
+fn copies_without_drainer() -> [Value; 2] {
+    let [mut label, mut status] = [pod_with_inject(), pod_with_inject()];
     label["metadata"]["labels"] = json!({ "envoy-drainer.dev/injected": "true" });
     status["metadata"]["annotations"]["envoy-drainer.dev/status"] =
         json!(r#"{"version":"0.1.0","sidecar":"native"}"#);
@@ -73,9 +73,9 @@ fn copied() -> [Value; 2] {
 }
 
 /// Pods that have nothing to be told of.
-fn others() -> Vec<Value> {
+fn unaffected_pods() -> Vec<Value> {
     let with = |change: fn(&mut Value)| {
-        let mut pod = asking();
+        let mut pod = pod_with_inject();
         change(&mut pod);
         pod
     };
@@ -109,11 +109,11 @@ fn others() -> Vec<Value> {
 }
 
 async fn is_warned(namespace: &Namespace, pod: Value) -> Result<bool> {
-    let told = namespace.admit(named(pod)).await?;
-    Ok(told.warnings.contains(TOLD))
+    let told = namespace.dry_run(with_name(pod)).await?;
+    Ok(told.stderr.contains(POLICY_WARNING))
 }
 
-fn named(mut pod: Value) -> Value {
+fn with_name(mut pod: Value) -> Value {
     pod["metadata"]["name"] = json!("asking");
     pod
 }

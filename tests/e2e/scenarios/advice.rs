@@ -3,31 +3,31 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{Edge, deployment};
+use crate::edge::{EnvoyDeployment, deployment};
 use crate::eventually::eventually;
-use crate::stage::Stage;
 
 /// A Deployment with a bad annotation is applied: the person at `kubectl apply` is told, who would
 /// never see what becomes of its pods.
 ///
 /// # Errors
 /// When nothing is said, or something of a good one.
-pub(crate) async fn comes_with_kubectl_apply(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn comes_with_kubectl_apply(stage: &ClusterFixture<'_>) -> Result<()> {
     let namespace = stage.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let good = deployment(0, upstream)?;
     let mut bad = good.clone();
     let annotations = &mut bad["spec"]["template"]["metadata"]["annotations"];
     annotations["envoy-drainer.dev/drain-timeout"] = json!("90");
-    let told = namespace.apply(bad).await?.warnings;
-    stage.row("told", told.trim());
+    let told = namespace.apply(bad).await?.stderr;
+    stage.add_row("told", told.trim());
     let wanted = "DRN020: its pods will be refused: `envoy-drainer.dev/drain-timeout`";
     ensure!(
         told.contains("Warning: ") && told.contains(wanted),
         "told: {told:?}"
     );
-    let told = namespace.apply(good).await?.warnings;
+    let told = namespace.apply(good).await?.stderr;
     ensure!(told.is_empty(), "told of a good one: {told}");
     Ok(())
 }
@@ -37,14 +37,14 @@ pub(crate) async fn comes_with_kubectl_apply(stage: &Stage<'_>) -> Result<()> {
 ///
 /// # Errors
 /// When it has none.
-pub(crate) async fn comes_by_event(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn comes_by_event(stage: &ClusterFixture<'_>) -> Result<()> {
     let namespace = stage.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut astray = deployment(2, upstream)?;
     let annotations = &mut astray["spec"]["template"]["metadata"]["annotations"];
     annotations["envoy-drainer.dev/envoy-container"] = json!("nobody");
-    let edge = Edge::apply(&namespace, &astray).await?;
-    edge.ensure_drained(false).await?;
+    let edge = EnvoyDeployment::apply(&namespace, &astray).await?;
+    edge.ensure_drainers(false).await?;
     let selector = "--field-selector=reason=DrainerNotInjected";
     let get = ["get", "events.events.k8s.io", selector];
     eventually("there is an Event", || async {
@@ -56,7 +56,7 @@ pub(crate) async fn comes_by_event(stage: &Stage<'_>) -> Result<()> {
             note.contains("DRN012") && note.contains("envoy-container: nobody")
         });
         if told {
-            stage.row("told", note.unwrap_or_default());
+            stage.add_row("told", note.unwrap_or_default());
         }
         Ok(told)
     })

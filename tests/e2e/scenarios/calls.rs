@@ -6,41 +6,41 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::live::replace;
-use super::shapes::limits;
-use crate::admissions::Admissions;
+use super::live::replace_drainer_image;
+use super::shapes::limit_range;
+use crate::admissions::AdmissionLoad;
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{DRAINER, Edge, deployment};
-use crate::stage::Stage;
+use crate::edge::{DRAINER_CONTAINER, EnvoyDeployment, deployment};
 
 /// Time for some two hundred pods.
-const A_WHILE: Duration = Duration::from_secs(20);
+const LOAD_TIME: Duration = Duration::from_secs(20);
 
 /// Where the kubelet mounts a service account's token.
-const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// One call a pod: `reinvocationPolicy: IfNeeded` and a LimitRange, which looks at the pod again after
 /// our change, are no reason for a second one.
 ///
 /// # Errors
 /// When there were more calls than pods, or fewer.
-pub(crate) async fn come_once_a_pod(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn come_once_a_pod(stage: &ClusterFixture<'_>) -> Result<()> {
     let (namespace, release) = stage.release(json!({})).await?;
     let webhooks = release.webhooks().await?;
     let policy = &webhooks[0]["reinvocationPolicy"];
     ensure!(policy == "IfNeeded", "it is {policy}");
-    namespace.apply(limits()).await?;
+    namespace.apply(limit_range()).await?;
     let calls = async || {
         let metric = release.metric(&["admissions_total{"]).await?;
         anyhow::Ok(metric.iter().sum::<u64>())
     };
     let before = calls().await?;
-    let admissions = Admissions::start(&namespace).await?;
-    sleep(A_WHILE).await;
+    let admissions = AdmissionLoad::start(&namespace).await?;
+    sleep(LOAD_TIME).await;
     let admitted = admissions.stop().await?;
     let calls = calls().await? - before;
-    stage.admitted(&admitted);
-    stage.row("calls of the webhook", calls.to_string());
+    stage.add_admissions(&admitted);
+    stage.add_row("calls of the webhook", calls.to_string());
     ensure!(
         calls == admitted.sent,
         "{calls} calls for {} pods",
@@ -53,32 +53,32 @@ pub(crate) async fn come_once_a_pod(stage: &Stage<'_>) -> Result<()> {
 ///
 /// # Errors
 /// When it has one.
-pub(crate) async fn bring_no_token(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn bring_no_token(stage: &ClusterFixture<'_>) -> Result<()> {
     let namespace = stage.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut workload = deployment(1, upstream)?;
     workload["spec"]["template"]["spec"]["automountServiceAccountToken"] = json!(true);
-    let edge = Edge::deploy(&namespace, &workload).await?;
+    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
     let pod = edge.only_pod().await?;
     let object = namespace.json(&["get", "pod", &pod]).await?;
     let mounts = object["spec"]["containers"][0]["volumeMounts"].as_array();
     let mut mounts = mounts.into_iter().flatten();
-    let envoys = mounts.any(|mount| mount["mountPath"] == TOKEN);
+    let envoys = mounts.any(|mount| mount["mountPath"] == TOKEN_DIR);
     ensure!(envoys, "Envoy has no token either");
     // That of the chart has nothing to look with.
-    replace(&namespace, &pod).await?;
+    replace_drainer_image(&namespace, &pod).await?;
     let list = [
         "exec",
         &pod,
         "--container",
-        DRAINER,
+        DRAINER_CONTAINER,
         "--",
         "/load",
         "list",
-        TOKEN,
+        TOKEN_DIR,
     ];
     let found = namespace.kubectl(&list).await?;
-    stage.row(
+    stage.add_row(
         "files where a token would be",
         found.lines().count().to_string(),
     );

@@ -2,26 +2,26 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tests::built;
+use tests::binaries;
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::command;
 use crate::release::Release;
-use crate::stage::Stage;
 
 /// It says that a release works until that has no replica left, and so does its exit code.
 ///
 /// # Errors
 /// When it says something else.
-pub(crate) async fn tells_what_works_and_what_does_not(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn tells_what_works_and_what_does_not(stage: &ClusterFixture<'_>) -> Result<()> {
     let (_, release) = stage.release(json!({})).await?;
-    let well = check(&release).await?;
+    let well = run_check(&release).await?;
     ensure!(well.code == Some(0), "of one that works: {well:#?}");
-    stage.row("of a release that works", "0");
+    stage.add_row("of a release that works", "0");
     release.scale(0).await?;
-    let ill = check(&release).await?;
+    let ill = run_check(&release).await?;
     ensure!(ill.code == Some(1), "without replicas: {ill:#?}");
     ensure!(!ill.errors.is_empty(), "nothing is wrong without replicas");
-    stage.row(
+    stage.add_row(
         "of one without replicas",
         format!("1: {}", ill.errors.join("; ")),
     );
@@ -30,28 +30,28 @@ pub(crate) async fn tells_what_works_and_what_does_not(stage: &Stage<'_>) -> Res
 
 /// What it said.
 #[derive(Debug)]
-struct Checked {
+struct CheckOutput {
     code: Option<i32>,
     /// Of all points, those that are errors.
     errors: Vec<String>,
 }
 
-async fn check(release: &Release) -> Result<Checked> {
-    let program = built::envoy_drainer()?;
+async fn run_check(release: &Release) -> Result<CheckOutput> {
+    let program = binaries::envoy_drainer()?;
     let asked = [
         "check",
         "--output=json",
         "--webhook-configuration",
         release.name(),
     ];
-    let told = command::end(program.as_os_str(), &asked, None).await?;
-    let report: Value = serde_json::from_str(&told.output).context(told.warnings)?;
+    let told = command::run_unchecked(program.as_os_str(), &asked, None).await?;
+    let report: Value = serde_json::from_str(&told.stdout).context(told.stderr)?;
     let sections = report["sections"].as_array().into_iter().flatten();
     let points = sections
         .filter_map(|section| section["points"].as_array())
         .flatten();
     let errors = points.filter(|point| point["mark"] == "error");
-    Ok(Checked {
+    Ok(CheckOutput {
         code: told.status.code(),
         errors: errors
             .map(|point| point["message"].as_str().unwrap_or_default().to_owned())

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::admissions::{Admissions, asking_template};
+use crate::admissions::{AdmissionLoad, template_with_inject};
+use crate::cluster_fixture::ClusterFixture;
 use crate::release::Release;
-use crate::stage::Stage;
 
 /// Variables that repeat one of 64 KiB. A Deployment with so many has 228 KB.
 const COPIES: usize = 7_000;
@@ -24,19 +24,19 @@ const CONTAINERS: usize = 2_100;
 const KEYS: usize = 30_000;
 
 /// How often each document is applied: a ReplicaSet controller retries.
-const TIMES: usize = 3;
+const REPETITIONS: usize = 3;
 
 /// No replica is restarted, and all pods of the other namespace have their drainers.
 ///
 /// # Errors
 /// When a replica was restarted or replaced, or a pod has no drainer.
-pub(crate) async fn restart_no_replica(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn restart_no_replica(stage: &ClusterFixture<'_>) -> Result<()> {
     let (namespace, release) = stage.release(json!({})).await?;
     let neighbor = stage.neighbor().await?;
     let before = restarts(&release).await?;
-    let admissions = Admissions::start(&neighbor).await?;
+    let admissions = AdmissionLoad::start(&neighbor).await?;
     for (name, document) in documents() {
-        for _ in 0..TIMES {
+        for _ in 0..REPETITIONS {
             // Whether the API server then accepts the object is of no concern: mutation comes first.
             let outcome = match namespace.create_object(document.clone()).await {
                 Ok(_) => "admitted".to_owned(),
@@ -49,9 +49,9 @@ pub(crate) async fn restart_no_replica(stage: &Stage<'_>) -> Result<()> {
         }
     }
     let admitted = admissions.stop().await?;
-    stage.admitted(&admitted);
+    stage.add_admissions(&admitted);
     let after = restarts(&release).await?;
-    stage.row("restarts of the webhook", format!("{:?}", after.values()));
+    stage.add_row("restarts of the webhook", format!("{:?}", after.values()));
     ensure!(before == after, "before {before:?}, after {after:?}");
     admitted.ensure_all_injected()
 }
@@ -117,7 +117,7 @@ fn doubled_variables() -> Value {
 /// A Deployment that asks for drainers, whose pods no node gets.
 fn deployment(change: impl FnOnce(&mut Value)) -> Value {
     let labels = json!({ "app": "dense" });
-    let mut template = asking_template();
+    let mut template = template_with_inject();
     template["metadata"]["labels"] = labels.clone();
     change(&mut template);
     json!({

@@ -4,19 +4,19 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use tokio::try_join;
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{APP, Edge, deployment};
+use crate::edge::{APP, EnvoyDeployment, deployment};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::release::Release;
-use crate::stage::Stage;
 use crate::traffic::{MIXED, Traffic};
 
 /// Each Envoy is evicted as its PodDisruptionBudget allows: no request fails.
 ///
 /// # Errors
 /// When one does.
-pub(crate) async fn lose_nothing(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn lose_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
     let namespace = stage.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let budget = json!({
@@ -26,15 +26,15 @@ pub(crate) async fn lose_nothing(stage: &Stage<'_>) -> Result<()> {
         "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": APP } } },
     });
     namespace.apply(budget).await?;
-    let edge = Edge::deploy(&namespace, &deployment(2, upstream)?).await?;
+    let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
     let traffic = Traffic::start(&namespace, "load", edge.address, MIXED).await?;
     for pod in edge.pods().await? {
         evict(&namespace, &pod).await?;
     }
-    edge.settled().await?;
+    edge.wait_until_stable().await?;
     let report = traffic.stop().await?;
-    stage.load(&report);
-    stage.drains(&namespace)?;
+    stage.add_load(&report);
+    stage.add_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
@@ -44,22 +44,22 @@ pub(crate) async fn lose_nothing(stage: &Stage<'_>) -> Result<()> {
 ///
 /// # Errors
 /// When one does, or is.
-pub(crate) async fn of_webhooks_lose_nothing(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn of_webhooks_lose_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
     let (namespace, release) = stage.release(json!({})).await?;
     let upstream = echo::start(&namespace).await?;
-    let edge = Edge::deploy(&namespace, &deployment(2, upstream)?).await?;
+    let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
     let traffic = Traffic::start(&namespace, "load", edge.address, MIXED).await?;
     let rolls = async {
         for _ in 0..2 {
-            edge.roll().await?;
-            edge.ensure_drained(true).await?;
+            edge.rollout_restart().await?;
+            edge.ensure_drainers(true).await?;
         }
         Ok(())
     };
     try_join!(rolls, evict_each(&release))?;
     let report = traffic.stop().await?;
-    stage.load(&report);
-    stage.drains(&namespace)?;
+    stage.add_load(&report);
+    stage.add_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
@@ -67,7 +67,7 @@ pub(crate) async fn of_webhooks_lose_nothing(stage: &Stage<'_>) -> Result<()> {
 async fn evict_each(release: &Release) -> Result<()> {
     for pod in release.pods().await? {
         evict(&release.namespace, &pod).await?;
-        release.ready().await?;
+        release.wait_until_ready().await?;
     }
     Ok(())
 }

@@ -6,24 +6,24 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{DRAINER, deployment};
+use crate::edge::{DRAINER_CONTAINER, deployment};
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
-use crate::stage::Stage;
 
 /// The container that does the work.
 const WORK: &str = "work";
 
 /// The Job whose Envoy has a drainer.
-const DRAINED: &str = "drained";
+const WITH_DRAINER: &str = "drained";
 
 /// The same without.
-const BARE: &str = "bare";
+const WITHOUT_DRAINER: &str = "bare";
 
 /// More than drainer and Envoy may add to a Job.
-const MORE: Duration = Duration::from_secs(3);
+const MAX_OVERHEAD: Duration = Duration::from_secs(3);
 
 /// Drainer and Envoy, as native sidecars, end within 3 s of a Job's work. The Job completes when the
 /// kubelet and the Job controller have noticed, each in its own time: at most so much later than one
@@ -31,27 +31,33 @@ const MORE: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// When they take longer, or a Job does not complete.
-pub(crate) async fn end_within_3_s_of_their_work(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn end_within_3_s_of_their_work(stage: &ClusterFixture<'_>) -> Result<()> {
     let namespace = stage.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let drained = template(upstream)?;
     let mut bare = drained.clone();
     bare["metadata"]["annotations"] = json!({});
-    namespace.apply(job(DRAINED, &drained)).await?;
-    namespace.apply(job(BARE, &bare)).await?;
+    namespace.apply(job(WITH_DRAINER, &drained)).await?;
+    namespace.apply(job(WITHOUT_DRAINER, &bare)).await?;
     let (drained, bare) = (
-        end(&namespace, DRAINED).await?,
-        end(&namespace, BARE).await?,
+        wait_for_end(&namespace, WITH_DRAINER).await?,
+        wait_for_end(&namespace, WITHOUT_DRAINER).await?,
     );
     let seconds = |time: Duration| format!("{} s", time.as_secs());
-    stage.row(
+    stage.add_row(
         "last sidecar ended after the work",
         seconds(drained.sidecars),
     );
-    stage.row("Job complete after the work", seconds(drained.job));
-    stage.row("the same without a drainer", seconds(bare.job));
-    ensure!(drained.sidecars <= MORE, "the sidecars took {drained:?}");
-    ensure!(drained.job <= bare.job + MORE, "the Job took {drained:?}");
+    stage.add_row("Job complete after the work", seconds(drained.job));
+    stage.add_row("the same without a drainer", seconds(bare.job));
+    ensure!(
+        drained.sidecars <= MAX_OVERHEAD,
+        "the sidecars took {drained:?}"
+    );
+    ensure!(
+        drained.job <= bare.job + MAX_OVERHEAD,
+        "the Job took {drained:?}"
+    );
     Ok(())
 }
 
@@ -64,7 +70,7 @@ fn template(upstream: SocketAddr) -> Result<Value> {
     template["spec"]["restartPolicy"] = json!("Never");
     template["spec"]["containers"] = json!([{
         "name": WORK,
-        "image": images::LOAD,
+        "image": images::LOAD_IMAGE,
         "imagePullPolicy": "IfNotPresent",
         "args": ["run", "127.0.0.1:8080", "--keep-alive", "20", "--for", "5s"],
         "securityContext": restricted::container(),
@@ -83,7 +89,7 @@ fn job(name: &str, template: &Value) -> Value {
 
 /// How long after its work something ended.
 #[derive(Debug)]
-struct Ended {
+struct EndDelays {
     /// The last of the pod's sidecars.
     sidecars: Duration,
     /// The Job.
@@ -91,7 +97,7 @@ struct Ended {
 }
 
 /// Waits for a Job's end.
-async fn end(namespace: &Namespace, name: &str) -> Result<Ended> {
+async fn wait_for_end(namespace: &Namespace, name: &str) -> Result<EndDelays> {
     let object = format!("job/{name}");
     let complete = [
         "wait",
@@ -105,23 +111,23 @@ async fn end(namespace: &Namespace, name: &str) -> Result<Ended> {
     let pod = pods.first().context("the Job has a pod")?;
     let pod = pod["metadata"]["name"].as_str().context("it has a name")?;
     let ended = async |name| {
-        let status = namespace.container(pod, name).await?;
-        time(&status["state"]["terminated"]["finishedAt"])
+        let status = namespace.container_status(pod, name).await?;
+        time_of_day(&status["state"]["terminated"]["finishedAt"])
     };
     let done = ended(WORK).await?;
     let mut sidecars = ended("envoy").await?;
-    if name == DRAINED {
-        sidecars = sidecars.max(ended(DRAINER).await?);
+    if name == WITH_DRAINER {
+        sidecars = sidecars.max(ended(DRAINER_CONTAINER).await?);
     }
-    Ok(Ended {
+    Ok(EndDelays {
         sidecars: sidecars.saturating_sub(done),
-        job: time(&job["status"]["completionTime"])?.saturating_sub(done),
+        job: time_of_day(&job["status"]["completionTime"])?.saturating_sub(done),
     })
 }
 
 /// The seconds of a day that an API time such as `2026-01-31T12:34:56Z` names: the test does not run
 /// for a day.
-fn time(of: &Value) -> Result<Duration> {
+fn time_of_day(of: &Value) -> Result<Duration> {
     let text = of.as_str().context("a time")?;
     let clock = text
         .split_once('T')

@@ -11,37 +11,37 @@ use serde_json::{Value, json};
 use tokio::select;
 use tokio::time::{Instant, interval};
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{APP, Edge, deployment};
+use crate::edge::{APP, EnvoyDeployment, deployment};
 use crate::namespace::Namespace;
 use crate::service;
-use crate::stage::Stage;
 use crate::traffic::{SPARSE, Traffic};
 
 /// How late endpoints are known.
 const LAG: Duration = Duration::from_secs(15);
 
 /// Between two looks at the endpoints.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 const ROLLOUTS: usize = 2;
 
 /// The Service with the lag, and its EndpointSlice.
-const LAGGING: &str = "edge-lagging";
+const LAGGING_SERVICE: &str = "edge-lagging";
 
 /// Sparse traffic, which leaves pauses in which nothing is open: no request fails.
 ///
 /// # Errors
 /// When one does.
-pub(crate) async fn of_15_s_loses_nothing(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn of_15_s_loses_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
     let namespace = stage.namespace().await?;
     let upstream = echo::start(&namespace).await?;
-    let edge = Edge::deploy(&namespace, &deployment(2, upstream)?).await?;
-    let mirror = Mirror::of(&namespace).await?;
+    let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
+    let mirror = EndpointMirror::new(&namespace).await?;
     let traffic = Traffic::start(&namespace, "load", mirror.address, SPARSE).await?;
     let observed = async {
         for _ in 0..ROLLOUTS {
-            edge.roll().await?;
+            edge.rollout_restart().await?;
         }
         traffic.stop().await
     };
@@ -49,14 +49,14 @@ pub(crate) async fn of_15_s_loses_nothing(stage: &Stage<'_>) -> Result<()> {
         report = observed => report?,
         never = mirror.copy() => match never? {},
     };
-    stage.load(&report);
-    stage.drains(&namespace)?;
+    stage.add_load(&report);
+    stage.add_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
 /// Copies the endpoints of the Envoys' Service to the one with the lag, late.
-struct Mirror<'a> {
+struct EndpointMirror<'a> {
     namespace: &'a Namespace,
     /// The address of the Service with the lag.
     address: SocketAddr,
@@ -65,9 +65,9 @@ struct Mirror<'a> {
 
 // === impl Mirror ===
 
-impl<'a> Mirror<'a> {
-    async fn of(namespace: &'a Namespace) -> Result<Self> {
-        let address = service::without_pods(namespace, LAGGING).await?;
+impl<'a> EndpointMirror<'a> {
+    async fn new(namespace: &'a Namespace) -> Result<Self> {
+        let address = service::create_without_selector(namespace, LAGGING_SERVICE).await?;
         let slice = endpoints(namespace).await?;
         namespace.apply(slice.clone()).await?;
         Ok(Self {
@@ -84,7 +84,7 @@ impl<'a> Mirror<'a> {
             mut slice,
             ..
         } = self;
-        let mut tick = interval(LOOK);
+        let mut tick = interval(POLL_INTERVAL);
         let mut seen = VecDeque::new();
         loop {
             tick.tick().await;
@@ -110,8 +110,8 @@ async fn endpoints(namespace: &Namespace) -> Result<Value> {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "name": LAGGING,
-            "labels": { "kubernetes.io/service-name": LAGGING },
+            "name": LAGGING_SERVICE,
+            "labels": { "kubernetes.io/service-name": LAGGING_SERVICE },
         },
         "addressType": slice["addressType"],
         "ports": slice["ports"],

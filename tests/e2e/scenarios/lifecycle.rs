@@ -5,20 +5,20 @@ use std::collections::BTreeSet;
 use anyhow::{Error, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::admissions::Admissions;
+use crate::admissions::AdmissionLoad;
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{Edge, deployment};
+use crate::edge::{EnvoyDeployment, deployment};
 use crate::eventually::eventually;
 use crate::helm::{self, Helm};
 use crate::kubectl::kubectl;
 use crate::namespace::Namespace;
 use crate::release::Release;
 use crate::scenario::Skipped;
-use crate::stage::Stage;
 use crate::traffic::{MIXED, Traffic};
 
 /// What comes and goes by itself.
-const RESTLESS: [&str; 4] = [
+const VOLATILE_KINDS: [&str; 4] = [
     "events",
     "events.events.k8s.io",
     "leases.coordination.k8s.io",
@@ -29,16 +29,16 @@ const RESTLESS: [&str; 4] = [
 ///
 /// # Errors
 /// When it is not so.
-pub(crate) async fn leaves_nothing_but_drainers(stage: &Stage<'_>) -> Result<()> {
-    observe(stage, &helm::installed().await?).await
+pub(crate) async fn leaves_nothing_but_drainers(stage: &ClusterFixture<'_>) -> Result<()> {
+    observe(stage, &helm::find_helm().await?).await
 }
 
 /// The same by another Helm, of another version.
 ///
 /// # Errors
 /// When it is not so.
-pub(crate) async fn by_another_helm(stage: &Stage<'_>) -> Result<()> {
-    let Some(helm) = helm::other().await? else {
+pub(crate) async fn by_another_helm(stage: &ClusterFixture<'_>) -> Result<()> {
+    let Some(helm) = helm::other_version().await? else {
         bail!(Skipped("HELM4=path names a Helm 4 to do it with as well"));
     };
     observe(stage, &helm).await
@@ -46,43 +46,43 @@ pub(crate) async fn by_another_helm(stage: &Stage<'_>) -> Result<()> {
 
 /// Install, upgrade twice, roll back, uninstall: what the webhook wrote stays until then, no pod is
 /// missed, nothing is left but pods that live on and drain.
-async fn observe(stage: &Stage<'_>, helm: &Helm) -> Result<()> {
-    stage.row("Helm", &*helm.version);
+async fn observe(stage: &ClusterFixture<'_>, helm: &Helm) -> Result<()> {
+    stage.add_row("Helm", &*helm.version);
     let namespace = stage.namespace().await?;
     let name = format!("{}-webhook", namespace.name());
-    let release = stage.prepare(helm, &name).await?;
-    let before = everything_of(&release).await?;
+    let release = stage.prepare_release(helm, &name).await?;
+    let before = objects_of(&release).await?;
     release.install(json!({}), &namespace).await?;
     let upstream = echo::start(&namespace).await?;
-    let edge = Edge::deploy(&namespace, &deployment(2, upstream)?).await?;
+    let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
 
-    let admissions = Admissions::start(&namespace).await?;
-    let written = Written::read(&release).await?;
+    let admissions = AdmissionLoad::start(&namespace).await?;
+    let written = WebhookWrites::read(&release).await?;
     upgrade_and_roll_back(&release, &written).await?;
     let admitted = admissions.stop().await?;
-    stage.admitted(&admitted);
+    stage.add_admissions(&admitted);
     admitted.ensure_all_injected()?;
 
     release.uninstall().await?;
     let left = async || {
-        let now = everything_of(&release).await?;
+        let now = objects_of(&release).await?;
         Ok::<_, Error>(Vec::from_iter(now.symmetric_difference(&before).cloned()))
     };
     let nothing = || async { Ok(left().await?.is_empty()) };
     if let Err(error) = eventually("nothing is left of the release", nothing).await {
         return Err(error.context(format!("left or lost: {:?}", left().await?)));
     }
-    stage.row("left of the release", "nothing");
-    live_on(stage, &namespace, &edge).await
+    stage.add_row("left of the release", "nothing");
+    check_remaining_pods(stage, &namespace, &edge).await
 }
 
-async fn upgrade_and_roll_back(release: &Release, written: &Written) -> Result<()> {
+async fn upgrade_and_roll_back(release: &Release, written: &WebhookWrites) -> Result<()> {
     let first = json!({
         "admission": { "timeoutSeconds": 6 },
         "commonLabels": { "team": "edge" },
     });
     release.upgrade(first).await?;
-    written.ensure_kept(release, 6).await?;
+    written.ensure_unchanged(release, 6).await?;
     let second = json!({
         "admission": { "timeoutSeconds": 7 },
         "aks": true,
@@ -90,36 +90,40 @@ async fn upgrade_and_roll_back(release: &Release, written: &Written) -> Result<(
         "policy": { "action": "Deny" },
     });
     release.upgrade(second).await?;
-    written.ensure_kept(release, 7).await?;
+    written.ensure_unchanged(release, 7).await?;
     release.rollback().await?;
-    written.ensure_kept(release, 5).await?;
-    release.settled().await
+    written.ensure_unchanged(release, 5).await?;
+    release.wait_until_stable().await
 }
 
 /// The pods that have a drainer end as well as they would have before.
-async fn live_on(stage: &Stage<'_>, namespace: &Namespace, edge: &Edge<'_>) -> Result<()> {
+async fn check_remaining_pods(
+    stage: &ClusterFixture<'_>,
+    namespace: &Namespace,
+    edge: &EnvoyDeployment<'_>,
+) -> Result<()> {
     let pods = edge.pods().await?;
-    edge.ensure_drained(true).await?;
+    edge.ensure_drainers(true).await?;
     let traffic = Traffic::start(namespace, "load", edge.address, MIXED).await?;
     for pod in pods {
         let delete = ["delete", "pod", &pod, "--wait=false"];
         namespace.kubectl(&delete).await?;
-        edge.settled().await?;
+        edge.wait_until_stable().await?;
     }
     let report = traffic.stop().await?;
-    stage.load(&report);
-    stage.drains(namespace)?;
-    edge.ensure_drained(false).await?;
+    stage.add_load(&report);
+    stage.add_drains(namespace)?;
+    edge.ensure_drainers(false).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
 /// Every object of the cluster that has the release's name in its own, its namespace's or a label, but
 /// for what is restless. Others may be at work in the cluster.
-async fn everything_of(release: &Release) -> Result<BTreeSet<String>> {
+async fn objects_of(release: &Release) -> Result<BTreeSet<String>> {
     let kinds = ["api-resources", "--verbs=list", "--output=name"];
     let kinds = kubectl(&kinds).await?;
-    let calm = kinds.lines().filter(|kind| !RESTLESS.contains(kind));
+    let calm = kinds.lines().filter(|kind| !VOLATILE_KINDS.contains(kind));
     let kinds = calm.collect::<Vec<_>>().join(",");
     let columns =
         "--output=custom-columns=:kind,:metadata.namespace,:metadata.name,:metadata.labels";
@@ -139,14 +143,14 @@ async fn everything_of(release: &Release) -> Result<BTreeSet<String>> {
 }
 
 /// What the webhook itself wrote into the release's objects.
-struct Written {
+struct WebhookWrites {
     bundle: Value,
     data: Value,
 }
 
 // === impl Written ===
 
-impl Written {
+impl WebhookWrites {
     async fn read(release: &Release) -> Result<Self> {
         let bundle = release.webhooks().await?[0]["clientConfig"]["caBundle"].take();
         let data = release.secret().await?["data"].take();
@@ -156,7 +160,7 @@ impl Written {
     }
 
     /// Makes sure that Helm left it alone, and changed what it was to change.
-    async fn ensure_kept(&self, release: &Release, timeout: u64) -> Result<()> {
+    async fn ensure_unchanged(&self, release: &Release, timeout: u64) -> Result<()> {
         let webhooks = release.webhooks().await?;
         let seconds = &webhooks[0]["timeoutSeconds"];
         ensure!(*seconds == timeout, "timeoutSeconds is {seconds}");

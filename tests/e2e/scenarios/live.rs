@@ -6,31 +6,31 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::cluster_fixture::ClusterFixture;
+use crate::debug_container;
 use crate::echo;
-use crate::edge::{ADMIN, DRAINER, Edge, deployment};
+use crate::edge::{ADMIN_PORT, DRAINER_CONTAINER, EnvoyDeployment, deployment};
 use crate::eventually::eventually;
-use crate::hand;
 use crate::images;
 use crate::namespace::Namespace;
-use crate::stage::Stage;
 use crate::traffic::Traffic;
 
 /// Longer than a drainer that starts anew takes to undo what the one before it did.
-const AFTERMATH: Duration = Duration::from_secs(15);
+const OBSERVATION_TIME: Duration = Duration::from_secs(15);
 
 /// The drainer is killed.
 ///
 /// # Errors
 /// When Envoy was restarted or is not live, or a request failed.
-pub(crate) async fn a_killed_drainer_leaves_envoy_alone(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn a_killed_drainer_leaves_envoy_alone(stage: &ClusterFixture<'_>) -> Result<()> {
     let share = |workload: &mut Value| {
         // Within its own processes a process 1 cannot be killed.
         workload["spec"]["template"]["spec"]["shareProcessNamespace"] = json!(true);
     };
     let killed = async |namespace: &Namespace, pod: &str| {
-        hand::lend(namespace, pod, &["kill", "drainer"]).await?;
-        let last = restarted(namespace, pod, 1).await?;
-        stage.row("the drainer ended with", last["exitCode"].to_string());
+        debug_container::exec_in_pod(namespace, pod, &["kill", "drainer"]).await?;
+        let last = wait_for_restarts(namespace, pod, 1).await?;
+        stage.add_row("the drainer ended with", last["exitCode"].to_string());
         ensure!(last["exitCode"] == 137, "it was not killed: {last}");
         Ok(())
     };
@@ -41,15 +41,17 @@ pub(crate) async fn a_killed_drainer_leaves_envoy_alone(stage: &Stage<'_>) -> Re
 ///
 /// # Errors
 /// When Envoy was restarted or is not live, or a request failed.
-pub(crate) async fn a_new_drainer_leaves_envoy_alone(stage: &Stage<'_>) -> Result<()> {
-    observe(stage, |_| {}, replace).await
+pub(crate) async fn a_new_drainer_leaves_envoy_alone(stage: &ClusterFixture<'_>) -> Result<()> {
+    observe(stage, |_| {}, replace_drainer_image).await
 }
 
 /// The drainer needs more memory than it may have.
 ///
 /// # Errors
 /// When Envoy was restarted or is not live, or a request failed.
-pub(crate) async fn a_drainer_out_of_memory_leaves_envoy_alone(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn a_drainer_out_of_memory_leaves_envoy_alone(
+    stage: &ClusterFixture<'_>,
+) -> Result<()> {
     let guarantee = |workload: &mut Value| {
         // Of a Guaranteed pod's processes the kernel takes whichever says that it may.
         let all = json!({ "cpu": "500m", "memory": "256Mi" });
@@ -57,20 +59,20 @@ pub(crate) async fn a_drainer_out_of_memory_leaves_envoy_alone(stage: &Stage<'_>
             json!({ "requests": all, "limits": all });
     };
     let exhausted = async |namespace: &Namespace, pod: &str| {
-        replace(namespace, pod).await?;
+        replace_drainer_image(namespace, pod).await?;
         let exec = [
             "exec",
             pod,
             "--container",
-            DRAINER,
+            DRAINER_CONTAINER,
             "--",
             "/load",
             "exhaust",
         ];
         // It ends with the drainer, so it says nothing.
         let said = namespace.kubectl(&exec).await;
-        let last = restarted(namespace, pod, 2).await?;
-        stage.row("the drainer ended with", last["reason"].to_string());
+        let last = wait_for_restarts(namespace, pod, 2).await?;
+        stage.add_row("the drainer ended with", last["reason"].to_string());
         let reason = &last["reason"];
         ensure!(reason == "OOMKilled", "it ended with {last}: {said:?}");
         Ok(())
@@ -81,7 +83,7 @@ pub(crate) async fn a_drainer_out_of_memory_leaves_envoy_alone(stage: &Stage<'_>
 /// Has one drainer of two restarted under load, and sees what becomes of its Envoy. Until its drainer
 /// runs again its pod is not ready, as with any container; the other serves meanwhile.
 async fn observe(
-    stage: &Stage<'_>,
+    stage: &ClusterFixture<'_>,
     shape: impl FnOnce(&mut Value),
     meddle: impl AsyncFnOnce(&Namespace, &str) -> Result<()>,
 ) -> Result<()> {
@@ -89,23 +91,23 @@ async fn observe(
     let upstream = echo::start(&namespace).await?;
     let mut workload = deployment(2, upstream)?;
     shape(&mut workload);
-    let edge = Edge::deploy(&namespace, &workload).await?;
+    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
     let pods = edge.pods().await?;
     let pod = pods.first().context("there are two")?;
     let flags = "--keep-alive 20 --connection-each 20";
     let traffic = Traffic::start(&namespace, "load", edge.address, flags).await?;
     meddle(&namespace, pod).await?;
-    sleep(AFTERMATH).await;
-    let envoy = namespace.container(pod, "envoy").await?["restartCount"].clone();
-    let admin = format!("127.0.0.1:{ADMIN}");
+    sleep(OBSERVATION_TIME).await;
+    let envoy = namespace.container_status(pod, "envoy").await?["restartCount"].clone();
+    let admin = format!("127.0.0.1:{ADMIN_PORT}");
     // It answers 200 if Envoy is live, and nothing else if it is not.
     // https://www.envoyproxy.io/docs/envoy/latest/operations/admin#get--ready
-    let live = hand::lend(&namespace, pod, &["get", &admin, "/ready"]).await;
-    stage.row("restarts of Envoy", envoy.to_string());
-    stage.row("Envoy is live", live.is_ok().to_string());
-    edge.settled().await?;
+    let live = debug_container::exec_in_pod(&namespace, pod, &["get", &admin, "/ready"]).await;
+    stage.add_row("restarts of Envoy", envoy.to_string());
+    stage.add_row("Envoy is live", live.is_ok().to_string());
+    edge.wait_until_stable().await?;
     let report = traffic.stop().await?;
-    stage.load(&report);
+    stage.add_load(&report);
     ensure!(envoy == 0, "Envoy was restarted {envoy} times");
     live.context("Envoy is not live")?;
     ensure!(edge.pods().await?.contains(pod), "it is another pod");
@@ -117,22 +119,22 @@ async fn observe(
 ///
 /// # Errors
 /// When it does not start.
-pub(crate) async fn replace(namespace: &Namespace, pod: &str) -> Result<()> {
-    let next = json!({ "name": DRAINER, "image": images::NEXT_DRAINER });
+pub(crate) async fn replace_drainer_image(namespace: &Namespace, pod: &str) -> Result<()> {
+    let next = json!({ "name": DRAINER_CONTAINER, "image": images::NEXT_DRAINER_IMAGE });
     let patch = json!({ "spec": { "initContainers": [next] } }).to_string();
     let change = ["patch", "pod", pod, "--patch", &patch];
     namespace.kubectl(&change).await?;
-    restarted(namespace, pod, 1).await.map(drop)
+    wait_for_restarts(namespace, pod, 1).await.map(drop)
 }
 
 /// Waits until the drainer of a pod runs after so many restarts, and returns how the last one ended.
-async fn restarted(namespace: &Namespace, pod: &str, times: u64) -> Result<Value> {
+async fn wait_for_restarts(namespace: &Namespace, pod: &str, times: u64) -> Result<Value> {
     eventually("the drainer is a new one", || async {
-        let drainer = namespace.container(pod, DRAINER).await?;
+        let drainer = namespace.container_status(pod, DRAINER_CONTAINER).await?;
         let runs = drainer["state"]["running"].is_object();
         Ok(runs && drainer["restartCount"] == times)
     })
     .await?;
-    let mut drainer = namespace.container(pod, DRAINER).await?;
+    let mut drainer = namespace.container_status(pod, DRAINER_CONTAINER).await?;
     Ok(drainer["lastState"]["terminated"].take())
 }

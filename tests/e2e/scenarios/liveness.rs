@@ -6,29 +6,29 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{DRAINER, Edge, PORT, deployment};
+use crate::edge::{DRAINER_CONTAINER, EnvoyDeployment, PORT_NAME, deployment};
 use crate::eventually::eventually;
-use crate::stage::Stage;
 
 /// From the failed probe to the new Envoy.
-const SOON: Duration = Duration::from_secs(15);
+const RESTART_LIMIT: Duration = Duration::from_secs(15);
 
 /// It is restarted soon, rather than drained to the deadline.
 ///
 /// # Errors
 /// When that takes longer, or the pod does not serve afterwards.
-pub(crate) async fn restarts_envoy_within_15_s(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn restarts_envoy_within_15_s(stage: &ClusterFixture<'_>) -> Result<()> {
     let namespace = stage.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut workload = deployment(1, upstream)?;
     // Envoy answers 503 when nothing is behind it.
     workload["spec"]["template"]["spec"]["containers"][0]["livenessProbe"] = json!({
-        "httpGet": { "path": "/", "port": PORT },
+        "httpGet": { "path": "/", "port": PORT_NAME },
         "periodSeconds": 1,
         "failureThreshold": 3,
     });
-    let edge = Edge::deploy(&namespace, &workload).await?;
+    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
     let pod = edge.only_pod().await?;
     echo::scale(&namespace, 0).await?;
     let killing = || async {
@@ -40,16 +40,16 @@ pub(crate) async fn restarts_envoy_within_15_s(stage: &Stage<'_>) -> Result<()> 
     eventually("the probe has failed", killing).await?;
     let failed = Instant::now();
     eventually("Envoy is restarted", || async {
-        let envoy = namespace.container(&pod, "envoy").await?;
+        let envoy = namespace.container_status(&pod, "envoy").await?;
         Ok(envoy["restartCount"].as_u64() >= Some(1))
     })
     .await?;
     let took = failed.elapsed();
-    stage.row("restarted after", format!("{:.1} s", took.as_secs_f64()));
-    ensure!(took < SOON, "it took {took:?}");
+    stage.add_row("restarted after", format!("{:.1} s", took.as_secs_f64()));
+    ensure!(took < RESTART_LIMIT, "it took {took:?}");
     echo::scale(&namespace, 1).await?;
-    edge.settled().await?;
-    let drainer = namespace.container(&pod, DRAINER).await?;
+    edge.wait_until_stable().await?;
+    let drainer = namespace.container_status(&pod, DRAINER_CONTAINER).await?;
     let restarts = &drainer["restartCount"];
     ensure!(*restarts == 0, "the drainer was restarted {restarts} times");
     Ok(())

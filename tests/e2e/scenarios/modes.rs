@@ -3,56 +3,59 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use tests::authority::Authority;
+use tests::test_ca::TestCa;
 
-use super::webhooks::unforgiving;
-use crate::admissions::Admissions;
+use super::webhooks::fail_closed_values;
+use crate::admissions::AdmissionLoad;
+use crate::cluster_fixture::ClusterFixture;
 use crate::eventually::eventually;
 use crate::release::Release;
-use crate::stage::Stage;
 
 /// Somebody else's Secret.
-pub(super) const GIVEN: &str = "given";
+pub(super) const TLS_SECRET: &str = "given";
 
 /// A running release is changed to mode `secret`, its Secret to another authority, and the release to
 /// mode `self` again.
 ///
 /// # Errors
 /// When an admission fails.
-pub(crate) async fn changed_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(own()).await?;
-    let admissions = Admissions::start(&namespace).await?;
+pub(crate) async fn changed_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = stage.release(self_managed_values()).await?;
+    let admissions = AdmissionLoad::start(&namespace).await?;
 
-    give(&release).await?;
-    release.upgrade(given()).await?;
-    release.settled().await?;
-    ensure!(shown(&release).await? == [1, 1], "each shows the Secret's");
-    give(&release).await?;
+    apply_tls_secret(&release).await?;
+    release.upgrade(tls_secret_values()).await?;
+    release.wait_until_stable().await?;
+    ensure!(
+        certificate_reloads(&release).await? == [1, 1],
+        "each shows the Secret's"
+    );
+    apply_tls_secret(&release).await?;
     eventually("each replica shows the other authority's", || async {
-        Ok(shown(&release).await? == [2, 2])
+        Ok(certificate_reloads(&release).await? == [2, 2])
     })
     .await?;
-    release.upgrade(own()).await?;
-    release.settled().await?;
+    release.upgrade(self_managed_values()).await?;
+    release.wait_until_stable().await?;
 
     let admitted = admissions.stop().await?;
-    stage.admitted(&admitted);
+    stage.add_admissions(&admitted);
     admitted.ensure_all_injected()
 }
 
 /// Mode `self`.
-fn own() -> Value {
-    values("self", "")
+fn self_managed_values() -> Value {
+    mode_values("self", "")
 }
 
 /// Mode `secret`, with the Secret that [`give`] fills.
-pub(super) fn given() -> Value {
-    values("secret", GIVEN)
+pub(super) fn tls_secret_values() -> Value {
+    mode_values("secret", TLS_SECRET)
 }
 
 /// API servers need not be given minutes to learn of an authority: here they are one, and near.
-fn values(mode: &str, secret: &str) -> Value {
-    let mut values = unforgiving();
+fn mode_values(mode: &str, secret: &str) -> Value {
+    let mut values = fail_closed_values();
     values["certificates"] = json!({
         "mode": mode,
         "caActivationDelay": "5s",
@@ -62,13 +65,13 @@ fn values(mode: &str, secret: &str) -> Value {
 }
 
 /// Fills the Secret with a certificate of a new authority.
-pub(super) async fn give(release: &Release) -> Result<()> {
-    let authority = Authority::new()?;
-    let leaf = authority.leaf_for(&format!("{0}.{0}.svc", release.name()))?;
+pub(super) async fn apply_tls_secret(release: &Release) -> Result<()> {
+    let authority = TestCa::new()?;
+    let leaf = authority.issue_leaf_for(&format!("{0}.{0}.svc", release.name()))?;
     let secret = json!({
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": { "name": GIVEN },
+        "metadata": { "name": TLS_SECRET },
         "type": "kubernetes.io/tls",
         "stringData": {
             "tls.crt": leaf.certificate,
@@ -80,6 +83,6 @@ pub(super) async fn give(release: &Release) -> Result<()> {
 }
 
 /// How many certificates each replica has shown.
-async fn shown(release: &Release) -> Result<Vec<u64>> {
+async fn certificate_reloads(release: &Release) -> Result<Vec<u64>> {
     release.metric(&["certificate_reloads_total", "ok"]).await
 }

@@ -6,20 +6,20 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::modes;
+use crate::cluster_fixture::ClusterFixture;
 use crate::kubectl::{self, kubectl};
 use crate::release::Release;
-use crate::stage::Stage;
 
 /// As much as it needs, and no more.
 ///
 /// # Errors
 /// When it is not so.
-pub(crate) async fn are_the_least(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn are_the_least(stage: &ClusterFixture<'_>) -> Result<()> {
     let (_, release) = stage.release(json!({})).await?;
     let (name, secret) = (release.name(), release.secret_name());
-    let own = own(&release).await?;
+    let own = account_rights(&release).await?;
     for right in &own {
-        stage.row("may", right);
+        stage.add_row("may", right);
     }
     let wanted = |secret: String| {
         let events = "events.events.k8s.io [] [] [create patch]".to_owned();
@@ -127,8 +127,8 @@ pub(crate) async fn are_the_least(stage: &Stage<'_>) -> Result<()> {
     // To create means: this Secret, which names itself.
     let delete = ["delete", "secret", &*secret];
     release.namespace.kubectl(&delete).await?;
-    write(&release, &secret).await?;
-    let another = write(&release, "another").await;
+    apply_secret(&release, &secret).await?;
+    let another = apply_secret(&release, "another").await;
     ensure!(another.is_err(), "it may make any Secret");
     // And Helm takes it for its own again.
     release.upgrade(json!({})).await?;
@@ -137,11 +137,11 @@ pub(crate) async fn are_the_least(stage: &Stage<'_>) -> Result<()> {
     ensure!(manager == "Helm", "the Secret is managed by {manager}");
 
     // What somebody else keeps it only reads.
-    modes::give(&release).await?;
-    release.upgrade(modes::given()).await?;
-    let own = self::own(&release).await?;
-    stage.row("in mode secret", own.join(", "));
-    let given = format!("secrets [] [{}] [get list watch]", modes::GIVEN);
+    modes::apply_tls_secret(&release).await?;
+    release.upgrade(modes::tls_secret_values()).await?;
+    let own = self::account_rights(&release).await?;
+    stage.add_row("in mode secret", own.join(", "));
+    let given = format!("secrets [] [{}] [get list watch]", modes::TLS_SECRET);
     ensure!(own == wanted(given), "in mode secret it may {own:#?}");
     Ok(())
 }
@@ -157,14 +157,14 @@ async fn entry_fields() -> Result<BTreeSet<String>> {
 }
 
 /// The rights of the webhook's account beyond those that every account has.
-async fn own(release: &Release) -> Result<Vec<String>> {
-    let nobody = listed(release, "nobody").await?;
-    let own = listed(release, release.name()).await?;
+async fn account_rights(release: &Release) -> Result<Vec<String>> {
+    let nobody = list_rights(release, "nobody").await?;
+    let own = list_rights(release, release.name()).await?;
     Ok(own.difference(&nobody).cloned().collect())
 }
 
 /// The rights of an account of the release's namespace.
-async fn listed(release: &Release, account: &str) -> Result<BTreeSet<String>> {
+async fn list_rights(release: &Release, account: &str) -> Result<BTreeSet<String>> {
     let account = impersonate(release, account);
     let list = ["auth", "can-i", "--list", "--no-headers", &account];
     let told = release.namespace.kubectl(&list).await?;
@@ -173,7 +173,7 @@ async fn listed(release: &Release, account: &str) -> Result<BTreeSet<String>> {
 }
 
 /// Has the webhook's account apply an empty Secret of this name.
-async fn write(release: &Release, name: &str) -> Result<()> {
+async fn apply_secret(release: &Release, name: &str) -> Result<()> {
     let secret = json!({
         "apiVersion": "v1",
         "kind": "Secret",

@@ -4,9 +4,9 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 use tests::load::Report;
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{Edge, deployment, naked};
-use crate::stage::Stage;
+use crate::edge::{EnvoyDeployment, deployment, without_inject};
 use crate::traffic::{MIXED, SPARSE, Traffic};
 
 const ROLLOUTS: usize = 5;
@@ -18,7 +18,7 @@ const SPARSE_ROLLOUTS: usize = 2;
 ///
 /// # Errors
 /// When one does.
-pub(crate) async fn lose_nothing(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn lose_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
     let report = observe(stage, |deployment| deployment, MIXED, ROLLOUTS).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
@@ -28,8 +28,8 @@ pub(crate) async fn lose_nothing(stage: &Stage<'_>) -> Result<()> {
 ///
 /// # Errors
 /// When one kind loses nothing.
-pub(crate) async fn without_a_drainer_lose_of_each_kind(stage: &Stage<'_>) -> Result<()> {
-    let report = observe(stage, naked, MIXED, ROLLOUTS).await?;
+pub(crate) async fn without_a_drainer_lose_of_each_kind(stage: &ClusterFixture<'_>) -> Result<()> {
+    let report = observe(stage, without_inject, MIXED, ROLLOUTS).await?;
     let unharmed = report.kinds.iter().find(|kind| kind.failed.is_empty());
     ensure!(unharmed.is_none(), "no harm was done to some:\n{report}");
     Ok(())
@@ -40,27 +40,27 @@ pub(crate) async fn without_a_drainer_lose_of_each_kind(stage: &Stage<'_>) -> Re
 ///
 /// # Errors
 /// When one does.
-pub(crate) async fn under_sparse_traffic_lose_nothing(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn under_sparse_traffic_lose_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
     let report = observe(stage, |deployment| deployment, SPARSE, SPARSE_ROLLOUTS).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
 async fn observe(
-    stage: &Stage<'_>,
+    stage: &ClusterFixture<'_>,
     workload: impl FnOnce(Value) -> Value,
     traffic: &str,
     rollouts: usize,
 ) -> Result<Report> {
     let namespace = stage.namespace().await?;
     let upstream = echo::start(&namespace).await?;
-    let edge = Edge::deploy(&namespace, &workload(deployment(2, upstream)?)).await?;
+    let edge = EnvoyDeployment::deploy(&namespace, &workload(deployment(2, upstream)?)).await?;
     let traffic = Traffic::start(&namespace, "load", edge.address, traffic).await?;
     for _ in 0..rollouts {
-        edge.roll().await?;
+        edge.rollout_restart().await?;
     }
     let report = traffic.stop().await?;
-    stage.load(&report);
-    stage.drains(&namespace)?;
+    stage.add_load(&report);
+    stage.add_drains(&namespace)?;
     Ok(report)
 }

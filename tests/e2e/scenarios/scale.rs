@@ -2,30 +2,30 @@
 
 use anyhow::{Result, ensure};
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{Edge, deployment};
-use crate::stage::Stage;
+use crate::edge::{EnvoyDeployment, deployment};
 use crate::traffic::Traffic;
 
-const TIMES: usize = 10;
+const REPETITIONS: usize = 10;
 
 /// No request fails.
 ///
 /// # Errors
 /// When one does.
-pub(crate) async fn down_and_up_loses_nothing(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn down_and_up_loses_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
     let namespace = stage.namespace().await?;
     let upstream = echo::start(&namespace).await?;
-    let edge = Edge::deploy(&namespace, &deployment(2, upstream)?).await?;
+    let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
     let each_50_ms = "--connection-each 20";
     let traffic = Traffic::start(&namespace, "load", edge.address, each_50_ms).await?;
-    for _ in 0..TIMES {
+    for _ in 0..REPETITIONS {
         edge.scale(1).await?;
         edge.scale(2).await?;
     }
     let report = traffic.stop().await?;
-    stage.load(&report);
-    stage.drains(&namespace)?;
+    stage.add_load(&report);
+    stage.add_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{self, Edge, deployment, reconfigure};
+use crate::edge::{self, EnvoyDeployment, deployment, reconfigure};
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
 use crate::service;
-use crate::stage::Stage;
 use crate::traffic::Traffic;
 
 const LOAD: &str = "--keep-alive 50 --connection-each 20 --slow 4 --slow-takes 2s --http2 20";
@@ -22,8 +22,8 @@ const LOAD: &str = "--keep-alive 50 --connection-each 20 --slow 4 --slow-takes 2
 ///
 /// # Errors
 /// When a request fails.
-pub(crate) async fn in_a_strict_namespace(stage: &Stage<'_>) -> Result<()> {
-    let namespace = strict(stage).await?;
+pub(crate) async fn in_a_strict_namespace(stage: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(stage).await?;
     roll(
         stage,
         &namespace,
@@ -36,8 +36,8 @@ pub(crate) async fn in_a_strict_namespace(stage: &Stage<'_>) -> Result<()> {
 ///
 /// # Errors
 /// When a request fails.
-pub(crate) async fn plain_container(stage: &Stage<'_>) -> Result<()> {
-    let namespace = strict(stage).await?;
+pub(crate) async fn plain_container(stage: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(stage).await?;
     let workload = deployment_of(&namespace, |template| {
         template["metadata"]["annotations"]["envoy-drainer.dev/native-sidecar"] = json!("false");
         Ok(())
@@ -49,8 +49,8 @@ pub(crate) async fn plain_container(stage: &Stage<'_>) -> Result<()> {
 ///
 /// # Errors
 /// When a request fails.
-pub(crate) async fn native_envoy(stage: &Stage<'_>) -> Result<()> {
-    let namespace = strict(stage).await?;
+pub(crate) async fn native_envoy(stage: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(stage).await?;
     let workload = deployment_of(&namespace, |template| {
         let app = json!([{
             "name": "app",
@@ -73,8 +73,8 @@ pub(crate) async fn native_envoy(stage: &Stage<'_>) -> Result<()> {
 ///
 /// # Errors
 /// When a request fails.
-pub(crate) async fn admin_on_a_socket(stage: &Stage<'_>) -> Result<()> {
-    let namespace = strict(stage).await?;
+pub(crate) async fn admin_on_a_socket(stage: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(stage).await?;
     let workload = deployment_of(&namespace, |template| {
         let path = "/run/admin/envoy.sock";
         reconfigure(template, |bootstrap| {
@@ -92,11 +92,11 @@ pub(crate) async fn admin_on_a_socket(stage: &Stage<'_>) -> Result<()> {
 ///
 /// # Errors
 /// When a request fails.
-pub(crate) async fn oldest_envoy(stage: &Stage<'_>) -> Result<()> {
-    let namespace = strict(stage).await?;
+pub(crate) async fn oldest_envoy(stage: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(stage).await?;
     let workload = deployment_of(&namespace, |template| {
         let image = images::oldest_envoy()?;
-        stage.row("image", &*image);
+        stage.add_row("image", &*image);
         template["spec"]["containers"][0]["image"] = json!(image);
         Ok(())
     });
@@ -108,11 +108,12 @@ pub(crate) async fn oldest_envoy(stage: &Stage<'_>) -> Result<()> {
 ///
 /// # Errors
 /// When a request fails.
-pub(crate) async fn on_the_hosts_network(stage: &Stage<'_>) -> Result<()> {
-    let namespace = stage.namespace_that_enforces("privileged").await?;
+pub(crate) async fn on_the_hosts_network(stage: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = stage.namespace_enforcing("privileged").await?;
     let upstream = echo::start(&namespace).await?;
     let both = json!({ "network": "either" });
-    let address = service::of_pods(&namespace, "both", both.clone(), edge::PORT).await?;
+    let address =
+        service::create_for_pods(&namespace, "both", both.clone(), edge::PORT_NAME).await?;
 
     let mut other = deployment(1, upstream)?;
     other["metadata"]["name"] = json!("other");
@@ -136,16 +137,16 @@ pub(crate) async fn on_the_hosts_network(stage: &Stage<'_>) -> Result<()> {
         at(&mut bootstrap["admin"], admin);
         at(&mut bootstrap["static_resources"]["listeners"][0], listener);
     })?;
-    let edge = Edge::deploy(&namespace, &workload).await?;
+    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
     let wait = ["rollout", "status", "deployment/other", "--timeout=120s"];
     namespace.kubectl(&wait).await?;
     observe(stage, &namespace, &edge, address).await
 }
 
 /// The scenario's namespace, with a quota and limits.
-async fn strict(stage: &Stage<'_>) -> Result<Rc<Namespace>> {
+async fn strict_namespace(stage: &ClusterFixture<'_>) -> Result<Rc<Namespace>> {
     let namespace = stage.namespace().await?;
-    for object in [quota(), limits()] {
+    for object in [quota(), limit_range()] {
         namespace.apply(object).await?;
     }
     Ok(namespace)
@@ -160,22 +161,22 @@ async fn deployment_of(
     Ok(workload)
 }
 
-async fn roll(stage: &Stage<'_>, namespace: &Namespace, workload: Value) -> Result<()> {
-    let edge = Edge::deploy(namespace, &workload).await?;
+async fn roll(stage: &ClusterFixture<'_>, namespace: &Namespace, workload: Value) -> Result<()> {
+    let edge = EnvoyDeployment::deploy(namespace, &workload).await?;
     observe(stage, namespace, &edge, edge.address).await
 }
 
 async fn observe(
-    stage: &Stage<'_>,
+    stage: &ClusterFixture<'_>,
     namespace: &Namespace,
-    edge: &Edge<'_>,
+    edge: &EnvoyDeployment<'_>,
     address: SocketAddr,
 ) -> Result<()> {
     let traffic = Traffic::start(namespace, "load", address, LOAD).await?;
-    edge.roll().await?;
+    edge.rollout_restart().await?;
     let report = traffic.stop().await?;
-    stage.load(&report);
-    stage.drains(namespace)?;
+    stage.add_load(&report);
+    stage.add_drains(namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
@@ -191,7 +192,7 @@ fn quota() -> Value {
 }
 
 /// Gives limits to containers that have none, and refuses those that are far above their requests.
-pub(crate) fn limits() -> Value {
+pub(crate) fn limit_range() -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "LimitRange",

@@ -4,8 +4,8 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::admissions::Admissions;
-use crate::stage::Stage;
+use crate::admissions::AdmissionLoad;
+use crate::cluster_fixture::ClusterFixture;
 
 const ROLLOUTS: usize = 3;
 
@@ -13,20 +13,20 @@ const ROLLOUTS: usize = 3;
 ///
 /// # Errors
 /// When one does.
-pub(crate) async fn rolled_refuse_nobody(stage: &Stage<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(unforgiving()).await?;
-    let admissions = Admissions::start(&namespace).await?;
+pub(crate) async fn rolled_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = stage.release(fail_closed_values()).await?;
+    let admissions = AdmissionLoad::start(&namespace).await?;
     for _ in 0..ROLLOUTS {
-        release.roll().await?;
+        release.rollout_restart().await?;
     }
     // What is left to the API server is its idle connections, on which it may send at any time.
-    release.settled().await?;
+    release.wait_until_stable().await?;
     let admitted = admissions.stop().await?;
-    stage.admitted(&admitted);
+    stage.add_admissions(&admitted);
     admitted.ensure_all_injected()
 }
 
 /// Values with which a pod is refused if the webhook does not see it.
-pub(crate) fn unforgiving() -> Value {
+pub(crate) fn fail_closed_values() -> Value {
     json!({ "admission": { "failurePolicy": "Fail" } })
 }

@@ -8,44 +8,44 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tests::http::Client;
-use tests::https::inject;
+use tests::https::inject_request;
 use tests::webhook::{assert_injected, review};
 use tokio::runtime;
 use tokio::time::{Instant, sleep, timeout};
 
-use tests::shipped::Shipped;
+use tests::shipped::WebhookProcess;
 
 /// Where the API server calls from, which no crowd does.
 const API_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 9));
 
-const PAUSE: Duration = Duration::from_millis(100);
+const CALL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The API server gives a webhook of the chart's five seconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Honest clients at work, on a thread of their own, so that a busy crowd is not what is measured.
-pub(crate) struct Honest {
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<Result<(Times, Times)>>,
+pub(crate) struct ReferenceClients {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<(Latencies, Latencies)>>,
 }
 
 /// How long answers took.
 #[derive(Debug, Default)]
-pub(crate) struct Times {
+pub(crate) struct Latencies {
     pub(crate) answered: u32,
-    pub(crate) worst: Duration,
+    pub(crate) max: Duration,
     /// The first failure.
     pub(crate) failed: Option<String>,
 }
 
 // === impl Honest ===
 
-impl Honest {
+impl ReferenceClients {
     /// Starts to call and to probe.
-    pub(crate) fn start(webhook: &Shipped) -> Result<Self> {
+    pub(crate) fn start(webhook: &WebhookProcess) -> Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
-        let https = webhook.https.clone().from_address(API_SERVER);
-        let kubelet = Client::from(webhook.health).limit(PATIENCE);
+        let https = webhook.https.clone().with_source(API_SERVER);
+        let kubelet = Client::from(webhook.health).with_timeout(WEBHOOK_TIMEOUT);
         let until = Arc::clone(&over);
         let thread = thread::Builder::new()
             .name("honest".into())
@@ -53,12 +53,12 @@ impl Honest {
                 let runtime = runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()?;
-                let calls = repeat(&until, async || {
-                    let answer = https.send(inject(review("honest").bytes())).await?;
+                let calls = measure(&until, async || {
+                    let answer = https.send(inject_request(review("honest").bytes())).await?;
                     assert_injected(&answer, "honest");
                     Ok(())
                 });
-                let probes = repeat(&until, async || {
+                let probes = measure(&until, async || {
                     for path in ["/healthz", "/readyz"] {
                         let answer = kubelet.get(path).await?;
                         ensure!(answer.status.is_success(), "{path}: {}", answer.status);
@@ -67,28 +67,28 @@ impl Honest {
                 });
                 Ok(runtime.block_on(async { tokio::join!(calls, probes) }))
             })?;
-        Ok(Self { over, thread })
+        Ok(Self { stop: over, thread })
     }
 
     /// Ends, and tells how long calls and probes took.
-    pub(crate) fn end(self) -> Result<(Times, Times)> {
-        self.over.store(true, Ordering::Relaxed);
+    pub(crate) fn finish(self) -> Result<(Latencies, Latencies)> {
+        self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.join();
         ended.map_err(|_| anyhow!("an honest client panicked"))?
     }
 }
 
-async fn repeat(over: &AtomicBool, exchange: impl AsyncFn() -> Result<()>) -> Times {
-    let mut times = Times::default();
+async fn measure(over: &AtomicBool, exchange: impl AsyncFn() -> Result<()>) -> Latencies {
+    let mut times = Latencies::default();
     while !over.load(Ordering::Relaxed) {
         let started = Instant::now();
-        let done = timeout(PATIENCE, exchange()).await;
-        times.worst = times.worst.max(started.elapsed());
+        let done = timeout(WEBHOOK_TIMEOUT, exchange()).await;
+        times.max = times.max.max(started.elapsed());
         match done.context("no answer in time").flatten() {
             Ok(()) => times.answered += 1,
             Err(error) => times.failed = times.failed.or(Some(format!("{error:#}"))),
         }
-        sleep(PAUSE).await;
+        sleep(CALL_INTERVAL).await;
     }
     times
 }

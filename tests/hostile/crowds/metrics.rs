@@ -2,24 +2,24 @@
 
 use anyhow::Result;
 use tests::http::Client;
-use tests::shipped::Shipped;
+use tests::shipped::WebhookProcess;
 
 /// One port's connections.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Metrics {
+pub(crate) struct ConnectionMetrics {
     /// Places taken.
-    pub(crate) taken: u64,
+    pub(crate) slots_used: u64,
     /// Connections that had to make room.
     pub(crate) evicted: u64,
     /// Seconds in which no place was free.
-    pub(crate) full: u64,
+    pub(crate) seconds_full: u64,
 }
 
 // === impl Metrics ===
 
-impl Metrics {
+impl ConnectionMetrics {
     /// Reads those of this port.
-    pub(crate) async fn read(webhook: &Shipped, port: &str) -> Result<Self> {
+    pub(crate) async fn read(webhook: &WebhookProcess, port: &str) -> Result<Self> {
         let text = Client::from(webhook.metrics).get("/metrics").await?.body;
         let sum = |name: &str| {
             text.lines()
@@ -28,18 +28,18 @@ impl Metrics {
                 .sum()
         };
         Ok(Self {
-            taken: sum("connections"),
+            slots_used: sum("connections"),
             evicted: sum("connections_evicted_total"),
-            full: sum("connections_full_seconds_total"),
+            seconds_full: sum("connections_full_seconds_total"),
         })
     }
 
     /// The greater of each.
     pub(crate) fn max(self, other: Self) -> Self {
         Self {
-            taken: self.taken.max(other.taken),
+            slots_used: self.slots_used.max(other.slots_used),
             evicted: self.evicted.max(other.evicted),
-            full: self.full.max(other.full),
+            seconds_full: self.seconds_full.max(other.seconds_full),
         }
     }
 }

@@ -18,19 +18,19 @@ use crate::process::{Process, Signal};
 
 /// The least that a container has between SIGTERM and SIGKILL, even when its grace is over.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kuberuntime/kuberuntime_container.go#L63>
-const LEAST: Duration = Duration::from_secs(2);
+const MIN_GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 /// A container that was started.
 #[derive(Debug)]
 pub(super) struct Container {
     process: Process,
-    recipe: Recipe,
+    spec: ContainerSpec,
     timeline: Timeline,
 }
 
 /// All that it takes to start a container, once more if need be.
 #[derive(Debug, Clone)]
-struct Recipe {
+struct ContainerSpec {
     name: String,
     invocation: Invocation,
     hook: Option<Hook>,
@@ -54,22 +54,25 @@ impl Container {
         mounts: Mounts,
         timeline: &Timeline,
     ) -> Result<Self> {
-        let Program { path, told } = program;
+        let Program {
+            path,
+            path_variables: told,
+        } = program;
         // The command's first word is the image's program, whatever it is called there.
         let command = container.command.iter().flatten().skip(1);
         let args = command.chain(container.args.iter().flatten());
         let variables = container.env.iter().flatten();
         let variables = variables.filter_map(|v| Some((v.name.clone(), v.value.clone()?)));
         let told = told.iter();
-        let told = told.map(|(path, variable)| (variable.clone(), mounts.translate(path)));
+        let told = told.map(|(path, variable)| (variable.clone(), mounts.translate_paths(path)));
         let invocation = Invocation {
             program: path.clone(),
-            args: args.map(|arg| mounts.translate(arg)).collect(),
+            args: args.map(|arg| mounts.translate_paths(arg)).collect(),
             env: variables.chain(told).collect(),
         };
-        let recipe = Recipe {
+        let recipe = ContainerSpec {
             name: container.name.clone(),
-            hook: Hook::of(container, &invocation, &mounts)?,
+            hook: Hook::for_container(container, &invocation, &mounts)?,
             invocation,
             mounts,
         };
@@ -77,12 +80,12 @@ impl Container {
     }
 
     /// Starts the same container anew.
-    pub(super) fn start_again(&self, timeline: &Timeline) -> Result<Self> {
-        self.recipe.clone().start(timeline)
+    pub(super) fn restart(&self, timeline: &Timeline) -> Result<Self> {
+        self.spec.clone().start(timeline)
     }
 
     pub(super) fn name(&self) -> &str {
-        &self.recipe.name
+        &self.spec.name
     }
 
     pub(super) fn process(&self) -> &Process {
@@ -90,11 +93,11 @@ impl Container {
     }
 
     pub(super) fn termination_message(&self) -> String {
-        fs::read_to_string(&self.recipe.mounts.termination_log).unwrap_or_default()
+        fs::read_to_string(&self.spec.mounts.termination_log).unwrap_or_default()
     }
 
-    pub(super) fn translate(&self, text: &str) -> String {
-        self.recipe.mounts.translate(text)
+    pub(super) fn translate_paths(&self, text: &str) -> String {
+        self.spec.mounts.translate_paths(text)
     }
 
     /// Ends the container: its hook, its turn after those in `before`, SIGTERM, SIGKILL.
@@ -104,18 +107,18 @@ impl Container {
             return;
         }
         let start = Instant::now();
-        let left = || whole_seconds_left(grace, start);
-        if let Some(hook) = self.recipe.hook.as_ref().filter(|_| !grace.is_zero()) {
-            self.add(Step::HookStarted, hook.to_string());
-            match timeout(grace, hook.run(&self.recipe.mounts.log)).await {
-                Ok(Ok(())) => self.add(Step::HookReturned, ""),
-                Ok(Err(error)) => self.add(Step::HookFailed, format!("{error:#}")),
-                Err(_) => self.add(Step::HookFailed, "the grace is over"),
+        let left = || remaining_grace_period(grace, start);
+        if let Some(hook) = self.spec.hook.as_ref().filter(|_| !grace.is_zero()) {
+            self.record(Step::HookStarted, hook.to_string());
+            match timeout(grace, hook.run(&self.spec.mounts.log)).await {
+                Ok(Ok(())) => self.record(Step::HookReturned, ""),
+                Ok(Err(error)) => self.record(Step::HookFailed, format!("{error:#}")),
+                Err(_) => self.record(Step::HookFailed, "the grace is over"),
             }
         }
         let turn = async {
             for container in &before {
-                container.process.exited().await;
+                container.process.wait().await;
             }
         };
         // The grace may be over: then it is every container's turn.
@@ -123,40 +126,40 @@ impl Container {
         if !self.process.is_running() {
             return;
         }
-        self.add(Step::Sigterm, "");
+        self.record(Step::Sigterm, "");
         self.process.signal(Signal::TERM);
-        let patience = left().max(LEAST);
-        if self.process.exited_within(patience).await.is_err() {
-            self.add(Step::Sigkill, "");
+        let patience = left().max(MIN_GRACE_PERIOD);
+        if self.process.wait_within(patience).await.is_err() {
+            self.record(Step::Sigkill, "");
             self.process.signal(Signal::KILL);
-            self.process.exited().await;
+            self.process.wait().await;
         }
     }
 
-    fn add(&self, step: Step, detail: impl Into<String>) {
-        self.timeline.add(&self.recipe.name, step, detail);
+    fn record(&self, step: Step, detail: impl Into<String>) {
+        self.timeline.record(&self.spec.name, step, detail);
     }
 }
 
 /// What is left of the grace. The kubelet counts what has passed in whole seconds, rounded down.
-fn whole_seconds_left(grace: Duration, start: Instant) -> Duration {
+fn remaining_grace_period(grace: Duration, start: Instant) -> Duration {
     grace.saturating_sub(Duration::from_secs(start.elapsed().as_secs()))
 }
 
 // === impl Recipe ===
 
-impl Recipe {
+impl ContainerSpec {
     fn start(self, timeline: &Timeline) -> Result<Container> {
         let (name, log) = (self.name.clone(), timeline.clone());
         let exited = move |status: std::process::ExitStatus| {
-            log.add(&name, Step::Exited, status.to_string());
+            log.record(&name, Step::Exited, status.to_string());
         };
         let command = self.invocation.command();
-        timeline.add(&self.name, Step::Started, "");
+        timeline.record(&self.name, Step::Started, "");
         Ok(Container {
-            process: Process::watched(&self.name, command, &self.mounts.log, exited)?,
+            process: Process::start_watched(&self.name, command, &self.mounts.log, exited)?,
             timeline: timeline.clone(),
-            recipe: self,
+            spec: self,
         })
     }
 }

@@ -32,7 +32,7 @@ pub(super) enum Hook {
 // === impl Hook ===
 
 impl Hook {
-    pub(super) fn of(
+    pub(super) fn for_container(
         container: &k8s::Container,
         invocation: &Invocation,
         mounts: &Mounts,
@@ -50,7 +50,10 @@ impl Hook {
             let command = exec.command.iter().flatten();
             let shown: Vec<_> = command.clone().map(String::as_str).collect();
             let shown = shown.join(" ");
-            let args = command.skip(1).map(|arg| mounts.translate(arg)).collect();
+            let args = command
+                .skip(1)
+                .map(|arg| mounts.translate_paths(arg))
+                .collect();
             return Ok(Some(Self::Exec(invocation.with_args(args), shown)));
         }
         if let Some(sleep) = &handler.sleep {
@@ -75,7 +78,7 @@ impl Hook {
             }
             Self::Exec(invocation, shown) => {
                 let process = Process::start(shown, invocation.command(), log)?;
-                let status = process.exited().await;
+                let status = process.wait().await;
                 ensure!(status.success(), "{status}");
             }
             Self::Sleep(pause) => sleep(*pause).await,

@@ -18,14 +18,14 @@ pub(super) struct Mounts {
 }
 
 /// The folder that is a volume.
-pub(super) fn folder(pod: &Path, volume: &str) -> PathBuf {
+pub(super) fn volume_dir(pod: &Path, volume: &str) -> PathBuf {
     pod.join("volumes").join(volume)
 }
 
 // === impl Mounts ===
 
 impl Mounts {
-    pub(super) fn of(container: &k8s::Container, pod: &Path) -> Result<Self> {
+    pub(super) fn for_container(container: &k8s::Container, pod: &Path) -> Result<Self> {
         let own = pod.join("containers").join(&container.name);
         fs::create_dir_all(&own)?;
         let termination_log = own.join("termination-log");
@@ -34,7 +34,7 @@ impl Mounts {
         let path = path.unwrap_or(TERMINATION_LOG).to_owned();
         let mut mounts = vec![(path, termination_log.clone())];
         for mount in container.volume_mounts.iter().flatten() {
-            let volume = folder(pod, &mount.name);
+            let volume = volume_dir(pod, &mount.name);
             let here = match &mount.sub_path {
                 Some(sub_path) => volume.join(sub_path),
                 None => volume,
@@ -52,7 +52,7 @@ impl Mounts {
     }
 
     /// A text of the container's manifest, with each path as it is here.
-    pub(super) fn translate(&self, text: &str) -> String {
+    pub(super) fn translate_paths(&self, text: &str) -> String {
         let inside = |(path, _): &&(String, PathBuf)| text.contains(path.as_str());
         match self.mounts.iter().find(inside) {
             Some((path, here)) => text.replace(path, &here.to_string_lossy()),

@@ -6,15 +6,15 @@ use anyhow::Result;
 use drainer::RUN_DIR;
 
 use super::mounts::TERMINATION_LOG;
-use crate::built;
-use crate::installed::Installed;
+use crate::binaries;
+use crate::envoy_versions::EnvoyBinary;
 
 /// What a container's image is on this machine: one program.
 #[derive(Debug, Clone)]
 pub struct Program {
     pub(super) path: PathBuf,
     /// Paths inside the container, and the variables that tell the program where they are here.
-    pub(super) told: Vec<(String, String)>,
+    pub(super) path_variables: Vec<(String, String)>,
 }
 
 // === impl Program ===
@@ -25,13 +25,13 @@ impl Program {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
-            told: Vec::new(),
+            path_variables: Vec::new(),
         }
     }
 
     /// An Envoy.
     #[must_use]
-    pub fn envoy(envoy: &Installed) -> Self {
+    pub fn envoy(envoy: &EnvoyBinary) -> Self {
         Self::new(&envoy.path)
     }
 
@@ -40,15 +40,16 @@ impl Program {
     /// # Errors
     /// When it does not build.
     pub fn drainer() -> Result<Self> {
-        let drainer = Self::new(built::drainer()?);
-        let drainer = drainer.told(RUN_DIR, "DRAINER_RUN_DIR");
-        Ok(drainer.told(TERMINATION_LOG, "DRAINER_TERMINATION_LOG"))
+        let drainer = Self::new(binaries::drainer()?);
+        let drainer = drainer.path_variable(RUN_DIR, "DRAINER_RUN_DIR");
+        Ok(drainer.path_variable(TERMINATION_LOG, "DRAINER_TERMINATION_LOG"))
     }
 
     /// Tells the program by a variable where a path of its container is on this machine.
     #[must_use]
-    pub fn told(mut self, path: &str, variable: &str) -> Self {
-        self.told.push((path.to_owned(), variable.to_owned()));
+    pub fn path_variable(mut self, path: &str, variable: &str) -> Self {
+        self.path_variables
+            .push((path.to_owned(), variable.to_owned()));
         self
     }
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::container::Container;
-use super::timeline::{End, Timeline};
+use super::timeline::{PodTermination, Timeline};
 use crate::process::Signal;
 
 /// A pod that runs, or has run. Dropped, its processes are killed.
@@ -19,8 +19,8 @@ use crate::process::Signal;
 pub struct RunningPod {
     /// In the order of their start.
     pub(super) sidecars: Vec<Arc<Container>>,
-    pub(super) mains: Vec<Arc<Container>>,
-    pub(super) grace: Duration,
+    pub(super) containers: Vec<Arc<Container>>,
+    pub(super) grace_period: Duration,
     pub(super) timeline: Timeline,
     pub(super) _dir: TempDir,
 }
@@ -35,8 +35,8 @@ impl RunningPod {
     }
 
     /// Ends the pod within its own grace period.
-    pub async fn end(&self) -> End {
-        self.end_within(self.grace).await
+    pub async fn terminate(&self) -> PodTermination {
+        self.terminate_within(self.grace_period).await
     }
 
     /// Ends the pod within another grace period, as `kubectl delete --grace-period` does.
@@ -44,24 +44,24 @@ impl RunningPod {
     /// All preStop hooks start at once, and each container gets SIGTERM when its own has returned or
     /// failed. A native sidecar waits in addition until all containers and all later sidecars are
     /// gone. When the grace is over, waiting ends, and what still runs has two seconds more.
-    pub async fn end_within(&self, grace: Duration) -> End {
+    pub async fn terminate_within(&self, grace: Duration) -> PodTermination {
         let start = Instant::now();
         let mut kills = JoinSet::new();
-        let containers = self.mains.iter().chain(&self.sidecars);
+        let containers = self.containers.iter().chain(&self.sidecars);
         for (position, container) in containers.enumerate() {
-            let before = match position.checked_sub(self.mains.len()) {
+            let before = match position.checked_sub(self.containers.len()) {
                 Some(sidecar) => {
                     let later = self.sidecars[sidecar + 1..].iter();
-                    later.chain(&self.mains).map(Arc::clone).collect()
+                    later.chain(&self.containers).map(Arc::clone).collect()
                 }
                 None => Vec::new(),
             };
             kills.spawn(Arc::clone(container).kill(grace, before));
         }
         while kills.join_next().await.is_some() {}
-        End {
+        PodTermination {
             start,
-            took: start.elapsed(),
+            elapsed: start.elapsed(),
             timeline: self.timeline(),
         }
     }
@@ -73,8 +73,8 @@ impl RunningPod {
     /// When there is no such container or it cannot be started.
     pub async fn restart(&mut self, container: &str) -> Result<()> {
         let old = Arc::clone(self.find(container)?);
-        old.kill(self.grace, Vec::new()).await;
-        self.start_again(container)
+        old.kill(self.grace_period, Vec::new()).await;
+        self.recreate_container(container)
     }
 
     /// Lets one container of a pod that lives on crash, and starts it again: no hook is called.
@@ -84,8 +84,8 @@ impl RunningPod {
     pub async fn crash(&mut self, container: &str) -> Result<()> {
         let old = Arc::clone(self.find(container)?);
         old.process().signal(Signal::KILL);
-        old.process().exited().await;
-        self.start_again(container)
+        old.process().wait().await;
+        self.recreate_container(container)
     }
 
     /// Sends a signal to one container's process, and no more.
@@ -101,8 +101,8 @@ impl RunningPod {
     ///
     /// # Errors
     /// When there is no such container.
-    pub fn exit(&self, container: &str) -> Result<Option<ExitStatus>> {
-        Ok(self.find(container)?.process().exit())
+    pub fn exit_status(&self, container: &str) -> Result<Option<ExitStatus>> {
+        Ok(self.find(container)?.process().exit_status())
     }
 
     /// What a container has left as its termination message; empty if nothing.
@@ -125,20 +125,20 @@ impl RunningPod {
     ///
     /// # Errors
     /// When there is no such container.
-    pub fn path(&self, container: &str, path: &str) -> Result<PathBuf> {
-        Ok(Path::new(&self.find(container)?.translate(path)).to_owned())
+    pub fn host_path(&self, container: &str, path: &str) -> Result<PathBuf> {
+        Ok(Path::new(&self.find(container)?.translate_paths(path)).to_owned())
     }
 
-    fn start_again(&mut self, name: &str) -> Result<()> {
-        let containers = self.sidecars.iter_mut().chain(&mut self.mains);
+    fn recreate_container(&mut self, name: &str) -> Result<()> {
+        let containers = self.sidecars.iter_mut().chain(&mut self.containers);
         for container in containers.filter(|container| container.name() == name) {
-            *container = Arc::new(container.start_again(&self.timeline)?);
+            *container = Arc::new(container.restart(&self.timeline)?);
         }
         Ok(())
     }
 
     fn find(&self, name: &str) -> Result<&Arc<Container>> {
-        let mut containers = self.sidecars.iter().chain(&self.mains);
+        let mut containers = self.sidecars.iter().chain(&self.containers);
         let found = containers.find(|container| container.name() == name);
         found.ok_or_else(|| anyhow!("the pod has no container `{name}`"))
     }

@@ -12,11 +12,11 @@ pub struct Timeline(Arc<Mutex<Vec<Event>>>);
 
 /// A pod's end.
 #[derive(Debug, Clone)]
-pub struct End {
+pub struct PodTermination {
     /// When it began.
     pub start: Instant,
     /// How long it took until the last container was gone.
-    pub took: Duration,
+    pub elapsed: Duration,
     /// What happened, before the end too.
     pub timeline: Timeline,
 }
@@ -69,7 +69,7 @@ impl Timeline {
         self.lock().iter().filter(is).count()
     }
 
-    pub(super) fn add(&self, container: &str, step: Step, detail: impl Into<String>) {
+    pub(super) fn record(&self, container: &str, step: Step, detail: impl Into<String>) {
         self.lock().push(Event {
             at: Instant::now(),
             container: container.to_owned(),
@@ -85,10 +85,10 @@ impl Timeline {
 
 // === impl End ===
 
-impl End {
+impl PodTermination {
     /// How far into the end a container came to a step; `None` if it did not.
     #[must_use]
-    pub fn at(&self, container: &str, step: Step) -> Option<Duration> {
+    pub fn time_of(&self, container: &str, step: Step) -> Option<Duration> {
         let events = self.timeline.lock();
         let is = |event: &&Event| event.container == container && event.step == step;
         let event = events

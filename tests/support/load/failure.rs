@@ -27,16 +27,16 @@ pub enum FailureKind {
     /// this one: a client cannot know.
     CutOnReused,
     /// An answer with the wrong status or the wrong body.
-    BadAnswer,
+    BadResponse,
     /// No whole answer in time.
     TimedOut,
 }
 
 /// A request without an answer.
 #[derive(Debug)]
-pub(super) enum Unanswered {
+pub(super) enum SendError {
     /// Nothing of it was written: it may go out, for the first time, on another connection.
-    Unsent(String),
+    NotSent(String),
     /// It has failed.
     Failed(Failure),
 }
@@ -50,12 +50,12 @@ impl Failure {
     }
 }
 
-impl From<Unanswered> for Failure {
+impl From<SendError> for Failure {
     /// Judges a request on a new connection, which has no other to go out on.
-    fn from(unanswered: Unanswered) -> Self {
+    fn from(unanswered: SendError) -> Self {
         match unanswered {
-            Unanswered::Unsent(detail) => Self::new(FailureKind::Refused, detail),
-            Unanswered::Failed(failure) => failure,
+            SendError::NotSent(detail) => Self::new(FailureKind::Refused, detail),
+            SendError::Failed(failure) => failure,
         }
     }
 }
@@ -74,7 +74,7 @@ impl FailureKind {
         Self::Refused,
         Self::CutInFlight,
         Self::CutOnReused,
-        Self::BadAnswer,
+        Self::BadResponse,
         Self::TimedOut,
     ];
 }
@@ -85,7 +85,7 @@ impl fmt::Display for FailureKind {
             Self::Refused => "refused",
             Self::CutInFlight => "cut in flight",
             Self::CutOnReused => "cut on a reused connection",
-            Self::BadAnswer => "bad answer",
+            Self::BadResponse => "bad answer",
             Self::TimedOut => "timed out",
         })
     }

@@ -20,15 +20,15 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::BODY;
-use super::failure::{Failure, FailureKind, Unanswered};
-use super::http1::judge;
-use super::shared::SharedConnection;
+use super::failure::{Failure, FailureKind, SendError};
+use super::http1::verify_content;
+use super::shared::MultiplexedConnection;
 use crate::listener::Protocol;
-use crate::service::{CONNECT, Service};
+use crate::service::{CONNECT_TIMEOUT, Service};
 
 /// A connection, shared by its requests.
 #[derive(Clone)]
-pub(super) struct Http3 {
+pub(super) struct Http3Connection {
     sender: SendRequest<OpenStreams, Bytes>,
     connection: quinn::Connection,
     /// Drives the connection, and ends it after the last request.
@@ -36,20 +36,20 @@ pub(super) struct Http3 {
 }
 
 /// Whether a connection can be opened now.
-pub(super) async fn is_accepted(service: &Service) -> bool {
-    Http3::open(service).await.is_ok()
+pub(super) async fn can_connect(service: &Service) -> bool {
+    Http3Connection::open(service).await.is_ok()
 }
 
 // === impl Http3 ===
 
-impl SharedConnection for Http3 {
+impl MultiplexedConnection for Http3Connection {
     async fn open(service: &Service) -> Result<Self, Failure> {
         let refused =
             |error: &dyn fmt::Display| Failure::new(FailureKind::Refused, format!("{error:#}"));
         let (address, open) = service
             .endpoint(Protocol::Http3)
             .map_err(|error| refused(&error))?;
-        let connection = timeout(CONNECT, connect(address)).await;
+        let connection = timeout(CONNECT_TIMEOUT, connect(address)).await;
         let connection = connection.map_err(|_| refused(&"no handshake"))?;
         let connection = connection.map_err(|error| refused(&error))?;
         let quic = h3_quinn::Connection::new(connection.clone());
@@ -69,9 +69,9 @@ impl SharedConnection for Http3 {
         })
     }
 
-    async fn post(mut self) -> Result<(), Unanswered> {
+    async fn post(mut self) -> Result<(), SendError> {
         if let Some(why) = self.connection.close_reason() {
-            return Err(Unanswered::Unsent(why.to_string()));
+            return Err(SendError::NotSent(why.to_string()));
         }
         let request = Request::post("https://edge.shop/")
             .body(())
@@ -80,9 +80,9 @@ impl SharedConnection for Http3 {
             Ok(stream) => stream,
             // It checks this before it writes.
             Err(error @ StreamError::RemoteClosing { .. }) => {
-                return Err(Unanswered::Unsent(error.to_string()));
+                return Err(SendError::NotSent(error.to_string()));
             }
-            Err(error) => return Err(cut(&error)),
+            Err(error) => return Err(connection_lost(&error)),
         };
         let exchange = async {
             stream.send_data(Bytes::from_static(BODY)).await?;
@@ -94,13 +94,13 @@ impl SharedConnection for Http3 {
             }
             Ok((status, body))
         };
-        let (status, body) = exchange.await.map_err(|error| cut(&error))?;
-        judge(status, &body).map_err(Unanswered::Failed)
+        let (status, body) = exchange.await.map_err(|error| connection_lost(&error))?;
+        verify_content(status, &body).map_err(SendError::Failed)
     }
 }
 
-fn cut(error: &StreamError) -> Unanswered {
-    Unanswered::Failed(Failure::new(FailureKind::CutInFlight, error.to_string()))
+fn connection_lost(error: &StreamError) -> SendError {
+    SendError::Failed(Failure::new(FailureKind::CutInFlight, error.to_string()))
 }
 
 /// Connects from a socket of its own, as each client of a Service does.
@@ -109,7 +109,7 @@ async fn connect(address: SocketAddr) -> anyhow::Result<quinn::Connection> {
     let mut tls = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
+        .with_custom_certificate_verifier(Arc::new(NoVerification(provider)))
         .with_no_client_auth();
     tls.alpn_protocols = vec![b"h3".to_vec()];
     let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
@@ -120,11 +120,11 @@ async fn connect(address: SocketAddr) -> anyhow::Result<quinn::Connection> {
 
 /// Trusts every certificate: what is counted is what becomes of requests, not who answers them.
 #[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
+struct NoVerification(Arc<CryptoProvider>);
 
 // === impl Anyone ===
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for NoVerification {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -160,7 +160,7 @@ impl ServerCertVerifier for Anyone {
     }
 }
 
-impl fmt::Debug for Http3 {
+impl fmt::Debug for Http3Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Http3").field(&self.connection).finish()
     }

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::failure::{Failure, FailureKind};
-use super::pace::{Pace, Stop};
+use super::pace::{RequestSchedule, StopSignal};
 use super::report::Tally;
 
 /// More than any test has under way at once; beyond it requests are left out, which shows in the
@@ -15,36 +15,36 @@ use super::report::Tally;
 pub(super) const MAX_IN_FLIGHT: usize = 2_000;
 
 /// What all clients need to know.
-pub(super) struct OpenLoop {
+pub(super) struct OpenLoopParams {
     /// Requests a second.
     pub(super) rate: f64,
     /// How long a request may take.
-    pub(super) limit: Duration,
+    pub(super) request_timeout: Duration,
     pub(super) tally: Arc<Tally>,
-    pub(super) stop: Stop,
+    pub(super) stop: StopSignal,
 }
 
 /// Sends each request when it is due, until it is stopped; then waits for the answers.
-pub(super) async fn open_loop<F>(clients: OpenLoop, request: impl Fn() -> F)
+pub(super) async fn run_open_loop<F>(clients: OpenLoopParams, request: impl Fn() -> F)
 where
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
-    let OpenLoop {
+    let OpenLoopParams {
         rate,
-        limit,
+        request_timeout: limit,
         tally,
         stop,
     } = clients;
     let mut in_flight = JoinSet::new();
-    let mut pace = Pace::new(rate, stop);
+    let mut pace = RequestSchedule::new(rate, stop);
     loop {
         tokio::select! {
             biased;
             due = pace.next() => match due {
                 Some(()) if in_flight.len() < MAX_IN_FLIGHT => {
                     let (tally, request) = (Arc::clone(&tally), request());
-                    tally.sent();
-                    in_flight.spawn(async move { tally.ended(within(limit, request).await) });
+                    tally.record_sent();
+                    in_flight.spawn(async move { tally.record_result(with_timeout(limit, request).await) });
                 }
                 Some(()) => {}
                 None => break,
@@ -56,7 +56,7 @@ where
 }
 
 /// Waits for a request as long as one may take.
-pub(super) async fn within(
+pub(super) async fn with_timeout(
     limit: Duration,
     request: impl Future<Output = Result<(), Failure>>,
 ) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::failure::{Failure, FailureKind};
 
 /// How many failures of a kind of clients are kept with their details.
-const DETAILS: usize = 10;
+const MAX_DETAILS: usize = 10;
 
 /// A load's count; as JSON, its times are seconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,12 +39,12 @@ pub struct KindReport {
     /// Requests that failed, by kind.
     pub failed: BTreeMap<FailureKind, u64>,
     /// The first failures.
-    pub details: Vec<Seen>,
+    pub details: Vec<FailureSample>,
 }
 
 /// A failure, and when it was seen.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Seen {
+pub struct FailureSample {
     /// Since the load began.
     #[serde(with = "seconds")]
     pub at: Duration,
@@ -67,7 +67,7 @@ struct Counts {
     sent: u64,
     answered: u64,
     failed: BTreeMap<FailureKind, u64>,
-    details: Vec<Seen>,
+    details: Vec<FailureSample>,
 }
 
 // === impl Report ===
@@ -90,7 +90,7 @@ impl Report {
 
     /// All requests that failed so.
     #[must_use]
-    pub fn failed_by(&self, kind: FailureKind) -> u64 {
+    pub fn failed_of_kind(&self, kind: FailureKind) -> u64 {
         let counts = self.kinds.iter().filter_map(|of| of.failed.get(&kind));
         counts.sum()
     }
@@ -117,7 +117,7 @@ impl fmt::Display for Report {
                 kind.answered,
                 kind.failed,
             )?;
-            for Seen { at, failure } in &kind.details {
+            for FailureSample { at, failure } in &kind.details {
                 writeln!(f, "    at {:.3} s {failure}", at.as_secs_f64())?;
             }
         }
@@ -138,19 +138,19 @@ impl Tally {
         }
     }
 
-    pub(super) fn sent(&self) {
+    pub(super) fn record_sent(&self) {
         self.counts().sent += 1;
     }
 
-    pub(super) fn ended(&self, answer: Result<(), Failure>) {
+    pub(super) fn record_result(&self, answer: Result<(), Failure>) {
         let at = self.start.elapsed();
         let mut counts = self.counts();
         match answer {
             Ok(()) => counts.answered += 1,
             Err(failure) => {
                 *counts.failed.entry(failure.kind).or_default() += 1;
-                if counts.details.len() < DETAILS {
-                    counts.details.push(Seen { at, failure });
+                if counts.details.len() < MAX_DETAILS {
+                    counts.details.push(FailureSample { at, failure });
                 }
             }
         }

@@ -5,24 +5,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A fixed number of places for connections, used in turn, so that none is left idle.
 #[derive(Debug)]
-pub(super) struct Slots<C> {
+pub(super) struct ConnectionPool<C> {
     slots: Vec<Mutex<Option<C>>>,
-    turn: AtomicUsize,
+    next_slot: AtomicUsize,
 }
 
 // === impl Slots ===
 
-impl<C> Slots<C> {
+impl<C> ConnectionPool<C> {
     pub(super) fn new(count: usize) -> Self {
         Self {
             slots: (0..count).map(|_| Mutex::new(None)).collect(),
-            turn: AtomicUsize::new(0),
+            next_slot: AtomicUsize::new(0),
         }
     }
 
     /// Whose turn it is.
-    pub(super) fn turn(&self) -> usize {
-        self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len()
+    pub(super) fn next_slot(&self) -> usize {
+        self.next_slot.fetch_add(1, Ordering::Relaxed) % self.slots.len()
     }
 
     /// Takes the connection out, if there is one and nobody is using it.
@@ -41,9 +41,9 @@ impl<C> Slots<C> {
     }
 }
 
-impl<C: Clone> Slots<C> {
+impl<C: Clone> ConnectionPool<C> {
     /// Shares the connection, if there is one.
-    pub(super) fn share(&self, turn: usize) -> Option<C> {
+    pub(super) fn get(&self, turn: usize) -> Option<C> {
         self.lock(turn).clone()
     }
 }

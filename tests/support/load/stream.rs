@@ -11,98 +11,101 @@ use tokio::time::{Instant, timeout_at};
 
 use super::BODY;
 use super::failure::{Failure, FailureKind};
-use super::open_loop::{MAX_IN_FLIGHT, OpenLoop};
-use super::pace::Pace;
+use super::open_loop::{MAX_IN_FLIGHT, OpenLoopParams};
+use super::pace::RequestSchedule;
 use super::report::Tally;
 use crate::listener::Protocol;
-use crate::service::{Open, Service};
+use crate::service::{ConnectionGuard, Service};
 
 /// The half of a stream that speaks.
 #[derive(Debug)]
-struct Speaker {
+struct StreamWriter {
     write: OwnedWriteHalf,
     /// Tells the listening half when the echo of each message is due.
-    due: mpsc::Sender<Instant>,
-    hangs_up: Instant,
+    echo_deadlines: mpsc::Sender<Instant>,
+    closes_at: Instant,
 }
 
 /// The half of a stream that waits for echoes.
 #[derive(Debug)]
-struct Hearer {
+struct StreamReader {
     read: OwnedReadHalf,
-    due: mpsc::Receiver<Instant>,
-    _open: Open,
+    echo_deadlines: mpsc::Receiver<Instant>,
+    _guard: ConnectionGuard,
 }
 
 /// Says each message when it is due, whether the echo of the one before it has come or not. After
 /// `length` it hangs up and connects anew. A stream is open on purpose, so whatever ends
 /// it before fails the messages that are under way.
-pub(super) async fn talk(service: &Service, clients: OpenLoop, length: Duration) {
-    let OpenLoop {
+pub(super) async fn run_stream(service: &Service, clients: OpenLoopParams, length: Duration) {
+    let OpenLoopParams {
         rate,
-        limit,
+        request_timeout: limit,
         tally,
         stop,
     } = clients;
-    let mut pace = Pace::new(rate, stop);
+    let mut pace = RequestSchedule::new(rate, stop);
     let mut hearers = JoinSet::new();
-    let mut speaker: Option<Speaker> = None;
+    let mut speaker: Option<StreamWriter> = None;
     while let Some(()) = pace.next().await {
-        tally.sent();
-        let goes_on = speaker.take().filter(|s| Instant::now() < s.hangs_up);
+        tally.record_sent();
+        let goes_on = speaker.take().filter(|s| Instant::now() < s.closes_at);
         let current = match goes_on {
             Some(speaker) => speaker,
             None => match connect(service, length).await {
                 Ok((speaker, hearer)) => {
-                    hearers.spawn(hearer.listen(Arc::clone(&tally)));
+                    hearers.spawn(hearer.read_echoes(Arc::clone(&tally)));
                     speaker
                 }
                 Err(failure) => {
-                    tally.ended(Err(failure));
+                    tally.record_result(Err(failure));
                     continue;
                 }
             },
         };
-        match current.say(Instant::now() + limit).await {
+        match current.send(Instant::now() + limit).await {
             Ok(goes_on) => speaker = Some(goes_on),
-            Err(failure) => tally.ended(Err(failure)),
+            Err(failure) => tally.record_result(Err(failure)),
         }
     }
     drop(speaker);
     while hearers.join_next().await.is_some() {}
 }
 
-async fn connect(service: &Service, length: Duration) -> Result<(Speaker, Hearer), Failure> {
+async fn connect(
+    service: &Service,
+    length: Duration,
+) -> Result<(StreamWriter, StreamReader), Failure> {
     let connection = service
         .connect(Protocol::Tcp)
         .await
         .map_err(|error| Failure::new(FailureKind::Refused, error.to_string()))?;
     let (read, write) = connection.stream.into_split();
     let (tell, due) = mpsc::channel(MAX_IN_FLIGHT);
-    let speaker = Speaker {
+    let speaker = StreamWriter {
         write,
-        due: tell,
-        hangs_up: Instant::now() + length,
+        echo_deadlines: tell,
+        closes_at: Instant::now() + length,
     };
-    let hearer = Hearer {
+    let hearer = StreamReader {
         read,
-        due,
-        _open: connection.open,
+        echo_deadlines: due,
+        _guard: connection.guard,
     };
     Ok((speaker, hearer))
 }
 
 // === impl Speaker ===
 
-impl Speaker {
+impl StreamWriter {
     /// Says one message, whose echo is due then. Its failure is told here only if nobody listens for
     /// the echo.
-    async fn say(mut self, due: Instant) -> Result<Self, Failure> {
+    async fn send(mut self, due: Instant) -> Result<Self, Failure> {
         let cut = |why: String| Failure::new(FailureKind::CutInFlight, why);
         let written = timeout_at(due, self.write.write_all(BODY)).await;
         let written = written.map_err(|_| Failure::new(FailureKind::TimedOut, "cannot write"))?;
         written.map_err(|error| cut(error.to_string()))?;
-        let told = self.due.try_send(due);
+        let told = self.echo_deadlines.try_send(due);
         told.map_err(|_| cut("the stream has ended".to_owned()))?;
         Ok(self)
     }
@@ -110,13 +113,13 @@ impl Speaker {
 
 // === impl Hearer ===
 
-impl Hearer {
+impl StreamReader {
     /// Waits for the echoes, until the speaker hangs up or the stream fails.
-    async fn listen(mut self, tally: Arc<Tally>) {
+    async fn read_echoes(mut self, tally: Arc<Tally>) {
         let mut alive = true;
-        while let Some(due) = self.due.recv().await {
+        while let Some(due) = self.echo_deadlines.recv().await {
             let heard = if alive {
-                self.hear(due).await
+                self.read_echo(due).await
             } else {
                 Err(Failure::new(
                     FailureKind::CutInFlight,
@@ -125,13 +128,13 @@ impl Hearer {
             };
             if heard.is_err() {
                 alive = false;
-                self.due.close();
+                self.echo_deadlines.close();
             }
-            tally.ended(heard);
+            tally.record_result(heard);
         }
     }
 
-    async fn hear(&mut self, due: Instant) -> Result<(), Failure> {
+    async fn read_echo(&mut self, due: Instant) -> Result<(), Failure> {
         let mut echo = [0; BODY.len()];
         let heard = timeout_at(due, self.read.read_exact(&mut echo)).await;
         let heard = heard.map_err(|_| Failure::new(FailureKind::TimedOut, "no echo"))?;
@@ -140,6 +143,6 @@ impl Hearer {
             return Ok(());
         }
         let detail = format!("`{}`", echo.escape_ascii());
-        Err(Failure::new(FailureKind::BadAnswer, detail))
+        Err(Failure::new(FailureKind::BadResponse, detail))
     }
 }

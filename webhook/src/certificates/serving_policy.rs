@@ -54,7 +54,7 @@ impl ServedCertificate {
     /// earlier.
     ///
     /// # Errors
-    /// As [`leaf::issue`].
+    /// When a name is invalid, or the system has no randomness.
     pub(super) fn issue(
         ca: Arc<Ca>,
         names: &[String],

@@ -1,0 +1,747 @@
+//! Every annotation: what good values do, what is said of bad ones, and of unknown keys.
+
+use serde_json::{Value, json};
+use tests::review::{AdmissionResult, ReviewBuilder, defaults};
+use webhook::admission::settings::keys::PREFIX;
+use webhook::admission::{AdmissionOutcome, Code, Defaults, OnInvalid};
+
+/// A pod that asks for a drainer and has these annotations beside.
+fn pod(annotations: &[(&str, &str)]) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "edge", "annotations": {"envoy-drainer.dev/inject": "true"}},
+        "spec": {
+            "containers": [
+                {
+                    "name": "proxy",
+                    "image": "envoyproxy/envoy:v1.40.0",
+                    "volumeMounts": [{"name": "run", "mountPath": "/run/envoy"}],
+                },
+                {"name": "app", "image": "app"},
+            ],
+            "volumes": [{"name": "run", "emptyDir": {}}],
+        },
+    });
+    for (key, value) in annotations {
+        pod["metadata"]["annotations"][format!("{PREFIX}{key}")] = json!(value);
+    }
+    pod
+}
+
+fn admit(annotations: &[(&str, &str)]) -> AdmissionResult {
+    ReviewBuilder::for_pod(&pod(annotations)).admit(&defaults())
+}
+
+fn warning_defaults() -> Defaults {
+    Defaults {
+        on_invalid: OnInvalid::Warn,
+        ..defaults()
+    }
+}
+
+/// The drainer's container in a patched pod.
+fn drainer(pod: &Value) -> &Value {
+    let lists = ["initContainers", "containers"].map(|list| pod["spec"][list].as_array());
+    let mut containers = lists.into_iter().flatten().flatten();
+    let drainer = containers.find(|container| container["name"] == "envoy-drainer");
+    drainer.expect("the pod has a drainer")
+}
+
+#[test]
+fn a_good_value_reaches_the_drainer() {
+    let table = [
+        ("admin-address", "[::1]:9901", "--admin-address=[::1]:9901"),
+        ("admin-address", "0.0.0.0:1", "--admin-address=127.0.0.1:1"),
+        (
+            "admin-address",
+            "unix:@admin",
+            "--admin-address=unix:@admin",
+        ),
+        (
+            "admin-address",
+            "unix:/run/envoy/a.sock",
+            "--admin-address=unix:/run/envoy/a.sock",
+        ),
+        ("port", "1", "--port=1"),
+        ("port", "65535", "--port=65535"),
+        ("drain-delay", "1m30s", "--drain-delay=1m30s"),
+        ("min-drain-duration", "0", "--min-drain-duration=0s"),
+        ("min-drain-duration", "60s", "--min-drain-duration=1m0s"),
+        ("drain-timeout", "10s", "--drain-timeout=10s"),
+        ("idle-exit", "400ms", "--idle-exit=400ms"),
+        ("idle-exit", "off", "--idle-exit=off"),
+        ("quiet-period", "0s", "--quiet-period=0s"),
+        ("exit-at-connections", "12", "--exit-at-connections=12"),
+        (
+            "ignore-listeners",
+            "probes, 8081",
+            "--ignore-listeners=probes,8081",
+        ),
+    ];
+    for (key, value, arg) in table {
+        let told = admit(&[(key, value)]);
+        assert_eq!(
+            (told.outcome, &told.warnings.len()),
+            (
+                AdmissionOutcome::Injected,
+                &usize::from(key == "admin-address" && value.contains("unix:/"))
+            ),
+            "{key}: {value}"
+        );
+        let args = drainer(&told.pod)["args"].as_array().unwrap();
+        assert!(args.contains(&json!(arg)), "{key}: {value}: {args:?}");
+    }
+}
+
+#[test]
+fn a_good_value_reaches_the_container() {
+    let table = [
+        (
+            "cpu-request",
+            "0.05",
+            "/resources/requests/cpu",
+            json!("0.05"),
+        ),
+        ("cpu-limit", "1", "/resources/limits/cpu", json!("1")),
+        (
+            "memory-request",
+            "64Mi",
+            "/resources/requests/memory",
+            json!("64Mi"),
+        ),
+        (
+            "memory-limit",
+            "24Mi",
+            "/resources/limits/memory",
+            json!("24Mi"),
+        ),
+        ("native-sidecar", "true", "/restartPolicy", json!("Always")),
+        ("native-sidecar", "auto", "/restartPolicy", json!("Always")),
+    ];
+    for (key, value, pointer, want) in table {
+        let told = admit(&[(key, value)]);
+        assert_eq!(
+            drainer(&told.pod).pointer(pointer),
+            Some(&want),
+            "{key}: {value}"
+        );
+    }
+    let plain = admit(&[("native-sidecar", "false")]);
+    assert_eq!(plain.pod["spec"]["containers"][2], *drainer(&plain.pod));
+    assert_eq!(drainer(&plain.pod).get("restartPolicy"), None);
+}
+
+#[test]
+fn the_named_container_gets_the_hook() {
+    let told = admit(&[("envoy-container", "app"), ("existing-hook", "keep")]);
+    let containers = &told.pod["spec"]["containers"];
+    assert_eq!(containers[0].get("lifecycle"), None);
+    assert_eq!(
+        containers[1]["lifecycle"]["preStop"]["httpGet"]["port"],
+        9902
+    );
+}
+
+const BAD_VALUES: [(&str, &str, &str); 34] = [
+    (
+        "envoy-container",
+        "",
+        "invalid name ``: the name of a container",
+    ),
+    (
+        "admin-address",
+        "localhost:9901",
+        "invalid admin address `localhost:9901`: write it like 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name",
+    ),
+    (
+        "admin-address",
+        "169.254.169.254:80",
+        "invalid admin address `169.254.169.254:80`: it is not a loopback address, and the drainer calls its own pod's Envoy only; write it like 127.0.0.1:9901 or [::1]:9901",
+    ),
+    ("port", "0", "invalid port `0`: a number from 1 to 65535"),
+    (
+        "port",
+        "http",
+        "invalid port `http`: a number from 1 to 65535",
+    ),
+    (
+        "drain-delay",
+        "5",
+        "invalid duration `5`: write it like 90s, 1m30s or 400ms",
+    ),
+    (
+        "drain-delay",
+        "",
+        "invalid duration ``: write it like 90s, 1m30s or 400ms",
+    ),
+    (
+        "min-drain-duration",
+        "-1s",
+        "invalid duration `-1s`: write it like 90s, 1m30s or 400ms",
+    ),
+    (
+        "drain-timeout",
+        "1 min",
+        "invalid duration `1 min`: write it like 90s, 1m30s or 400ms",
+    ),
+    (
+        "idle-exit",
+        "never",
+        "invalid duration `never`: write it like 7s, 1m30s or 400ms, or off",
+    ),
+    (
+        "quiet-period",
+        "3S",
+        "invalid duration `3S`: write it like 90s, 1m30s or 400ms",
+    ),
+    (
+        "exit-at-connections",
+        "-1",
+        "invalid number `-1`: 0 or more",
+    ),
+    (
+        "exit-at-connections",
+        "1.5",
+        "invalid number `1.5`: 0 or more",
+    ),
+    (
+        "ignore-listeners",
+        "web,,probes",
+        "invalid listener ``: a name or a port",
+    ),
+    (
+        "ignore-listeners",
+        "0",
+        "invalid port `0`: a number from 1 to 65535",
+    ),
+    (
+        "ignore-listeners",
+        "8080;9090",
+        "invalid listener `8080;9090`: separate names and ports by commas: 8080,9090",
+    ),
+    (
+        "ignore-listeners",
+        "web, probes metrics",
+        "invalid listener `probes metrics`: separate names and ports by commas: probes,metrics",
+    ),
+    (
+        "min-drain-duration",
+        "25h",
+        "invalid duration `25h`: 24h at most",
+    ),
+    (
+        "native-sidecar",
+        "yes",
+        "invalid value `yes`: auto, true or false",
+    ),
+    (
+        "native-sidecar",
+        "True",
+        "invalid value `True`: auto, true or false",
+    ),
+    (
+        "existing-hook",
+        "chain",
+        "invalid value `chain`: keep or replace",
+    ),
+    (
+        "cpu-request",
+        "25 m",
+        "invalid quantity `25 m`: write it like 100m, 0.5, 64Mi or 1G",
+    ),
+    ("cpu-request", "0", "invalid quantity `0`: more than 0"),
+    ("cpu-limit", "-1", "invalid quantity `-1`: more than 0"),
+    (
+        "memory-request",
+        "16mb",
+        "invalid quantity `16mb`: write it like 100m, 0.5, 64Mi or 1G",
+    ),
+    (
+        "memory-limit",
+        "lots",
+        "invalid quantity `lots`: write it like 100m, 0.5, 64Mi or 1G",
+    ),
+    (
+        "memory-limit",
+        "23.9Mi",
+        "invalid limit `23.9Mi`: at least 24Mi, which the container runtime itself needs",
+    ),
+    (
+        "memory-limit",
+        "64m",
+        "invalid limit `64m`: at least 24Mi, which the container runtime itself needs",
+    ),
+    (
+        "drain-timeout",
+        "5s",
+        "drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",
+    ),
+    (
+        "min-drain-duration",
+        "61s",
+        "drain-timeout 60s (default) is less than min-drain-duration 61s: raise the one or lower the other",
+    ),
+    (
+        "cpu-request",
+        "200m",
+        "cpu-request 200m is more than cpu-limit 100m (default): lower the one or raise the other",
+    ),
+    (
+        "cpu-limit",
+        "10m",
+        "cpu-request 25m (default) is more than cpu-limit 10m: lower the one or raise the other",
+    ),
+    (
+        "memory-request",
+        "1Gi",
+        "memory-request 1Gi is more than memory-limit 64Mi (default): lower the one or raise the other",
+    ),
+    (
+        "drain-delay",
+        "\u{7}\n",
+        "invalid duration `  `: write it like 90s, 1m30s or 400ms",
+    ),
+];
+
+#[test]
+fn a_bad_value_is_refused_with_what_would_be_right() {
+    for (key, value, message) in BAD_VALUES {
+        let told = admit(&[(key, value)]);
+        assert_eq!(
+            (told.allowed, told.outcome),
+            (false, AdmissionOutcome::Denied),
+            "{key}: {value}"
+        );
+        assert!(told.message.starts_with("DRN020: "), "{}", told.message);
+        assert!(
+            told.message.ends_with(message),
+            "{key}: {value}: {}",
+            told.message
+        );
+        // A value is named with its annotation, values that do not fit together with both of theirs.
+        assert!(told.message.contains(key), "{}", told.message);
+    }
+}
+
+#[test]
+fn with_on_invalid_warn_a_bad_value_is_as_good_as_none() {
+    let without = ReviewBuilder::for_pod(&pod(&[])).admit(&warning_defaults());
+    for (key, value, message) in BAD_VALUES {
+        let mut told = ReviewBuilder::for_pod(&pod(&[(key, value)])).admit(&warning_defaults());
+        assert_eq!(
+            (told.allowed, told.outcome),
+            (true, AdmissionOutcome::Injected),
+            "{key}: {value}"
+        );
+        let [warning] = &told.warnings[..] else {
+            panic!("{:?}", told.warnings)
+        };
+        let message = message.replace(char::is_control, " ");
+        assert!(
+            warning.starts_with("DRN052: ") && warning.contains(&format!("{message}; ")),
+            "{warning}"
+        );
+        let used = match key {
+            "envoy-container" | "admin-address" => "; one is looked for",
+            _ => " used",
+        };
+        assert!(warning.ends_with(used), "{warning}");
+        let annotations = told.pod["metadata"]["annotations"].as_object_mut().unwrap();
+        annotations.shift_remove(&format!("{PREFIX}{key}"));
+        assert_eq!(told.pod, without.pod, "{key}: {value}");
+    }
+}
+
+#[test]
+fn a_replaced_hook_is_remembered_unless_it_is_too_long() {
+    let remembered = |script: &str| {
+        let mut pod = pod(&[("existing-hook", "replace")]);
+        let hook = json!({"exec": {"command": ["sh", "-c", script]}});
+        pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": hook});
+        let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        assert_eq!(told.outcome, AdmissionOutcome::Injected);
+        let status = &told.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
+        let status: Value = serde_json::from_str(status.as_str().unwrap()).unwrap();
+        (status["replacedHook"].clone(), hook)
+    };
+    let (short, hook) = remembered("echo \"bye\"\n");
+    assert_eq!(short, hook);
+    let (long, _) = remembered(&"true;".repeat(1000));
+    assert_eq!(long, "too long to repeat");
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let told = admit(&[
+        ("port", "none"),
+        ("drain-timeout", "1x"),
+        ("memory-limit", "1Mi"),
+        ("envoy-container", "edge"),
+    ]);
+    assert_eq!(
+        told.message.lines().collect::<Vec<_>>(),
+        [
+            "DRN020: `envoy-drainer.dev/port`: invalid port `none`: a number from 1 to 65535",
+            "DRN020: `envoy-drainer.dev/drain-timeout`: invalid duration `1x`: write it like 90s, 1m30s or 400ms",
+            "DRN020: `envoy-drainer.dev/memory-limit`: invalid limit `1Mi`: at least 24Mi, which the container runtime itself needs",
+        ]
+    );
+    // What would only have it skipped is told beside.
+    assert_eq!(
+        told.warnings,
+        [
+            "DRN012: `envoy-container: edge` is not among the pod's containers so far: `proxy`, `app`; correct the name, unless a later webhook adds that container: the pod is then looked at again"
+        ]
+    );
+}
+
+#[test]
+fn the_default_port_makes_way_for_the_pods_own() {
+    let mut pod = pod(&[]);
+    pod["spec"]["containers"][1]["ports"] =
+        json!([{"containerPort": 9902}, {"containerPort": 9903}]);
+    for host_network in [false, true] {
+        pod["spec"]["hostNetwork"] = json!(host_network);
+        let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        assert_eq!(told.outcome, AdmissionOutcome::Injected);
+        assert_eq!(
+            told.warnings,
+            [
+                "DRN058: the drainer's port 9902 belongs to container `app`, so 9904 is used; annotate `port` if it should be another"
+            ]
+        );
+        let drainer = drainer(&told.pod);
+        let args = drainer["args"].as_array().unwrap();
+        assert!(args.contains(&json!("--port=9904")), "{args:?}");
+        let hook = &told.pod["spec"]["containers"][0]["lifecycle"]["preStop"]["httpGet"];
+        assert_eq!(hook["port"], 9904);
+        let declared = drainer.pointer("/ports/0/hostPort");
+        assert_eq!(declared, host_network.then_some(&json!(9904)));
+    }
+}
+
+#[test]
+fn without_an_envoy_no_port_is_in_the_way() {
+    for annotations in [&[][..], &[("port", "9902")]] {
+        let mut pod = pod(annotations);
+        pod["spec"]["containers"][0]["image"] = json!("nginx");
+        pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9902}]);
+        let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        assert_eq!(told.outcome, AdmissionOutcome::Skipped(Code::NoEnvoy));
+    }
+}
+
+#[test]
+fn what_a_default_in_the_place_of_a_bad_value_brings_is_not_told() {
+    type Annotations = &'static [(&'static str, &'static str)];
+    let table: [(Annotations, &[&str]); 5] = [
+        (
+            &[("drain-timeout", "1m0x"), ("min-drain-duration", "5m")],
+            &[
+                "`envoy-drainer.dev/drain-timeout`: invalid duration `1m0x`: write it like 90s, 1m30s or 400ms",
+            ],
+        ),
+        (
+            &[("drain-timeout", "26h"), ("min-drain-duration", "27h")],
+            &[
+                "`envoy-drainer.dev/min-drain-duration`: invalid duration `27h`: 24h at most",
+                "`envoy-drainer.dev/drain-timeout`: invalid duration `26h`: 24h at most",
+            ],
+        ),
+        (
+            &[("cpu-limit", "lots"), ("cpu-request", "1")],
+            &[
+                "`envoy-drainer.dev/cpu-limit`: invalid quantity `lots`: write it like 100m, 0.5, 64Mi or 1G",
+            ],
+        ),
+        (
+            &[("memory-limit", "16Mi"), ("memory-request", "128Mi")],
+            &[
+                "`envoy-drainer.dev/memory-limit`: invalid limit `16Mi`: at least 24Mi, which the container runtime itself needs",
+            ],
+        ),
+        (
+            &[("admin-address", "localhost:1"), ("port", "9901")],
+            &[
+                "`envoy-drainer.dev/admin-address`: invalid admin address `localhost:1`: write it like 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name",
+            ],
+        ),
+    ];
+    for (annotations, want) in table {
+        let told = admit(annotations).message;
+        let want: Vec<_> = want
+            .iter()
+            .map(|detail| format!("DRN020: {detail}"))
+            .collect();
+        assert_eq!(told.lines().collect::<Vec<_>>(), want, "{annotations:?}");
+    }
+    // Where the default really is used, it is compared with.
+    let told = ReviewBuilder::for_pod(&pod(&[
+        ("drain-timeout", "1m0x"),
+        ("min-drain-duration", "5m"),
+    ]))
+    .admit(&warning_defaults());
+    let first = &told.warnings[0];
+    assert!(first.ends_with("400ms; the default 60s is used"), "{first}");
+    assert_eq!(
+        told.warnings[1],
+        "DRN052: drain-timeout 60s (default) is less than min-drain-duration 300s: raise the one or lower the other; the defaults 10s and 60s are used"
+    );
+}
+
+#[test]
+fn a_declared_port_is_told_where_no_envoy_is_settled() {
+    let declared = |annotations: &[(&str, &str)], other: &str| {
+        let mut pod = pod(annotations);
+        pod["spec"]["initContainers"] = json!([{"name": "init"}]);
+        pod["spec"]["containers"][1]["image"] = json!(other);
+        pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9911}]);
+        let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        assert_eq!(told.outcome, AdmissionOutcome::Denied);
+        let lines: Vec<_> = told.message.lines().map(ToOwned::to_owned).collect();
+        lines
+    };
+    let taken = "DRN024: the drainer's port 9911 belongs to container `app`; ";
+    let table = [
+        (
+            declared(&[("port", "9911"), ("envoy-container", "init")], "app"),
+            "DRN022: ",
+        ),
+        (
+            declared(&[("port", "9911")], "envoyproxy/envoy:v1.40.0"),
+            "DRN021: ",
+        ),
+    ];
+    for (lines, first) in table {
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with(first), "{lines:?}");
+        assert!(lines[1].starts_with(taken), "{lines:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_had_and_has_no_default_is_skipped_with_on_invalid_warn() {
+    let table: [(&str, &str, Code); 2] = [
+        (
+            "admin-address",
+            "unix:/tmp/admin.sock",
+            Code::SocketNotMounted,
+        ),
+        ("port", "9901", Code::PortTaken),
+    ];
+    for (key, value, code) in table {
+        let denied = admit(&[(key, value)]);
+        assert_eq!(denied.outcome, AdmissionOutcome::Denied, "{key}: {value}");
+        assert!(
+            denied.message.starts_with(&code.to_string()),
+            "{}",
+            denied.message
+        );
+        let skipped = ReviewBuilder::for_pod(&pod(&[(key, value)])).admit(&warning_defaults());
+        assert_eq!(
+            skipped.outcome,
+            AdmissionOutcome::Skipped(code),
+            "{key}: {value}"
+        );
+        let status = &skipped.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
+        assert_eq!(*status, json!(format!(r#"{{"skipped":"{code}"}}"#)));
+    }
+}
+
+#[test]
+fn a_plain_sidecar_is_refused_in_a_job() {
+    let mut pod = pod(&[("native-sidecar", "false")]);
+    pod["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}]);
+    let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
+    assert_eq!(
+        told.message,
+        "DRN020: `envoy-drainer.dev/native-sidecar`: `false` in a Job, which would never complete: auto or true"
+    );
+    let warned = ReviewBuilder::for_pod(&pod).admit(&warning_defaults());
+    assert_eq!(drainer(&warned.pod)["restartPolicy"], "Always");
+}
+
+#[test]
+fn an_unknown_key_warns_with_the_nearest_and_never_refuses() {
+    let table = [
+        ("drain-timout", "did you mean `drain-timeout`?"),
+        ("idle_exit", "did you mean `idle-exit`?"),
+        ("ports", "did you mean `port`?"),
+        ("Inject", "did you mean `inject`?"),
+        ("mem-limit", "did you mean `memory-limit`?"),
+        ("envoy-containers", "did you mean `envoy-container`?"),
+        (
+            "wait-for-replacements",
+            "did you mean `wait-for-replacement`?",
+        ),
+        ("image", "unknown annotation `envoy-drainer.dev/image`"),
+        ("", "unknown annotation `envoy-drainer.dev/`"),
+        ("drain-timeout/x", "did you mean `drain-timeout`?"),
+    ];
+    for (key, ending) in table {
+        let told = admit(&[(key, "whatever")]);
+        assert_eq!(told.outcome, AdmissionOutcome::Injected, "{key}");
+        let [warning] = &told.warnings[..] else {
+            panic!("{key}: {:?}", told.warnings)
+        };
+        assert!(
+            warning.starts_with("DRN050: ") && warning.ends_with(ending),
+            "{key}: {warning}"
+        );
+    }
+}
+
+#[test]
+fn a_key_of_a_later_version_is_told_as_such() {
+    for key in [
+        "extra-lifecycle-hooks",
+        "wait-for-replacement",
+        "envoy-native-sidecar",
+    ] {
+        let told = admit(&[(key, "true")]);
+        assert_eq!(told.outcome, AdmissionOutcome::Injected, "{key}");
+        let want = format!("DRN051: this version does not support `envoy-drainer.dev/{key}`");
+        assert!(told.warnings[0].starts_with(&want), "{:?}", told.warnings);
+    }
+}
+
+#[test]
+fn only_true_asks() {
+    let told = |value: &str| {
+        let mut pod = pod(&[]);
+        pod["metadata"]["annotations"]["envoy-drainer.dev/inject"] = json!(value);
+        ReviewBuilder::for_pod(&pod).admit(&defaults())
+    };
+    let table = [
+        ("true", AdmissionOutcome::Injected),
+        ("enabled", AdmissionOutcome::Injected),
+        ("false", AdmissionOutcome::NotRequested),
+        ("disabled", AdmissionOutcome::NotRequested),
+        ("yes", AdmissionOutcome::Denied),
+        ("True", AdmissionOutcome::Denied),
+        ("", AdmissionOutcome::Denied),
+    ];
+    for (value, outcome) in table {
+        assert_eq!(told(value).outcome, outcome, "{value}");
+    }
+    assert_eq!(
+        told("yes").message,
+        "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" asks for a drainer, \"false\" does not"
+    );
+}
+
+#[test]
+fn a_value_too_long_to_repeat_is_not_repeated() {
+    let told = admit(&[("drain-timeout", &"9".repeat(100_000))]);
+    assert_eq!(
+        told.message,
+        "DRN020: `envoy-drainer.dev/drain-timeout`: a value of 100000 bytes: at most 1024"
+    );
+}
+
+#[test]
+fn warnings_are_short_and_not_too_many() {
+    let long = "x".repeat(400);
+    let keys: Vec<String> = (0..40).map(|n| format!("{long}{n}")).collect();
+    let annotations: Vec<_> = keys.iter().map(|key| (key.as_str(), "")).collect();
+    let told = admit(&annotations);
+    assert_eq!(told.warnings.len(), 16);
+    assert!(told.warnings.iter().all(|warning| warning.len() <= 256));
+    assert_eq!(told.warnings[15], "17 more warnings");
+}
+
+#[test]
+fn an_envoy_that_a_later_webhook_adds_is_waited_for() {
+    let mut pod = pod(&[("envoy-container", "istio-proxy")]);
+    let first = ReviewBuilder::for_pod(&pod).admit(&defaults());
+    assert_eq!(
+        (first.allowed, first.outcome),
+        (true, AdmissionOutcome::Skipped(Code::NoSuchContainer))
+    );
+    assert!(
+        first.warnings[0].starts_with("DRN012: "),
+        "{:?}",
+        first.warnings
+    );
+    // The API server asks again after the other webhook.
+    pod = first.pod;
+    pod["spec"]["initContainers"] =
+        json!([{"name": "istio-proxy", "image": "istio/proxyv2", "restartPolicy": "Always"}]);
+    let second = ReviewBuilder::for_pod(&pod).admit(&defaults());
+    assert_eq!(
+        (second.outcome, &second.warnings[..]),
+        (AdmissionOutcome::Injected, &[][..])
+    );
+    assert_eq!(
+        second.pod["spec"]["initContainers"][0],
+        *drainer(&second.pod)
+    );
+}
+
+/// The bytes of all annotations' keys and values, as the API server counts them.
+fn size(pod: &Value) -> usize {
+    let annotations = pod["metadata"]["annotations"].as_object().expect("a map");
+    let sizes = annotations
+        .iter()
+        .map(|(key, value)| key.len() + value.as_str().expect("a text").len());
+    sizes.sum()
+}
+
+#[test]
+fn status_is_left_out_where_it_has_no_room() {
+    const LIMIT: usize = 256 << 10;
+    let status = |pod: &Value| {
+        pod["metadata"]["annotations"]
+            .get(format!("{PREFIX}status"))
+            .cloned()
+    };
+    let plain = admit(&[]);
+    let added = size(&plain.pod) - size(&pod(&[]));
+    // Quotes, which are two bytes in JSON and one in the annotation.
+    for (filler, missing, has_status) in [
+        ("x", 0, true),
+        ("x", 1, false),
+        ("\"", 0, true),
+        ("\"", 1, false),
+    ] {
+        let mut full = pod(&[]);
+        let room = LIMIT - added - size(&full) - "filler".len() + missing;
+        full["metadata"]["annotations"]["filler"] = json!(filler.repeat(room));
+        let told = ReviewBuilder::for_pod(&full).admit(&defaults());
+        assert_eq!(told.outcome, AdmissionOutcome::Injected);
+        assert!(size(&told.pod) <= LIMIT, "{} bytes", size(&told.pod));
+        assert_eq!(
+            status(&told.pod).is_some(),
+            has_status,
+            "{filler} {missing}"
+        );
+        let is_told = told
+            .warnings
+            .iter()
+            .any(|warning| warning.starts_with("DRN061: "));
+        assert_eq!(is_told, !has_status, "{:?}", told.warnings);
+        let again = ReviewBuilder::for_pod(&told.pod).admit(&defaults());
+        assert_eq!(
+            again.outcome,
+            AdmissionOutcome::Skipped(Code::AlreadyInjected)
+        );
+        assert_eq!(again.patch.0, []);
+    }
+}
+
+#[test]
+fn a_skip_at_the_limit_changes_nothing() {
+    let mut full = pod(&[("envoy-container", "none")]);
+    let room = (256 << 10) - size(&full) - "filler".len();
+    full["metadata"]["annotations"]["filler"] = json!("x".repeat(room));
+    let told = ReviewBuilder::for_pod(&full).admit(&defaults());
+    assert_eq!(
+        told.outcome,
+        AdmissionOutcome::Skipped(Code::NoSuchContainer)
+    );
+    assert_eq!(told.patch.0, []);
+    let last = told.warnings.last().unwrap();
+    assert!(last.starts_with("DRN061: "), "{last}");
+}

@@ -1,0 +1,129 @@
+//! Events as the API server sees them, from reviews that any pod of the cluster can forge.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Config;
+use serde_json::{Value, json};
+use tests::https::inject_request;
+use tests::review::ReviewBuilder;
+use tests::scripted_api::{RecordedRequest, ScriptedApiServer};
+use tests::timing::TIMEOUT;
+use tests::webhook::{Webhook, review, server};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use webhook::events::{QUEUE_CAPACITY, publish};
+use webhook::kubernetes::CertificateStore;
+use webhook::metrics::Metrics;
+use webhook::server::{Limits, Server};
+
+/// A namespace that the chart excludes.
+const EXCLUDED: &str = "bank";
+
+/// A pod that is skipped for its hook, made by the controller of this uid.
+fn skipped_review(namespace: &str, uid: &str) -> ReviewBuilder {
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": uid, "controller": true});
+    let hook = json!({"preStop": {"sleep": {"seconds": 5}}});
+    review("forged")
+        .with("/request/namespace", namespace)
+        .with("/request/object/metadata/ownerReferences", json!([owner]))
+        .with("/request/object/spec/containers/0/lifecycle", hook)
+}
+
+/// What the API server is asked for when these reviews are sent, up to an Event for the last.
+async fn requests_for(reviews: impl IntoIterator<Item = ReviewBuilder>) -> Vec<RecordedRequest> {
+    let api = ScriptedApiServer::start().await.unwrap();
+    api.set_response(201, &json!({"metadata": {}}));
+    let config = Config::new(api.url().parse().unwrap());
+    let objects =
+        CertificateStore::from_config(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
+    let events = objects.event_writer("webhook-1".to_owned());
+    let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
+    let report = Arc::new(Metrics::new());
+    let (usual, authority) = server(Limits::default());
+    let server = Server {
+        skipped_pods: Some(sender),
+        metrics: Arc::clone(&report),
+        ..usual
+    };
+    let server = Webhook::run(server, authority).await;
+    let driven = async {
+        let mut connection = server.https.connect().await.unwrap();
+        for review in reviews.into_iter().chain([skipped_review("last", "last")]) {
+            let answer = connection.send(inject_request(review.bytes()));
+            timeout(TIMEOUT, answer).await.expect("in time").unwrap();
+        }
+        let mut all = Vec::new();
+        while !all.iter().any(is_last_request) {
+            all.append(&mut api.take_requests());
+            sleep(Duration::from_millis(10)).await;
+        }
+        all.retain(|asked| !is_last_request(asked));
+        all
+    };
+    let excluded = [EXCLUDED.to_owned()];
+    tokio::select! {
+        never = publish(queue, &excluded, &report, async |series| events.write(series).await) => match never {},
+        asked = timeout(TIMEOUT, driven) => asked.expect("the last Event is written"),
+    }
+}
+
+fn is_last_request(asked: &RecordedRequest) -> bool {
+    asked.request_line.contains("/last/")
+}
+
+#[tokio::test]
+async fn a_forged_review_reaches_no_other_path_and_no_excluded_namespace() {
+    let path = "../../../../api/v1/namespaces/envoy-drainer/secrets/ca?x=";
+    let own = tests::review::defaults().release_namespace;
+    let uid = "0b7c5a3e-6f0e-4f0c-9d5b-2f3a4c5d6e7f";
+    let namespaces = [
+        "",
+        ".",
+        "..",
+        "a/b",
+        "a%2fb",
+        "A",
+        "kube-system",
+        EXCLUDED,
+        &own,
+        path,
+    ];
+    let uids = ["", "..", "a/b", "a?force=true", "a%2fb", path];
+    let names = ["", "..", "a/b", "Edge", path];
+    let with_name = |name: &str| {
+        skipped_review("shop", uid).with("/request/object/metadata/ownerReferences/0/name", name)
+    };
+    let forged = (namespaces
+        .iter()
+        .map(|namespace| skipped_review(namespace, uid)))
+    .chain(uids.iter().map(|uid| skipped_review("shop", uid)))
+    .chain(names.iter().map(|name| with_name(name)));
+    let asked = requests_for(forged).await;
+    let lines: Vec<_> = asked.iter().map(|asked| &asked.request_line).collect();
+    assert_eq!(lines, Vec::<&String>::new());
+}
+
+#[tokio::test]
+async fn a_flood_of_forged_reviews_has_25_events_in_a_namespace_and_short_notes() {
+    let name = json!("e\u{1b}[31m\u{202e}\u{200b}".repeat(2000));
+    let forged = (0..500).map(|owner| {
+        skipped_review("shop", &format!("u{owner}"))
+            .with("/request/object/spec/containers/0/name", name.clone())
+    });
+    let asked = requests_for(forged).await;
+    assert_eq!(asked.len(), 25);
+    for RecordedRequest {
+        request_line, body, ..
+    } in &asked
+    {
+        let path = "PATCH /apis/events.k8s.io/v1/namespaces/shop/events/u";
+        assert!(request_line.starts_with(path), "{request_line}");
+        let Value::String(note) = &body["note"] else {
+            panic!("{body}")
+        };
+        assert!(note.len() < 512, "{}", note.len());
+        let is_hidden = |char: char| char.is_control() || "\u{202e}\u{200b}".contains(char);
+        assert!(!note.contains(is_hidden), "{note:?}");
+    }
+}

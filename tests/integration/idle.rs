@@ -1,0 +1,367 @@
+//! Which connections are idle, on real Envoys, the oldest and the newest: those that no request uses,
+//! however short requests are, and whatever checks Envoy's health meanwhile.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use drainer::{DrainPhase, MAX_QUIET_WAIT, ReadinessProbe};
+use serde_json::{Value, json};
+use tests::bootstrap::HEALTH_PATH;
+use tests::drainer::drainer;
+use tests::envoy::{Envoy, envoy};
+use tests::envoy_versions::EnvoyBinary;
+use tests::http::Client;
+use tests::listener::{DIRECT_PATH, http, http3};
+use tests::load::{Load, load};
+use tests::parallel::for_each_envoy;
+use tests::raw_connection::RawConnection;
+use tests::service::{Endpoint, Service};
+use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
+use tests::until::wait_until;
+use tests::upstream::Upstream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+/// After the minimum and after `idle-exit`, and well before a test loses patience.
+const DEADLINE: Duration = Duration::from_secs(16);
+
+/// Asks for a path each `period`, on a new connection each time, until it is dropped.
+fn request_periodically(period: Duration, client: Client, path: &'static str) -> JoinSet<()> {
+    let mut asking = JoinSet::new();
+    asking.spawn(async move {
+        let mut tick = interval(period);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            // Health checks fail once the drain has begun.
+            let _ = client.get(path).await;
+        }
+    });
+    asking
+}
+
+/// Sends a request each `period` on one connection, as long as that is open.
+async fn request_on_one_connection(period: Duration, address: SocketAddr) -> Result<JoinSet<()>> {
+    let mut kept = RawConnection::open_idle(address).await?;
+    let mut asking = JoinSet::new();
+    asking.spawn(async move {
+        while kept.get(DIRECT_PATH).await.is_ok() {
+            sleep(period).await;
+        }
+    });
+    Ok(asking)
+}
+
+/// What the statistics call a listener on all addresses.
+fn listener_stat(envoy: &Envoy, listener: &str) -> String {
+    format!("0.0.0.0_{}", envoy.address(listener).port())
+}
+
+#[tokio::test]
+async fn short_requests_hold_a_drain_that_hardly_closes_connections() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        // In Envoy's default strategy, gradual over ten minutes.
+        let envoy = envoy()?
+            .binary(&binary)
+            .upstream(&upstream)
+            .listener(http("http1")?.modify_only())
+            .listener(http("http2")?.modify_only())
+            .listener(http3("http3")?.modify_only())
+            .start()
+            .await?;
+        // Long enough that no poll meets a request under way for the length of `idle-exit`.
+        let deadline = 25 * SECOND;
+        let drainer = drainer(envoy.admin_address())?
+            .timing(|timing| timing.drain_timeout = deadline)
+            .start()
+            .await?;
+        let at = |listener| Arc::new(Service::at(envoy.address(listener)));
+        // Ten connections with a request a second each; four, and four, with one each two seconds.
+        let http1 = load().keep_alive(10.0).start(&at("http1"));
+        let http2 = load().http2(2.0).start(&at("http2"));
+        let http3 = load().http3(2.0).start(&at("http3"));
+        sleep(2 * SECOND).await;
+
+        assert_took(drainer.call_pod_hooks()?.wait_for_return().await?, deadline);
+        for load in [http1, http2, http3] {
+            let report = load.stop().await;
+            assert_eq!(report.failed(), 0, "{report}");
+            assert!(report.reached() > 0.9, "{report}");
+        }
+        let words = drainer.termination_message()?;
+        assert_eq!(words["outcome"], "deadline", "{words}");
+        let line = drainer
+            .find_log("The drain has ended")
+            .context("no last line")?;
+        for listener in ["http1", "http2", "http3"] {
+            let name = listener_stat(&envoy, listener);
+            let left = words["left"]["byListener"][&name].as_u64();
+            assert!(left >= Some(2), "{words}");
+            assert!(line["by_listener"].to_string().contains(&name), "{line}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Ends the first of a Service's two Envoys under a load, which must lose no request. Returns the last
+/// words.
+async fn terminate_under_load([ends, stays]: [Envoy; 2], load: Load) -> Result<Value> {
+    let service = Arc::new(Service::new(SECOND));
+    for (name, envoy) in [("ends", &ends), ("stays", &stays)] {
+        service.add_ready(Endpoint {
+            name: name.to_owned(),
+            http: envoy.address("web"),
+            tcp: None,
+        });
+    }
+    let drainer = drainer(ends.admin_address())?.start().await?;
+    let load = load.start(&service);
+    sleep(2 * SECOND).await;
+
+    service.mark_terminating("ends");
+    let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+    ends.terminate().await?;
+    sleep(2 * SECOND).await;
+    let report = load.stop().await;
+    assert_eq!(report.failed(), 0, "{report}");
+    assert!(report.reached() > 0.9, "{report}");
+    let words = drainer.termination_message()?;
+    assert_eq!(words["outcome"], "drained", "{words}");
+    assert_took_between(took, 10 * SECOND, 14 * SECOND);
+    Ok(words)
+}
+
+#[tokio::test]
+async fn the_same_clients_are_drained_without_a_cut_by_the_immediate_strategy() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let start = async || {
+            let envoy = envoy()?.binary(&binary).upstream(&upstream);
+            let envoy = envoy.flag("--drain-strategy immediate");
+            envoy.listener(http("web")?.modify_only()).start().await
+        };
+        let envoys = [start().await?, start().await?];
+        terminate_under_load(envoys, load().keep_alive(20.0).http2(8.0)).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn http3_clients_are_told_to_go_and_lose_no_request() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let start = async || {
+            let envoy = envoy()?.binary(&binary).upstream(&upstream);
+            envoy.listener(http3("web")?).start().await
+        };
+        let envoys = [start().await?, start().await?];
+        let words = terminate_under_load(envoys, load().http3(20.0)).await?;
+        assert!(words["peak"].as_u64() >= Some(2), "{words}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn health_checks_do_not_hold_a_drain() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let envoy = envoy()?
+            .binary(&binary)
+            .listener(http("web")?)
+            .start()
+            .await?;
+        let probe = ReadinessProbe {
+            port: envoy.address("web").port().try_into()?,
+            period: SECOND,
+        };
+        let drainer = drainer(envoy.admin_address())?
+            .config(|config| config.readiness_probes = vec![probe])
+            .start()
+            .await?;
+        let _idle = RawConnection::open_idle(envoy.address("web")).await?;
+        let _kubelet = request_periodically(SECOND, envoy.client("web"), HEALTH_PATH);
+        sleep(SECOND / 3).await;
+        let _balancer = request_periodically(2 * SECOND, envoy.client("web"), HEALTH_PATH);
+        sleep(3 * SECOND).await;
+
+        let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+        let words = drainer.termination_message()?;
+        assert_eq!(
+            (&words["outcome"], &words["left"]["connections"]),
+            (&json!("idle"), &json!(1))
+        );
+        // However slow the machine is, it did not wait for quiet up to the cap.
+        assert!(took < 10 * SECOND + MAX_QUIET_WAIT, "{took:?}");
+        assert_took_between(took, 10 * SECOND, 14 * SECOND);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_pods_own_calls_neither_hold_a_drain_nor_hide_a_used_connection() -> Result<()> {
+    /// An Envoy whose application calls out through it, on a listener that shares its prefix in
+    /// statistics with the clients' listener.
+    async fn start_with_outbound_calls(binary: &EnvoyBinary) -> Result<(Envoy, [JoinSet<()>; 2])> {
+        let envoy = envoy()?
+            .binary(binary)
+            .listener(http("web")?.http_stat_prefix("edge").modify_only())
+            .listener(http("out")?.loopback().http_stat_prefix("edge"))
+            .start()
+            .await?;
+        let kept = request_on_one_connection(SECOND / 5, envoy.address("out")).await?;
+        let new = request_periodically(SECOND / 2, envoy.client("out"), DIRECT_PATH);
+        Ok((envoy, [kept, new]))
+    }
+    for_each_envoy(|binary| async move {
+        let (unused, _calls) = start_with_outbound_calls(&binary).await?;
+        let (used, _calls_too) = start_with_outbound_calls(&binary).await?;
+        let drainers = (
+            drainer(unused.admin_address())?.start().await?,
+            drainer(used.admin_address())?
+                .timing(|timing| timing.drain_timeout = DEADLINE)
+                .start()
+                .await?,
+        );
+        let _idle = RawConnection::open_idle(unused.address("web")).await?;
+        let client = || request_on_one_connection(SECOND, used.address("web"));
+        let _clients = (client().await?, client().await?);
+        sleep(2 * SECOND).await;
+
+        let ends = (drainers.0.call_pod_hooks()?, drainers.1.call_pod_hooks()?);
+        // A poll may meet a call under way, of which Envoy does not say on which listener it is.
+        assert_took_between(ends.0.wait_for_return().await?, 10 * SECOND, 40 * SECOND);
+        assert_eq!(drainers.0.termination_message()?["outcome"], "idle");
+        ends.1.wait_for_return().await?;
+        assert_ne!(drainers.1.termination_message()?["outcome"], "idle");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_slow_download_is_not_cut() -> Result<()> {
+    const SIZE: usize = 1_000_000;
+    // Of which Envoy's socket holds a part; the rest is in Envoy's own buffer, for some seconds.
+    const PIECE: usize = 16 << 10;
+
+    for_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?
+            .binary(&binary)
+            .upstream(&upstream)
+            .listener(http("web")?.send_buffer(PIECE))
+            .start()
+            .await?;
+        let drainer = drainer(envoy.admin_address())?
+            .exit_without_minimum()
+            .timing(|timing| timing.idle_exit = Some(SECOND))
+            .start()
+            .await?;
+        let socket = TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(u32::try_from(PIECE)?)?;
+        let mut client = socket.connect(envoy.address("web")).await?;
+        let head = format!("POST / HTTP/1.1\r\nhost: shop\r\ncontent-length: {SIZE}\r\n\r\n");
+        client.write_all(head.as_bytes()).await?;
+        client.write_all(&vec![b'x'; SIZE]).await?;
+        let mut download = JoinSet::new();
+        download.spawn(async move {
+            let (mut read, mut piece) = (0, vec![0; PIECE]);
+            while read < SIZE {
+                match client.read(&mut piece).await? {
+                    0 => break,
+                    more => read += more,
+                }
+                sleep(SECOND / 20).await;
+            }
+            anyhow::Ok((read, client))
+        });
+        wait_until("Envoy alone has the response", TIMEOUT, async || {
+            let active = envoy.admin().stat("http.web.downstream_rq_active").await?;
+            let buffered = "http.web.downstream_cx_tx_bytes_buffered";
+            Ok(active == Some(0) && envoy.admin().stat(buffered).await? > Some(0))
+        })
+        .await?;
+
+        let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+        assert_eq!(drainer.termination_message()?["outcome"], "idle");
+        envoy.terminate().await?;
+        let (read, _) = download.join_next().await.context("no download")???;
+        assert!(read >= SIZE, "{read} of {SIZE} bytes, {took:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn where_requests_are_hidden_no_connection_passes_for_idle() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let hidden = [
+            ("http.", "hides http.*"),
+            ("listener.admin.http.", "downstream_rq_completed"),
+        ];
+        for (prefix, warning) in hidden {
+            let envoy = envoy()?
+                .binary(&binary)
+                .listener(http("web")?)
+                .exclude_stats(&[prefix])
+                .start()
+                .await?;
+            let drainer = drainer(envoy.admin_address())?
+                .exit_without_minimum()
+                .timing(|timing| timing.idle_exit = Some(SECOND / 2))
+                .start()
+                .await?;
+            assert_eq!(
+                drainer.wait_for_log(warning, TIMEOUT).await?["level"],
+                "WARN"
+            );
+            let idle = RawConnection::open_idle(envoy.address("web")).await?;
+            let end = drainer.call_pod_hooks()?;
+            sleep(3 * SECOND).await;
+            assert!(end.is_waiting());
+            drop(idle);
+            assert_took(end.wait_for_return().await?, 3 * SECOND);
+            assert_eq!(drainer.termination_message()?["outcome"], "drained");
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_reset_of_counters_leaves_idle_connections_idle() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let envoy = envoy()?
+            .binary(&binary)
+            .listener(http("web")?)
+            .start()
+            .await?;
+        let idle_exit = 3 * SECOND;
+        let drainer = drainer(envoy.admin_address())?
+            .exit_without_minimum()
+            .timing(|timing| timing.idle_exit = Some(idle_exit))
+            .start()
+            .await?;
+        drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+        envoy.admin().post("/reset_counters").await?;
+        let _idle = RawConnection::open_idle(envoy.address("web")).await?;
+        let end = drainer.call_pod_hooks()?;
+        drainer.wait_for_phase(DrainPhase::Draining).await?;
+        sleep(SECOND).await;
+        let reset = end.called_at().elapsed();
+        envoy.admin().post("/reset_counters").await?;
+        // What was counted before says nothing of the time since.
+        assert_took(end.wait_for_return().await?, reset + idle_exit);
+        assert_eq!(drainer.termination_message()?["outcome"], "idle");
+        Ok(())
+    })
+    .await
+}

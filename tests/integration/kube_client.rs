@@ -1,0 +1,339 @@
+//! The Secret and the webhook configuration as the API server sees them: what it is asked, and what is
+//! made of its answers.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use kube::Config;
+use serde_json::{Value, json};
+use tests::scripted_api::{Reply, ScriptedApiServer};
+use tests::test_ca::TestCa;
+use tokio::time::{Instant, timeout};
+use webhook::certificates::testing_api::{Bundle, Cluster, Secret, StoreError, Webhooks};
+use webhook::kubernetes::CertificateStore;
+
+const SECRET: &str = "/api/v1/namespaces/ns/secrets/s";
+const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/w";
+
+async fn open_store() -> (ScriptedApiServer, CertificateStore) {
+    let api = ScriptedApiServer::start().await.unwrap();
+    let config = Config::new(api.url().parse().unwrap());
+    let objects =
+        CertificateStore::from_config(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
+    (api, objects)
+}
+
+fn status(code: u16, reason: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Status",
+        "status": "Failure",
+        "reason": reason,
+        "message": reason,
+        "code": code,
+    })
+}
+
+fn secret() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": "s",
+            "resourceVersion": "7",
+            "annotations": { "envoy-drainer.dev/rotate": "é".repeat(200) },
+        },
+        "data": { "a": "AQI=" },
+    })
+}
+
+fn configuration(bundle: &Bundle) -> Value {
+    let pem = base64(bundle.pem());
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {
+            "name": "w",
+            "resourceVersion": "8",
+            "managedFields": [
+                {
+                    "manager": "envoy-drainer-cabundle",
+                    "operation": "Apply",
+                    "time": "1970-01-01T00:01:40Z",
+                },
+                { "manager": "helm", "operation": "Update", "time": "1980-01-01T00:00:00Z" },
+            ],
+        },
+        "webhooks": [
+            {
+                "name": "one",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "clientConfig": { "caBundle": pem },
+            },
+            {
+                "name": "two",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "clientConfig": {},
+            },
+        ],
+    })
+}
+
+fn base64(text: String) -> String {
+    let value = serde_json::to_value(k8s_openapi::ByteString(text.into_bytes())).unwrap();
+    value.as_str().unwrap().to_owned()
+}
+
+fn trusted_bundle() -> Bundle {
+    Bundle::read(TestCa::new().unwrap().pem().as_bytes())
+}
+
+#[tokio::test]
+async fn both_objects_are_read_or_are_missing() {
+    let (api, objects) = open_store().await;
+    api.set_response(200, &secret());
+    let wanted = Secret {
+        resource_version: "7".into(),
+        data: BTreeMap::from([("a".to_owned(), vec![1, 2])]),
+        rotate: Some("é".repeat(126)),
+        unwritable_reason: None,
+    };
+    assert_eq!(objects.secret().await.unwrap(), Some(wanted));
+    assert_eq!(api.take_requests()[0].request_line, format!("GET {SECRET}"));
+    let bundle = trusted_bundle();
+    api.set_response(200, &configuration(&bundle));
+    let found = objects.webhooks().await.unwrap().unwrap();
+    assert_eq!(found.resource_version, "8");
+    let wanted = [
+        ("one".to_owned(), bundle),
+        ("two".into(), Bundle::default()),
+    ];
+    assert_eq!(found.bundles, wanted);
+    let written = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+    assert_eq!(found.written_at, Some(written));
+    let mut nobodys = configuration(&trusted_bundle());
+    nobodys["metadata"]["managedFields"] = Value::Null;
+    api.set_response(200, &nobodys);
+    assert_eq!(objects.webhooks().await.unwrap().unwrap().written_at, None);
+    assert_eq!(
+        api.take_requests().remove(0).request_line,
+        format!("GET {WEBHOOKS}")
+    );
+    api.set_response(404, &status(404, "NotFound"));
+    assert_eq!(objects.secret().await.unwrap(), None);
+    assert_eq!(objects.webhooks().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_written_names_the_remedy() {
+    let (api, objects) = open_store().await;
+    for (path, value, wanted) in [
+        ("/immutable", json!(true), Some("is immutable")),
+        ("/immutable", json!(false), None),
+        (
+            "/type",
+            json!("kubernetes.io/tls"),
+            Some("`kubernetes.io/tls`"),
+        ),
+        ("/type", json!("Opaque"), None),
+    ] {
+        let mut secret = secret();
+        secret[&path[1..]] = value;
+        secret["metadata"]["finalizers"] = json!(["example.com/held"]);
+        api.set_response(200, &secret);
+        let obstacle = objects.secret().await.unwrap().unwrap().unwritable_reason;
+        let told = obstacle.as_deref().unwrap_or_default();
+        let remedies = ["kubectl delete secret --namespace=ns s", "finalizers"];
+        for part in wanted
+            .into_iter()
+            .chain(remedies.into_iter().filter(|_| wanted.is_some()))
+        {
+            assert!(told.contains(part), "{path}: {told}");
+        }
+        assert_eq!(obstacle.is_some(), wanted.is_some(), "{path}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn entries_that_call_another_server_are_left_alone() {
+    let api = ScriptedApiServer::start().await.unwrap();
+    let config = Config::new(api.url().parse().unwrap());
+    let hosts = vec!["w.ns.svc".to_owned(), "10.0.0.1".to_owned()];
+    let objects =
+        CertificateStore::from_config(config, "ns", "s".into(), "w".into(), hosts).unwrap();
+    let service =
+        |name: &str, namespace: &str| json!({"service": {"name": name, "namespace": namespace}});
+    let entries = [
+        ("own", service("w", "ns")),
+        ("other-name", service("v", "ns")),
+        ("other-namespace", service("w", "other")),
+        ("url", json!({"url": "https://10.0.0.1:8443/inject"})),
+        ("other-url", json!({"url": "https://example.com/10.0.0.1"})),
+        ("none", json!({})),
+    ];
+    let entry = |(name, client): (&str, Value)| {
+        json!({
+            "name": name,
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "clientConfig": client,
+        })
+    };
+    let mut all = configuration(&trusted_bundle());
+    all["webhooks"] = entries.map(entry).into_iter().collect();
+    api.set_response(200, &all);
+    let found = objects.webhooks().await.unwrap().unwrap();
+    let names: Vec<_> = found.bundles.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["own", "url"]);
+}
+
+#[tokio::test]
+async fn the_secret_is_applied_empty_and_written_in_the_version_that_was_read() {
+    let (api, objects) = open_store().await;
+    api.set_response(200, &secret());
+    objects.create_secret().await.unwrap();
+    let asked = api.take_requests().remove(0);
+    assert_eq!(
+        asked.request_line,
+        format!("PATCH {SECRET}?&fieldManager=envoy-drainer")
+    );
+    assert_eq!(asked.content_type, "application/apply-patch+yaml");
+    let wanted = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" } });
+    assert_eq!(asked.body, wanted);
+
+    let keys = BTreeMap::from([("a".to_owned(), Some(vec![1, 2])), ("b".to_owned(), None)]);
+    objects.write_secret("7", keys).await.unwrap();
+    let asked = api.take_requests().remove(0);
+    assert_eq!(
+        asked.request_line,
+        format!("PATCH {SECRET}?&fieldManager=envoy-drainer")
+    );
+    assert_eq!(asked.content_type, "application/merge-patch+json");
+    let wanted = json!({
+        "metadata": { "resourceVersion": "7" },
+        "data": { "a": "AQI=", "b": null },
+    });
+    assert_eq!(asked.body, wanted);
+}
+
+#[tokio::test]
+async fn bundles_alone_are_applied_by_force_in_the_version_that_was_read() {
+    let (api, objects) = open_store().await;
+    let bundle = trusted_bundle();
+    api.set_response(200, &configuration(&bundle));
+    let webhooks = Webhooks {
+        resource_version: "8".into(),
+        bundles: vec![
+            ("one".into(), bundle.clone()),
+            ("two".into(), bundle.clone()),
+        ],
+        written_at: None,
+    };
+    objects.write_bundles(&webhooks).await.unwrap();
+    let asked = api.take_requests().remove(0);
+    assert_eq!(
+        asked.request_line,
+        format!("PATCH {WEBHOOKS}?&force=true&fieldManager=envoy-drainer-cabundle")
+    );
+    assert_eq!(asked.content_type, "application/apply-patch+yaml");
+    let client = json!({ "caBundle": base64(bundle.pem()) });
+    let wanted = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": { "name": "w", "resourceVersion": "8" },
+        "webhooks": [
+            { "name": "one", "clientConfig": client },
+            { "name": "two", "clientConfig": client },
+        ],
+    });
+    assert_eq!(asked.body, wanted);
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_at_once_and_a_conflict_as_one() {
+    for (code, reason, conflict) in [
+        (409, "Conflict", true),
+        (403, "Forbidden", false),
+        (429, "TooManyRequests", false),
+        (503, "ServiceUnavailable", false),
+    ] {
+        let (api, objects) = open_store().await;
+        api.set_response(code, &status(code, reason));
+        let webhooks = Webhooks {
+            resource_version: "8".into(),
+            bundles: Vec::new(),
+            written_at: None,
+        };
+        for failed in [
+            objects.write_bundles(&webhooks).await.unwrap_err(),
+            objects
+                .write_secret("7", BTreeMap::new())
+                .await
+                .unwrap_err(),
+        ] {
+            let is_conflict = matches!(failed, StoreError::Conflict { .. });
+            assert_eq!(is_conflict, conflict, "{reason}: {failed:?}");
+            let is_other = matches!(failed, StoreError::Other { .. });
+            assert_eq!(is_other, !conflict, "{reason}: {failed:?}");
+        }
+        // The next tick is soon enough.
+        assert_eq!(api.take_requests().len(), 2, "{reason}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_told_as_such() {
+    let (api, objects) = open_store().await;
+    api.set_reply(Reply::NoResponse);
+    let failed = objects.secret().await.unwrap_err();
+    assert!(matches!(failed, StoreError::Timeout { .. }), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_change_rings_and_a_bookmark_does_not() {
+    let soon = Duration::from_millis(300);
+    let event = |kind: &str| {
+        json!({
+            "type": kind,
+            "object": {
+                "apiVersion": "meta.k8s.io/v1",
+                "kind": "PartialObjectMetadata",
+                "metadata": { "name": "s", "resourceVersion": "9" },
+            },
+        })
+    };
+    for (kind, rings) in [("MODIFIED", true), ("DELETED", true), ("BOOKMARK", false)] {
+        let (api, objects) = open_store().await;
+        api.set_watch_reply(Reply::WatchEvents(vec![event(kind)]));
+        let rung = timeout(soon, objects.changed()).await.is_ok();
+        assert_eq!(rung, rings, "{kind}");
+        let watches = api.watches();
+        assert_eq!(watches.len(), 2, "{watches:?}");
+        assert!(
+            watches
+                .iter()
+                .all(|line| line.contains("fieldSelector=metadata.name%3D"))
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_falls_silent_is_opened_again() {
+    for reply in [Reply::NoResponse, Reply::WatchEvents(Vec::new())] {
+        let (api, objects) = open_store().await;
+        api.set_watch_reply(reply.clone());
+        let start = Instant::now();
+        let again = async {
+            while api.watches().len() < 4 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        let again = timeout(Duration::from_secs(600), again).await;
+        assert!(again.is_ok(), "{reply:?}: {:?}", api.watches());
+        // Not before the API server ends it itself.
+        assert!(start.elapsed() > Duration::from_secs(290), "{reply:?}");
+        drop(objects);
+    }
+}

@@ -1,0 +1,43 @@
+//! Tests of the programs through their public interfaces, with real Envoys, real TLS and a fake API server.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "tests may panic, and so may their helpers"
+)]
+
+// How an AdmissionReview becomes a patch: the golden pairs of tests/golden.
+mod admit;
+// Every setting: its annotation, its default, and what is wrong with a bad value.
+mod annotations;
+// Certificates of a running server: rotation, renewal, and modes without a cluster.
+mod certificates;
+// `envoy-drainer check` against a fake API server.
+mod check;
+// The page of codes.
+mod codes;
+// When drains of a real Envoy end, and that they cut nothing.
+mod drain;
+// Envoys with MODIFY_ONLY listeners, health checks and rare requests: what counts as idle.
+mod idle;
+// Events on the owners of skipped pods.
+mod events;
+// Admin interfaces that fail, stall or send invalid responses.
+mod admin_faults;
+// Floods of connections on the drainer's port.
+mod flood;
+// The two preStop hooks, as a kubelet runs them.
+mod hooks;
+// The Kubernetes client: timeouts, conflicts, watches.
+mod kube_client;
+// `inject` and `explain`.
+mod offline;
+// The claims of docs/security.md name tests that exist.
+mod security;
+// The support code: Envoys, kubelet, load generator and Service behave as the real ones.
+mod selftest;
+// The program `envoy-drainer serve`: flags, signals, logs.
+mod serve;
+// The admission server: TLS, limits, eviction, shutdown.
+mod server;
+// Which termination it is, by the hooks and signals that arrive.
+mod termination_signals;

@@ -1,0 +1,331 @@
+//! The support's own tests: a pod is started, restarted and ended in the kubelet's order.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use tests::cpu_pressure::stall_time;
+use tests::kubelet::{Kubelet, PodTermination, Program, RunningPod, Step};
+use tests::port::Port;
+use tests::until::wait_until;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+
+/// Ends at SIGTERM.
+const EXITS_ON_SIGTERM: &str = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+
+/// Ignores SIGTERM.
+const IGNORES_SIGTERM: &str = "trap '' TERM; echo ready; while :; do sleep 0.02; done";
+
+/// How much later than due a step may come beside what the machine held up.
+const TOLERANCE: f64 = 0.7;
+
+/// A container that runs a shell script.
+fn container(name: &str, script: &str) -> Value {
+    json!({ "name": name, "command": ["sh"], "args": ["-c", script] })
+}
+
+/// The same container as a native sidecar.
+fn sidecar(mut container: Value) -> Value {
+    container["restartPolicy"] = json!("Always");
+    container
+}
+
+fn with_hook(mut container: Value, hook: Value) -> Value {
+    container["lifecycle"]["preStop"] = hook;
+    container
+}
+
+fn exec(script: &str) -> Value {
+    json!({ "exec": { "command": ["sh", "-c", script] } })
+}
+
+async fn run(sidecars: &[Value], mains: &[Value], grace: u32) -> Result<RunningPod> {
+    let pod: Pod = serde_json::from_value(json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {
+            "initContainers": sidecars,
+            "containers": mains,
+            "terminationGracePeriodSeconds": grace,
+        },
+    }))?;
+    let mut kubelet = Kubelet::new(pod)?;
+    for container in sidecars.iter().chain(mains) {
+        let name = container["name"].as_str().unwrap_or_default();
+        kubelet = kubelet.program(name, Program::new("/bin/sh"));
+    }
+    let pod = kubelet.start()?;
+    for container in sidecars.iter().chain(mains) {
+        wait_for_output(
+            &pod,
+            container["name"].as_str().unwrap_or_default(),
+            "ready\n",
+        )
+        .await?;
+    }
+    Ok(pod)
+}
+
+/// Waits until a container has printed just this, over all its lives.
+async fn wait_for_output(pod: &RunningPod, container: &str, text: &str) -> Result<()> {
+    wait_until(text, Duration::from_secs(10), || async {
+        Ok(pod.log(container)? == text)
+    })
+    .await
+}
+
+/// Asserts when, in seconds from the end's begin, each container came to a step.
+#[track_caller]
+fn assert_times(end: &PodTermination, want: &[(&str, Step, f64)]) {
+    for (container, step, due) in want {
+        let at = end.time_of(container, *step);
+        let matches = at.is_some_and(|at| {
+            let late = TOLERANCE + stall_time(at).as_secs_f64();
+            (due - 0.01..due + late).contains(&at.as_secs_f64())
+        });
+        assert!(
+            matches,
+            "{container} {step:?} at {at:?}, due at {due}\n{}",
+            end.timeline
+        );
+    }
+}
+
+#[tokio::test]
+async fn hooks_start_at_once_and_each_container_ends_after_its_own() -> Result<()> {
+    let pod = run(
+        &[],
+        &[
+            with_hook(container("slow", EXITS_ON_SIGTERM), exec("sleep 1.5")),
+            with_hook(
+                container("quick", EXITS_ON_SIGTERM),
+                json!({ "sleep": { "seconds": 0 } }),
+            ),
+            container("bare", EXITS_ON_SIGTERM),
+        ],
+        30,
+    )
+    .await?;
+    let end = pod.terminate().await;
+    assert_times(
+        &end,
+        &[
+            ("slow", Step::HookStarted, 0.0),
+            ("quick", Step::HookStarted, 0.0),
+            ("bare", Step::Sigterm, 0.0),
+            ("bare", Step::Exited, 0.0),
+            ("quick", Step::Sigterm, 0.0),
+            ("slow", Step::HookReturned, 1.5),
+            ("slow", Step::Sigterm, 1.5),
+            ("slow", Step::Exited, 1.5),
+        ],
+    );
+    assert_eq!(end.time_of("bare", Step::HookStarted), None);
+    assert!(
+        pod.exit_status("slow")?
+            .is_some_and(|status| status.success())
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn native_sidecars_end_last_in_reverse_and_their_hooks_start_with_all() -> Result<()> {
+    let takes_half_a_second =
+        "trap 'sleep 0.5; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let pod = run(
+        &[
+            sidecar(with_hook(
+                container("first", EXITS_ON_SIGTERM),
+                exec("sleep 0.2"),
+            )),
+            sidecar(container("second", takes_half_a_second)),
+        ],
+        &[with_hook(
+            container("main", EXITS_ON_SIGTERM),
+            exec("sleep 1"),
+        )],
+        30,
+    )
+    .await?;
+    let end = pod.terminate().await;
+    assert_times(
+        &end,
+        &[
+            ("first", Step::HookStarted, 0.0),
+            ("first", Step::HookReturned, 0.2),
+            ("main", Step::Sigterm, 1.0),
+            ("second", Step::Sigterm, 1.0),
+            ("second", Step::Exited, 1.5),
+            ("first", Step::Sigterm, 1.5),
+        ],
+    );
+    assert!(end.time_of("main", Step::Exited) <= end.time_of("second", Step::Sigterm));
+    assert!(end.time_of("second", Step::Exited) <= end.time_of("first", Step::Sigterm));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failed_hook_is_sigterm_at_once() -> Result<()> {
+    let nobody = Port::free()?;
+    let get = json!({ "httpGet": { "port": nobody.number(), "path": "/" } });
+    let pod = run(
+        &[],
+        &[
+            with_hook(container("exec", EXITS_ON_SIGTERM), exec("exit 1")),
+            with_hook(container("get", EXITS_ON_SIGTERM), get),
+        ],
+        30,
+    )
+    .await?;
+    let end = pod.terminate().await;
+    for name in ["exec", "get"] {
+        let want = [(name, Step::HookFailed, 0.0), (name, Step::Sigterm, 0.0)];
+        assert_times(&end, &want);
+        assert_eq!(end.time_of(name, Step::HookReturned), None);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn any_answer_to_a_request_is_a_hook_that_returned_however_long_it_took() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let port = listener.local_addr()?.port();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await?;
+        let mut head = [0; 1024];
+        let read = stream.read(&mut head).await?;
+        sleep(Duration::from_secs(1)).await;
+        let answer = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(answer).await?;
+        anyhow::Ok(String::from_utf8_lossy(&head[..read]).into_owned())
+    });
+    let mut main = with_hook(
+        container("main", EXITS_ON_SIGTERM),
+        json!({ "httpGet": { "port": "hook", "path": "/drained/x" } }),
+    );
+    main["ports"] = json!([{ "name": "hook", "containerPort": port }]);
+    let pod = run(&[], &[main], 30).await?;
+    let end = pod.terminate().await;
+    assert_times(
+        &end,
+        &[
+            ("main", Step::HookReturned, 1.0),
+            ("main", Step::Sigterm, 1.0),
+        ],
+    );
+    let request = server.await??;
+    assert!(
+        request.starts_with("GET /drained/x HTTP/1.1\r\n"),
+        "{request}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn when_the_grace_is_over_all_get_sigterm_and_two_seconds_later_sigkill() -> Result<()> {
+    let pod = run(
+        &[sidecar(container("side", IGNORES_SIGTERM))],
+        &[
+            with_hook(container("hangs", IGNORES_SIGTERM), exec("sleep 60")),
+            container("stubborn", IGNORES_SIGTERM),
+        ],
+        1,
+    )
+    .await?;
+    let end = pod.terminate().await;
+    assert_times(
+        &end,
+        &[
+            ("stubborn", Step::Sigterm, 0.0),
+            ("hangs", Step::HookFailed, 1.0),
+            ("hangs", Step::Sigterm, 1.0),
+            ("side", Step::Sigterm, 1.0),
+            ("stubborn", Step::Sigkill, 2.0),
+            ("hangs", Step::Sigkill, 3.0),
+            ("side", Step::Sigkill, 3.0),
+        ],
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_grace_no_hook_is_called() -> Result<()> {
+    let pod = run(
+        &[],
+        &[with_hook(
+            container("main", EXITS_ON_SIGTERM),
+            exec("sleep 5"),
+        )],
+        30,
+    )
+    .await?;
+    let end = pod.terminate_within(Duration::ZERO).await;
+    assert_times(&end, &[("main", Step::Sigterm, 0.0)]);
+    assert_eq!(end.time_of("main", Step::HookStarted), None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_restart_calls_the_hook_and_a_crash_does_not() -> Result<()> {
+    let mut pod = run(
+        &[],
+        &[with_hook(container("main", EXITS_ON_SIGTERM), exec("true"))],
+        30,
+    )
+    .await?;
+    pod.crash("main").await?;
+    let steps = |pod: &RunningPod| -> Vec<Step> {
+        let events = pod.timeline().events();
+        events.iter().map(|event| event.step).collect()
+    };
+    assert_eq!(steps(&pod), [Step::Started, Step::Exited, Step::Started]);
+    assert_eq!(pod.exit_status("main")?, None);
+    wait_for_output(&pod, "main", "ready\nready\n").await?;
+    pod.restart("main").await?;
+    assert_eq!(
+        steps(&pod)[3..],
+        [
+            Step::HookStarted,
+            Step::HookReturned,
+            Step::Sigterm,
+            Step::Exited,
+            Step::Started,
+        ]
+    );
+    assert!(pod.restart("other").await.is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_container_sees_its_mounts_its_variables_and_nothing_of_ours() -> Result<()> {
+    let script = "cat $FROM_ARGS/greeting >> $RUN/seen; echo -n bye > $LAST_WORDS; \
+                  echo home=$HOME value=$VALUE; exec sleep 60";
+    let says = "home= value=7\n";
+    let mut main = container("main", &format!("FROM_ARGS=/etc/config; {script}"));
+    main["volumeMounts"] = json!([
+        { "name": "config", "mountPath": "/etc/config" },
+        { "name": "run", "mountPath": "/run/thing" },
+    ]);
+    main["env"] = json!([{ "name": "VALUE", "value": "7" }]);
+    let pod = serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Pod", "spec": { "containers": [main] },
+    }))?;
+    let shell = Program::new("/bin/sh")
+        .path_variable("/run/thing", "RUN")
+        .path_variable("/dev/termination-log", "LAST_WORDS");
+    let mut pod = Kubelet::new(pod)?
+        .program("main", shell)
+        .file("config", "greeting", "hello\n")?
+        .start()?;
+    wait_for_output(&pod, "main", says).await?;
+    // A volume lives on over a restart.
+    pod.crash("main").await?;
+    wait_for_output(&pod, "main", &says.repeat(2)).await?;
+    let seen = pod.host_path("main", "/run/thing/seen")?;
+    assert_eq!(std::fs::read_to_string(seen)?, "hello\nhello\n");
+    assert_eq!(pod.termination_message("main")?, "bye");
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! The support's own tests: the load as a program says what a real Envoy did to it.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tests::envoy::envoy;
+use tests::listener::{http, http3};
+use tests::load::FailureKind::{CutInFlight, Refused};
+use tests::load::Report;
+use tests::process::Signal;
+use tests::timing::{SECOND, TIMEOUT};
+use tests::upstream::Upstream;
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
+
+/// Starts the program against this address.
+fn load(target: SocketAddr, args: &str) -> Result<Child> {
+    Command::new(env!("CARGO_BIN_EXE_load"))
+        .arg("run")
+        .arg(target.to_string())
+        .args(args.split_whitespace())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("starting the load")
+}
+
+async fn report(load: Child) -> Result<Report> {
+    let ended = timeout(TIMEOUT, load.wait_with_output()).await??;
+    assert!(ended.status.success(), "{}", ended.status);
+    Ok(serde_json::from_slice(&ended.stdout)?)
+}
+
+#[tokio::test]
+async fn every_kind_of_clients_reaches_its_rate_and_none_fails() -> Result<()> {
+    let upstream = Upstream::start().await?;
+    let envoy = envoy()?
+        .upstream(&upstream)
+        .listener(http("web")?)
+        .start()
+        .await?;
+    let args =
+        "--keep-alive 100 --connection-each 20 --slow 8 --slow-takes 300ms --http2 50 --for 2s";
+    let report = report(load(envoy.address("web"), args)?).await?;
+    let names: Vec<_> = report.kinds.iter().map(|kind| &*kind.name).collect();
+    let all = [
+        "keep-alive",
+        "one connection a request",
+        "0.3 s answers",
+        "HTTP/2",
+    ];
+    assert_eq!(names, all);
+    assert_eq!(report.failed(), 0, "{report}");
+    assert!(report.reached() > 0.95, "{report}");
+    assert!(report.elapsed >= 2 * SECOND, "{report}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn http3_clients_reach_their_rate_where_no_tcp_is_accepted() -> Result<()> {
+    let upstream = Upstream::start().await?;
+    let envoy = envoy()?.upstream(&upstream).listener(http3("web")?);
+    let load = load(envoy.address("web"), "--http3 50 --for 2s")?;
+    sleep(SECOND / 2).await;
+    let _envoy = envoy.start().await?;
+    let report = report(load).await?;
+    assert_eq!(report.kinds[0].name, "HTTP/3");
+    assert_eq!(report.failed(), 0, "{report}");
+    assert!(report.reached() > 0.95, "{report}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn it_begins_when_the_target_accepts_connections() -> Result<()> {
+    let upstream = Upstream::start().await?;
+    let envoy = envoy()?.upstream(&upstream).listener(http("web")?);
+    let load = load(envoy.address("web"), "--connection-each 20 --for 1s")?;
+    sleep(SECOND / 2).await;
+    let _envoy = envoy.start().await?;
+    let report = report(load).await?;
+    assert_eq!(report.failed(), 0, "{report}");
+    assert!(report.sent() >= 20, "{report}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn sigterm_ends_it_and_a_killed_envoy_shows_in_its_report() -> Result<()> {
+    let upstream = Upstream::start().await?;
+    let envoy = envoy()?
+        .upstream(&upstream)
+        .listener(http("web")?)
+        .start()
+        .await?;
+    let load = load(envoy.address("web"), "--slow 20 --slow-takes 1s")?;
+    sleep(SECOND).await;
+    envoy.signal(Signal::KILL);
+    sleep(SECOND / 2).await;
+    let pid = load.id().and_then(|pid| pid.try_into().ok());
+    let pid = pid.and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.context("it runs")?, Signal::TERM)?;
+    let report = report(load).await?;
+    assert!(report.failed_of_kind(CutInFlight) >= 10, "{report}");
+    assert!(report.failed_of_kind(Refused) >= 5, "{report}");
+    let first = &report.kinds[0].details[0];
+    assert!(first.at > Duration::from_millis(500), "{report}");
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The support's own tests: a Service follows its pods, and tells its clients late.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tests::bootstrap::HEALTH_PATH;
+use tests::envoy::{Envoy, envoy};
+use tests::listener::{Protocol, http};
+use tests::service::{Endpoint, Probe, Service};
+use tests::until::wait_until;
+use tokio::time::{Instant, sleep};
+
+const LAG: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_millis(200);
+const FAILURES: u32 = 3;
+
+/// A Service before this Envoy, which it knows to be ready.
+async fn service_for(envoy: &Envoy) -> Result<Service> {
+    let service = Service::new(LAG);
+    let endpoint = Endpoint {
+        name: "envoy".into(),
+        http: envoy.address("web"),
+        tcp: None,
+    };
+    let probe = Probe {
+        path: HEALTH_PATH.into(),
+        period: PERIOD,
+        timeout: Duration::from_secs(1),
+        failure_threshold: FAILURES,
+    };
+    service.add(endpoint, probe);
+    service.wait_until_ready(1, Duration::from_secs(10)).await?;
+    Ok(service)
+}
+
+/// How long it takes until the Service sends, or no longer sends, connections to the pod.
+async fn wait_for_serving(service: &Service, serves: bool) -> Result<Duration> {
+    let start = Instant::now();
+    wait_until(
+        "a change of the rotation",
+        Duration::from_secs(10),
+        || async { Ok(service.is_serving("envoy") == serves) },
+    )
+    .await?;
+    Ok(start.elapsed())
+}
+
+#[tokio::test]
+async fn a_pod_that_is_unready_is_left_after_its_probes_and_the_lag() -> Result<()> {
+    let envoy = envoy()?.listener(http("web")?).start().await?;
+    let service = service_for(&envoy).await?;
+    let kept = service.connect(Protocol::Http).await?;
+    envoy.admin().post("/healthcheck/fail").await?;
+    let took = wait_for_serving(&service, false).await?;
+    let least = LAG + PERIOD * (FAILURES - 1);
+    assert!(took >= least && took < least + LAG, "{took:?}");
+
+    let refused = service.connect(Protocol::Http).await.unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    assert_eq!(service.open_connections("envoy"), 1);
+    kept.stream.writable().await?;
+    assert_eq!(kept.stream.try_write(b"GET")?, 3);
+    drop(kept);
+    assert_eq!(service.open_connections("envoy"), 0);
+
+    envoy.admin().post("/healthcheck/ok").await?;
+    assert!(wait_for_serving(&service, true).await? < PERIOD + LAG / 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hanging_pod_is_unready() -> Result<()> {
+    let envoy = envoy()?.listener(http("web")?).start().await?;
+    let service = service_for(&envoy).await?;
+    envoy.signal(tests::process::Signal::STOP);
+    wait_for_serving(&service, false).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deleted_pod_is_left_after_the_lag_where_there_is_another() -> Result<()> {
+    let envoy = envoy()?.listener(http("web")?).listener(http("other")?);
+    let envoy = envoy.start().await?;
+    let service = service_for(&envoy).await?;
+    service.mark_terminating("envoy");
+    sleep(LAG + LAG / 2).await;
+    assert!(service.is_serving("envoy"));
+
+    let other = Endpoint {
+        name: "other".into(),
+        http: envoy.address("other"),
+        tcp: None,
+    };
+    let probe = Probe {
+        path: HEALTH_PATH.into(),
+        period: PERIOD,
+        timeout: Duration::from_secs(1),
+        failure_threshold: FAILURES,
+    };
+    service.add(other, probe);
+    wait_for_serving(&service, false).await?;
+    assert_eq!(service.serving_pods(), 1);
+    Ok(())
+}

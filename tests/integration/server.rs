@@ -1,0 +1,935 @@
+//! The admission server over real sockets and real TLS: what it answers to whom, and that it goes on.
+
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drainer::AdminAddress;
+use http_body_util::Full;
+use hyper::{Method, Request, Response, StatusCode};
+use rustls::crypto::ring::kx_group;
+use serde_json::{Value, json};
+use tests::http::Client;
+use tests::https::{HttpsClient, inject_request, post_request};
+use tests::timing::{TIMEOUT, assert_took};
+use tests::webhook::{Webhook, admission_response, admit, assert_injected, review, server};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::client::TlsStream;
+use webhook::admission::{InvalidReview, ReviewResponse};
+use webhook::server::{Limits, Server};
+
+/// A time-out that is waited for.
+const SHORT_TIMEOUT: Duration = Duration::from_secs(1);
+
+const MIB: usize = 1 << 20;
+
+fn closes(response: &Response<Bytes>) -> bool {
+    response
+        .headers()
+        .get("connection")
+        .is_some_and(|value| value == "close")
+}
+
+/// One sentence, as it is read in the API server's log.
+fn assert_sentence(response: &Response<Bytes>) {
+    let text = std::str::from_utf8(response.body()).unwrap();
+    assert!(
+        text.ends_with('\n') && text.lines().count() == 1,
+        "{text:?}"
+    );
+}
+
+/// Sends bytes and returns what comes back until the other side closes. All is sent before anything
+/// is read, and must be: the API server's client takes a failed write for a failed request, whatever
+/// was answered.
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, bytes: &[u8]) -> String {
+    let asked = async {
+        stream
+            .write_all(bytes)
+            .await
+            .expect("the server reads it all");
+        stream.flush().await.expect("the server reads it all");
+        read_until_closed(&mut stream).await
+    };
+    timeout(TIMEOUT, asked).await.expect("the server closes")
+}
+
+/// What comes until the other side closes, in whatever way.
+async fn read_until_closed(stream: &mut (impl AsyncRead + Unpin)) -> String {
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The head of a request whose body is still to come.
+fn request_head(more: &str) -> String {
+    format!(
+        "POST /inject HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{more}\r\n\r\n"
+    )
+}
+
+#[tokio::test]
+async fn a_pod_gets_its_drainer_over_verified_tls_and_the_connection_lives_on() {
+    let server = Webhook::start(Limits::default()).await;
+    let mut connection = server.https.connect().await.unwrap();
+    for uid in ["first", "second", "third"] {
+        let response = connection
+            .send(inject_request(review(uid).bytes()))
+            .await
+            .unwrap();
+        assert_injected(&response, uid);
+        assert!(!closes(&response));
+    }
+    let injected = "envoy_drainer_admissions_total{outcome=\"injected\",code=\"\"}";
+    assert_eq!(server.metric(injected).await, Some(3.0));
+    assert_eq!(
+        server.metric("envoy_drainer_requests_in_flight").await,
+        Some(0.0)
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_review_is_a_bad_request_with_a_sentence() {
+    let server = Webhook::start(Limits::default()).await;
+    let mut connection = server.https.connect().await.unwrap();
+    let changed = |pointer, value: Value| review("x").with(pointer, value).bytes();
+    let table: [(&str, Vec<u8>); 10] = [
+        ("nothing", Vec::new()),
+        ("no JSON", b"{".to_vec()),
+        ("no text", vec![0, 159, 146, 150]),
+        ("half a review", review("x").bytes()[..200].to_vec()),
+        ("a list", b"[]".to_vec()),
+        ("wrong kind", changed("/kind", json!("Pod"))),
+        (
+            "wrong version",
+            changed("/apiVersion", json!("admission.k8s.io/v1beta1")),
+        ),
+        ("no request", changed("/request", Value::Null)),
+        ("empty uid", changed("/request/uid", json!(""))),
+        ("no uid", changed("/request/uid", Value::Null)),
+    ];
+    for (what, body) in table {
+        let response = connection.send(inject_request(body)).await.unwrap();
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{what}");
+        assert_sentence(&response);
+        let fine = connection
+            .send(inject_request(review("fine").bytes()))
+            .await
+            .unwrap();
+        assert_injected(&fine, "fine");
+    }
+    let refused = "envoy_drainer_requests_refused_total{status=\"400\"}";
+    assert_eq!(server.metric(refused).await, Some(10.0));
+}
+
+#[tokio::test]
+async fn the_author_of_a_workload_is_warned_and_nothing_else_happens() {
+    let server = Webhook::start(Limits::default()).await;
+    let mut connection = server.https.connect().await.unwrap();
+    let pod = json!({
+        "metadata": {"annotations": {"envoy-drainer.dev/inject": "maybe"}},
+        "spec": {"containers": [{"name": "envoy"}]},
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "edge"},
+        "spec": {"template": pod},
+    });
+    let review = review("w").with("/request/object", deployment);
+    let response = connection
+        .send(post_request("/workloads", review.bytes()))
+        .await;
+    let body: Value = serde_json::from_slice(response.unwrap().body()).unwrap();
+    let warning = body["response"]["warnings"][0].as_str().unwrap();
+    assert!(
+        warning.starts_with("DRN020: its pods will be refused: `envoy-drainer.dev/inject`"),
+        "{warning}"
+    );
+    let nothing_else = json!({"uid": "w", "allowed": true, "warnings": [warning]});
+    assert_eq!(body["response"], nothing_else);
+    let advised = "envoy_drainer_admissions_total{outcome=\"advised\",code=\"DRN020\"}";
+    assert_eq!(server.metric(advised).await, Some(1.0));
+    let garbage = connection
+        .send(post_request("/workloads", "{"))
+        .await
+        .unwrap();
+    assert_eq!(garbage.status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn what_is_not_the_creation_of_a_pod_is_allowed_untouched() {
+    let server = Webhook::start(Limits::default()).await;
+    let mut connection = server.https.connect().await.unwrap();
+    for (pointer, value) in [
+        ("/request/operation", json!("PATCH")),
+        ("/request/operation", json!("")),
+        ("/request/operation", json!("DELETE")),
+        ("/request/operation", Value::Null),
+        ("/request/kind/kind", json!("Service")),
+        ("/request/subResource", json!("binding")),
+        ("/request/object", Value::Null),
+    ] {
+        let request = inject_request(review("x").with(pointer, value).bytes());
+        let response = connection.send(request).await.unwrap();
+        assert_eq!(
+            admission_response(&response),
+            json!({ "uid": "x", "allowed": true }),
+            "{pointer}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn other_paths_methods_and_content_types_are_refused() {
+    let server = Webhook::start(Limits::default()).await;
+    let mut connection = server.https.connect().await.unwrap();
+    let request = |method, path, content_type: Option<&str>| {
+        let builder = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost");
+        let builder = content_type
+            .into_iter()
+            .fold(builder, |b, t| b.header("content-type", t));
+        builder.body(Full::from(review("x").bytes())).unwrap()
+    };
+    let json = Some("application/json");
+    for (method, path, content_type, wanted) in [
+        (Method::POST, "/", json, StatusCode::NOT_FOUND),
+        (Method::POST, "/inject/", json, StatusCode::NOT_FOUND),
+        (Method::GET, "/readyz", json, StatusCode::NOT_FOUND),
+        (Method::GET, "/metrics", json, StatusCode::NOT_FOUND),
+        (Method::GET, "/inject", json, StatusCode::METHOD_NOT_ALLOWED),
+        (Method::PUT, "/inject", json, StatusCode::METHOD_NOT_ALLOWED),
+        (
+            Method::POST,
+            "/inject",
+            None,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ),
+        (
+            Method::POST,
+            "/inject",
+            Some("text/plain"),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ),
+        (
+            Method::POST,
+            "/inject",
+            Some("application/yaml"),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ),
+        (
+            Method::POST,
+            "/inject",
+            Some("application/json; charset=utf-8"),
+            StatusCode::OK,
+        ),
+        (
+            Method::POST,
+            "/inject",
+            Some("Application/JSON"),
+            StatusCode::OK,
+        ),
+        (Method::POST, "/inject?timeout=5s", json, StatusCode::OK),
+    ] {
+        let what = format!("{method} {path} {content_type:?}");
+        let response = connection.send(request(method, path, content_type)).await;
+        assert_eq!(response.unwrap().status(), wanted, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn p384_is_no_key_exchange_group() {
+    let server = Webhook::start(Limits::default()).await;
+    for (group, wanted) in [
+        (kx_group::X25519, true),
+        (kx_group::SECP256R1, true),
+        (kx_group::SECP384R1, false),
+    ] {
+        let https = HttpsClient::with_kx_group(server.address, &server.ca, group).unwrap();
+        let answer = https.send(inject_request(review("x").bytes())).await;
+        assert_eq!(answer.is_ok(), wanted, "{group:?}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_without_content_length_is_refused() {
+    let server = Webhook::start(Limits::default()).await;
+    for bytes in [800, 8 * MIB] {
+        let mut stream = server.https.connect_tls().await.unwrap();
+        let head = request_head("transfer-encoding: chunked");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // The answer does not wait for the body.
+        let answer = async {
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).await.unwrap();
+            answer
+        };
+        let answer = timeout(TIMEOUT, answer).await.expect("an answer");
+        assert_eq!(&answer, b"HTTP/1.1 411");
+        // The body is not read, but the connection closed.
+        let body = async {
+            let chunk = format!("{bytes:x}\r\n{}\r\n", " ".repeat(bytes));
+            while stream.write_all(chunk.as_bytes()).await.is_ok() {}
+        };
+        timeout(TIMEOUT, body).await.expect("the server closes");
+        server.assert_admits().await;
+    }
+    let refused = "envoy_drainer_requests_refused_total{status=\"411\"}";
+    assert_eq!(server.metric(refused).await, Some(2.0));
+}
+
+/// A request with this much body, padded by spaces.
+fn padded(size: usize) -> Vec<u8> {
+    let mut body = review("padded").bytes();
+    body.resize(size, b' ');
+    let head = request_head(&format!("content-length: {size}\r\nconnection: close"));
+    [head.as_bytes(), &body].concat()
+}
+
+#[tokio::test]
+async fn a_body_may_have_seven_mebibytes_and_no_byte_more() {
+    let server = Webhook::start(Limits::default()).await;
+    for (size, wanted) in [
+        (7 * MIB, "HTTP/1.1 200 OK\r\n"),
+        (7 * MIB + 1, "HTTP/1.1 413 Payload Too Large\r\n"),
+        (8 * MIB, "HTTP/1.1 413 Payload Too Large\r\n"),
+        (12 * MIB, "HTTP/1.1 413 Payload Too Large\r\n"),
+    ] {
+        let stream = server.https.connect_tls().await.unwrap();
+        let answer = exchange(stream, &padded(size)).await;
+        assert!(answer.starts_with(wanted), "{size}: {answer}");
+        server.assert_admits().await;
+    }
+}
+
+#[tokio::test]
+async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
+    let server = Webhook::start(Limits {
+        head_timeout: SHORT_TIMEOUT,
+        body_timeout: SHORT_TIMEOUT,
+        ..Limits::default()
+    })
+    .await;
+    let head = request_head("content-length: 5000").into_bytes();
+    let half_a_body = [head.as_slice(), &review("slow").bytes()].concat();
+    for (sent, wanted) in [
+        (&head[..40], ""),
+        (&head, "HTTP/1.1 408 "),
+        (&half_a_body, "HTTP/1.1 408 "),
+    ] {
+        let started = Instant::now();
+        let mut slow = server.https.connect_tls().await.unwrap();
+        slow.write_all(sent).await.unwrap();
+        let both = async { tokio::join!(read_until_closed(&mut slow), server.assert_admits()).0 };
+        let answer = timeout(TIMEOUT, both).await.expect("the server closes");
+        assert!(answer.starts_with(wanted), "{answer}");
+        assert_eq!(answer.is_empty(), wanted.is_empty(), "{answer}");
+        assert!(started.elapsed() >= SHORT_TIMEOUT);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_reads_no_answer_is_disconnected() {
+    let server = Webhook::start(Limits {
+        write_timeout: SHORT_TIMEOUT,
+        ..Limits::default()
+    })
+    .await;
+    let review = review("unread").bytes();
+    let head = request_head(&format!("content-length: {}", review.len()));
+    let request = [head.as_bytes(), &review].concat();
+    let mut stream = server.https.connect_tls().await.unwrap();
+    let unread = async { while stream.write_all(&request).await.is_ok() {} };
+    let disconnected = timeout(TIMEOUT, unread).await;
+    disconnected.expect("the server resets the connection");
+    let closed = async { while server.metric(OPEN_CONNECTIONS).await != Some(0.0) {} };
+    timeout(TIMEOUT, closed).await.expect("its place is free");
+    server.assert_admits().await;
+}
+
+#[tokio::test]
+async fn a_client_that_reads_slowly_is_disconnected() {
+    let (usual, authority) = server(Limits {
+        write_timeout: SHORT_TIMEOUT,
+        ..Limits::default()
+    });
+    let server = Server {
+        // More than the kernel takes on both sides.
+        admit: Box::new(|body| {
+            let mut answer = admit(body)?;
+            answer.body.resize(8 * MIB, b' ');
+            Ok(answer)
+        }),
+        ..usual
+    };
+    let server = Webhook::run(server, authority).await;
+    let review = review("slow").bytes();
+    let head = request_head(&format!("content-length: {}", review.len()));
+    let mut stream = server.https.connect_tls().await.unwrap();
+    stream
+        .write_all(&[head.as_bytes(), &review].concat())
+        .await
+        .unwrap();
+    // Never nothing for as long as `SHORT`, but all of it would take a minute.
+    let mut some = vec![0; 16 << 10];
+    let reading = async {
+        while stream.read_exact(&mut some).await.is_ok() {
+            sleep(SHORT_TIMEOUT / 10).await;
+        }
+    };
+    let disconnected = timeout(TIMEOUT, reading).await;
+    disconnected.expect("the server resets the connection");
+    server.assert_admits().await;
+}
+
+#[tokio::test]
+async fn records_of_one_byte_end_the_connection() {
+    let server = Webhook::start(Limits {
+        // It is not ended for being slow.
+        body_timeout: 10 * TIMEOUT,
+        ..Limits::default()
+    })
+    .await;
+    let mut stream = server.https.connect_tls().await.unwrap();
+    let head = request_head(&format!("content-length: {MIB}"));
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut sent = 0;
+    let refused = async {
+        for _ in 0..MIB / 256 {
+            for _ in 0..256 {
+                stream.get_mut().1.writer().write_all(b" ").unwrap();
+            }
+            if stream.flush().await.is_err() {
+                return;
+            }
+            sent += 256;
+        }
+    };
+    timeout(TIMEOUT, refused).await.expect("the server reads");
+    assert!(sent < MIB, "the server read {sent} bytes");
+    server.assert_admits().await;
+}
+
+#[tokio::test]
+async fn a_spare_connection_may_wait_for_its_first_request() {
+    let server = Webhook::start(Limits {
+        handshake_timeout: SHORT_TIMEOUT,
+        plain_head_timeout: SHORT_TIMEOUT,
+        max_connections: 2,
+        ..Limits::default()
+    })
+    .await;
+    let mut spare = server.https.connect().await.unwrap();
+    sleep(2 * SHORT_TIMEOUT).await;
+    let response = spare
+        .send(inject_request(review("first").bytes()))
+        .await
+        .unwrap();
+    assert_injected(&response, "first");
+}
+
+/// An address of this machine that is not where other clients of a test call from.
+fn source_address(n: u8) -> IpAddr {
+    Ipv4Addr::new(127, 0, 3, n).into()
+}
+
+#[tokio::test]
+async fn answered_connections_are_the_last_to_be_closed() {
+    let server = Webhook::start(Limits {
+        max_connections: 8,
+        ..Limits::default()
+    })
+    .await;
+    let mut known = server.https.connect().await.unwrap();
+    known
+        .send(inject_request(review("x").bytes()))
+        .await
+        .unwrap();
+    // Seven strangers: five had an answer that is no review's, one said half a head, one nothing.
+    let mut strangers = Vec::new();
+    for n in 0..6 {
+        let mut stream = server
+            .https
+            .clone()
+            .with_source(source_address(n))
+            .connect_tls()
+            .await;
+        let asks: &[u8] = match n {
+            0 => b"POST /inj",
+            _ => b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+        };
+        stream.as_mut().unwrap().write_all(asks).await.unwrap();
+        strangers.push(stream.unwrap());
+    }
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    let full = async {
+        while server.metric(OPEN_CONNECTIONS).await != Some(8.0) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(TIMEOUT, full).await.expect("all places are taken");
+    // After a second without a request, none of them counts as in use.
+    sleep(SHORT_TIMEOUT + SHORT_TIMEOUT / 10).await;
+    // As many callers, one after the other, and each stays.
+    let mut callers = Vec::new();
+    for n in 10..17 {
+        let https = server.https.clone().with_source(source_address(n));
+        let mut caller = https.connect().await.unwrap();
+        let answer = timeout(
+            SHORT_TIMEOUT,
+            caller.send(inject_request(review("x").bytes())),
+        )
+        .await;
+        assert_injected(&answer.expect("at once").unwrap(), "x");
+        callers.push(caller);
+    }
+    for stream in &mut strangers {
+        let heard = timeout(TIMEOUT, read_until_closed(stream)).await;
+        heard.expect("the server closes");
+    }
+    assert_eq!(
+        timeout(TIMEOUT, read_until_closed(&mut silent))
+            .await
+            .unwrap(),
+        ""
+    );
+    let response = known
+        .send(inject_request(review("again").bytes()))
+        .await
+        .unwrap();
+    assert_injected(&response, "again");
+    assert!(!closes(&response));
+    assert_eq!(evicted_connections(&server, "unanswered").await, Some(6.0));
+    assert_eq!(evicted_connections(&server, "handshaking").await, Some(1.0));
+    assert_eq!(evicted_connections(&server, "idle").await, Some(0.0));
+}
+
+#[tokio::test]
+async fn one_address_cannot_keep_others_out() {
+    let server = Webhook::start(Limits {
+        max_connections: 8,
+        ..Limits::default()
+    })
+    .await;
+    let mut known = server.https.connect().await.unwrap();
+    known
+        .send(inject_request(review("x").bytes()))
+        .await
+        .unwrap();
+    let crowd = server.https.clone().with_source(source_address(1));
+    let mut connections = Vec::new();
+    for _ in 0..20 {
+        let mut connection = crowd.connect().await.unwrap();
+        let answer = connection.send(inject_request(review("x").bytes())).await;
+        assert_injected(&answer.unwrap(), "x");
+        connections.push(connection);
+    }
+    // Beyond the seven places that nobody else wanted, each cost it one of its own.
+    assert_eq!(evicted_connections(&server, "address").await, Some(13.0));
+    for uid in ["one", "other"] {
+        let https = server.https.clone().with_source(source_address(2));
+        let answer = https
+            .send(inject_request(review(uid).bytes()))
+            .await
+            .unwrap();
+        assert_injected(&answer, uid);
+    }
+    let response = known
+        .send(inject_request(review("again").bytes()))
+        .await
+        .unwrap();
+    assert_injected(&response, "again");
+    let full = "envoy_drainer_connections_full_seconds_total{port=\"webhook\"}";
+    assert!(server.metric(full).await.is_some());
+}
+
+const OPEN_CONNECTIONS: &str = "envoy_drainer_connections{port=\"webhook\"}";
+
+/// How many connections made room, for this reason.
+async fn evicted_connections(server: &Webhook, reason: &str) -> Option<f64> {
+    let name = "envoy_drainer_connections_evicted_total";
+    let name = format!("{name}{{port=\"webhook\",reason=\"{reason}\"}}");
+    server.metric(&name).await
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_is_refused() {
+    let server = Webhook::start(Limits::default()).await;
+    let endless = request_head(&format!("x-long: {}", "x".repeat(MIB)));
+    let answer = exchange(
+        server.https.connect_tls().await.unwrap(),
+        endless.as_bytes(),
+    )
+    .await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    server.assert_admits().await;
+}
+
+#[tokio::test]
+async fn who_speaks_no_tls_is_told_or_dropped() {
+    let server = Webhook::start(Limits {
+        handshake_timeout: SHORT_TIMEOUT,
+        ..Limits::default()
+    })
+    .await;
+    let connect = || async { TcpStream::connect(server.address).await.unwrap() };
+
+    let answer = exchange(connect().await, &padded(8 * MIB)).await;
+    assert!(
+        answer.starts_with("HTTP/1.0 400 Bad Request\r\n"),
+        "{answer}"
+    );
+    assert!(answer.ends_with("HTTPS server.\n"), "{answer}");
+    server.assert_admits().await;
+
+    // A TLS record with no handshake in it, a record cut short, and bytes that are nothing.
+    let garbage: [&[u8]; 3] = [
+        b"\x16\x03\x01\x00\x04\xff\xff\xff\xff",
+        b"\x16\x03\x01\x40\x00\x01",
+        &[0; 64],
+    ];
+    for garbage in garbage {
+        let answer = exchange(connect().await, garbage).await;
+        assert!(!answer.contains("HTTP"), "{answer}");
+        server.assert_admits().await;
+    }
+
+    let started = Instant::now();
+    let mut silent = connect().await;
+    let heard = timeout(TIMEOUT, async {
+        tokio::join!(read_until_closed(&mut silent), server.assert_admits()).0
+    });
+    assert_eq!(heard.await.expect("the server closes"), "");
+    assert!(started.elapsed() >= SHORT_TIMEOUT);
+    assert_eq!(
+        server
+            .metric("envoy_drainer_tls_handshakes_failed_total")
+            .await,
+        Some(5.0)
+    );
+}
+
+#[tokio::test]
+async fn an_old_connection_is_closed_by_its_next_answer_and_never_while_it_is_idle() {
+    let server = Webhook::start(Limits {
+        max_connection_age: 3 * SHORT_TIMEOUT,
+        ..Limits::default()
+    })
+    .await;
+    let mut connection = server.https.connect().await.unwrap();
+    let mut ask = async || {
+        connection
+            .send(inject_request(review("x").bytes()))
+            .await
+            .unwrap()
+    };
+    assert!(!closes(&ask().await));
+    sleep(3 * SHORT_TIMEOUT).await;
+    let last = ask().await;
+    assert_injected(&last, "x");
+    assert!(closes(&last));
+    timeout(TIMEOUT, connection.wait_until_closed())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_in_the_end() {
+    let server = Webhook::start(Limits {
+        head_timeout: SHORT_TIMEOUT,
+        ..Limits::default()
+    })
+    .await;
+    let mut connection = server.https.connect().await.unwrap();
+    connection
+        .send(inject_request(review("x").bytes()))
+        .await
+        .unwrap();
+    let started = Instant::now();
+    timeout(TIMEOUT, connection.wait_until_closed())
+        .await
+        .unwrap();
+    assert!(started.elapsed() >= SHORT_TIMEOUT / 2);
+}
+
+#[tokio::test]
+async fn probes_and_metrics_have_ports_of_their_own() {
+    let server = Webhook::start(Limits::default()).await;
+    for (client, path, wanted) in [
+        (&server.health, "/healthz", StatusCode::OK),
+        (&server.health, "/readyz", StatusCode::OK),
+        (&server.health, "/metrics", StatusCode::NOT_FOUND),
+        (&server.health, "/inject", StatusCode::NOT_FOUND),
+        (&server.metrics, "/metrics", StatusCode::OK),
+        (&server.metrics, "/readyz", StatusCode::NOT_FOUND),
+    ] {
+        let answer = client.get(path).await.unwrap();
+        assert_eq!(answer.status, wanted, "{path}");
+    }
+    let metrics = server.metrics.get("/metrics").await.unwrap().body;
+    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+}
+
+fn plain_address(client: &Client) -> SocketAddr {
+    let AdminAddress::Tcp(address) = client.address() else {
+        unreachable!("it is TCP");
+    };
+    *address
+}
+
+#[tokio::test]
+async fn a_plain_connection_is_for_one_request_soon() {
+    let server = Webhook::start(Limits::default()).await;
+    for (client, path) in [(&server.health, "/healthz"), (&server.metrics, "/metrics")] {
+        let stream = TcpStream::connect(plain_address(client)).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        let answer = exchange(stream, request.as_bytes()).await.to_lowercase();
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+        for said in [&b""[..], b"GET /heal"] {
+            let started = Instant::now();
+            let mut slow = TcpStream::connect(plain_address(client)).await.unwrap();
+            slow.write_all(said).await.unwrap();
+            let heard = timeout(TIMEOUT, read_until_closed(&mut slow)).await;
+            heard.expect("the server closes");
+            assert_took(started.elapsed(), Limits::default().plain_head_timeout);
+        }
+    }
+}
+
+#[tokio::test]
+async fn probes_are_answered_beside_a_crowd() {
+    let server = Webhook::start(Limits {
+        // None goes by itself.
+        plain_head_timeout: 10 * TIMEOUT,
+        max_plain_connections: 8,
+        ..Limits::default()
+    })
+    .await;
+    let mut crowd = Vec::new();
+    for _ in 0..20 {
+        let stream = TcpStream::connect(plain_address(&server.health)).await;
+        crowd.push(stream.unwrap());
+        let probe = server.health.get("/readyz").await.unwrap();
+        assert_eq!(probe.status, StatusCode::OK);
+    }
+    let first = timeout(TIMEOUT, read_until_closed(&mut crowd[0])).await;
+    assert_eq!(first.expect("the server closes"), "");
+}
+
+#[tokio::test]
+async fn a_busy_admission_thread_fails_readiness_alone() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let (usual, authority) = server(Limits::default());
+    let server = Server {
+        admit: Box::new(move |body| {
+            let _ = released.lock().unwrap().recv();
+            admit(body)
+        }),
+        ..usual
+    };
+    // A thread of its own, as the program has it; this one would wait with it.
+    let (tell, told) = oneshot::channel();
+    let (end, ended) = oneshot::channel::<()>();
+    let thread = thread::spawn(move || {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(async {
+            let webhook = Webhook::run(server, authority).await;
+            tell.send((webhook.https.clone(), webhook.health.clone()))
+                .unwrap();
+            let _ = ended.await;
+        });
+    });
+    let (https, health) = told.await.unwrap();
+    let call = tokio::spawn(async move { https.send(inject_request(review("x").bytes())).await });
+    let becomes = async |wanted| {
+        let seen = async {
+            while health.get("/readyz").await.unwrap().status != wanted {
+                let alive = health.get("/healthz").await.unwrap();
+                assert_eq!(alive.status, StatusCode::OK);
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(TIMEOUT, seen).await.expect("it is seen");
+    };
+    becomes(StatusCode::SERVICE_UNAVAILABLE).await;
+    release.send(()).unwrap();
+    becomes(StatusCode::OK).await;
+    assert_injected(&call.await.unwrap().unwrap(), "x");
+    end.send(()).unwrap();
+    thread.join().unwrap();
+}
+
+/// A request whose head and half of whose body were sent, and the half that was not.
+async fn send_half(server: &Webhook) -> (TlsStream<TcpStream>, Vec<u8>) {
+    let review = review("slow").bytes();
+    let (half, rest) = review.split_at(review.len() / 2);
+    let head = request_head(&format!("content-length: {}", review.len()));
+    let mut stream = server.https.connect_tls().await.unwrap();
+    let sent = [head.as_bytes(), half].concat();
+    stream.write_all(&sent).await.unwrap();
+    let in_flight = async {
+        while server.metric("envoy_drainer_requests_in_flight").await != Some(1.0) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let seen = timeout(TIMEOUT, in_flight).await;
+    seen.expect("it is in flight");
+    (stream, rest.to_vec())
+}
+
+#[tokio::test]
+async fn the_end_is_told_first_and_then_waits_for_what_is_in_flight() {
+    let mut server = Webhook::start(Limits {
+        shutdown_delay: SHORT_TIMEOUT * 3,
+        body_timeout: TIMEOUT,
+        shutdown_grace: TIMEOUT,
+        ..Limits::default()
+    })
+    .await;
+    let mut busy = server.https.connect().await.unwrap();
+    busy.send(inject_request(review("x").bytes()))
+        .await
+        .unwrap();
+    let mut idle = server.https.connect().await.unwrap();
+    let (mut slow, rest) = send_half(&server).await;
+
+    // Told to end, it says so and serves on.
+    server.stop();
+    let told =
+        async { while server.health.get("/readyz").await.unwrap().status == StatusCode::OK {} };
+    timeout(TIMEOUT, told).await.expect("it is not ready");
+    assert!(!idle.is_closed());
+    let response = busy
+        .send(inject_request(review("x").bytes()))
+        .await
+        .unwrap();
+    assert_injected(&response, "x");
+    assert!(closes(&response));
+    let late = server
+        .https
+        .send(inject_request(review("late").bytes()))
+        .await;
+    let response = late.unwrap();
+    assert_injected(&response, "late");
+    assert!(closes(&response));
+
+    // After the delay new connections are refused. An idle one is left to the client, which might be
+    // sending: it is answered, and closed by that.
+    let refused = async { while server.https.connect_tls().await.is_ok() {} };
+    timeout(TIMEOUT, refused).await.expect("no new connection");
+    let response = idle
+        .send(inject_request(review("idle").bytes()))
+        .await
+        .unwrap();
+    assert_injected(&response, "idle");
+    assert!(closes(&response));
+
+    // What is in flight is answered, and only then does the server end.
+    assert!(!server.task.is_finished());
+    slow.write_all(&rest).await.unwrap();
+    let answer = timeout(TIMEOUT, read_until_closed(&mut slow))
+        .await
+        .unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let ended = timeout(TIMEOUT, &mut server.task).await;
+    ended.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_end_does_not_wait_for_ever() {
+    let mut server = Webhook::start(Limits {
+        shutdown_delay: Duration::ZERO,
+        head_timeout: SHORT_TIMEOUT,
+        body_timeout: TIMEOUT * 2,
+        shutdown_grace: SHORT_TIMEOUT,
+        ..Limits::default()
+    })
+    .await;
+    let (mut slow, _) = send_half(&server).await;
+    let started = Instant::now();
+    server.stop();
+    let ended = timeout(TIMEOUT, &mut server.task).await;
+    ended.unwrap().unwrap();
+    assert!(started.elapsed() >= SHORT_TIMEOUT * 2);
+    assert_eq!(
+        timeout(TIMEOUT, read_until_closed(&mut slow))
+            .await
+            .unwrap(),
+        ""
+    );
+}
+
+#[tokio::test]
+async fn who_is_to_tell_owners_and_does_not_delays_nobody() {
+    let (sender, mut queue) = mpsc::channel(1);
+    let (usual, authority) = server(Limits::default());
+    let server = Webhook::run(
+        Server {
+            skipped_pods: Some(sender),
+            ..usual
+        },
+        authority,
+    )
+    .await;
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": "2", "controller": true});
+    let hook = json!({"preStop": {"sleep": {"seconds": 5}}});
+    let skipped = review("skipped")
+        .with("/request/object/metadata/ownerReferences", json!([owner]))
+        .with("/request/object/spec/containers/0/lifecycle", hook);
+    let dropped = "envoy_drainer_events_dropped_total";
+    for already in [0.0, 0.0, 1.0, 2.0] {
+        assert_eq!(server.metric(dropped).await, Some(already));
+        let answer = server.https.send(inject_request(skipped.bytes()));
+        let answer = timeout(TIMEOUT, answer).await.expect("at once").unwrap();
+        assert_eq!(admission_response(&answer)["allowed"], true);
+    }
+    server.assert_admits().await;
+    assert_eq!(queue.recv().await.unwrap().owner.name, "edge-7f");
+    // Where nobody is left to tell, the server goes on too.
+    drop(queue);
+    let answer = server
+        .https
+        .send(inject_request(skipped.bytes()))
+        .await
+        .unwrap();
+    assert_eq!(admission_response(&answer)["allowed"], true);
+    assert_eq!(server.metric(dropped).await, Some(4.0));
+}
+
+#[tokio::test]
+async fn a_panic_costs_its_connection_and_nothing_else() {
+    fn panics(body: &[u8]) -> Result<ReviewResponse, InvalidReview> {
+        assert!(!body.starts_with(b"panic"));
+        admit(body)
+    }
+    let (server, authority) = server(Limits::default());
+    let panicking = Server {
+        admit: Box::new(panics),
+        ..server
+    };
+    let server = Webhook::run(panicking, authority).await;
+    let mut other = server.https.connect().await.unwrap();
+    for _ in 0..3 {
+        let mut connection = server.https.connect().await.unwrap();
+        let cut = timeout(TIMEOUT, connection.send(inject_request("panic")));
+        cut.await.expect("in time").unwrap_err();
+        let fine = other
+            .send(inject_request(review("fine").bytes()))
+            .await
+            .unwrap();
+        assert_injected(&fine, "fine");
+        server.assert_admits().await;
+    }
+    let in_flight = server.metric("envoy_drainer_requests_in_flight").await;
+    assert_eq!(in_flight, Some(0.0));
+}

@@ -1,0 +1,279 @@
+//! Pods of every kind that asks for a drainer.
+
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use serde_json::{Map, Value, json};
+
+use super::expected::push;
+
+/// A number that no f64 holds, as a text until the document is written.
+pub(crate) const NUMBERS: [&str; 3] = [
+    "1e400",
+    "-123456789012345678901234567890",
+    "0.1234567890123456789012345",
+];
+
+// Keys that a JSON pointer must escape, and others that nobody expects.
+fn key() -> impl Strategy<Value = String> {
+    prop_oneof![
+        select(vec![
+            "a/b",
+            "a~b",
+            "~1",
+            "~0",
+            "/",
+            "",
+            "-",
+            "0",
+            "x-future",
+            "é🦀",
+            "\u{0}\"\\"
+        ])
+        .prop_map(str::to_owned),
+        ".{0,8}",
+    ]
+}
+
+fn scalar() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        select(&NUMBERS[..]).prop_map(Value::from),
+        ".{0,12}".prop_map(Value::from),
+    ]
+}
+
+/// Any JSON.
+pub(crate) fn any_json() -> impl Strategy<Value = Value> {
+    scalar().prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Value::from),
+            btree_map(key(), inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+/// Fields that no version of Kubernetes knows.
+fn unknown_fields() -> impl Strategy<Value = Map<String, Value>> {
+    let fields = btree_map(key().prop_map(|key| format!("x-{key}")), any_json(), 0..3);
+    fields.prop_map(|fields| fields.into_iter().collect())
+}
+
+/// A map of texts: missing, `null`, empty or with odd keys.
+fn string_map() -> impl Strategy<Value = Option<Value>> {
+    let filled = btree_map(key(), ".{0,12}".prop_map(Value::from), 0..4)
+        .prop_map(|map| Some(Value::Object(map.into_iter().collect())));
+    prop_oneof![Just(None), Just(Some(Value::Null)), filled]
+}
+
+fn object(
+    fields: impl IntoIterator<Item = (&'static str, Option<Value>)>,
+    unknown: Map<String, Value>,
+) -> Value {
+    let known = fields
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    Value::Object(known.chain(unknown).collect())
+}
+
+fn optional(values: Vec<Value>) -> impl Strategy<Value = Option<Value>> {
+    prop_oneof![
+        Just(None),
+        Just(Some(Value::Null)),
+        select(values).prop_map(Some)
+    ]
+}
+
+fn container(name: String) -> impl Strategy<Value = Value> {
+    let lifecycle = optional(vec![
+        json!({}),
+        json!({"preStop": null}),
+        json!({"postStart": {"exec": {"command": ["a", "b"]}}, "x-signal/~": 9}),
+        json!({"preStop": {"exec": {"command": ["sleep", "\"5\""]}, "x-h": {}}, "x-l": null}),
+    ]);
+    let ports = optional(vec![
+        json!([]),
+        json!([{"name": "web", "containerPort": 8080, "x-p": null}]),
+        json!([{"name": "admin", "containerPort": 9000}]),
+        json!([{"containerPort": 9902, "protocol": "UDP"}, {"containerPort": 1, "hostPort": 1}]),
+    ]);
+    let probe = optional(vec![
+        json!({"httpGet": {"port": "web"}, "periodSeconds": 2}),
+        json!({"tcpSocket": {"port": 65535}}),
+        json!({"exec": {"command": null}, "x-q": {}}),
+    ]);
+    let resources = optional(vec![
+        json!({}),
+        json!({"limits": {"cpu": "1", "memory": "1Gi", "example.com/gpu": "1"}}),
+        json!({"requests": null, "limits": {}, "claims": []}),
+        json!({"requests": {"ephemeral-storage": "1Gi"}}),
+    ]);
+    let mounts = optional(vec![
+        json!([]),
+        json!([{"name": "v", "mountPath": "/v", "x-m": 1}]),
+    ]);
+    let env = optional(vec![
+        json!([{"name": "A/B~", "value": "\u{2028}$(X)"}, {"name": "C", "x-e": [null]}]),
+    ]);
+    let security_context = optional(vec![
+        json!({}),
+        json!({"runAsUser": 101, "privileged": false}),
+        json!({"runAsUser": 0, "x-c": [null]}),
+        json!({"runAsUser": null, "runAsGroup": 6}),
+    ]);
+    (
+        lifecycle,
+        ports,
+        probe,
+        resources,
+        mounts,
+        env,
+        security_context,
+        unknown_fields(),
+    )
+        .prop_map(
+            move |(lifecycle, ports, probe, resources, mounts, env, security_context, unknown)| {
+                let fields = [
+                    ("name", Some(json!(name))),
+                    ("image", Some(json!("example/image"))),
+                    ("lifecycle", lifecycle),
+                    ("ports", ports),
+                    ("readinessProbe", probe),
+                    ("resources", resources),
+                    ("volumeMounts", mounts),
+                    ("env", env),
+                    ("securityContext", security_context),
+                ];
+                object(fields, unknown)
+            },
+        )
+}
+
+/// Up to three containers with other names, and where among them Envoy stands.
+fn containers() -> impl Strategy<Value = (Vec<Value>, Index)> {
+    let named = (0..3).map(|n| container(format!("c{n}")));
+    (named.collect::<Vec<_>>(), 0..4_usize, any::<Index>()).prop_map(|(mut all, count, at)| {
+        all.truncate(count);
+        (all, at)
+    })
+}
+
+/// Annotations of ours, each with a good value or not there. Durations are as the drainer writes them.
+fn settings() -> impl Strategy<Value = Vec<(&'static str, Option<&'static str>)>> {
+    let table: [(&str, &[&str]); 14] = [
+        (
+            "admin-address",
+            &["127.0.0.1:15000", "[::1]:9901", "unix:@admin", SOCKET],
+        ),
+        ("port", &["15020"]),
+        ("drain-delay", &["400ms", "5s"]),
+        ("min-drain-duration", &["0s", "1s"]),
+        ("drain-timeout", &["30s", "20m0s"]),
+        ("idle-exit", &["off", "1m30s"]),
+        ("quiet-period", &["0s"]),
+        ("exit-at-connections", &["3"]),
+        ("ignore-listeners", &["web", "8001,probes"]),
+        ("native-sidecar", &["auto", "true", "false"]),
+        ("existing-hook", &["keep", "replace"]),
+        ("cpu-limit", &["200m"]),
+        ("memory-request", &["32Mi"]),
+        // A skip's, from before another webhook brought the Envoy.
+        ("status", &[r#"{"skipped":"DRN009"}"#]),
+    ];
+    let setting = |(name, values): (&'static str, &'static [&'static str])| {
+        prop_oneof![1 => Just(None), 1 => select(values).prop_map(Some)]
+            .prop_map(move |value| (name, value))
+    };
+    table.map(setting).to_vec()
+}
+
+/// An admin's socket, in a mount of Envoy's.
+const SOCKET: &str = "unix:/run/envoy/admin.sock";
+
+/// Mounts for [`SOCKET`].
+fn socket_mount() -> impl Strategy<Value = Value> {
+    select(vec![
+        json!({"name": "run", "mountPath": "/run/envoy", "readOnly": true, "x-m/": 0}),
+        json!({"name": "run", "mountPath": "/run/envoy", "subPath": "a/b"}),
+        json!({"name": "run", "mountPath": "/run", "subPath": "c"}),
+    ])
+}
+
+prop_compose! {
+    /// A pod that asks for a drainer and can have one, but perhaps for a hook of Envoy's own.
+    pub(crate) fn pod()(
+        annotations in string_map(),
+        labels in string_map(),
+        (mut containers, envoy_at) in containers(),
+        mut init in prop_oneof![Just(None), Just(Some(None)), vec(container("i0".into()), 0..2).prop_map(|list| Some(Some(list)))],
+        mut envoy in container("envoy".into()),
+        native_envoy in any::<bool>(),
+        settings in settings(),
+        socket_mount in socket_mount(),
+        (host_network, security_context, resources) in (
+            optional(vec![json!(true), json!(false)]),
+            optional(vec![
+                json!({}),
+                json!({"runAsUser": 1000, "runAsGroup": 0, "fsGroup": 7, "x-s": 1e300}),
+                json!({"runAsUser": 0, "runAsGroup": 5}),
+            ]),
+            optional(vec![
+                json!({}),
+                json!({"requests": null, "x-r": []}),
+                json!({"limits": {"cpu": "2", "memory": "4Gi"}}),
+            ]),
+        ),
+        mut volumes in optional(vec![json!([]), json!([{"name": "v", "emptyDir": {}, "x-v": 1e300}])]),
+        grace in optional(vec![json!(0), json!(30), json!(74), json!(75), json!(76), json!(i64::MAX)]),
+        unknown in (unknown_fields(), unknown_fields(), unknown_fields()),
+    ) -> Value {
+        let mut annotations = match annotations {
+            Some(Value::Object(map)) => map,
+            _ => Map::new(),
+        };
+        annotations.insert("envoy-drainer.dev/inject".into(), json!("true"));
+        for (name, value) in settings {
+            if let Some(value) = value {
+                annotations.insert(format!("envoy-drainer.dev/{name}"), json!(value));
+            }
+            if value == Some(SOCKET) {
+                push(&mut envoy["volumeMounts"], socket_mount.clone());
+                let volume = json!({"name": "run", "emptyDir": {}});
+                push(volumes.get_or_insert_default(), volume);
+            }
+        }
+        if native_envoy {
+            envoy["restartPolicy"] = json!("Always");
+            let list = init.get_or_insert_default().get_or_insert_default();
+            list.insert(envoy_at.index(list.len() + 1), envoy);
+        } else {
+            containers.insert(envoy_at.index(containers.len() + 1), envoy);
+        }
+        let metadata = [
+            ("name", Some(json!("p"))),
+            ("annotations", Some(Value::Object(annotations))),
+            ("labels", labels),
+        ];
+        let spec = [
+            ("initContainers", init.map(|list| list.map_or(Value::Null, Value::from))),
+            ("containers", Some(json!(containers))),
+            ("volumes", volumes),
+            ("terminationGracePeriodSeconds", grace),
+            ("hostNetwork", host_network),
+            ("securityContext", security_context),
+            ("resources", resources),
+        ];
+        let (of_pod, of_metadata, of_spec) = unknown;
+        let fields = [
+            ("apiVersion", Some(json!("v1"))),
+            ("kind", Some(json!("Pod"))),
+            ("metadata", Some(object(metadata, of_metadata))),
+            ("spec", Some(object(spec, of_spec))),
+        ];
+        object(fields, of_pod)
+    }
+}

@@ -1,0 +1,540 @@
+//! Manifests keep every byte that an injection does not concern, and their meaning.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tests::manifest::{inject_all, manifest_with_inject, read};
+use tests::review::defaults;
+use tests::yaml_generator::yaml_style;
+use tokio::time::Instant;
+use webhook::cli::inject;
+use webhook::cli::inject::InjectReport;
+use webhook::offline::MessageKind;
+
+fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
+    inject::inject(stream.as_ref(), &defaults())
+}
+
+#[test]
+fn what_is_not_concerned_passes_byte_for_byte() {
+    let streams: &[&[u8]] = &[
+        b"",
+        b"\n",
+        b"# only a comment",
+        b"---",
+        b"---\n---\n...\n---\n# c\n",
+        b"\xef\xbb\xbf# a mark\nkind: X\n",
+        b"%YAML 1.1\n%TAG !e! tag:example.com,2000:\n---\na: !e!x 1\n...\n\n%YAML 1.1\n---\nb: !!binary aGk=\n",
+        b"a: 1\r\n---\r\nb: |\r\n  x\r\n\r\n   ---\r\n--- # c\r\n{c: [d, 'e', \"f\"], }   \r\n",
+        b"key: &a [99999999999999999999, 0x1F, 0777, 1_000, yes, ~, 1e3, 12:30:45, 2001-01-01]\nother: *a\nm: {<<: {x: y}}\n? 1\n: 2\n",
+        b"dup: 1\ndup: 2\n",
+        b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n    containers: []   \n\n\n",
+        b"{\"apiVersion\":\"v1\",\"kind\":\"Pod\"}{\"a\":1e400}\n\n[1,2]\n",
+        b"a: |+\n  keep\n\n\n\n---\nb: >-\n  fold\n\n  ed\n",
+    ];
+    for stream in streams {
+        let injected = inject(stream);
+        assert_eq!(
+            injected.bytes,
+            *stream,
+            "{:?}",
+            String::from_utf8_lossy(stream)
+        );
+        assert_eq!(
+            injected.messages,
+            [],
+            "{:?}",
+            String::from_utf8_lossy(stream)
+        );
+    }
+    let all = inject::join_streams(streams.iter().copied());
+    assert_eq!(inject(&all).bytes, all);
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_passes_too() {
+    let table: &[(&[u8], (usize, usize), &str)] = &[
+        (
+            b"a: 1\n---\n{{- if .Values.x }}\na: 1\n{{- end }}\n",
+            (3, 3),
+            "a template, not YAML: render it first, as by `helm template`",
+        ),
+        (
+            b"metadata:\n  name: {{ .Release.Name }}\n",
+            (2, 10),
+            "a template, not YAML: render it first, as by `helm template`",
+        ),
+        (b"a: 1\n---\nb: \xc3\xa9 \xff\n", (3, 6), "not UTF-8"),
+        (b"\xff\xfea\0:\0", (1, 1), "not UTF-8"),
+        (
+            b"a: &a [*a]\n",
+            (1, 8),
+            "an alias inside the node that it stands for",
+        ),
+        (
+            b"a: .inf\n",
+            (1, 4),
+            "the number `.inf` has no form in JSON",
+        ),
+        (b"~: 1\n", (1, 1), "a key that is null, a list or a mapping"),
+        (
+            b"a: 1\r---\rb: 2\n",
+            (2, 1),
+            "a second document without a line `---` before it",
+        ),
+        (
+            b"Thank you for installing it.\n\n  1. Open it:\n",
+            (3, 13),
+            "mapping values are not allowed in this context",
+        ),
+        (b"a:\n  b: 1\n c: 2\n", (3, 2), "did not find expected key"),
+        (b"a: 1\n---\nb: *c\n", (3, 4), "found unknown anchor"),
+    ];
+    for (stream, place, why) in table {
+        let injected = inject(stream);
+        assert_eq!(injected.bytes, *stream);
+        let [remark] = &injected.messages[..] else {
+            panic!("{:?}", injected.messages);
+        };
+        assert_eq!(remark.kind, MessageKind::Error);
+        assert_eq!((remark.line, remark.column), (place.0, Some(place.1)));
+        assert_eq!(remark.text, *why);
+        let shown = remark.display("a.yaml", false).to_string();
+        let (line, column) = place;
+        assert_eq!(shown, format!("a.yaml:{line}:{column}: error: {why}"));
+    }
+    let laughs: String = (1..30)
+        .map(|n| format!("a{n}: &a{n} [*a{0}, *a{0}, *a{0}]\n", n - 1))
+        .collect();
+    let injected = inject(format!("a0: &a0 ha\n{laughs}"));
+    assert!(
+        injected.messages[0].text.contains("aliases expand"),
+        "{:?}",
+        injected.messages
+    );
+}
+
+#[test]
+fn anchors_and_aliases_expand_to_no_more_than_memory_has() {
+    let numbers = "1,".repeat(20_000);
+    let (text, key) = ("x".repeat(500_000), "x".repeat(1000));
+    let anchors = |many: usize| (0..many).map(|n| format!("&a{n} [")).collect::<String>();
+    let nested =
+        |many: usize, inner: &str| format!("a: {}{inner}{}\n", anchors(many), "]".repeat(many));
+    for (hostile, is_read) in [
+        (nested(60, &numbers), false),
+        (nested(60, &format!("{text:?}")), false),
+        (
+            format!("a: &a {text}\nb: [{}]\n", "*a,".repeat(20_000)),
+            false,
+        ),
+        (
+            format!("a: &a {{{key}: {{}}}}\nb: [{}]\n", "*a,".repeat(20_000)),
+            false,
+        ),
+        // What people write.
+        (nested(60, "1,2"), true),
+        (format!("a: &a [{numbers}]\nb: [*a, *a, *a]\n"), true),
+        (format!("a: &a {text}\nb: [{}]\n", "*a,".repeat(20)), true),
+    ] {
+        let head: String = hostile.chars().take(40).collect();
+        let injected = inject(&hostile);
+        assert_eq!(injected.bytes, hostile.as_bytes(), "{head}");
+        let remarks: Vec<_> = injected
+            .messages
+            .iter()
+            .map(|remark| &*remark.text)
+            .collect();
+        match is_read {
+            true => assert_eq!(remarks, [""; 0], "{head}"),
+            false => assert_eq!(
+                remarks,
+                ["anchors and aliases expand to more than 250000 nodes"],
+                "{head}"
+            ),
+        }
+    }
+}
+
+#[test]
+fn a_pod_of_many_annotations_is_read_in_time() {
+    use std::fmt::Write;
+
+    // Each twice as long as the one before may take no more than some twice the time.
+    let pod = |many: usize| {
+        let mut annotations = String::new();
+        for number in 0..many {
+            let _ = writeln!(annotations, "    envoy-drainer.dev/a{number}: x");
+        }
+        manifest_with_inject("v1", "Pod", "").replace(
+            "  annotations:\n",
+            &format!("  annotations:\n{annotations}"),
+        )
+    };
+    let took = |many: usize| {
+        let pod = pod(many);
+        let start = Instant::now();
+        let injected = inject(&pod);
+        assert_eq!(injected.requested, 1, "{pod}");
+        start.elapsed()
+    };
+    let (few, many) = (took(2_000), took(32_000));
+    assert!(many < few * 16 * 4, "{few:?}, {many:?}");
+}
+
+#[test]
+fn a_document_too_large_for_memory_passes_with_an_error() {
+    let wanted = |line: usize| {
+        let why = "too many nodes in one document, with those of its drainers, for 200 MiB of memory: \
+                   give its objects as documents of their own";
+        vec![(line, why.to_owned())]
+    };
+    let item = "- apiVersion: v1\n  kind: Pod\n  metadata: {name: a, annotations: {envoy-drainer.dev/inject: \"true\"}}\n  \
+        spec: {containers: [{name: envoy}]}\n";
+    let list = |many: usize| format!("apiVersion: v1\nkind: List\nitems:\n{}", item.repeat(many));
+    for (document, is_read) in [
+        (list(1_000), true),
+        (list(8_000), false),
+        (format!("a: [{}]\n", "{},".repeat(1_000_000)), false),
+    ] {
+        let injected = inject(&document);
+        let head: String = document.chars().take(40).collect();
+        if is_read {
+            assert_eq!(injected.injected, 1_000, "{head}");
+            continue;
+        }
+        let remarks = injected
+            .messages
+            .iter()
+            .map(|remark| (remark.line, remark.text.clone()));
+        let remarks: Vec<_> = remarks.collect();
+        assert_eq!(remarks, wanted(remarks[0].0), "{head}");
+        assert!(injected.messages[0].is_failure());
+        assert_eq!(injected.bytes, document.as_bytes(), "{head}");
+    }
+}
+
+#[test]
+fn what_ends_a_line_for_kubectl_alone_passes_with_an_error() {
+    for foreign in ['\u{85}', '\u{2028}', '\u{2029}'] {
+        let asking = manifest_with_inject("v1", "Pod", "");
+        let hidden = format!("a: 1 # é{foreign}  envoy-drainer.dev/inject: \"true\"\n");
+        for (document, line) in [
+            (format!("# a{foreign}b: c\n{asking}"), 1),
+            (
+                asking.replace("kind: Pod", &format!("kind: Pod # a{foreign}  b: c")),
+                2,
+            ),
+            (hidden, 1),
+        ] {
+            let injected = inject(&document);
+            assert_eq!(injected.bytes, document.as_bytes(), "{document:?}");
+            let [remark] = &injected.messages[..] else {
+                panic!("{document:?}: {:?}", injected.messages)
+            };
+            assert!(remark.is_failure() && remark.line == line, "{remark:?}");
+            let code = foreign.escape_unicode().to_string();
+            assert!(remark.text.contains(&code), "{remark:?}");
+        }
+        // Of what is not ours nothing is said, and JSON has its own rules.
+        let other = format!("a: b{foreign}c\n");
+        assert_eq!(inject(&other).messages, []);
+        let json = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "annotations": { "envoy-drainer.dev/inject": "true", "a": foreign } },
+            "spec": { "containers": [{ "name": "envoy" }] },
+        });
+        assert_eq!(inject(json.to_string()).injected, 1);
+    }
+}
+
+#[test]
+fn a_diff_obeys_no_name() {
+    let diff = webhook::manifest::unified_diff("a\u{1b}[2J\n.yaml", b"a\n", b"b\n", false);
+    assert!(diff.starts_with(r"--- a/a\u{1b}[2J\n.yaml"), "{diff}");
+}
+
+#[test]
+fn a_remark_obeys_no_name() {
+    let hostile = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: \"a\\e]0;owned\\a\\r\"\n  \
+        annotations: {envoy-drainer.dev/inject: maybe}\nspec: {containers: [{name: envoy}]}\n";
+    let injected = inject(hostile);
+    let [remark] = &injected.messages[..] else {
+        panic!("{:?}", injected.messages);
+    };
+    let shown = remark.display("a\u{1b}[2J.yaml", false).to_string();
+    assert!(!shown.contains(char::is_control), "{shown:?}");
+    assert!(
+        shown.contains(r"Pod a\u{1b}]0;owned\u{7}\r: DRN"),
+        "{shown}"
+    );
+}
+
+/// Texts that one reader or another takes for something else, as they may stand in a manifest.
+const AMBIGUOUS_SCALARS: &[&str] = &[
+    "yes",
+    "no",
+    "on",
+    "Off",
+    "y",
+    "N",
+    "~",
+    "null",
+    "Null",
+    "true",
+    "FALSE",
+    "0777",
+    "0o17",
+    "08",
+    "0x1F",
+    "0b11",
+    "1_000",
+    "12:30:45",
+    "1e3",
+    "1.",
+    ".5",
+    "+1",
+    "-0",
+    "123456789012345678901234567890.5",
+    "2001-01-01",
+    "2001-12-14t21:59:43.10-05:00",
+    "=",
+    "''",
+    "\"8080\"",
+    "'0x1F'",
+    "\"\\x41\\u00e9\\n\\/\"",
+    "'it''s'",
+    "! 5",
+    "!!str 5",
+    "!!int \"5\"",
+    "!local x",
+    "!!binary aGk=",
+    "|\n        one\n          two\n\n        three",
+    "|2-\n          deep",
+    ">+\n        fold\n        ed\n",
+    "plain\n          words # c",
+    "\"two\n          lines\"",
+    "{a: b, 'c': [d, ], }",
+    "&anchor shared",
+    "*anchor",
+    "[yes, no]",
+    "a: b",
+    "{<<: {a: b}, a: c}",
+];
+
+#[test]
+fn no_scalar_changes_its_meaning_or_its_look() {
+    let mut manifest = manifest_with_inject("apps/v1", "Deployment", "/spec/template");
+    manifest += "    x-traps:\n";
+    for trap in AMBIGUOUS_SCALARS {
+        manifest += &format!("      - {trap}\n");
+    }
+    manifest += "      - 80: non-string\n        true: keys\n        1.5: too\n        ? [a]\n";
+    // A list as a key has no form in JSON.
+    let refused = inject(&manifest);
+    assert_eq!(refused.bytes, manifest.as_bytes());
+    assert_eq!(refused.messages[0].kind, MessageKind::Error);
+
+    let manifest = manifest.replace("        ? [a]\n", "");
+    let injected = inject_all(&manifest);
+    let (_, before) = manifest.split_once("    x-traps:").unwrap();
+    assert!(injected.contains(before), "{injected}");
+    let traps = |text: &str| {
+        let [document] = &read::<serde_norway::Value>(text.as_bytes())[..] else {
+            panic!("{text}");
+        };
+        document["spec"]["template"]["x-traps"].clone()
+    };
+    assert!(traps(&manifest).is_sequence());
+    assert_eq!(traps(&injected), traps(&manifest));
+}
+
+#[test]
+fn what_looks_like_another_type_is_quoted_where_it_is_written_anew() {
+    // Behind an alias, values are written out.
+    for trap in AMBIGUOUS_SCALARS
+        .iter()
+        .filter(|trap| !trap.contains(['\n', '&', '*', '[', '{', ':', '!', '"', '\'']))
+    {
+        let quoted = serde_json::to_string(trap).unwrap();
+        let manifest = format!(
+            "apiVersion: v1\nkind: Pod\nx: &m\n  annotations:\n    envoy-drainer.dev/inject: \"true\"\n    trap: {quoted}\nmetadata: *m\nspec:\n  containers:\n  - name: envoy\n"
+        );
+        let injected = inject_all(&manifest);
+        let written = injected
+            .lines()
+            .rfind(|line| line.contains("trap:"))
+            .unwrap();
+        let is_plain = !written.contains(['"', '\'']);
+        assert!(!is_plain, "{trap}: {written}");
+        assert_eq!(
+            read::<Value>(injected.as_bytes())[0]["metadata"]["annotations"]["trap"],
+            **trap
+        );
+    }
+}
+
+#[test]
+fn a_document_that_cannot_take_the_change_stays_as_it_is() {
+    let asks = "envoy-drainer.dev/inject: \"true\"";
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n";
+    let spec = "spec:\n  containers:\n  - name: envoy\n";
+    let table = [
+        (
+            format!("{pod}  annotations: &a\n    {asks}\n{spec}x: *a\n"),
+            "an alias on line 11 stands for what is to be changed here: write it out there",
+            7,
+        ),
+        (
+            format!(
+                "{pod}  annotations:\n    {asks}\n{spec}spec:\n  containers:\n  - name: envoy\n"
+            ),
+            "the key `spec` stands here a second time: is a `---` missing?",
+            11,
+        ),
+    ];
+    for (manifest, text, line) in table {
+        // The second document: lines are those of the file.
+        let injected = inject(format!("a: 1\n---\n{manifest}"));
+        assert_eq!(
+            injected.bytes,
+            format!("a: 1\n---\n{manifest}").into_bytes()
+        );
+        let [remark] = &injected.messages[..] else {
+            panic!("{:?}", injected.messages);
+        };
+        assert_eq!(remark.text, text);
+        assert_eq!(
+            (remark.kind, remark.line),
+            (MessageKind::Error, line),
+            "{manifest}"
+        );
+    }
+}
+
+/// Fields that nobody knows.
+fn unknown_fields() -> impl Strategy<Value = Value> {
+    let scalar = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[ -~é😀\n\t]{0,8}".prop_map(Value::from),
+    ];
+    scalar.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..3).prop_map(Value::from),
+            btree_map("x-[a-z~/]{1,4}", inner, 0..3)
+                .prop_map(|entries| Value::Object(entries.into_iter().collect())),
+        ]
+    })
+}
+
+/// A Deployment whose pod asks, has what every pod may have or not, and unknown fields everywhere.
+fn deployment() -> impl Strategy<Value = Value> {
+    let fields = || btree_map("x-[a-z]{1,4}", unknown_fields(), 0..3);
+    let shuffled = |object: Value| {
+        let entries: Vec<_> = object.as_object().unwrap().clone().into_iter().collect();
+        Just(entries)
+            .prop_shuffle()
+            .prop_map(|entries| Value::Object(entries.into_iter().collect()))
+    };
+    (fields(), fields(), fields(), any::<[bool; 4]>()).prop_flat_map(
+        move |(in_container, in_spec, in_metadata, [labels, volumes, inits, before])| {
+            let object = |entries: &BTreeMap<String, Value>| {
+                Value::Object(entries.clone().into_iter().collect())
+            };
+            let mut container = object(&in_container);
+            container["name"] = "envoy".into();
+            let mut metadata = object(&in_metadata);
+            metadata["annotations"] = json!({"envoy-drainer.dev/inject": "true", "note": "1e3"});
+            if labels {
+                metadata["labels"] = json!({"app": "a"});
+            }
+            let mut spec = object(&in_spec);
+            spec["containers"] = match before {
+                true => json!([{"name": "app", "image": "a"}, container]),
+                false => json!([container, {"name": "app", "image": "a"}]),
+            };
+            if volumes {
+                spec["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+            }
+            if inits {
+                spec["initContainers"] = json!([{"name": "i", "image": "i"}]);
+            }
+            (shuffled(metadata), shuffled(spec)).prop_map(|(metadata, spec)| {
+                json!({
+                    "apiVersion": "apps/v1",
+                    "kind": "Deployment",
+                    "metadata": {"name": "a"},
+                    "spec": {"template": {"metadata": metadata, "spec": spec}, "x-last": [1]},
+                })
+            })
+        },
+    )
+}
+
+/// Takes away what injection adds; panics where it is missing.
+fn remove_injection(object: &mut Value) {
+    let pod = object.pointer_mut("/spec/template").unwrap();
+    let metadata = pod["metadata"].as_object_mut().unwrap();
+    let labels = metadata["labels"].as_object_mut().unwrap();
+    assert_eq!(
+        labels.remove("envoy-drainer.dev/injected"),
+        Some("true".into())
+    );
+    if labels.is_empty() {
+        metadata.remove("labels");
+    }
+    let annotations = metadata["annotations"].as_object_mut().unwrap();
+    assert!(
+        annotations
+            .remove("envoy-drainer.dev/status")
+            .unwrap()
+            .is_string()
+    );
+    let spec = pod["spec"].as_object_mut().unwrap();
+    for list in ["volumes", "initContainers"] {
+        let items = spec[list].as_array_mut().unwrap();
+        let before = items.len();
+        items.retain(|item| item["name"] != "envoy-drainer");
+        assert_eq!(items.len() + 1, before, "{list}");
+        if items.is_empty() {
+            spec.remove(list);
+        }
+    }
+    assert_eq!(
+        spec.remove("terminationGracePeriodSeconds"),
+        Some(75.into())
+    );
+    let mut containers = spec["containers"].as_array_mut().unwrap().iter_mut();
+    let envoy = containers
+        .find(|container| container["name"] == "envoy")
+        .unwrap();
+    assert!(envoy.as_object_mut().unwrap().remove("lifecycle").is_some());
+}
+
+/// Whether every byte of `part` is in `whole`, in the same order.
+fn is_subsequence(part: &str, whole: &str) -> bool {
+    let mut whole = whole.bytes();
+    part.bytes().all(|byte| whole.any(|other| other == byte))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_byte_survives_and_nothing_else_changes_its_meaning(
+        (object, hand) in (deployment(), yaml_style())
+    ) {
+        let text = hand.write(&object);
+        prop_assert_eq!(&read::<Value>(text.as_bytes())[0], &object, "the test writes what it means: {}", text);
+        let injected = inject_all(&text);
+        let mut read = read::<Value>(injected.as_bytes()).remove(0);
+        remove_injection(&mut read);
+        prop_assert_eq!(&read, &object, "{}", injected);
+        prop_assert!(is_subsequence(&text, &injected), "{}\n{}", text, injected);
+    }
+}

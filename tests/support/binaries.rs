@@ -1,0 +1,118 @@
+//! The programs of this project, as they are in the tree now.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::Value;
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+static DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+static WEBHOOK: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+static IMAGE_BINARY: OnceCell<PathBuf> = OnceCell::const_new();
+
+/// The sidecar: the binary that `DRAINER` names, else one built now, so that no test runs
+/// yesterday's.
+///
+/// # Errors
+/// When it does not build.
+pub fn drainer() -> Result<PathBuf> {
+    find_or_build(&DRAINER, "DRAINER", "drainer")
+}
+
+/// The webhook and its command line: the binary that `ENVOY_DRAINER` names, else one built now.
+///
+/// # Errors
+/// When it does not build.
+pub fn envoy_drainer() -> Result<PathBuf> {
+    find_or_build(&WEBHOOK, "ENVOY_DRAINER", "envoy-drainer")
+}
+
+/// The webhook as its image holds it: the binary that `ENVOY_DRAINER` names, else one built now, with
+/// the profile and the C library of the image.
+///
+/// # Errors
+/// When it does not build, or not within half an hour.
+pub async fn envoy_drainer_of_image() -> Result<PathBuf> {
+    if let Some(path) = binary_from_env("ENVOY_DRAINER") {
+        return Ok(path);
+    }
+    IMAGE_BINARY
+        .get_or_try_init(build_image_binary)
+        .await
+        .cloned()
+}
+
+async fn build_image_binary() -> Result<PathBuf> {
+    const BUILD: Duration = Duration::from_secs(30 * 60);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
+    let mut build = tokio::process::Command::from(without_cargo_env("./.ci/static"));
+    build
+        .current_dir(&root)
+        .args(["webhook", "release", &target])
+        .kill_on_drop(true);
+    let status = timeout(BUILD, build.status())
+        .await
+        .with_context(|| format!("building the webhook takes longer than {BUILD:?}"))?
+        .context("starting .ci/static")?;
+    ensure!(status.success(), "the webhook does not build");
+    Ok(root.join(format!("target/{target}/release/envoy-drainer")))
+}
+
+fn find_or_build(
+    once: &OnceLock<Result<PathBuf, String>>,
+    variable: &str,
+    binary: &str,
+) -> Result<PathBuf> {
+    once.get_or_init(|| match binary_from_env(variable) {
+        Some(path) => Ok(path),
+        None => build(binary).map_err(|error| format!("{error:#}")),
+    })
+    .clone()
+    .map_err(|error| anyhow!(error))
+}
+
+/// The binary that a variable of the environment names.
+fn binary_from_env(variable: &str) -> Option<PathBuf> {
+    let path = env::var_os(variable).filter(|path| !path.is_empty());
+    path.map(PathBuf::from)
+}
+
+/// A program that builds, without what the cargo above this process tells it.
+fn without_cargo_env(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    // What the cargo above this process says of the package under test, which would make a build
+    // script that reads it run anew.
+    let above = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(above) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn build(binary: &str) -> Result<PathBuf> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = without_cargo_env(cargo)
+        // Where it builds for the whole workspace, as `make` does: what is built already is used.
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .args(["build", "--locked", "--quiet", "--message-format=json"])
+        .args(["--bin", binary])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("starting cargo")?;
+    ensure!(output.status.success(), "{binary} does not build");
+    output
+        .stdout
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .with_context(|| format!("cargo built no {binary}"))
+}

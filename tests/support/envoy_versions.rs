@@ -1,0 +1,96 @@
+//! The Envoys that `make envoy` put on this machine.
+
+use std::path::{Path, PathBuf};
+use std::{env, fmt};
+
+use anyhow::{Context, Result, ensure};
+
+/// The versions that tests run against where `ENVOY_VERSIONS` asks for no others.
+const DEFAULT_VERSIONS: &str = include_str!("../envoy-versions");
+
+/// An Envoy that can be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvoyBinary {
+    /// `1.40.0`; the path for a binary named by `ENVOY`.
+    pub version: String,
+    /// The binary.
+    pub path: PathBuf,
+}
+
+/// Lists the Envoys to run against, the oldest first: the binary that `ENVOY` names, else the
+/// versions of `ENVOY_VERSIONS`, else those of `tests/envoy-versions`.
+///
+/// # Errors
+/// For one that is not there, with the command that gets it.
+pub fn all() -> Result<Vec<EnvoyBinary>> {
+    if let Some(path) = env_var("ENVOY") {
+        let path = PathBuf::from(path);
+        ensure!(path.is_file(), "ENVOY={} is no file", path.display());
+        let version = path.display().to_string();
+        return Ok(vec![EnvoyBinary { version, path }]);
+    }
+    let asked = env_var("ENVOY_VERSIONS");
+    let mut versions: Vec<_> = asked
+        .as_deref()
+        .unwrap_or(DEFAULT_VERSIONS)
+        .split_whitespace()
+        .collect();
+    ensure!(!versions.is_empty(), "ENVOY_VERSIONS names no version");
+    versions.sort_by_key(|version| version_numbers(version));
+    versions.into_iter().map(find).collect()
+}
+
+/// The newest of [`all`].
+///
+/// # Errors
+/// As [`all`].
+pub fn newest() -> Result<EnvoyBinary> {
+    all()?.pop().context("`all` is never empty")
+}
+
+fn find(version: &str) -> Result<EnvoyBinary> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let path = root.join(".envoy").join(version).join("envoy");
+    ensure!(
+        path.is_file(),
+        "Envoy {version} is not installed: run `make envoy ENVOY_VERSIONS={version}`"
+    );
+    Ok(EnvoyBinary {
+        version: version.to_owned(),
+        path,
+    })
+}
+
+/// An environment variable; empty, as `make` exports what nobody set, is not set.
+fn env_var(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
+fn version_numbers(version: &str) -> Vec<u32> {
+    version.split('.').map_while(|n| n.parse().ok()).collect()
+}
+
+// === impl Installed ===
+
+impl fmt::Display for EnvoyBinary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Envoy {}", self.version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_as_numbers() {
+        assert!(version_numbers("1.9.10") < version_numbers("1.36.4"));
+        assert!(version_numbers("1.36.4") < version_numbers("1.40.0"));
+    }
+
+    #[test]
+    fn a_missing_version_names_the_command_that_gets_it() {
+        let error = find("0.0.1").unwrap_err().to_string();
+        assert!(error.contains("make envoy ENVOY_VERSIONS=0.0.1"), "{error}");
+    }
+}

@@ -1,0 +1,73 @@
+//! A CA of a test, and its leaves.
+
+use anyhow::Result;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+/// An authority that clients trust by its [`TestCa::pem`].
+#[derive(Debug)]
+pub struct TestCa {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+/// A certificate and its key.
+#[derive(Debug)]
+pub struct Leaf {
+    /// The certificate, PEM.
+    pub certificate: String,
+    /// The certificate, DER.
+    pub der: Vec<u8>,
+    /// The key, PEM.
+    pub key: String,
+}
+
+// === impl TestCa ===
+
+impl TestCa {
+    /// Makes an authority.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn new() -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "a test's authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate()?;
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        })
+    }
+
+    /// Its certificate.
+    #[must_use]
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// Signs a leaf for `localhost`.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn issue_leaf(&self) -> Result<Leaf> {
+        self.issue_leaf_for("localhost")
+    }
+
+    /// Signs a leaf for a DNS name or an IP address.
+    ///
+    /// # Errors
+    /// When it is neither, or the system gives no randomness.
+    pub fn issue_leaf_for(&self, name: &str) -> Result<Leaf> {
+        let key = KeyPair::generate()?;
+        let params = CertificateParams::new([name.to_owned()])?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Leaf {
+            certificate: certificate.pem(),
+            der: certificate.der().to_vec(),
+            key: key.serialize_pem(),
+        })
+    }
+}
