@@ -13,10 +13,7 @@ use rustls::pki_types::CertificateDer;
 use tests::test_ca::TestCa;
 use tokio::join;
 use tokio::time::sleep;
-use webhook::certificates::cluster::{SecretData, StoreCall};
-use webhook::certificates::pki::bundle::Bundle;
-use webhook::certificates::pki::verify;
-use webhook::certificates::reconciler::result::ReconcileError;
+use webhook::certificates::testing_api::{Bundle, ReconcileError, SecretData, StoreCall, verify};
 use webhook::clock::wall_clock;
 use webhook::metrics::encode;
 
@@ -468,11 +465,8 @@ async fn a_ca_in_the_secret_that_clients_refuse_signs_nothing() {
                         .map(|shown| shown.chain().to_vec());
                     if let Some(leaf) = leaf {
                         let name = replica::SERVER_NAME;
-                        verify::verify(&leaf, &etcd.bundle(), name, replica.now).unwrap();
-                        assert!(
-                            verify::verify(&leaf, &unfit, name, replica.now).is_err(),
-                            "{which}"
-                        );
+                        verify(&leaf, &etcd.bundle(), name, replica.now).unwrap();
+                        assert!(verify(&leaf, &unfit, name, replica.now).is_err(), "{which}");
                     }
                 }
                 assert!(replica.resolver.current().is_some(), "{which}");

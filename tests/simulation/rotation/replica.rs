@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep, timeout};
-use webhook::certificates::cluster::Cluster;
-use webhook::certificates::lifetimes::Lifetimes;
-use webhook::certificates::reconciler::{CertificateReconciler, Mode};
-use webhook::certificates::resolver::CertResolver;
-use webhook::metrics::{Metrics, registry};
+use webhook::certificates::testing_api::{
+    CertResolver, CertificateReconciler, Cluster, Lifetimes, Metrics, Mode,
+};
+use webhook::metrics::registry;
 
 use crate::rotation::cluster::{ApiClient, ReplicaMode};
 use crate::rotation::rng::Rng;
@@ -100,16 +99,13 @@ impl Replica {
         self.release.set(release);
         self.api.mode.set(release.mode);
         let mode = match release.mode {
-            ReplicaMode::SelfManaged => Mode::SelfManaged {
-                names: vec![SERVER_NAME.to_owned()],
-                lifetimes,
-            },
+            ReplicaMode::SelfManaged => Mode::SelfManaged(lifetimes),
             ReplicaMode::Secret => Mode::Secret {
-                names: vec![SERVER_NAME.to_owned()],
                 activation_delay: lifetimes.activation_delay(),
             },
         };
-        let mut authority = CertificateReconciler::new(self.api.clone(), mode);
+        let mut authority =
+            CertificateReconciler::new(self.api.clone(), vec![SERVER_NAME.to_owned()], mode);
         let mut active_until = Instant::now();
         self.restart_requested.set(false);
         let mut failures = 0;
