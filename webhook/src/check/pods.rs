@@ -245,7 +245,7 @@ mod tests {
             ),
             (
                 |pod| pod["metadata"]["annotations"][STATUS] = json!("{}"),
-                "DRN011: `envoy-drainer.dev/status` says that the pod has a drainer, but it has none",
+                "DRN011: `envoy-drainer.dev/status` records a drainer, but the pod has none",
             ),
             (
                 |pod| pod["spec"]["nodeSelector"] = json!({"kubernetes.io/os": "windows"}),
