@@ -259,7 +259,7 @@ mod tests {
             ),
             (
                 |pod| pod["metadata"]["annotations"][INJECT] = json!("yes"),
-                "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" asks for a drainer, \"false\" does not",
+                "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" requests a drainer, \"false\" does not",
             ),
         ];
         for (change, cause) in table {
