@@ -91,7 +91,7 @@ pub(crate) async fn are_the_least(stage: &ClusterFixture<'_>) -> Result<()> {
         ensure!(
             refused
                 .as_ref()
-                .is_some_and(|why| why.contains("no field of its configuration but caBundle")),
+                .is_some_and(|why| why.contains("may only change caBundle in its configuration")),
             "it may {op} {path}: {refused:?}"
         );
     }
@@ -119,7 +119,7 @@ pub(crate) async fn are_the_least(stage: &ClusterFixture<'_>) -> Result<()> {
         ensure!(
             refused
                 .as_ref()
-                .is_some_and(|why| why.contains("nothing of its Secret but data")),
+                .is_some_and(|why| why.contains("may only change data in its Secret")),
             "it may {patch:?}: {refused:?}"
         );
     }
