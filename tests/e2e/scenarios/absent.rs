@@ -15,11 +15,8 @@ const POLICY_WARNING: &str = "did not see it";
 
 /// With `failurePolicy: Ignore` pods start without a drainer; the policy warns of those that asked for
 /// one, and of no other, or refuses them where it is told to.
-///
-/// # Errors
-/// When a pod does not start, or the policy says something else.
-pub(crate) async fn webhooks_are_told_of(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(json!({})).await?;
+pub(crate) async fn webhook_is_reported_by_policy(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(json!({})).await?;
     ensure!(
         !is_warned(&namespace, pod_with_inject()).await?,
         "the webhook is there"
@@ -29,7 +26,7 @@ pub(crate) async fn webhooks_are_told_of(stage: &ClusterFixture<'_>) -> Result<(
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::apply(&namespace, &deployment(1, upstream)?).await?;
     edge.ensure_drainers(false).await?;
-    stage.add_row("pods that asked", "started without a drainer");
+    fixture.add_row("pods that asked", "started without a drainer");
 
     ensure!(
         is_warned(&namespace, pod_with_inject()).await?,
@@ -50,7 +47,7 @@ pub(crate) async fn webhooks_are_told_of(stage: &ClusterFixture<'_>) -> Result<(
     // The release's own namespace is not asked about.
     let own = is_warned(&release.namespace, pod_with_inject()).await?;
     ensure!(!own, "warned of the release's own namespace");
-    stage.add_row("the policy", "warns of them, and of no other");
+    fixture.add_row("the policy", "warns of them, and of no other");
 
     let values = json!({ "policy": { "action": "Deny" }, "replicaCount": 0 });
     release.upgrade(values).await?;
@@ -59,7 +56,7 @@ pub(crate) async fn webhooks_are_told_of(stage: &ClusterFixture<'_>) -> Result<(
         Ok(refused.is_err_and(|error| error.to_string().contains(POLICY_WARNING)))
     })
     .await?;
-    stage.add_row("with action Deny", "it refuses them");
+    fixture.add_row("with action Deny", "it refuses them");
     Ok(())
 }
 

@@ -10,18 +10,15 @@ use crate::eventually::eventually;
 
 /// A Deployment with a bad annotation is applied: the person at `kubectl apply` is told, who would
 /// never see what becomes of its pods.
-///
-/// # Errors
-/// When nothing is said, or something of a good one.
-pub(crate) async fn comes_with_kubectl_apply(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+pub(crate) async fn is_shown_by_kubectl_apply(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let good = deployment(0, upstream)?;
     let mut bad = good.clone();
     let annotations = &mut bad["spec"]["template"]["metadata"]["annotations"];
     annotations["envoy-drainer.dev/drain-timeout"] = json!("90");
     let told = namespace.apply(bad).await?.stderr;
-    stage.add_row("told", told.trim());
+    fixture.add_row("told", told.trim());
     let wanted = "DRN020: its pods will be denied: `envoy-drainer.dev/drain-timeout`";
     ensure!(
         told.contains("Warning: ") && told.contains(wanted),
@@ -34,11 +31,8 @@ pub(crate) async fn comes_with_kubectl_apply(stage: &ClusterFixture<'_>) -> Resu
 
 /// The pods of a Deployment are skipped: its ReplicaSet has an Event that says why, as nobody reads the
 /// warnings of a pod that a controller made.
-///
-/// # Errors
-/// When it has none.
-pub(crate) async fn comes_by_event(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+pub(crate) async fn is_published_as_event(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut astray = deployment(2, upstream)?;
     let annotations = &mut astray["spec"]["template"]["metadata"]["annotations"];
@@ -56,7 +50,7 @@ pub(crate) async fn comes_by_event(stage: &ClusterFixture<'_>) -> Result<()> {
             note.contains("DRN012") && note.contains("envoy-container: nobody")
         });
         if told {
-            stage.add_row("told", note.unwrap_or_default());
+            fixture.add_row("told", note.unwrap_or_default());
         }
         Ok(told)
     })

@@ -13,11 +13,8 @@ use crate::release::Release;
 const ROTATIONS: u64 = 20;
 
 /// It is replaced 20 times, each time by whichever of the three replicas is first.
-///
-/// # Errors
-/// When an admission fails.
-pub(crate) async fn rotated_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(short_lived()).await?;
+pub(crate) async fn twenty_rotations_fail_no_admission(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(short_lived()).await?;
     let admissions = AdmissionLoad::start(&namespace).await?;
     let mut signers = ActiveCa::read(&release).await?;
     while signers.rotations < ROTATIONS {
@@ -26,21 +23,18 @@ pub(crate) async fn rotated_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<
     let admitted = admissions.stop().await?;
     let made = release.metric(&["ca_rotations_total", "due"]).await?;
     let shown = release.metric(&["certificate_reloads_total", "ok"]).await?;
-    stage.add_row("authorities replaced", signers.rotations.to_string());
-    stage.add_row("made by each replica", format!("{made:?}"));
-    stage.add_row("certificates shown by each", format!("{shown:?}"));
-    stage.add_admissions(&admitted);
+    fixture.add_row("authorities replaced", signers.rotations.to_string());
+    fixture.add_row("made by each replica", format!("{made:?}"));
+    fixture.add_row("certificates shown by each", format!("{shown:?}"));
+    fixture.add_admissions(&admitted);
     let all = shown.iter().all(|shown| *shown >= ROTATIONS);
     ensure!(all, "not every replica followed: {shown:?}");
     admitted.ensure_all_injected()
 }
 
 /// Its Secret is deleted: another authority takes over from what API servers still trust.
-///
-/// # Errors
-/// When an admission fails.
-pub(crate) async fn lost_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(short_lived()).await?;
+pub(crate) async fn lost_secret_fails_no_admission(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(short_lived()).await?;
     let admissions = AdmissionLoad::start(&namespace).await?;
     let mut signers = ActiveCa::read(&release).await?;
     let delete = ["delete", "secret", &release.secret_name()];
@@ -50,8 +44,8 @@ pub(crate) async fn lost_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<()>
     signers.wait_for_rotation(&release).await?;
     let admitted = admissions.stop().await?;
     let made = release.metric(&["ca_rotations_total", "missing"]).await?;
-    stage.add_row("made for want of one, by each", format!("{made:?}"));
-    stage.add_admissions(&admitted);
+    fixture.add_row("made for want of one, by each", format!("{made:?}"));
+    fixture.add_admissions(&admitted);
     ensure!(made.iter().sum::<u64>() == 2, "the Secret was not missed");
     admitted.ensure_all_injected()
 }

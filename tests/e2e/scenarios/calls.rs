@@ -21,11 +21,8 @@ const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// One call a pod: `reinvocationPolicy: IfNeeded` and a LimitRange, which looks at the pod again after
 /// our change, are no reason for a second one.
-///
-/// # Errors
-/// When there were more calls than pods, or fewer.
-pub(crate) async fn come_once_a_pod(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(json!({})).await?;
+pub(crate) async fn are_one_per_pod(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(json!({})).await?;
     let webhooks = release.webhooks().await?;
     let policy = &webhooks[0]["reinvocationPolicy"];
     ensure!(policy == "IfNeeded", "it is {policy}");
@@ -39,8 +36,8 @@ pub(crate) async fn come_once_a_pod(stage: &ClusterFixture<'_>) -> Result<()> {
     sleep(LOAD_TIME).await;
     let admitted = admissions.stop().await?;
     let calls = calls().await? - before;
-    stage.add_admissions(&admitted);
-    stage.add_row("calls of the webhook", calls.to_string());
+    fixture.add_admissions(&admitted);
+    fixture.add_row("calls of the webhook", calls.to_string());
     ensure!(
         calls == admitted.sent,
         "{calls} calls for {} pods",
@@ -50,11 +47,8 @@ pub(crate) async fn come_once_a_pod(stage: &ClusterFixture<'_>) -> Result<()> {
 }
 
 /// The sidecar has no token of the pod's service account, whose other containers have it.
-///
-/// # Errors
-/// When it has one.
-pub(crate) async fn bring_no_token(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+pub(crate) async fn drainer_has_no_token(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut workload = deployment(1, upstream)?;
     workload["spec"]["template"]["spec"]["automountServiceAccountToken"] = json!(true);
@@ -78,7 +72,7 @@ pub(crate) async fn bring_no_token(stage: &ClusterFixture<'_>) -> Result<()> {
         TOKEN_DIR,
     ];
     let found = namespace.kubectl(&list).await?;
-    stage.add_row(
+    fixture.add_row(
         "files where a token would be",
         found.lines().count().to_string(),
     );

@@ -9,19 +9,16 @@ use crate::command;
 use crate::release::Release;
 
 /// It says that a release works until that has no replica left, and so does its exit code.
-///
-/// # Errors
-/// When it says something else.
-pub(crate) async fn tells_what_works_and_what_does_not(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (_, release) = stage.release(json!({})).await?;
+pub(crate) async fn reports_whether_a_release_works(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (_, release) = fixture.release(json!({})).await?;
     let well = run_check(&release).await?;
     ensure!(well.code == Some(0), "of one that works: {well:#?}");
-    stage.add_row("of a release that works", "0");
+    fixture.add_row("of a release that works", "0");
     release.scale(0).await?;
     let ill = run_check(&release).await?;
     ensure!(ill.code == Some(1), "without replicas: {ill:#?}");
     ensure!(!ill.errors.is_empty(), "nothing is wrong without replicas");
-    stage.add_row(
+    fixture.add_row(
         "of one without replicas",
         format!("1: {}", ill.errors.join("; ")),
     );

@@ -27,12 +27,9 @@ const KEYS: usize = 30_000;
 const REPETITIONS: usize = 3;
 
 /// No replica is restarted, and all pods of the other namespace have their drainers.
-///
-/// # Errors
-/// When a replica was restarted or replaced, or a pod has no drainer.
-pub(crate) async fn restart_no_replica(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(json!({})).await?;
-    let neighbor = stage.neighbor().await?;
+pub(crate) async fn restart_no_replica(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(json!({})).await?;
+    let neighbor = fixture.neighbor().await?;
     let before = restarts(&release).await?;
     let admissions = AdmissionLoad::start(&neighbor).await?;
     for (name, document) in documents() {
@@ -49,9 +46,9 @@ pub(crate) async fn restart_no_replica(stage: &ClusterFixture<'_>) -> Result<()>
         }
     }
     let admitted = admissions.stop().await?;
-    stage.add_admissions(&admitted);
+    fixture.add_admissions(&admitted);
     let after = restarts(&release).await?;
-    stage.add_row("restarts of the webhook", format!("{:?}", after.values()));
+    fixture.add_row("restarts of the webhook", format!("{:?}", after.values()));
     ensure!(before == after, "before {before:?}, after {after:?}");
     admitted.ensure_all_injected()
 }

@@ -13,11 +13,8 @@ use crate::release::Release;
 use crate::traffic::{MIXED, Traffic};
 
 /// Each Envoy is evicted as its PodDisruptionBudget allows: no request fails.
-///
-/// # Errors
-/// When one does.
-pub(crate) async fn lose_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+pub(crate) async fn lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let budget = json!({
         "apiVersion": "policy/v1",
@@ -33,19 +30,16 @@ pub(crate) async fn lose_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
     }
     edge.wait_until_stable().await?;
     let report = traffic.stop().await?;
-    stage.add_load(&report);
-    stage.add_drains(&namespace)?;
+    fixture.add_load(&report);
+    fixture.add_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
 /// Each of the webhook's pods is evicted in turn while Envoys roll: no request fails, and no new pod
 /// is without its drainer.
-///
-/// # Errors
-/// When one does, or is.
-pub(crate) async fn of_webhooks_lose_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(json!({})).await?;
+pub(crate) async fn of_webhook_lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(json!({})).await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
     let traffic = Traffic::start(&namespace, "load", edge.address, MIXED).await?;
@@ -58,8 +52,8 @@ pub(crate) async fn of_webhooks_lose_nothing(stage: &ClusterFixture<'_>) -> Resu
     };
     try_join!(rolls, evict_each(&release))?;
     let report = traffic.stop().await?;
-    stage.add_load(&report);
-    stage.add_drains(&namespace)?;
+    fixture.add_load(&report);
+    fixture.add_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

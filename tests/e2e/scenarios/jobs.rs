@@ -28,11 +28,8 @@ const MAX_OVERHEAD: Duration = Duration::from_secs(3);
 /// Drainer and Envoy, as native sidecars, end within 3 s of a Job's work. The Job completes when the
 /// kubelet and the Job controller have noticed, each in its own time: at most so much later than one
 /// without a drainer.
-///
-/// # Errors
-/// When they take longer, or a Job does not complete.
-pub(crate) async fn end_within_3_s_of_their_work(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+pub(crate) async fn complete_within_3_s_of_their_work(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let drained = template(upstream)?;
     let mut bare = drained.clone();
@@ -44,12 +41,12 @@ pub(crate) async fn end_within_3_s_of_their_work(stage: &ClusterFixture<'_>) -> 
         wait_for_end(&namespace, WITHOUT_DRAINER).await?,
     );
     let seconds = |time: Duration| format!("{} s", time.as_secs());
-    stage.add_row(
+    fixture.add_row(
         "last sidecar ended after the work",
         seconds(drained.sidecars),
     );
-    stage.add_row("Job complete after the work", seconds(drained.job));
-    stage.add_row("the same without a drainer", seconds(bare.job));
+    fixture.add_row("Job complete after the work", seconds(drained.job));
+    fixture.add_row("the same without a drainer", seconds(bare.job));
     ensure!(
         drained.sidecars <= MAX_OVERHEAD,
         "the sidecars took {drained:?}"

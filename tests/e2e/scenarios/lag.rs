@@ -30,11 +30,8 @@ const ROLLOUTS: usize = 2;
 const LAGGING_SERVICE: &str = "edge-lagging";
 
 /// Sparse traffic, which leaves pauses in which nothing is open: no request fails.
-///
-/// # Errors
-/// When one does.
-pub(crate) async fn of_15_s_loses_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+pub(crate) async fn of_15_s_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
     let mirror = EndpointMirror::new(&namespace).await?;
@@ -49,8 +46,8 @@ pub(crate) async fn of_15_s_loses_nothing(stage: &ClusterFixture<'_>) -> Result<
         report = observed => report?,
         never = mirror.copy() => match never? {},
     };
-    stage.add_load(&report);
-    stage.add_drains(&namespace)?;
+    fixture.add_load(&report);
+    fixture.add_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

@@ -26,31 +26,25 @@ const VOLATILE_KINDS: [&str; 4] = [
 ];
 
 /// By the Helm that installs everything here.
-///
-/// # Errors
-/// When it is not so.
-pub(crate) async fn leaves_nothing_but_drainers(stage: &ClusterFixture<'_>) -> Result<()> {
-    observe(stage, &helm::find_helm().await?).await
+pub(crate) async fn leaves_only_injected_pods(fixture: &ClusterFixture<'_>) -> Result<()> {
+    observe(fixture, &helm::find_helm().await?).await
 }
 
 /// The same by another Helm, of another version.
-///
-/// # Errors
-/// When it is not so.
-pub(crate) async fn by_another_helm(stage: &ClusterFixture<'_>) -> Result<()> {
+pub(crate) async fn with_helm_4(fixture: &ClusterFixture<'_>) -> Result<()> {
     let Some(helm) = helm::other_version().await? else {
         bail!(Skipped("HELM4=path names a Helm 4 to do it with as well"));
     };
-    observe(stage, &helm).await
+    observe(fixture, &helm).await
 }
 
 /// Install, upgrade twice, roll back, uninstall: what the webhook wrote stays until then, no pod is
 /// missed, nothing is left but pods that live on and drain.
-async fn observe(stage: &ClusterFixture<'_>, helm: &Helm) -> Result<()> {
-    stage.add_row("Helm", &*helm.version);
-    let namespace = stage.namespace().await?;
+async fn observe(fixture: &ClusterFixture<'_>, helm: &Helm) -> Result<()> {
+    fixture.add_row("Helm", &*helm.version);
+    let namespace = fixture.namespace().await?;
     let name = format!("{}-webhook", namespace.name());
-    let release = stage.prepare_release(helm, &name).await?;
+    let release = fixture.prepare_release(helm, &name).await?;
     let before = objects_of(&release).await?;
     release.install(json!({}), &namespace).await?;
     let upstream = echo::start(&namespace).await?;
@@ -60,7 +54,7 @@ async fn observe(stage: &ClusterFixture<'_>, helm: &Helm) -> Result<()> {
     let written = WebhookWrites::read(&release).await?;
     upgrade_and_roll_back(&release, &written).await?;
     let admitted = admissions.stop().await?;
-    stage.add_admissions(&admitted);
+    fixture.add_admissions(&admitted);
     admitted.ensure_all_injected()?;
 
     release.uninstall().await?;
@@ -72,8 +66,8 @@ async fn observe(stage: &ClusterFixture<'_>, helm: &Helm) -> Result<()> {
     if let Err(error) = eventually("nothing is left of the release", nothing).await {
         return Err(error.context(format!("left or lost: {:?}", left().await?)));
     }
-    stage.add_row("left of the release", "nothing");
-    check_remaining_pods(stage, &namespace, &edge).await
+    fixture.add_row("left of the release", "nothing");
+    check_remaining_pods(fixture, &namespace, &edge).await
 }
 
 async fn upgrade_and_roll_back(release: &Release, written: &WebhookWrites) -> Result<()> {
@@ -98,7 +92,7 @@ async fn upgrade_and_roll_back(release: &Release, written: &WebhookWrites) -> Re
 
 /// The pods that have a drainer end as well as they would have before.
 async fn check_remaining_pods(
-    stage: &ClusterFixture<'_>,
+    fixture: &ClusterFixture<'_>,
     namespace: &Namespace,
     edge: &EnvoyDeployment<'_>,
 ) -> Result<()> {
@@ -111,8 +105,8 @@ async fn check_remaining_pods(
         edge.wait_until_stable().await?;
     }
     let report = traffic.stop().await?;
-    stage.add_load(&report);
-    stage.add_drains(namespace)?;
+    fixture.add_load(&report);
+    fixture.add_drains(namespace)?;
     edge.ensure_drainers(false).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())

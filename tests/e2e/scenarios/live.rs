@@ -19,10 +19,9 @@ use crate::traffic::Traffic;
 const OBSERVATION_TIME: Duration = Duration::from_secs(15);
 
 /// The drainer is killed.
-///
-/// # Errors
-/// When Envoy was restarted or is not live, or a request failed.
-pub(crate) async fn a_killed_drainer_leaves_envoy_alone(stage: &ClusterFixture<'_>) -> Result<()> {
+pub(crate) async fn killed_drainer_does_not_affect_envoy(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
     let share = |workload: &mut Value| {
         // Within its own processes a process 1 cannot be killed.
         workload["spec"]["template"]["spec"]["shareProcessNamespace"] = json!(true);
@@ -30,27 +29,23 @@ pub(crate) async fn a_killed_drainer_leaves_envoy_alone(stage: &ClusterFixture<'
     let killed = async |namespace: &Namespace, pod: &str| {
         debug_container::exec_in_pod(namespace, pod, &["kill", "drainer"]).await?;
         let last = wait_for_restarts(namespace, pod, 1).await?;
-        stage.add_row("the drainer ended with", last["exitCode"].to_string());
+        fixture.add_row("the drainer ended with", last["exitCode"].to_string());
         ensure!(last["exitCode"] == 137, "it was not killed: {last}");
         Ok(())
     };
-    observe(stage, share, killed).await
+    observe(fixture, share, killed).await
 }
 
 /// The drainer's image is changed in place.
-///
-/// # Errors
-/// When Envoy was restarted or is not live, or a request failed.
-pub(crate) async fn a_new_drainer_leaves_envoy_alone(stage: &ClusterFixture<'_>) -> Result<()> {
-    observe(stage, |_| {}, replace_drainer_image).await
+pub(crate) async fn replaced_drainer_does_not_affect_envoy(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    observe(fixture, |_| {}, replace_drainer_image).await
 }
 
 /// The drainer needs more memory than it may have.
-///
-/// # Errors
-/// When Envoy was restarted or is not live, or a request failed.
-pub(crate) async fn a_drainer_out_of_memory_leaves_envoy_alone(
-    stage: &ClusterFixture<'_>,
+pub(crate) async fn oom_killed_drainer_does_not_affect_envoy(
+    fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
     let guarantee = |workload: &mut Value| {
         // Of a Guaranteed pod's processes the kernel takes whichever says that it may.
@@ -72,22 +67,22 @@ pub(crate) async fn a_drainer_out_of_memory_leaves_envoy_alone(
         // It ends with the drainer, so it says nothing.
         let said = namespace.kubectl(&exec).await;
         let last = wait_for_restarts(namespace, pod, 2).await?;
-        stage.add_row("the drainer ended with", last["reason"].to_string());
+        fixture.add_row("the drainer ended with", last["reason"].to_string());
         let reason = &last["reason"];
         ensure!(reason == "OOMKilled", "it ended with {last}: {said:?}");
         Ok(())
     };
-    observe(stage, guarantee, exhausted).await
+    observe(fixture, guarantee, exhausted).await
 }
 
 /// Has one drainer of two restarted under load, and sees what becomes of its Envoy. Until its drainer
 /// runs again its pod is not ready, as with any container; the other serves meanwhile.
 async fn observe(
-    stage: &ClusterFixture<'_>,
+    fixture: &ClusterFixture<'_>,
     shape: impl FnOnce(&mut Value),
     meddle: impl AsyncFnOnce(&Namespace, &str) -> Result<()>,
 ) -> Result<()> {
-    let namespace = stage.namespace().await?;
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut workload = deployment(2, upstream)?;
     shape(&mut workload);
@@ -103,11 +98,11 @@ async fn observe(
     // It answers 200 if Envoy is live, and nothing else if it is not.
     // https://www.envoyproxy.io/docs/envoy/latest/operations/admin#get--ready
     let live = debug_container::exec_in_pod(&namespace, pod, &["get", &admin, "/ready"]).await;
-    stage.add_row("restarts of Envoy", envoy.to_string());
-    stage.add_row("Envoy is live", live.is_ok().to_string());
+    fixture.add_row("restarts of Envoy", envoy.to_string());
+    fixture.add_row("Envoy is live", live.is_ok().to_string());
     edge.wait_until_stable().await?;
     let report = traffic.stop().await?;
-    stage.add_load(&report);
+    fixture.add_load(&report);
     ensure!(envoy == 0, "Envoy was restarted {envoy} times");
     live.context("Envoy is not live")?;
     ensure!(edge.pods().await?.contains(pod), "it is another pod");
@@ -116,9 +111,6 @@ async fn observe(
 }
 
 /// Replaces the drainer of a pod by the next one.
-///
-/// # Errors
-/// When it does not start.
 pub(crate) async fn replace_drainer_image(namespace: &Namespace, pod: &str) -> Result<()> {
     let next = json!({ "name": DRAINER_CONTAINER, "image": images::NEXT_DRAINER_IMAGE });
     let patch = json!({ "spec": { "initContainers": [next] } }).to_string();

@@ -15,11 +15,8 @@ use crate::eventually::eventually;
 const RESTART_LIMIT: Duration = Duration::from_secs(15);
 
 /// It is restarted soon, rather than drained to the deadline.
-///
-/// # Errors
-/// When that takes longer, or the pod does not serve afterwards.
-pub(crate) async fn restarts_envoy_within_15_s(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+pub(crate) async fn failure_restarts_envoy_within_15_s(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut workload = deployment(1, upstream)?;
     // Envoy answers 503 when nothing is behind it.
@@ -45,7 +42,7 @@ pub(crate) async fn restarts_envoy_within_15_s(stage: &ClusterFixture<'_>) -> Re
     })
     .await?;
     let took = failed.elapsed();
-    stage.add_row("restarted after", format!("{:.1} s", took.as_secs_f64()));
+    fixture.add_row("restarted after", format!("{:.1} s", took.as_secs_f64()));
     ensure!(took < RESTART_LIMIT, "it took {took:?}");
     echo::scale(&namespace, 1).await?;
     edge.wait_until_stable().await?;

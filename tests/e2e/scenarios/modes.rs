@@ -16,11 +16,8 @@ pub(super) const TLS_SECRET: &str = "given";
 
 /// A running release is changed to mode `secret`, its Secret to another authority, and the release to
 /// mode `self` again.
-///
-/// # Errors
-/// When an admission fails.
-pub(crate) async fn changed_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(self_managed_values()).await?;
+pub(crate) async fn changes_fail_no_admission(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(self_managed_values()).await?;
     let admissions = AdmissionLoad::start(&namespace).await?;
 
     apply_tls_secret(&release).await?;
@@ -39,7 +36,7 @@ pub(crate) async fn changed_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<
     release.wait_until_stable().await?;
 
     let admitted = admissions.stop().await?;
-    stage.add_admissions(&admitted);
+    fixture.add_admissions(&admitted);
     admitted.ensure_all_injected()
 }
 

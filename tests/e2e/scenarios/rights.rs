@@ -11,15 +11,12 @@ use crate::kubectl::{self, kubectl};
 use crate::release::Release;
 
 /// As much as it needs, and no more.
-///
-/// # Errors
-/// When it is not so.
-pub(crate) async fn are_the_least(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (_, release) = stage.release(json!({})).await?;
+pub(crate) async fn are_minimal(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (_, release) = fixture.release(json!({})).await?;
     let (name, secret) = (release.name(), release.secret_name());
     let own = account_rights(&release).await?;
     for right in &own {
-        stage.add_row("may", right);
+        fixture.add_row("may", right);
     }
     let wanted = |secret: String| {
         let events = "events.events.k8s.io [] [] [create patch]".to_owned();
@@ -140,7 +137,7 @@ pub(crate) async fn are_the_least(stage: &ClusterFixture<'_>) -> Result<()> {
     modes::apply_tls_secret(&release).await?;
     release.upgrade(modes::tls_secret_values()).await?;
     let own = self::account_rights(&release).await?;
-    stage.add_row("in mode secret", own.join(", "));
+    fixture.add_row("in mode secret", own.join(", "));
     let given = format!("secrets [] [{}] [get list watch]", modes::TLS_SECRET);
     ensure!(own == wanted(given), "in mode secret it may {own:#?}");
     Ok(())

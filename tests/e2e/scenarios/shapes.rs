@@ -19,13 +19,10 @@ use crate::traffic::Traffic;
 const LOAD: &str = "--keep-alive 50 --connection-each 20 --slow 4 --slow-takes 2s --http2 20";
 
 /// The plainest one.
-///
-/// # Errors
-/// When a request fails.
-pub(crate) async fn in_a_strict_namespace(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(stage).await?;
+pub(crate) async fn strict_namespace_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(fixture).await?;
     roll(
-        stage,
+        fixture,
         &namespace,
         deployment_of(&namespace, |_| Ok(())).await?,
     )
@@ -33,24 +30,18 @@ pub(crate) async fn in_a_strict_namespace(stage: &ClusterFixture<'_>) -> Result<
 }
 
 /// The drainer as a container like any other.
-///
-/// # Errors
-/// When a request fails.
-pub(crate) async fn plain_container(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(stage).await?;
+pub(crate) async fn plain_drainer_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(fixture).await?;
     let workload = deployment_of(&namespace, |template| {
         template["metadata"]["annotations"]["envoy-drainer.dev/native-sidecar"] = json!("false");
         Ok(())
     });
-    roll(stage, &namespace, workload.await?).await
+    roll(fixture, &namespace, workload.await?).await
 }
 
 /// Envoy as a native sidecar of an app, to be ended after it.
-///
-/// # Errors
-/// When a request fails.
-pub(crate) async fn native_envoy(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(stage).await?;
+pub(crate) async fn native_envoy_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(fixture).await?;
     let workload = deployment_of(&namespace, |template| {
         let app = json!([{
             "name": "app",
@@ -66,15 +57,12 @@ pub(crate) async fn native_envoy(stage: &ClusterFixture<'_>) -> Result<()> {
         template["spec"]["containers"] = app;
         Ok(())
     });
-    roll(stage, &namespace, workload.await?).await
+    roll(fixture, &namespace, workload.await?).await
 }
 
 /// Envoy's admin on a Unix socket rather than on a port.
-///
-/// # Errors
-/// When a request fails.
-pub(crate) async fn admin_on_a_socket(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(stage).await?;
+pub(crate) async fn admin_socket_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(fixture).await?;
     let workload = deployment_of(&namespace, |template| {
         let path = "/run/admin/envoy.sock";
         reconfigure(template, |bootstrap| {
@@ -85,31 +73,25 @@ pub(crate) async fn admin_on_a_socket(stage: &ClusterFixture<'_>) -> Result<()> 
             json!([{ "name": "admin", "mountPath": "/run/admin" }]);
         Ok(())
     });
-    roll(stage, &namespace, workload.await?).await
+    roll(fixture, &namespace, workload.await?).await
 }
 
 /// The oldest Envoy that is named; all others here are the newest.
-///
-/// # Errors
-/// When a request fails.
-pub(crate) async fn oldest_envoy(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(stage).await?;
+pub(crate) async fn oldest_envoy_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(fixture).await?;
     let workload = deployment_of(&namespace, |template| {
         let image = images::oldest_envoy()?;
-        stage.add_row("image", &*image);
+        fixture.add_row("image", &*image);
         template["spec"]["containers"][0]["image"] = json!(image);
         Ok(())
     });
-    roll(stage, &namespace, workload.await?).await
+    roll(fixture, &namespace, workload.await?).await
 }
 
 /// On the host's network. A node has room for one such pod, so the other is an ordinary one, and
 /// serves while this one's successor waits for its ports.
-///
-/// # Errors
-/// When a request fails.
-pub(crate) async fn on_the_hosts_network(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace_enforcing("privileged").await?;
+pub(crate) async fn host_network_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace_enforcing("privileged").await?;
     let upstream = echo::start(&namespace).await?;
     let both = json!({ "network": "either" });
     let address =
@@ -140,12 +122,12 @@ pub(crate) async fn on_the_hosts_network(stage: &ClusterFixture<'_>) -> Result<(
     let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
     let wait = ["rollout", "status", "deployment/other", "--timeout=120s"];
     namespace.kubectl(&wait).await?;
-    observe(stage, &namespace, &edge, address).await
+    observe(fixture, &namespace, &edge, address).await
 }
 
 /// The scenario's namespace, with a quota and limits.
-async fn strict_namespace(stage: &ClusterFixture<'_>) -> Result<Rc<Namespace>> {
-    let namespace = stage.namespace().await?;
+async fn strict_namespace(fixture: &ClusterFixture<'_>) -> Result<Rc<Namespace>> {
+    let namespace = fixture.namespace().await?;
     for object in [quota(), limit_range()] {
         namespace.apply(object).await?;
     }
@@ -161,13 +143,13 @@ async fn deployment_of(
     Ok(workload)
 }
 
-async fn roll(stage: &ClusterFixture<'_>, namespace: &Namespace, workload: Value) -> Result<()> {
+async fn roll(fixture: &ClusterFixture<'_>, namespace: &Namespace, workload: Value) -> Result<()> {
     let edge = EnvoyDeployment::deploy(namespace, &workload).await?;
-    observe(stage, namespace, &edge, edge.address).await
+    observe(fixture, namespace, &edge, edge.address).await
 }
 
 async fn observe(
-    stage: &ClusterFixture<'_>,
+    fixture: &ClusterFixture<'_>,
     namespace: &Namespace,
     edge: &EnvoyDeployment<'_>,
     address: SocketAddr,
@@ -175,8 +157,8 @@ async fn observe(
     let traffic = Traffic::start(namespace, "load", address, LOAD).await?;
     edge.rollout_restart().await?;
     let report = traffic.stop().await?;
-    stage.add_load(&report);
-    stage.add_drains(namespace)?;
+    fixture.add_load(&report);
+    fixture.add_drains(namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

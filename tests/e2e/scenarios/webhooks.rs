@@ -10,11 +10,8 @@ use crate::cluster_fixture::ClusterFixture;
 const ROLLOUTS: usize = 3;
 
 /// The webhook is rolled: no admission fails.
-///
-/// # Errors
-/// When one does.
-pub(crate) async fn rolled_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(fail_closed_values()).await?;
+pub(crate) async fn rollouts_fail_no_admission(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(fail_closed_values()).await?;
     let admissions = AdmissionLoad::start(&namespace).await?;
     for _ in 0..ROLLOUTS {
         release.rollout_restart().await?;
@@ -22,7 +19,7 @@ pub(crate) async fn rolled_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<(
     // What is left to the API server is its idle connections, on which it may send at any time.
     release.wait_until_stable().await?;
     let admitted = admissions.stop().await?;
-    stage.add_admissions(&admitted);
+    fixture.add_admissions(&admitted);
     admitted.ensure_all_injected()
 }
 
