@@ -1,4 +1,4 @@
-//! Pods deleted with less time than they want.
+//! Deletions with a shorter grace period than that of the pods.
 
 use anyhow::{Result, ensure};
 
@@ -7,7 +7,7 @@ use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment};
 use crate::traffic::Traffic;
 
-/// `kubectl delete --grace-period=8`: requests of up to 5 s survive.
+/// `kubectl delete --grace-period=8` fails no request of up to 5 s.
 pub(crate) async fn within_8_s_lose_no_request_of_5_s(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;

@@ -1,4 +1,4 @@
-//! Two Envoys scaled to one and back, with a request every 50 ms.
+//! Two Envoys that are scaled to one and back, with a request every 50 ms.
 
 use anyhow::{Result, ensure};
 
@@ -9,7 +9,7 @@ use crate::traffic::Traffic;
 
 const REPETITIONS: usize = 10;
 
-/// No request fails.
+/// Scaling down and up ten times fails no request.
 pub(crate) async fn down_and_up_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
