@@ -178,13 +178,13 @@ impl<'a> EnvoyDeployment<'a> {
     }
 
     /// Returns an error unless each of its pods has a drainer, or none has.
-    pub(crate) async fn ensure_drainers(&self, wanted: bool) -> Result<()> {
+    pub(crate) async fn ensure_drainers(&self, expected: bool) -> Result<()> {
         for pod in self.namespace.pods(&selector()).await? {
             let injected = pod["metadata"]["labels"]["envoy-drainer.dev/injected"] == "true";
             let name = &pod["metadata"]["name"];
             ensure!(
-                injected == wanted,
-                "pod {name}: injected is {injected}, not {wanted}"
+                injected == expected,
+                "pod {name}: injected is {injected}, not {expected}"
             );
         }
         Ok(())

@@ -47,10 +47,7 @@ pub(crate) async fn lost_secret_fails_no_admission(fixture: &ClusterFixture<'_>)
     ca.wait_for_rotation(&release).await?;
     let counts = admissions.stop().await?;
     let rotations = release.metric(&["ca_rotations_total", "missing"]).await?;
-    fixture.add_row(
-        "CAs created for a missing one, by replica",
-        format!("{rotations:?}"),
-    );
+    fixture.add_row("missing CAs created by replica", format!("{rotations:?}"));
     fixture.add_admissions(&counts);
     ensure!(
         rotations.iter().sum::<u64>() == 2,

@@ -73,7 +73,7 @@ pub(crate) async fn drainer_has_no_token(fixture: &ClusterFixture<'_>) -> Result
     ];
     let files = namespace.kubectl(&list).await?;
     fixture.add_row(
-        "files in the directory of the token",
+        "files in the token's directory",
         files.lines().count().to_string(),
     );
     ensure!(files.is_empty(), "the drainer has {files}");

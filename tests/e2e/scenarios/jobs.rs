@@ -42,11 +42,11 @@ pub(crate) async fn complete_within_3_s_of_their_work(fixture: &ClusterFixture<'
     );
     let seconds = |time: Duration| format!("{} s", time.as_secs());
     fixture.add_row(
-        "exit of the last sidecar after the work",
+        "last sidecar's exit after the work",
         seconds(drained.sidecars),
     );
-    fixture.add_row("completion of the Job after the work", seconds(drained.job));
-    fixture.add_row("completion without a drainer", seconds(bare.job));
+    fixture.add_row("Job completion after the work", seconds(drained.job));
+    fixture.add_row("Job completion without a drainer", seconds(bare.job));
     ensure!(
         drained.sidecars <= MAX_OVERHEAD,
         "the sidecars took {drained:?}"

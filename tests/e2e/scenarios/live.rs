@@ -51,8 +51,8 @@ pub(crate) async fn oom_killed_drainer_does_not_affect_envoy(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
     let guarantee = |workload: &mut Value| {
-        // All processes of a Guaranteed pod have the same `oom_score_adj`, so that the process that raises
-        // its own is killed.
+        // In a Guaranteed pod the kernel kills the process whose `oom_score_adj` says so: `load exhaust` raises
+        // that of process 1.
         let amounts = json!({ "cpu": "500m", "memory": "256Mi" });
         workload["spec"]["template"]["spec"]["containers"][0]["resources"] =
             json!({ "requests": amounts, "limits": amounts });
