@@ -1,4 +1,4 @@
-//! Pods that are created all the time, to see whether the webhook is ever missing.
+//! A load of pod creations, which shows any admission that the webhook misses.
 
 use std::fmt;
 use std::process::Stdio;
@@ -24,129 +24,129 @@ use crate::restricted;
 use crate::scenario::Inconclusive;
 use crate::traffic::MIN_RATE_RATIO;
 
-/// Between two pods: ten a second.
+/// The interval between two pods: ten per second.
 const CREATE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// More than the API server waits for a webhook.
+/// More than the API server waits for a webhook, which is 10 s at most.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How many failures are kept with what was said.
+/// How many failures are kept with their messages.
 const MAX_DETAILS: usize = 5;
 
-/// Pods that are being created.
+/// A running load.
 #[derive(Debug)]
 pub(crate) struct AdmissionLoad {
-    /// What speaks to the API server: a process for each pod would be the heavier load.
+    /// `kubectl proxy`: one `kubectl` process per pod would load the machine more than the pods do.
     _proxy: Child,
     stop: oneshot::Sender<()>,
     tasks: JoinSet<AdmissionCounts>,
 }
 
-/// What became of them.
+/// The counts of a load.
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionCounts {
-    /// All that were to be created.
+    /// Pods sent to the API server.
     pub(crate) sent: u64,
-    /// Those that were, and have a drainer.
+    /// Pods created with a drainer.
     pub(crate) injected: u64,
-    /// Those that were, and have none.
+    /// Pods created without a drainer.
     pub(crate) not_injected: u64,
-    /// Those that were not.
+    /// Pods that were not created.
     pub(crate) failed: u64,
     details: Vec<String>,
     seconds: f64,
 }
 
-/// What became of one.
+/// The result of one creation; with the name of a created pod.
 enum PodResult {
     Injected(String),
     NotInjected(String),
     Failed(String),
 }
 
-// === impl Admissions ===
+// === impl AdmissionLoad ===
 
 impl AdmissionLoad {
-    /// Begins to create pods that ask for a drainer. No node ever gets them.
+    /// Starts to create pods that request a drainer. They are never scheduled.
     ///
     /// # Errors
-    /// When the API server cannot be reached.
+    /// If `kubectl proxy` does not start.
     pub(crate) async fn start(namespace: &Namespace) -> Result<Self> {
         let mut proxy = kubectl::start(&["proxy", "--port=0"], Stdio::piped())?;
-        let said = proxy.stdout.take().context("it was piped")?;
-        let said = BufReader::new(said).lines().next_line().await?;
-        let said = said.context("kubectl proxy said nothing")?;
-        let address = said.rsplit(' ').next().unwrap_or_default();
-        let address = AdminAddress::Tcp(address.parse().context(said.clone())?);
+        let stdout = proxy.stdout.take().context("stdout is piped")?;
+        let line = BufReader::new(stdout).lines().next_line().await?;
+        let line = line.context("kubectl proxy printed no address")?;
+        let address = line.rsplit(' ').next().unwrap_or_default();
+        let address = AdminAddress::Tcp(address.parse().context(line.clone())?);
         let path = format!("/api/v1/namespaces/{}/pods", namespace.name());
         let (stop, stopped) = oneshot::channel();
-        let mut running = JoinSet::new();
-        running.spawn(create_pods(address, path, stopped));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(create_pods(address, path, stopped));
         Ok(Self {
             _proxy: proxy,
             stop,
-            tasks: running,
+            tasks,
         })
     }
 
-    /// Creates no more, and returns what became of all.
+    /// Stops the load and returns its counts, once all responses have arrived.
     ///
     /// # Errors
-    /// When fewer were created than were to be: then nothing was shown.
+    /// [`Inconclusive`] if fewer pods were sent than [`MIN_RATE_RATIO`] allows.
     pub(crate) async fn stop(mut self) -> Result<AdmissionCounts> {
-        // It runs for as long as it is not told.
+        // The receiver exists: the task runs until this message.
         let _ = self.stop.send(());
-        let admitted = self.tasks.join_next().await;
-        let admitted = admitted.context("the loop runs")??;
-        if admitted.rate_ratio() < MIN_RATE_RATIO {
-            bail!(Inconclusive(admitted.to_string()));
+        let counts = self.tasks.join_next().await;
+        let counts = counts.context("the task has not been joined yet")??;
+        if counts.rate_ratio() < MIN_RATE_RATIO {
+            bail!(Inconclusive(counts.to_string()));
         }
-        Ok(admitted)
+        Ok(counts)
     }
 }
 
-/// Creates pods at their pace, whatever became of those before.
+/// Creates pods at a fixed rate, without waiting for the responses.
 async fn create_pods(
     address: AdminAddress,
     path: String,
     mut stopped: oneshot::Receiver<()>,
 ) -> AdmissionCounts {
     let start = Instant::now();
-    let mut admitted = AdmissionCounts::default();
-    let mut under_way = JoinSet::new();
-    let mut pace = interval(CREATE_INTERVAL);
+    let mut counts = AdmissionCounts::default();
+    let mut in_flight = JoinSet::new();
+    let mut ticks = interval(CREATE_INTERVAL);
     loop {
         select! {
             _ = &mut stopped => break,
-            _ = pace.tick() => {
-                admitted.sent += 1;
-                under_way.spawn(create_one(address.clone(), path.clone()));
+            _ = ticks.tick() => {
+                counts.sent += 1;
+                in_flight.spawn(create_one(address.clone(), path.clone()));
             }
-            Some(done) = under_way.join_next() => admitted.add(done),
+            Some(result) = in_flight.join_next() => counts.add(result),
         }
     }
-    admitted.seconds = start.elapsed().as_secs_f64();
-    while let Some(done) = under_way.join_next().await {
-        admitted.add(done);
+    counts.seconds = start.elapsed().as_secs_f64();
+    while let Some(result) = in_flight.join_next().await {
+        counts.add(result);
     }
-    admitted
+    counts
 }
 
-/// Creates one, and deletes it.
+/// Creates a pod and deletes it.
 async fn create_one(address: AdminAddress, path: String) -> PodResult {
-    let pod = match post(&address, &path).await {
+    let result = match post(&address, &path).await {
         Ok(TextResponse { status, body }) if status == StatusCode::CREATED => classify(&body),
         Ok(TextResponse { status, body }) => {
             PodResult::Failed(format!("{status}: {}", body.trim()))
         }
         Err(error) => PodResult::Failed(format!("{error:#}")),
     };
-    if let PodResult::Injected(name) | PodResult::NotInjected(name) = &pod {
-        // What stays goes with the namespace.
+    if let PodResult::Injected(name) | PodResult::NotInjected(name) = &result {
+        // A pod that is not deleted here is deleted with its namespace.
         let path = format!("{path}/{name}?gracePeriodSeconds=0");
         let _ = send(&address, Method::DELETE, &path, None).await;
     }
-    pod
+    result
 }
 
 async fn post(address: &AdminAddress, path: &str) -> Result<TextResponse> {
@@ -178,16 +178,16 @@ fn classify(body: &str) -> PodResult {
     }
 }
 
-/// A pod that asks for a drainer, and is not to be scheduled.
+/// Returns a pod that requests a drainer and is never scheduled.
 pub(crate) fn pod_with_inject() -> Value {
     let mut pod = template_with_inject();
     pod["apiVersion"] = json!("v1");
     pod["kind"] = json!("Pod");
-    pod["metadata"]["generateName"] = json!("asking-");
+    pod["metadata"]["generateName"] = json!("requesting-");
     pod
 }
 
-/// The template of such a pod.
+/// Returns the template of such a pod.
 pub(crate) fn template_with_inject() -> Value {
     json!({
         "metadata": { "annotations": { "envoy-drainer.dev/inject": "true" } },
@@ -203,34 +203,31 @@ pub(crate) fn template_with_inject() -> Value {
     })
 }
 
-// === impl Admitted ===
+// === impl AdmissionCounts ===
 
 impl AdmissionCounts {
-    fn add(&mut self, pod: Result<PodResult, tokio::task::JoinError>) {
-        match pod {
+    fn add(&mut self, result: Result<PodResult, tokio::task::JoinError>) {
+        match result {
             Ok(PodResult::Injected(_)) => self.injected += 1,
             Ok(PodResult::NotInjected(_)) => self.not_injected += 1,
-            Ok(PodResult::Failed(how)) => self.record_failure(how),
+            Ok(PodResult::Failed(message)) => self.record_failure(message),
             Err(error) => self.record_failure(error.to_string()),
         }
     }
 
-    fn record_failure(&mut self, how: String) {
+    fn record_failure(&mut self, message: String) {
         self.failed += 1;
         if self.details.len() < MAX_DETAILS {
-            self.details.push(how);
+            self.details.push(message);
         }
     }
 
-    /// The share of those that were to be created in the time: 1 is all.
+    /// Returns the pods sent as a share of those that the rate requires: 1 is all of them.
     fn rate_ratio(&self) -> f64 {
         self.sent as f64 / (self.seconds / CREATE_INTERVAL.as_secs_f64()).max(1.0)
     }
 
-    /// Makes sure that each was created with its drainer.
-    ///
-    /// # Errors
-    /// When one was not.
+    /// Returns an error unless every pod was created with a drainer.
     pub(crate) fn ensure_all_injected(&self) -> Result<()> {
         let Self { details, .. } = self;
         ensure!(self.injected == self.sent, "{self}: {details:#?}");
@@ -242,16 +239,16 @@ impl fmt::Display for AdmissionCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             sent,
-            not_injected: unseen,
+            not_injected,
             failed,
             seconds,
             ..
         } = self;
-        let reached = self.rate_ratio() * 100.0;
+        let percent = self.rate_ratio() * 100.0;
         write!(
             f,
-            "{failed} of {sent} failed, {unseen} without a drainer, in {seconds:.0} s, \
-             {reached:.1} % of the rate reached"
+            "{failed} of {sent} failed, {not_injected} without a drainer, in {seconds:.0} s, \
+             {percent:.1} % of the rate reached"
         )
     }
 }

@@ -1,4 +1,4 @@
-//! What a scenario stands on: it makes what it needs here, and all of that is gone afterwards.
+//! The namespaces and releases that a scenario creates, which are removed after it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,37 +15,37 @@ use crate::namespace::Namespace;
 use crate::release::Release;
 use crate::report::ScenarioReport;
 
-/// A scenario's own part of the cluster, and of the table.
+/// The objects of a scenario in the cluster, and its report.
 #[derive(Debug)]
 pub(crate) struct ClusterFixture<'a> {
     slug: &'static str,
     helm: &'a Helm,
-    /// The namespaces that are not for its webhook, if it has one.
+    /// The namespaces of other scenarios, which its release excludes if it installs one.
     other_namespaces: &'a [String],
-    /// What it saw.
+    /// The results so far.
     pub(crate) report: RefCell<ScenarioReport>,
-    /// The names of namespaces that may be there.
+    /// The names of namespaces that may exist: recorded before they are created.
     namespace_names: RefCell<Vec<String>>,
     namespaces: RefCell<Vec<Rc<Namespace>>>,
     releases: RefCell<Vec<Rc<Release>>>,
 }
 
-/// The name of the namespace of the scenario that is called so.
-pub(crate) fn namespace_of(about: &str) -> String {
-    format!("{PREFIX}-{about}")
+/// Returns the name of a scenario's namespace.
+pub(crate) fn namespace_of(slug: &str) -> String {
+    format!("{PREFIX}-{slug}")
 }
 
-/// The name of the second namespace of a scenario, for pods of another tenant.
-fn neighbor_of(about: &str) -> String {
-    format!("{}-neighbor", namespace_of(about))
+/// Returns the name of a scenario's second namespace, for pods of another tenant.
+fn neighbor_of(slug: &str) -> String {
+    format!("{}-neighbor", namespace_of(slug))
 }
 
-/// The names of all namespaces of a scenario whose pods its own release may see.
-pub(crate) fn namespaces_of(about: &str) -> [String; 2] {
-    [namespace_of(about), neighbor_of(about)]
+/// Returns the names of all namespaces of a scenario that its own release may inject into.
+pub(crate) fn namespaces_of(slug: &str) -> [String; 2] {
+    [namespace_of(slug), neighbor_of(slug)]
 }
 
-/// The labels of a namespace that is opted in and enforces this Pod Security Standard.
+/// Returns the labels of a namespace that is opted in and enforces a Pod Security Standard.
 fn opt_in_labels(standard: &str) -> Value {
     json!({
         "envoy-drainer.dev/injection": "enabled",
@@ -53,52 +53,43 @@ fn opt_in_labels(standard: &str) -> Value {
     })
 }
 
-// === impl Stage ===
+// === impl ClusterFixture ===
 
 impl<'a> ClusterFixture<'a> {
-    /// An empty one.
-    pub(crate) fn new(about: &'static str, helm: &'a Helm, others: &'a [String]) -> Self {
+    /// Creates a fixture without objects.
+    pub(crate) fn new(slug: &'static str, helm: &'a Helm, other_namespaces: &'a [String]) -> Self {
         Self {
-            slug: about,
+            slug,
             helm,
-            other_namespaces: others,
-            report: RefCell::new(ScenarioReport::new(about)),
+            other_namespaces,
+            report: RefCell::new(ScenarioReport::new(slug)),
             namespace_names: RefCell::default(),
             namespaces: RefCell::default(),
             releases: RefCell::default(),
         }
     }
 
-    /// Makes the scenario's namespace, which is opted in and enforces Pod Security *restricted*.
-    ///
-    /// # Errors
-    /// When it cannot be made.
+    /// Creates the scenario's namespace, which is opted in and enforces Pod Security *restricted*.
     pub(crate) async fn namespace(&self) -> Result<Rc<Namespace>> {
         self.namespace_enforcing("restricted").await
     }
 
-    /// The same, with another of the Pod Security Standards.
-    ///
-    /// # Errors
-    /// When it cannot be made.
+    /// Creates the scenario's namespace, which is opted in and enforces a Pod Security Standard.
     pub(crate) async fn namespace_enforcing(&self, standard: &str) -> Result<Rc<Namespace>> {
         self.create_namespace(&namespace_of(self.slug), opt_in_labels(standard))
             .await
     }
 
-    /// Makes a second namespace, for pods of another tenant. It is opted in and enforces the same.
-    ///
-    /// # Errors
-    /// When it cannot be made.
+    /// Creates a second namespace, for pods of another tenant. It is opted in and enforces *restricted* too.
     pub(crate) async fn neighbor(&self) -> Result<Rc<Namespace>> {
         self.create_namespace(&neighbor_of(self.slug), opt_in_labels("restricted"))
             .await
     }
 
-    /// Makes the scenario's namespace, and installs the chart once more, for that alone.
+    /// Creates the scenario's namespace and installs a release for it.
     ///
     /// # Errors
-    /// When it cannot be made, or the webhook does not become ready.
+    /// If the webhook does not become ready.
     pub(crate) async fn release(&self, values: Value) -> Result<(Rc<Namespace>, Rc<Release>)> {
         let namespace = self.namespace().await?;
         let name = format!("{}-webhook", namespace.name());
@@ -107,12 +98,9 @@ impl<'a> ClusterFixture<'a> {
         Ok((namespace, release))
     }
 
-    /// Makes the namespace of a release of this name, which is not installed yet.
-    ///
-    /// # Errors
-    /// When that cannot be made.
+    /// Creates the namespace of a release, and returns the release, which is not installed yet.
     pub(crate) async fn prepare_release(&self, helm: &Helm, name: &str) -> Result<Rc<Release>> {
-        // The webhook itself has to pass what it makes its sidecars pass.
+        // Sidecars must comply with *restricted*, and so must the webhook itself.
         let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
         let namespace = self.create_namespace(name, labels).await?;
         let release = Release::new(helm.clone(), namespace, self.other_namespaces);
@@ -122,63 +110,60 @@ impl<'a> ClusterFixture<'a> {
     }
 
     async fn create_namespace(&self, name: &str, labels: Value) -> Result<Rc<Namespace>> {
-        // Beforehand: it may be there although this was interrupted.
+        // Recorded first, since an interrupted call may have created it.
         self.namespace_names.borrow_mut().push(name.to_owned());
         let namespace = Rc::new(Namespace::create(name, labels).await?);
         self.namespaces.borrow_mut().push(Rc::clone(&namespace));
         Ok(namespace)
     }
 
-    /// Adds what was seen.
-    pub(crate) fn add_row(&self, what: &str, seen: impl Into<String>) {
-        self.report.borrow_mut().add_row(what, seen);
+    /// Adds a row to the report.
+    pub(crate) fn add_row(&self, label: &str, value: impl Into<String>) {
+        self.report.borrow_mut().add_row(label, value);
     }
 
-    /// Adds what became of a load's requests.
+    /// Adds the requests of a load to the report.
     pub(crate) fn add_load(&self, report: &Report) {
         self.report.borrow_mut().add_load(report);
     }
 
-    /// Adds how the drains in a namespace ended.
-    ///
-    /// # Errors
-    /// When they cannot be read.
+    /// Adds the outcomes of the drains in a namespace to the report.
     pub(crate) fn add_drains(&self, namespace: &Namespace) -> Result<()> {
-        let heard = namespace.termination_messages.read_all()?;
-        self.report.borrow_mut().add_drains(&heard);
+        let messages = namespace.termination_messages.read_all()?;
+        self.report.borrow_mut().add_drains(&messages);
         Ok(())
     }
 
-    /// Adds what became of pods that were created in a loop.
-    pub(crate) fn add_admissions(&self, admitted: &AdmissionCounts) {
-        self.report.borrow_mut().add_admissions(admitted);
+    /// Adds the pods that were created in a loop to the report.
+    pub(crate) fn add_admissions(&self, counts: &AdmissionCounts) {
+        self.report.borrow_mut().add_admissions(counts);
     }
 
-    /// All that its namespaces can tell of why it failed.
+    /// Collects pods, Events, logs and termination messages of the namespaces, to explain a failure.
     pub(crate) async fn diagnostics(&self) -> String {
         let namespaces = self.namespaces.borrow().clone();
-        let mut all = String::new();
+        let mut text = String::new();
         for namespace in namespaces {
-            all.push_str(&namespace.diagnostics().await);
+            text.push_str(&namespace.diagnostics().await);
         }
-        all
+        text
     }
 
-    /// Uninstalls its releases, and has its namespaces deleted, which goes on by itself.
+    /// Uninstalls the releases and starts the deletion of the namespaces, without waiting for it.
     ///
     /// # Errors
-    /// The first thing that could not be removed; the others are.
+    /// The first error; everything else is removed nevertheless.
     pub(crate) async fn clean_up(&self) -> Result<()> {
         let releases = self.releases.take();
-        let mut cleared = Ok(());
+        let mut result = Ok(());
         for release in releases.iter().rev() {
-            cleared = cleared.and(release.uninstall().await);
+            result = result.and(release.uninstall().await);
         }
         for name in self.namespace_names.take() {
-            let missing = "--ignore-not-found";
-            let delete = ["delete", "namespace", &name, missing, "--wait=false"];
-            cleared = cleared.and(kubectl(&delete).await.map(drop));
+            let ignore_missing = "--ignore-not-found";
+            let delete = ["delete", "namespace", &name, ignore_missing, "--wait=false"];
+            result = result.and(kubectl(&delete).await.map(drop));
         }
-        cleared
+        result
     }
 }

@@ -1,4 +1,4 @@
-//! Other programs, run as a person would run them.
+//! Runs command-line programs.
 
 use std::ffi::OsStr;
 use std::process::{ExitStatus, Stdio};
@@ -10,62 +10,61 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// More than any call takes here; those that wait for something are told how long by a flag.
+/// More than any call takes: those that wait for something have a shorter `--timeout`.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What came of a program.
+/// The result of a program.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
-    /// How it ended.
+    /// Its exit status.
     pub(crate) status: ExitStatus,
-    /// On stdout.
+    /// Its stdout.
     pub(crate) stdout: String,
-    /// On stderr, where kubectl writes what the API server warns of.
+    /// Its stderr, which has the API server's warnings if it is kubectl.
     pub(crate) stderr: String,
 }
 
-/// Runs a program to its end, with a document on its stdin if there is one.
+/// Runs a program until it exits, with a JSON document on stdin if there is one.
 ///
 /// # Errors
-/// When it cannot be started, fails, or does not end; with what it says.
+/// If it cannot be started, exceeds [`COMMAND_TIMEOUT`], or fails: with its stderr.
 pub(crate) async fn run(
     program: &OsStr,
     args: &[&str],
     stdin: Option<&Value>,
 ) -> Result<CommandOutput> {
-    let told = run_unchecked(program, args, stdin).await?;
-    if !told.status.success() {
-        bail!("{}: {}", command_line(program, args), told.stderr.trim());
+    let output = run_unchecked(program, args, stdin).await?;
+    if !output.status.success() {
+        bail!("{}: {}", command_line(program, args), output.stderr.trim());
     }
-    Ok(told)
+    Ok(output)
 }
 
-/// The same, however it ends.
+/// Runs a program until it exits, with whatever status.
 ///
 /// # Errors
-/// When it cannot be started, or does not end.
+/// If it cannot be started or exceeds [`COMMAND_TIMEOUT`].
 pub(crate) async fn run_unchecked(
     program: &OsStr,
     args: &[&str],
     stdin: Option<&Value>,
 ) -> Result<CommandOutput> {
-    let what = || command_line(program, args);
+    let context = || command_line(program, args);
     let mut command = command(program, args);
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().with_context(what)?;
-    let mut pipe = child.stdin.take().context("it was piped")?;
+    let mut child = command.spawn().with_context(context)?;
+    let mut pipe = child.stdin.take().context("stdin is piped")?;
     if let Some(document) = stdin {
         pipe.write_all(document.to_string().as_bytes()).await?;
     }
     drop(pipe);
     let output = timeout(COMMAND_TIMEOUT, child.wait_with_output()).await;
-    let output = output.with_context(what)?.with_context(what)?;
-    let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
+    let output = output.with_context(context)?.with_context(context)?;
     Ok(CommandOutput {
         status: output.status,
         stdout: String::from_utf8(output.stdout)?,
-        stderr: warnings,
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     })
 }
 
@@ -73,10 +72,7 @@ fn command_line(program: &OsStr, args: &[&str]) -> String {
     format!("{} {}", program.display(), args.join(" "))
 }
 
-/// Starts a program that goes on until the result is dropped; its stdout goes there.
-///
-/// # Errors
-/// When it cannot be started.
+/// Starts a program that runs until the result is dropped, and writes to `stdout`.
 pub(crate) fn start(program: &OsStr, args: &[&str], stdout: Stdio) -> Result<Child> {
     let mut command = command(program, args);
     command.stdin(Stdio::null()).stdout(stdout);
@@ -84,10 +80,10 @@ pub(crate) fn start(program: &OsStr, args: &[&str], stdout: Stdio) -> Result<Chi
     child.with_context(|| format!("starting {}", program.display()))
 }
 
-/// A program that does not outlive its handle.
+/// Creates a command that is killed when its handle is dropped.
 ///
-/// It is in a process group of its own: an interrupt from the terminal is this process's alone, which
-/// then needs such programs to clean up.
+/// It has its own process group, so that Ctrl-C in a terminal interrupts only this process, which needs
+/// such programs for the clean-up.
 fn command(program: &OsStr, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).process_group(0).kill_on_drop(true);

@@ -1,5 +1,4 @@
-//! A hand in a pod: an ephemeral container with the load's program, which can do there what a shell
-//! could, were there one.
+//! Ephemeral debug containers with the load generator, whose subcommands replace a shell: the images have none.
 
 use std::io::Write as _;
 
@@ -12,13 +11,13 @@ use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
 
-/// Has the program do this in a pod, as the drainer's user. Each of its words is done once in a pod: a
-/// container is called after it.
+/// Runs the load generator in a debug container of a pod, as the drainer's user, and waits for its exit.
+/// The container has the name of the subcommand, so each subcommand can run once per pod.
 ///
 /// # Errors
-/// When it does not start, or fails.
-pub(crate) async fn exec_in_pod(namespace: &Namespace, pod: &str, words: &[&str]) -> Result<()> {
-    let container = words.first().copied().unwrap_or_default();
+/// If it does not start, or fails: with its logs.
+pub(crate) async fn exec_in_pod(namespace: &Namespace, pod: &str, args: &[&str]) -> Result<()> {
+    let container = args.first().copied().unwrap_or_default();
     let (image, name) = (
         format!("--image={}", images::LOAD_IMAGE),
         format!("--container={container}"),
@@ -37,23 +36,23 @@ pub(crate) async fn exec_in_pod(namespace: &Namespace, pod: &str, words: &[&str]
         "--",
         "/load",
     ];
-    namespace.kubectl(&[&debug[..], words].concat()).await?;
-    let ended = || async {
+    namespace.kubectl(&[&debug[..], args].concat()).await?;
+    let has_terminated = || async {
         let status = namespace.container_status(pod, container).await;
         Ok(status.is_ok_and(|status| status["state"]["terminated"].is_object()))
     };
-    eventually("the hand is done", ended).await?;
+    eventually("the debug container has terminated", has_terminated).await?;
     let status = namespace.container_status(pod, container).await?;
     let code = &status["state"]["terminated"]["exitCode"];
     if *code != 0 {
         let logs = ["logs", pod, "--container", container];
-        let said = namespace.kubectl(&logs).await?;
-        bail!("{words:?} ended with {code}: {said}");
+        let logs = namespace.kubectl(&logs).await?;
+        bail!("`load {}` exited with {code}: {logs}", args.join(" "));
     }
     Ok(())
 }
 
-/// A partial container that runs as the drainer of a pod does: only its own user may end it.
+/// Writes a partial container spec with the user of a pod's drainer, since only that user may signal its process.
 async fn drainer_profile(namespace: &Namespace, pod: &str) -> Result<NamedTempFile> {
     let object = namespace.json(&["get", "pod", pod]).await?;
     let lists = ["initContainers", "containers"].map(|list| &object["spec"][list]);

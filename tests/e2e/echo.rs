@@ -1,4 +1,4 @@
-//! What the Envoys stand in front of: fortio's echo server.
+//! The upstream of the Envoys: fortio's echo server.
 
 use std::net::SocketAddr;
 
@@ -10,10 +10,7 @@ use crate::namespace::Namespace;
 use crate::restricted;
 use crate::service;
 
-/// Starts the echo server in this namespace, and returns its Service's address.
-///
-/// # Errors
-/// When it does not become ready.
+/// Deploys the echo server, waits until it is ready, and returns the address of its Service.
 pub(crate) async fn start(namespace: &Namespace) -> Result<SocketAddr> {
     let labels = json!({ "app": "echo" });
     namespace
@@ -33,7 +30,7 @@ pub(crate) async fn start(namespace: &Namespace) -> Result<SocketAddr> {
                             "name": "echo",
                             "image": images::backend()?,
                             "imagePullPolicy": "IfNotPresent",
-                            // It holds no answer back for longer than 1.5 s unless it is told to.
+                            // By default it limits the delay of a response to 1.5 s.
                             "args": [
                                 "server", "-http-port", "8080", "-max-echo-delay", "30s",
                                 "-grpc-port", "disabled", "-redirect-port", "disabled",
@@ -55,10 +52,7 @@ pub(crate) async fn start(namespace: &Namespace) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// Changes the number of echo servers, and waits until it is reached.
-///
-/// # Errors
-/// When it is not.
+/// Scales the echo server, and waits until the replicas are ready.
 pub(crate) async fn scale(namespace: &Namespace, replicas: u32) -> Result<()> {
     let replicas = format!("--replicas={replicas}");
     namespace

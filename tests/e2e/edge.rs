@@ -1,4 +1,4 @@
-//! The Envoys that everything is about: a Deployment, a Service, and nothing that hides a failure.
+//! The Envoys under test: a Deployment and a Service, without retries that would hide a failure.
 
 use std::net::SocketAddr;
 
@@ -11,13 +11,13 @@ use crate::namespace::Namespace;
 use crate::restricted;
 use crate::service;
 
-/// The label `app` of its pods, and the name of Deployment and Service.
+/// The label `app` of the pods, and the name of the Deployment and of the Service.
 pub(crate) const APP: &str = "edge";
 
-/// The drainer's container in every pod.
+/// The name of the drainer's container.
 pub(crate) const DRAINER_CONTAINER: &str = "envoy-drainer";
 
-/// The port of its pods that serves, which is called so.
+/// The name of the listener's port.
 pub(crate) const PORT_NAME: &str = "http";
 
 const LISTENER_PORT: u16 = 8080;
@@ -31,7 +31,7 @@ const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v
 const HTTP_OPTIONS: &str =
     "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
-/// Envoys behind a Service.
+/// A deployed [`deployment`] with its Service.
 #[derive(Debug)]
 pub(crate) struct EnvoyDeployment<'a> {
     namespace: &'a Namespace,
@@ -39,10 +39,7 @@ pub(crate) struct EnvoyDeployment<'a> {
     pub(crate) address: SocketAddr,
 }
 
-/// A Deployment of Envoys that route to `upstream` and ask for a drainer.
-///
-/// # Errors
-/// When no image of Envoy is named.
+/// Returns a Deployment of Envoys that route to `upstream` and request a drainer.
 pub(crate) fn deployment(replicas: u32, upstream: SocketAddr) -> Result<Value> {
     let labels = json!({ "app": APP });
     Ok(json!({
@@ -82,25 +79,26 @@ pub(crate) fn deployment(replicas: u32, upstream: SocketAddr) -> Result<Value> {
     }))
 }
 
-/// The same workload, whose pods do not ask.
+/// Removes the request for a drainer from a Deployment.
 pub(crate) fn without_inject(mut deployment: Value) -> Value {
     deployment["spec"]["template"]["metadata"]["annotations"] = json!({});
     deployment
 }
 
-/// Changes the configuration that the Envoy of a template starts with.
+/// Changes the bootstrap of the Envoy in a pod template.
 ///
 /// # Errors
-/// When the template is not one of [`deployment`].
+/// If the template is not from [`deployment`].
 pub(crate) fn reconfigure(template: &mut Value, change: impl FnOnce(&mut Value)) -> Result<()> {
     let argument = &mut template["spec"]["containers"][0]["args"][1];
-    let mut bootstrap: Value = serde_json::from_str(argument.as_str().context("a bootstrap")?)?;
+    let mut bootstrap: Value =
+        serde_json::from_str(argument.as_str().context("the Envoy has no bootstrap")?)?;
     change(&mut bootstrap);
     *argument = json!(bootstrap.to_string());
     Ok(())
 }
 
-/// Envoy's configuration: any path goes to the upstream, once, and `/ready` is its health.
+/// Returns Envoy's bootstrap: it routes all paths to the upstream without retries, and `/ready` is its health check.
 fn bootstrap(upstream: SocketAddr) -> Value {
     let socket =
         |ip: String, port: u16| json!({ "socket_address": { "address": ip, "port_value": port } });
@@ -139,8 +137,8 @@ fn bootstrap(upstream: SocketAddr) -> Value {
                     "cluster_name": "echo",
                     "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": endpoint } }] }],
                 },
-                // Connections go before the echo server closes them for being idle, which would fail
-                // a request that Envoy sends at that moment.
+                // Less than the idle timeout of the echo server: a connection that it closes while Envoy
+                // sends a request would fail that request.
                 "typed_extension_protocol_options": {
                     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                         "@type": HTTP_OPTIONS,
@@ -153,26 +151,23 @@ fn bootstrap(upstream: SocketAddr) -> Value {
     })
 }
 
-// === impl Edge ===
+// === impl EnvoyDeployment ===
 
 impl<'a> EnvoyDeployment<'a> {
-    /// Deploys it, and waits until it serves; with a drainer in each pod if that asks for one, and
-    /// else without.
+    /// Deploys it, waits until it is ready, and ensures that each pod has a drainer if it requests one, and none
+    /// otherwise.
     ///
     /// # Errors
-    /// When it does not serve, or has other pods.
+    /// If it does not become ready, or a pod differs.
     pub(crate) async fn deploy(namespace: &'a Namespace, deployment: &Value) -> Result<Self> {
         let edge = Self::apply(namespace, deployment).await?;
         let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
-        let asks = annotations["envoy-drainer.dev/inject"] == "true";
-        edge.ensure_drainers(asks).await?;
+        let requested = annotations["envoy-drainer.dev/inject"] == "true";
+        edge.ensure_drainers(requested).await?;
         Ok(edge)
     }
 
-    /// Deploys it, and waits until it serves, whatever pods it got.
-    ///
-    /// # Errors
-    /// When it does not serve.
+    /// Deploys it, and waits until it is ready, with or without drainers.
     pub(crate) async fn apply(namespace: &'a Namespace, deployment: &Value) -> Result<Self> {
         namespace.apply(deployment.clone()).await?;
         let address =
@@ -182,23 +177,20 @@ impl<'a> EnvoyDeployment<'a> {
         Ok(edge)
     }
 
-    /// Makes sure that each of its pods has a drainer, or that none has.
-    ///
-    /// # Errors
-    /// When that is not so.
-    pub(crate) async fn ensure_drainers(&self, wanted: bool) -> Result<()> {
+    /// Returns an error unless each of its pods has a drainer, or none has.
+    pub(crate) async fn ensure_drainers(&self, expected: bool) -> Result<()> {
         for pod in self.namespace.pods(&selector()).await? {
-            let has = pod["metadata"]["labels"]["envoy-drainer.dev/injected"] == "true";
+            let injected = pod["metadata"]["labels"]["envoy-drainer.dev/injected"] == "true";
             let name = &pod["metadata"]["name"];
-            ensure!(has == wanted, "{name} has a drainer: {has}");
+            ensure!(
+                injected == expected,
+                "pod {name}: injected is {injected}, not {expected}"
+            );
         }
         Ok(())
     }
 
-    /// Replaces all pods, and waits until the old ones are gone.
-    ///
-    /// # Errors
-    /// When they do not go, or the new ones do not become ready.
+    /// Restarts the rollout, and waits until the old pods are deleted and the new ones ready.
     pub(crate) async fn rollout_restart(&self) -> Result<()> {
         let deployment = format!("deployment/{APP}");
         self.namespace
@@ -207,10 +199,7 @@ impl<'a> EnvoyDeployment<'a> {
         self.wait_until_stable().await
     }
 
-    /// Changes the number of pods, and waits until it is reached.
-    ///
-    /// # Errors
-    /// When it is not.
+    /// Scales it, and waits until it is stable.
     pub(crate) async fn scale(&self, replicas: u32) -> Result<()> {
         let (deployment, replicas) = (
             format!("deployment/{APP}"),
@@ -222,10 +211,7 @@ impl<'a> EnvoyDeployment<'a> {
         self.wait_until_stable().await
     }
 
-    /// The names of its pods.
-    ///
-    /// # Errors
-    /// When they cannot be listed.
+    /// Returns the names of its pods.
     pub(crate) async fn pods(&self) -> Result<Vec<String>> {
         let pods = self.namespace.pods(&selector()).await?;
         let names = pods
@@ -234,21 +220,18 @@ impl<'a> EnvoyDeployment<'a> {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// The name of its pod.
+    /// Returns the name of its only pod.
     ///
     /// # Errors
-    /// When it has none or more.
+    /// If it has none, or more than one.
     pub(crate) async fn only_pod(&self) -> Result<String> {
         let pods = self.pods().await?;
-        let [pod] =
-            <[String; 1]>::try_from(pods).map_err(|pods| anyhow!("one pod, not {pods:?}"))?;
+        let [pod] = <[String; 1]>::try_from(pods)
+            .map_err(|pods| anyhow!("expected one pod, found {pods:?}"))?;
         Ok(pod)
     }
 
-    /// Waits until there are as many pods as are wanted, all ready and none ending.
-    ///
-    /// # Errors
-    /// When that does not come.
+    /// Waits until it has the desired number of pods, all of them ready and none terminating.
     pub(crate) async fn wait_until_stable(&self) -> Result<()> {
         let deployment = format!("deployment/{APP}");
         self.namespace
@@ -256,7 +239,7 @@ impl<'a> EnvoyDeployment<'a> {
             .await?;
         let deployment = self.namespace.json(&["get", &deployment]).await?;
         let replicas = deployment["spec"]["replicas"].as_u64();
-        eventually("all pods are ready and none is ending", || async {
+        eventually("all pods are ready and none is terminating", || async {
             let pods = self.namespace.pods(&selector()).await?;
             Ok(pods.iter().all(is_stable) && Some(pods.len() as u64) == replicas)
         })
@@ -268,7 +251,7 @@ fn selector() -> String {
     format!("app={APP}")
 }
 
-/// Whether a pod is ready and does not end.
+/// Whether a pod is ready and not terminating.
 fn is_stable(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     let mut ready = conditions.filter(|condition| condition["type"] == "Ready");

@@ -1,4 +1,4 @@
-//! Helm, as a person would call it.
+//! Runs Helm.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -12,30 +12,30 @@ use crate::command;
 #[derive(Debug, Clone)]
 pub(crate) struct Helm {
     program: OsString,
-    /// What it calls itself, such as `v3.21.0`.
+    /// Its version, such as `v3.21.0`.
     pub(crate) version: String,
 }
 
-/// The Helm that `HELM` names, else the one on `PATH`.
+/// Returns the Helm that `HELM` names, or the one on `PATH`.
 ///
 /// # Errors
-/// When there is none.
+/// If it does not run.
 pub(crate) async fn find_helm() -> Result<Helm> {
     let program = program_from_env("HELM").unwrap_or_else(|| "helm".into());
     let helm = Helm::at(program).await;
-    helm.context("helm is needed: put one on PATH, or name it with HELM=path")
+    helm.context("cannot run Helm: put it on PATH, or set HELM=path")
 }
 
-/// The other Helm, of another version, that `HELM4` names.
+/// Returns the second Helm, of another version, that `HELM4` names, if it is set.
 ///
 /// # Errors
-/// When the one that is named does not run.
+/// If it does not run.
 pub(crate) async fn other_version() -> Result<Option<Helm>> {
     let Some(program) = program_from_env("HELM4") else {
         return Ok(None);
     };
     let helm = Helm::at(program).await;
-    helm.context("HELM4 names no Helm that runs").map(Some)
+    helm.context("cannot run the Helm of HELM4").map(Some)
 }
 
 fn program_from_env(variable: &str) -> Option<OsString> {
@@ -46,22 +46,22 @@ fn program_from_env(variable: &str) -> Option<OsString> {
 
 impl Helm {
     async fn at(program: OsString) -> Result<Self> {
-        let told = command::run(&program, &["version", "--short"], None).await?;
-        let version = told.stdout.trim().to_owned();
+        let output = command::run(&program, &["version", "--short"], None).await?;
+        let version = output.stdout.trim().to_owned();
         Ok(Self { program, version })
     }
 
-    /// Runs it, with these values on its stdin if there are any, and returns what it prints.
+    /// Runs it, with the chart's values on stdin if there are any, and returns its stdout.
     ///
     /// # Errors
-    /// When it fails, with what it says.
+    /// If it fails, with its stderr.
     pub(crate) async fn run(&self, args: &[&str], values: Option<&Value>) -> Result<String> {
-        let from_stdin: &[&str] = match values {
+        let values_flag: &[&str] = match values {
             Some(_) => &["--values", "-"],
             None => &[],
         };
-        let args = [args, from_stdin].concat();
-        let told = command::run(OsStr::new(&self.program), &args, values).await?;
-        Ok(told.stdout)
+        let args = [args, values_flag].concat();
+        let output = command::run(OsStr::new(&self.program), &args, values).await?;
+        Ok(output.stdout)
     }
 }

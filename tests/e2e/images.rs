@@ -1,4 +1,4 @@
-//! The images that run in the cluster.
+//! The container images of the tests.
 
 use std::env;
 use std::ffi::OsStr;
@@ -8,61 +8,46 @@ use anyhow::{Context, Result, ensure};
 
 use crate::command;
 
-/// The sidecar by another name, as a later version would have one, and the load's program beside it.
+/// The drainer under another name, in place of its next version. It contains the load generator too.
 pub(crate) const NEXT_DRAINER_IMAGE: &str =
     concat!("localhost/next-drainer:", env!("CARGO_PKG_VERSION"));
 
-/// The load's.
+/// The load generator.
 pub(crate) const LOAD_IMAGE: &str =
     concat!("localhost/envoy-drainer-load:", env!("CARGO_PKG_VERSION"));
 
-/// The newest Envoy: the last image that `E2E_ENVOY_IMAGE` names.
-///
-/// # Errors
-/// When it is not set.
+/// Returns the newest Envoy: the last image that `E2E_ENVOY_IMAGE` names.
 pub(crate) fn newest_envoy() -> Result<String> {
-    envoys()?.pop().context("E2E_ENVOY_IMAGE names none")
+    envoys()?.pop().context("E2E_ENVOY_IMAGE names no image")
 }
 
-/// The oldest Envoy: the first image that `E2E_ENVOY_IMAGE` names, which may be the only one.
-///
-/// # Errors
-/// When it is not set.
+/// Returns the oldest Envoy: the first image that `E2E_ENVOY_IMAGE` names, which may be the only one.
 pub(crate) fn oldest_envoy() -> Result<String> {
     Ok(envoys()?.swap_remove(0))
 }
 
-/// All of them.
-///
-/// # Errors
-/// When none is named.
+/// Returns all images that `E2E_ENVOY_IMAGE` names.
 pub(crate) fn envoys() -> Result<Vec<String>> {
-    let what = "images of Envoy that the cluster has or can pull, the oldest first";
-    let images = env_var("E2E_ENVOY_IMAGE", what)?;
+    let description = "images of Envoy that the cluster has or can pull, the oldest first";
+    let images = env_var("E2E_ENVOY_IMAGE", description)?;
     Ok(images.split_whitespace().map(str::to_owned).collect())
 }
 
-/// An image of fortio, as `E2E_BACKEND_IMAGE` names it.
-///
-/// # Errors
-/// When it is not set.
+/// Returns the image of fortio that `E2E_BACKEND_IMAGE` names.
 pub(crate) fn backend() -> Result<String> {
     env_var("E2E_BACKEND_IMAGE", "an image of fortio, the echo server")
 }
 
-/// The command that puts an image archive into the cluster, as `E2E_LOAD` holds it.
-///
-/// # Errors
-/// When it is not set.
+/// Returns the command in `E2E_LOAD`, which loads an image archive into the cluster.
 pub(crate) fn load_command() -> Result<String> {
-    let what = "a command that loads an image archive, such as `kind load image-archive`";
-    env_var("E2E_LOAD", what)
+    let description = "a command that loads an image archive, such as `kind load image-archive`";
+    env_var("E2E_LOAD", description)
 }
 
-/// Puts the images that `make e2e` has packed into the cluster.
+/// Loads the images that `make e2e` built into the cluster.
 ///
 /// # Errors
-/// When one is not there, or cannot be loaded.
+/// If one is missing or cannot be loaded.
 pub(crate) async fn load_images() -> Result<()> {
     let script = format!("{} \"$1\"", load_command()?);
     let archives = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/images");
@@ -73,14 +58,16 @@ pub(crate) async fn load_images() -> Result<()> {
         "envoy-drainer-load",
     ] {
         let archive = archives.join(name).with_extension("tar");
-        ensure!(archive.is_file(), "{} is not there", archive.display());
-        let archive = archive.to_str().context("the archive's path is text")?;
+        ensure!(archive.is_file(), "{} does not exist", archive.display());
+        let archive = archive
+            .to_str()
+            .context("the archive's path is not UTF-8")?;
         command::run(OsStr::new("sh"), &["-c", &script, "sh", archive], None).await?;
     }
     Ok(())
 }
 
-fn env_var(name: &str, what: &str) -> Result<String> {
+fn env_var(name: &str, description: &str) -> Result<String> {
     let value = env::var(name).ok().filter(|value| !value.trim().is_empty());
-    value.with_context(|| format!("{name} is not set: {what}"))
+    value.with_context(|| format!("{name} is not set: {description}"))
 }

@@ -1,4 +1,4 @@
-//! The wish of a person, or of what runs this, that it end: then it still cleans up.
+//! Handles SIGINT, SIGTERM and SIGHUP, so that an interrupted run still cleans up.
 
 use anyhow::Result;
 use tokio::select;
@@ -6,7 +6,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Whether this process was asked to end.
+/// Whether the process has received a termination signal.
 #[derive(Debug)]
 pub(crate) struct Interrupt {
     requested: watch::Receiver<bool>,
@@ -16,42 +16,39 @@ pub(crate) struct Interrupt {
 // === impl Interrupt ===
 
 impl Interrupt {
-    /// Begins to listen to the signals that ask a process to end.
-    ///
-    /// # Errors
-    /// When signals cannot be handled.
+    /// Installs the signal handlers.
     pub(crate) fn listen() -> Result<Self> {
-        let (ask, asked) = watch::channel(false);
+        let (sender, requested) = watch::channel(false);
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
-        let mut listening = JoinSet::new();
-        listening.spawn(async move {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
             select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
                 _ = hangup.recv() => {}
             }
             println!("interrupted: cleaning up");
-            ask.send_replace(true);
-            // Its receiver would take its end for an interrupt.
-            ask.closed().await;
+            sender.send_replace(true);
+            // Kept, since receivers would take its drop for an interrupt.
+            sender.closed().await;
         });
         Ok(Self {
-            requested: asked,
-            _tasks: listening,
+            requested,
+            _tasks: tasks,
         })
     }
 
-    /// Whether it was.
+    /// Whether a signal was received.
     pub(crate) fn is_requested(&self) -> bool {
         *self.requested.borrow()
     }
 
-    /// Waits until it is.
+    /// Waits for a signal.
     pub(crate) async fn wait(&self) {
-        let mut asked = self.requested.clone();
-        // The sender lives for as long as this does.
-        let _ = asked.wait_for(|asked| *asked).await;
+        let mut requested = self.requested.clone();
+        // The sender lives as long as `self`.
+        let _ = requested.wait_for(|requested| *requested).await;
     }
 }

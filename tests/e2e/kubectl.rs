@@ -1,4 +1,4 @@
-//! kubectl, as a person would call it: KUBECONFIG says where.
+//! Runs kubectl, with the cluster of `KUBECONFIG`.
 
 use std::ffi::OsStr;
 use std::process::Stdio;
@@ -11,26 +11,26 @@ use crate::command::{self, CommandOutput};
 
 const KUBECTL: &str = "kubectl";
 
-/// Runs `kubectl` with these words, and returns what it prints.
+/// Runs `kubectl` with arguments, and returns its stdout.
 ///
 /// # Errors
-/// When it fails, with what it says.
+/// If it fails, with its stderr.
 pub(crate) async fn kubectl(args: &[&str]) -> Result<String> {
     Ok(run_kubectl(args, None).await?.stdout)
 }
 
-/// Creates this object, or changes it into this.
+/// Applies an object: creates or updates it.
 ///
 /// # Errors
-/// When the API server refuses it, with what it says.
+/// If the API server rejects it, with its message.
 pub(crate) async fn apply(object: &Value) -> Result<CommandOutput> {
     run_kubectl(&["apply", "--filename", "-"], Some(object)).await
 }
 
-/// Creates this object. Unlike `apply`, it copies nothing of it into an annotation, which may hold 256 KiB.
+/// Creates an object. Unlike `apply`, this does not copy it into an annotation, which may have 256 KiB at most.
 ///
 /// # Errors
-/// When the API server refuses it, with what it says.
+/// If the API server rejects it, with its message.
 pub(crate) async fn create(object: &Value) -> Result<CommandOutput> {
     run_kubectl(
         &["create", "--validate=false", "--filename=-"],
@@ -39,21 +39,21 @@ pub(crate) async fn create(object: &Value) -> Result<CommandOutput> {
     .await
 }
 
-/// Does so by server-side apply, acting as the account of this flag.
+/// Applies an object with server-side apply, as the account of the flag `account`.
 ///
 /// # Errors
-/// When the API server refuses it, with what it says.
+/// If the API server rejects it, with its message.
 pub(crate) async fn apply_as(object: &Value, account: &str) -> Result<CommandOutput> {
-    // An account without further rights cannot read the schemas.
-    let how = ["--server-side", "--validate=false", account];
-    let apply = [&["apply", "--filename", "-"][..], &how].concat();
+    // An account without other permissions cannot read the schemas for the validation.
+    let flags = ["--server-side", "--validate=false", account];
+    let apply = [&["apply", "--filename", "-"][..], &flags].concat();
     run_kubectl(&apply, Some(object)).await
 }
 
-/// Has the API server admit an object that it does not keep, and returns what it would be, as JSON.
+/// Creates an object as a server-side dry run, and returns the admitted object as JSON.
 ///
 /// # Errors
-/// When the API server refuses it, with what it says.
+/// If the API server rejects it, with its message.
 pub(crate) async fn dry_run(object: &Value) -> Result<CommandOutput> {
     let create = [
         "create",
@@ -64,27 +64,24 @@ pub(crate) async fn dry_run(object: &Value) -> Result<CommandOutput> {
     run_kubectl(&create, Some(object)).await
 }
 
-/// Posts this object to a path of the API.
+/// Posts an object to a path of the API.
 ///
 /// # Errors
-/// When the API server refuses it, with what it says.
+/// If the API server rejects it, with its message.
 pub(crate) async fn post(path: &str, object: &Value) -> Result<CommandOutput> {
     run_kubectl(&["create", "--raw", path, "--filename", "-"], Some(object)).await
 }
 
-/// Runs `kubectl` with these words and reads the JSON that it prints.
+/// Runs `kubectl` with arguments, and parses its JSON output.
 ///
 /// # Errors
-/// When it fails, with what it says.
+/// If it fails, with its stderr.
 pub(crate) async fn json(args: &[&str]) -> Result<Value> {
     let args = [args, &["--output", "json"]].concat();
     Ok(serde_json::from_str(&kubectl(&args).await?)?)
 }
 
-/// Starts a `kubectl` that goes on until it is dropped.
-///
-/// # Errors
-/// When it cannot be started.
+/// Starts a `kubectl` that runs until the result is dropped.
 pub(crate) fn start(args: &[&str], stdout: Stdio) -> Result<Child> {
     command::start(OsStr::new(KUBECTL), args, stdout)
 }

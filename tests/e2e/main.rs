@@ -1,8 +1,8 @@
-//! The proof in a real cluster: kubelet, kube-proxy, Envoys, the chart with its webhook, drainers, and
-//! a load that never retries.
+//! End-to-end tests in a real cluster, with kubelet, kube-proxy, Envoys, the chart with its webhook,
+//! drainers, and a load generator that never retries.
 //!
-//! `make e2e` runs every scenario, `make e2e ONLY=rollouts` those that are called so or hold that word
-//! in their names.
+//! `make e2e` runs every scenario, `make e2e ONLY=rollouts` those with that slug or with that word in
+//! their names.
 
 mod admissions;
 mod cluster_fixture;
@@ -42,38 +42,38 @@ use interrupt::Interrupt;
 use kubectl::kubectl;
 use report_table::{ReportTable, ScenarioResult};
 use scenario::{Scenario, WebhookScope};
-use scenarios::LANES;
+use scenarios::PARALLEL_GROUPS;
 
-/// The release that most scenarios share, and the beginning of every name that this run gives.
+/// The name of the shared release, and the prefix of the names of all releases and namespaces of a run.
 const PREFIX: &str = "envoy-drainer-e2e";
 
 fn main() -> ExitCode {
-    let asked: Vec<_> = env::args().skip(1).collect();
+    let words: Vec<_> = env::args().skip(1).collect();
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let done = runtime
+    let result = runtime
         .context("starting the runtime")
-        .and_then(|runtime| runtime.block_on(run(&asked)));
-    done.unwrap_or_else(|error| {
+        .and_then(|runtime| runtime.block_on(run(&words)));
+    result.unwrap_or_else(|error| {
         eprintln!("{error:#}");
         ExitCode::FAILURE
     })
 }
 
-async fn run(asked: &[String]) -> Result<ExitCode> {
+async fn run(words: &[String]) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
-    let lanes = LANES.map(|lane| select_scenarios(lane, asked));
-    let mut all = lanes.iter().flatten();
+    let groups = PARALLEL_GROUPS.map(|group| select_scenarios(group, words));
+    let mut all = groups.iter().flatten();
     ensure!(
         all.clone().count() > 0,
-        "no scenario's name holds {asked:?}"
+        "no scenario's name contains any of {words:?}"
     );
     let helm = prerequisites::check_all().await?;
     prerequisites::ensure_no_leftovers(&helm).await?;
     images::load_images().await?;
 
     let started = Instant::now();
-    let alone = namespaces(|scenario| scenario.webhook == WebhookScope::Dedicated);
-    let shared = ClusterFixture::new("shared", &helm, &alone);
+    let dedicated = namespaces(|scenario| scenario.webhook == WebhookScope::Dedicated);
+    let shared = ClusterFixture::new("shared", &helm, &dedicated);
     let install = async {
         if all.any(|scenario| scenario.webhook == WebhookScope::Shared) {
             let release = shared.prepare_release(&helm, PREFIX).await?;
@@ -88,58 +88,67 @@ async fn run(asked: &[String]) -> Result<ExitCode> {
     };
     let mut table = ReportTable::default();
     if installed.is_ok() {
-        let [heavy, light, created] = lanes.map(|lane| run_lane(lane, &helm, &interrupt));
-        let (heavy, light, created) = join!(heavy, light, created);
-        table.add(heavy.into_iter().chain(light).chain(created));
+        let [heavy, light, admission] = groups.map(|group| run_group(group, &helm, &interrupt));
+        let (heavy, light, admission) = join!(heavy, light, admission);
+        table.add(heavy.into_iter().chain(light).chain(admission));
     }
-    let is_good = installed.is_ok() && table.is_success() && !interrupt.is_requested();
-    if !is_good && !interrupt.is_requested() {
+    let is_success = installed.is_ok() && table.is_success() && !interrupt.is_requested();
+    if !is_success && !interrupt.is_requested() {
         println!("{}", shared.diagnostics().await);
     }
-    let cleared = shared.clean_up().await.and(wait_until_gone().await);
-    println!("\n{table}{} s in all", started.elapsed().as_secs());
-    installed.and(cleared)?;
-    Ok(if is_good {
+    let cleanup = shared.clean_up().await.and(wait_until_gone().await);
+    println!("\n{table}{} s in total", started.elapsed().as_secs());
+    installed.and(cleanup)?;
+    Ok(if is_success {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-/// The scenarios of a lane whose names hold one of the words; all if there is none.
-fn select_scenarios(lane: &'static [Scenario], words: &[String]) -> Vec<&'static Scenario> {
-    let is_asked = |scenario: &&Scenario| {
-        let is_in = |word: &String| scenario.name.contains(&**word) || scenario.slug == word;
-        words.is_empty() || words.iter().any(is_in)
+/// Returns the scenarios of a group that have one of the words as slug or in their names; all if there is no word.
+fn select_scenarios(group: &'static [Scenario], words: &[String]) -> Vec<&'static Scenario> {
+    let is_selected = |scenario: &&Scenario| {
+        let matches = |word: &String| scenario.name.contains(&**word) || scenario.slug == word;
+        words.is_empty() || words.iter().any(matches)
     };
-    lane.iter().filter(is_asked).collect()
+    group.iter().filter(is_selected).collect()
 }
 
-/// The namespaces of these scenarios.
-fn namespaces(of: impl Fn(&Scenario) -> bool) -> Vec<String> {
-    let scenarios = LANES.into_iter().flatten().filter(|scenario| of(scenario));
+/// Returns the namespaces of the scenarios for which `predicate` is true.
+fn namespaces(predicate: impl Fn(&Scenario) -> bool) -> Vec<String> {
+    let scenarios = PARALLEL_GROUPS.into_iter().flatten();
+    let scenarios = scenarios.filter(|scenario| predicate(scenario));
     scenarios
         .flat_map(|scenario| namespaces_of(scenario.slug))
         .collect()
 }
 
-async fn run_lane(lane: Vec<&Scenario>, helm: &Helm, interrupt: &Interrupt) -> Vec<ScenarioResult> {
+async fn run_group(
+    group: Vec<&Scenario>,
+    helm: &Helm,
+    interrupt: &Interrupt,
+) -> Vec<ScenarioResult> {
     let mut entries = Vec::new();
-    for scenario in lane {
+    for scenario in group {
         if interrupt.is_requested() {
             break;
         }
-        let others = namespaces(|other| other.slug != scenario.slug);
-        entries.push(scenario.run_with_retry(helm, &others, interrupt).await);
+        let other_namespaces = namespaces(|other| other.slug != scenario.slug);
+        entries.push(
+            scenario
+                .run_with_retry(helm, &other_namespaces, interrupt)
+                .await,
+        );
     }
     entries
 }
 
-/// Waits until the namespaces of this run are gone.
+/// Waits until the namespaces of this run are deleted.
 async fn wait_until_gone() -> Result<()> {
-    eventually("all namespaces of this run are gone", || async {
-        let left = kubectl(&["get", "namespaces", "--output", "name"]).await?;
-        Ok(!left.contains(PREFIX))
+    eventually("all namespaces of this run are deleted", || async {
+        let existing = kubectl(&["get", "namespaces", "--output", "name"]).await?;
+        Ok(!existing.contains(PREFIX))
     })
     .await
 }

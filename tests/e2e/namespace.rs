@@ -1,4 +1,4 @@
-//! A namespace of this run's own.
+//! Namespaces that a run creates.
 
 use std::fmt::Write as _;
 
@@ -13,17 +13,14 @@ use crate::termination_message::TerminationMessages;
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: String,
-    /// What the drainers in it said at their ends.
+    /// The termination messages of its drainers.
     pub(crate) termination_messages: TerminationMessages,
 }
 
 // === impl Namespace ===
 
 impl Namespace {
-    /// Makes it, with these labels.
-    ///
-    /// # Errors
-    /// When it cannot be made.
+    /// Creates it with labels.
     pub(crate) async fn create(name: &str, labels: Value) -> Result<Self> {
         kubectl::apply(&json!({
             "apiVersion": "v1",
@@ -37,39 +34,30 @@ impl Namespace {
         })
     }
 
-    /// Its name.
+    /// Returns its name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Creates this object in it, or changes it into this.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
+    /// Applies an object in it.
     pub(crate) async fn apply(&self, object: Value) -> Result<CommandOutput> {
         kubectl::apply(&self.in_namespace(object)).await
     }
 
-    /// Creates this object in it, which may have a generated name.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
+    /// Creates an object in it, which may have a generated name.
     pub(crate) async fn create_object(&self, object: Value) -> Result<CommandOutput> {
         kubectl::create(&self.in_namespace(object)).await
     }
 
-    /// Has the API server admit an object in it and not keep it, and returns what it would be, as JSON.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
+    /// Creates an object in it as a server-side dry run, and returns the admitted object as JSON.
     pub(crate) async fn dry_run(&self, object: Value) -> Result<CommandOutput> {
         kubectl::dry_run(&self.in_namespace(object)).await
     }
 
-    /// Evicts a pod through the Eviction API; returns false when a budget does not allow it now.
+    /// Evicts a pod through the Eviction API; returns false if a PodDisruptionBudget does not allow it now.
     ///
     /// # Errors
-    /// When it cannot be evicted for another reason.
+    /// If it cannot be evicted for another reason.
     pub(crate) async fn evict(&self, pod: &str) -> Result<bool> {
         let eviction = json!({
             "apiVersion": "policy/v1",
@@ -85,37 +73,28 @@ impl Namespace {
     }
 
     /// Runs `kubectl` in it.
-    ///
-    /// # Errors
-    /// When that fails.
     pub(crate) async fn kubectl(&self, args: &[&str]) -> Result<String> {
         kubectl(&[&["--namespace", &*self.name], args].concat()).await
     }
 
-    /// Runs `kubectl` in it and reads the JSON that it prints.
-    ///
-    /// # Errors
-    /// When that fails.
+    /// Runs `kubectl` in it, and parses its JSON output.
     pub(crate) async fn json(&self, args: &[&str]) -> Result<Value> {
         kubectl::json(&[&["--namespace", &*self.name], args].concat()).await
     }
 
-    /// The pods with these labels, those that end included.
-    ///
-    /// # Errors
-    /// When they cannot be listed.
+    /// Returns the pods that match a selector, including terminating ones.
     pub(crate) async fn pods(&self, selector: &str) -> Result<Vec<Value>> {
         let mut list = self.json(&["get", "pods", "--selector", selector]).await?;
         let Value::Array(pods) = list["items"].take() else {
-            bail!("a list of pods without items");
+            bail!("the list of pods has no items");
         };
         Ok(pods)
     }
 
-    /// What is known of a container of a pod: its `status`.
+    /// Returns the status of a container of a pod.
     ///
     /// # Errors
-    /// When there is no such container.
+    /// If there is no such container.
     pub(crate) async fn container_status(&self, pod: &str, container: &str) -> Result<Value> {
         let mut pod = self.json(&["get", "pod", pod]).await?;
         let lists = [
@@ -129,30 +108,30 @@ impl Namespace {
         status.cloned().context("the container has no status")
     }
 
-    /// All that it can tell of why something failed in it.
+    /// Collects its pods, Events, logs and termination messages, to explain a failure.
     pub(crate) async fn diagnostics(&self) -> String {
-        let mut all = String::new();
-        let mut add = |about: &str, told: Result<String>| {
-            let told = told.unwrap_or_else(|error| format!("{error:#}\n"));
+        let mut text = String::new();
+        let mut add = |title: &str, output: Result<String>| {
+            let output = output.unwrap_or_else(|error| format!("{error:#}\n"));
             // Writing to a String cannot fail.
-            let _ = write!(all, "--- {}: {about}\n{told}", self.name);
+            let _ = write!(text, "--- {}: {title}\n{output}", self.name);
         };
-        for about in [
+        for command in [
             "get pods --output wide",
             "get events --sort-by .metadata.creationTimestamp",
         ] {
-            let words: Vec<_> = about.split(' ').collect();
-            add(about, self.kubectl(&words).await);
+            let args: Vec<_> = command.split(' ').collect();
+            add(command, self.kubectl(&args).await);
         }
         let names = self.kubectl(&["get", "pods", "--output", "name"]).await;
         for pod in names.unwrap_or_default().lines() {
             let logs = ["logs", pod, "--all-containers", "--prefix", "--tail", "40"];
             add(&format!("logs of {pod}"), self.kubectl(&logs).await);
         }
-        let words = self.termination_messages.read_all();
-        let words = words.map(|all| all.iter().map(|words| format!("{words}\n")).collect());
-        add("last words of drainers", words);
-        all
+        let messages = self.termination_messages.read_all();
+        let lines = messages.map(|all| all.iter().map(|message| format!("{message}\n")).collect());
+        add("termination messages of drainers", lines);
+        text
     }
 
     fn in_namespace(&self, mut object: Value) -> Value {

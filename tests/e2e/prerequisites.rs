@@ -1,4 +1,4 @@
-//! What a run needs from outside. All of it is looked for before anything starts.
+//! The prerequisites of a run, all of which are checked before anything starts.
 
 use std::env;
 
@@ -10,10 +10,10 @@ use crate::helm::{self, Helm};
 use crate::images;
 use crate::kubectl::{self, kubectl};
 
-/// Finds it, and Helm among it.
+/// Checks cluster, tools and images, and returns Helm.
 ///
 /// # Errors
-/// When something is missing: all that is.
+/// If something is missing: with all that is.
 pub(crate) async fn check_all() -> Result<Helm> {
     let helm = helm::find_helm().await;
     let mut missing: Vec<_> = [
@@ -35,20 +35,20 @@ pub(crate) async fn check_all() -> Result<Helm> {
     Err(anyhow!("cannot start:\n{}", lines.collect::<String>()))
 }
 
-/// A default would be somebody's cluster that was not meant.
+/// Checks the cluster. `KUBECONFIG` has no default here, since the current context may be another cluster.
 async fn check_cluster() -> Result<()> {
-    let named = env::var_os("KUBECONFIG").filter(|name| !name.is_empty());
-    named.context("KUBECONFIG is not set: the cluster, in which there may be load and failures")?;
-    let reached = kubectl(&["get", "--raw", "/readyz"]).await;
-    reached
-        .context("no cluster is reached by kubectl")
+    let kubeconfig = env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
+    kubeconfig.context("KUBECONFIG is not set: a cluster for tests with load and failures")?;
+    let readiness = kubectl(&["get", "--raw", "/readyz"]).await;
+    readiness
+        .context("kubectl cannot reach the cluster")
         .map(drop)
 }
 
-/// Makes sure that nothing in the cluster stands in the way.
+/// Returns an error if the cluster has objects of another run.
 ///
 /// # Errors
-/// When there is a release or a namespace as this run would make one.
+/// If there is a release or a namespace with the prefix of a run.
 pub(crate) async fn ensure_no_leftovers(helm: &Helm) -> Result<()> {
     let filter = format!("^{PREFIX}");
     let list = [
@@ -61,24 +61,25 @@ pub(crate) async fn ensure_no_leftovers(helm: &Helm) -> Result<()> {
     ];
     let releases: Value = serde_json::from_str(&helm.run(&list, None).await?)?;
     let releases = releases.as_array().into_iter().flatten();
-    let left = releases.map(|release| {
+    let leftovers = releases.map(|release| {
         let (name, namespace) = (&release["name"], &release["namespace"]);
         format!("release {name}: helm uninstall {name} --namespace {namespace}")
     });
-    let mut left: Vec<_> = left.collect();
+    let mut leftovers: Vec<_> = leftovers.collect();
     let namespaces = kubectl(&["get", "namespaces", "--output", "name"]).await?;
     let names = namespaces.lines().filter_map(|line| line.split_once('/'));
     let ours = names.filter(|(_, name)| name.starts_with(PREFIX));
-    left.extend(ours.map(|(_, name)| format!("namespace {name}: kubectl delete namespace {name}")));
+    leftovers
+        .extend(ours.map(|(_, name)| format!("namespace {name}: kubectl delete namespace {name}")));
     ensure!(
-        left.is_empty(),
-        "another run is under way, or one was killed and left:\n  {}",
-        left.join("\n  ")
+        leftovers.is_empty(),
+        "another run is in progress, or one was killed and left:\n  {}",
+        leftovers.join("\n  ")
     );
     report_other_installations().await
 }
 
-/// Tells of other installations, whose webhooks see this run's pods as well.
+/// Prints other installations, whose webhooks are called for the pods of this run as well.
 async fn report_other_installations() -> Result<()> {
     let all = kubectl::json(&["get", "mutatingwebhookconfigurations"]).await?;
     for configuration in all["items"].as_array().into_iter().flatten() {
@@ -88,7 +89,7 @@ async fn report_other_installations() -> Result<()> {
             .any(|webhook| webhook["name"] == "pods.envoy-drainer.dev")
         {
             let name = &configuration["metadata"]["name"];
-            println!("note: {name} is installed already, and may do what is to be seen here");
+            println!("note: {name} is installed already, and may inject the pods of this run");
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What one scenario saw, for people.
+//! The results of one scenario, as a table.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use tests::load::Report;
 use crate::admissions::AdmissionCounts;
 use crate::termination_message::TerminationMessage;
 
-/// The rows of one scenario.
+/// The labelled results of one scenario.
 #[derive(Debug, Default)]
 pub(crate) struct ScenarioReport {
     slug: &'static str,
@@ -21,39 +21,36 @@ struct Row {
     value: String,
 }
 
-// === impl Sheet ===
+// === impl ScenarioReport ===
 
 impl ScenarioReport {
-    /// An empty one.
-    pub(crate) fn new(about: &'static str) -> Self {
+    /// Creates a report without rows.
+    pub(crate) fn new(slug: &'static str) -> Self {
         let rows = Vec::new();
-        Self { slug: about, rows }
+        Self { slug, rows }
     }
 
-    /// Adds what was seen.
-    pub(crate) fn add_row(&mut self, what: &str, seen: impl Into<String>) {
-        let (what, seen) = (what.to_owned(), seen.into());
-        println!("  {:12} {what:34} {seen}", self.slug);
-        self.rows.push(Row {
-            label: what,
-            value: seen,
-        });
+    /// Adds a row, and prints it at once.
+    pub(crate) fn add_row(&mut self, label: &str, value: impl Into<String>) {
+        let (label, value) = (label.to_owned(), value.into());
+        println!("  {:12} {label:34} {value}", self.slug);
+        self.rows.push(Row { label, value });
     }
 
-    /// Adds what became of a load's requests, by kind and in all.
+    /// Adds the requests of a load, by kind and in total.
     pub(crate) fn add_load(&mut self, report: &Report) {
         for kind in &report.kinds {
             let failed: Vec<_> = kind
                 .failed
                 .iter()
-                .map(|(how, n)| format!("{n} {how}"))
+                .map(|(failure, count)| format!("{count} {failure}"))
                 .collect();
             let sent = kind.sent;
-            let seen = match kind.failed.values().sum::<u64>() {
+            let value = match kind.failed.values().sum::<u64>() {
                 0 => format!("0 of {sent} failed"),
                 count => format!("{count} of {sent} failed: {}", failed.join(", ")),
             };
-            self.add_row(&kind.name, seen);
+            self.add_row(&kind.name, value);
         }
         self.add_row(
             "all requests",
@@ -67,34 +64,30 @@ impl ScenarioReport {
         );
     }
 
-    /// Adds how the drains ended; nothing where there were none.
-    pub(crate) fn add_drains(&mut self, last_words: &[TerminationMessage]) {
+    /// Adds the number and the durations of drains by outcome.
+    pub(crate) fn add_drains(&mut self, messages: &[TerminationMessage]) {
         let mut by_outcome = BTreeMap::<_, Vec<_>>::new();
-        for (outcome, seconds) in last_words.iter().filter_map(TerminationMessage::outcome) {
+        for (outcome, seconds) in messages.iter().filter_map(TerminationMessage::outcome) {
             by_outcome.entry(outcome).or_default().push(seconds);
         }
         for (outcome, seconds) in by_outcome {
-            let least = seconds.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = seconds.iter().copied().fold(0.0, f64::max);
-            let seen = format!("{} in {least:.1} s to {most:.1} s", seconds.len());
-            self.add_row(&format!("drains that ended `{outcome}`"), seen);
+            let min = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+            let max = seconds.iter().copied().fold(0.0, f64::max);
+            let value = format!("{} in {min:.1} s to {max:.1} s", seconds.len());
+            self.add_row(&format!("drains with outcome `{outcome}`"), value);
         }
     }
 
-    /// Adds what became of pods that were created in a loop.
-    pub(crate) fn add_admissions(&mut self, admitted: &AdmissionCounts) {
-        self.add_row("pods created in a loop", admitted.to_string());
+    /// Adds the pods that were created in a loop.
+    pub(crate) fn add_admissions(&mut self, counts: &AdmissionCounts) {
+        self.add_row("pods created in a loop", counts.to_string());
     }
 }
 
 impl fmt::Display for ScenarioReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Row {
-            label: what,
-            value: seen,
-        } in &self.rows
-        {
-            writeln!(f, "    {what:34} {seen}")?;
+        for Row { label, value } in &self.rows {
+            writeln!(f, "    {label:34} {value}")?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What all scenarios saw, for people.
+//! The results of all scenarios, as a table.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,37 +6,37 @@ use std::time::Duration;
 use crate::report::ScenarioReport;
 use crate::scenario::ScenarioOutcome;
 
-/// What came of each scenario, in the order in which they ended.
+/// The results of all scenarios, by group.
 #[derive(Debug, Default)]
 pub(crate) struct ReportTable {
     entries: Vec<ScenarioResult>,
 }
 
-/// What came of one scenario.
+/// The result of one scenario.
 #[derive(Debug)]
 pub(crate) struct ScenarioResult {
-    /// The scenario's.
+    /// The scenario's name.
     pub(crate) name: &'static str,
-    /// What it came to.
+    /// The outcome.
     pub(crate) outcome: ScenarioOutcome,
-    /// How long it took.
+    /// How long the scenario took, without the clean-up.
     pub(crate) elapsed: Duration,
-    /// What it saw.
+    /// The measured values.
     pub(crate) report: ScenarioReport,
 }
 
-// === impl Table ===
+// === impl ReportTable ===
 
 impl ReportTable {
-    /// Adds what came of these scenarios.
+    /// Adds results.
     pub(crate) fn add(&mut self, entries: impl IntoIterator<Item = ScenarioResult>) {
         self.entries.extend(entries);
     }
 
-    /// Whether nothing but what was to be shown came out.
+    /// Whether all scenarios passed or were skipped.
     pub(crate) fn is_success(&self) -> bool {
-        let mut verdicts = self.entries.iter().map(|entry| &entry.outcome);
-        verdicts.all(ScenarioOutcome::is_success)
+        let mut outcomes = self.entries.iter().map(|entry| &entry.outcome);
+        outcomes.all(ScenarioOutcome::is_success)
     }
 }
 
@@ -44,17 +44,17 @@ impl fmt::Display for ReportTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for ScenarioResult {
             name,
-            outcome: verdict,
-            elapsed: took,
-            report: sheet,
+            outcome,
+            elapsed,
+            report,
         } in &self.entries
         {
-            writeln!(f, "{verdict:8}{name} ({} s)", took.as_secs())?;
-            if let Some(why) = verdict.reason() {
-                // The first line says it; the rest was printed when it happened.
-                writeln!(f, "    {}", why.lines().next().unwrap_or_default())?;
+            writeln!(f, "{outcome:14}{name} ({} s)", elapsed.as_secs())?;
+            if let Some(reason) = outcome.reason() {
+                // Only the first line: the rest was printed when the scenario failed.
+                writeln!(f, "    {}", reason.lines().next().unwrap_or_default())?;
             }
-            sheet.fmt(f)?;
+            report.fmt(f)?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! What Pod Security `restricted` asks for, so that every scenario could run where it is enforced.
+//! Security contexts that Pod Security `restricted` requires.
 
 use serde_json::{Value, json};
 
-/// Of a pod.
+/// Returns the security context of a pod.
 pub(crate) fn pod() -> Value {
     json!({
         "runAsNonRoot": true,
@@ -12,7 +12,7 @@ pub(crate) fn pod() -> Value {
     })
 }
 
-/// Of a container; and a read-only root.
+/// Returns the security context of a container, with a read-only root file system.
 pub(crate) fn container() -> Value {
     json!({
         "allowPrivilegeEscalation": false,

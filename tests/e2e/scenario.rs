@@ -1,4 +1,4 @@
-//! A scenario, and what came of it.
+//! A scenario and its outcome.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,143 +14,145 @@ use crate::interrupt::Interrupt;
 use crate::kubectl::kubectl;
 use crate::report_table::ScenarioResult;
 
-/// Something that is to be shown.
+/// A claim about the product, and the steps in a cluster that verify it.
 pub(crate) struct Scenario {
-    /// What it shows.
+    /// The claim.
     pub(crate) name: &'static str,
-    /// The same in a word, which its namespace is called after.
+    /// The claim in a word, which is part of the names of its namespaces.
     pub(crate) slug: &'static str,
-    /// Whose webhook sees its pods.
+    /// The release whose webhook admits its pods.
     pub(crate) webhook: WebhookScope,
     run: ScenarioFn,
 }
 
-/// A scenario's story.
+/// The steps of a scenario.
 type ScenarioFn =
     for<'a> fn(&'a ClusterFixture<'a>) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
-/// Whose webhook sees the pods of a scenario.
+/// The release whose webhook admits the pods of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WebhookScope {
-    /// That of the release which all share.
+    /// The release that most scenarios share.
     Shared,
-    /// That of its own release, if it has one.
+    /// The scenario's own release, if it installs one.
     Dedicated,
 }
 
-/// What a scenario came to.
+/// The outcome of a scenario.
 #[derive(Debug)]
 pub(crate) enum ScenarioOutcome {
-    /// It showed what its name says.
+    /// The claim holds.
     Passed,
-    /// It showed nothing, for want of a program that was not asked for.
+    /// It did not run: an optional program is not configured.
     Skipped(Error),
-    /// It showed nothing, since the load could not be what it should be.
+    /// It proved nothing: the load did not reach its rate.
     Inconclusive(Error),
-    /// It showed something else.
+    /// The claim does not hold, or a step failed.
     Failed(Error),
 }
 
-/// Too few requests were sent: nothing was shown, neither well nor ill.
+/// The error of a scenario whose load did not reach its rate; it has the load's report.
 #[derive(Debug)]
 pub(crate) struct Inconclusive(pub(crate) String);
 
-/// What the scenario is about is not here.
+/// The error of a scenario whose optional program is not configured; it names the variable.
 #[derive(Debug)]
 pub(crate) struct Skipped(pub(crate) &'static str);
 
 // === impl Scenario ===
 
 impl Scenario {
-    /// A scenario in the release that all share.
-    pub(crate) const fn shared(name: &'static str, about: &'static str, run: ScenarioFn) -> Self {
+    /// Creates a scenario of the shared release.
+    pub(crate) const fn shared(name: &'static str, slug: &'static str, run: ScenarioFn) -> Self {
         let webhook = WebhookScope::Shared;
         Self {
             name,
-            slug: about,
+            slug,
             webhook,
             run,
         }
     }
 
-    /// A scenario with a release of its own.
-    pub(crate) const fn isolated(name: &'static str, about: &'static str, run: ScenarioFn) -> Self {
+    /// Creates a scenario with a release of its own.
+    pub(crate) const fn isolated(name: &'static str, slug: &'static str, run: ScenarioFn) -> Self {
         let webhook = WebhookScope::Dedicated;
         Self {
             name,
-            slug: about,
+            slug,
             webhook,
             run,
         }
     }
 
-    /// Runs it, and once more if that showed nothing.
+    /// Runs the scenario; once more if the first run is inconclusive.
     pub(crate) async fn run_with_retry(
         &self,
         helm: &Helm,
-        others: &[String],
+        other_namespaces: &[String],
         interrupt: &Interrupt,
     ) -> ScenarioResult {
-        let first = self.run_once(helm, others, interrupt).await;
+        let first = self.run_once(helm, other_namespaces, interrupt).await;
         if !matches!(first.outcome, ScenarioOutcome::Inconclusive(_)) || interrupt.is_requested() {
             return first;
         }
-        println!("{}: void, once more", self.name);
-        let mut again = match self.wait_until_gone().await {
-            Ok(()) => self.run_once(helm, others, interrupt).await,
+        println!("{}: inconclusive, running it again", self.name);
+        let mut second = match self.wait_until_gone().await {
+            Ok(()) => self.run_once(helm, other_namespaces, interrupt).await,
             Err(_) => return first,
         };
-        again.report.add_row("repeated", "a first run was void");
-        again
+        second
+            .report
+            .add_row("repeated", "the first run was inconclusive");
+        second
     }
 
     async fn run_once(
         &self,
         helm: &Helm,
-        others: &[String],
+        other_namespaces: &[String],
         interrupt: &Interrupt,
     ) -> ScenarioResult {
         println!("{} …", self.name);
         let started = Instant::now();
-        let stage = ClusterFixture::new(self.slug, helm, others);
-        let done = select! {
-            done = (self.run)(&stage) => done,
+        let fixture = ClusterFixture::new(self.slug, helm, other_namespaces);
+        let result = select! {
+            result = (self.run)(&fixture) => result,
             () = interrupt.wait() => Err(anyhow!("interrupted")),
         };
-        let took = started.elapsed();
-        let verdict = ScenarioOutcome::from_result(done);
-        if let (ScenarioOutcome::Failed(error), false) = (&verdict, interrupt.is_requested()) {
+        let elapsed = started.elapsed();
+        let outcome = ScenarioOutcome::from_result(result);
+        if let (ScenarioOutcome::Failed(error), false) = (&outcome, interrupt.is_requested()) {
             println!("{} failed: {error:#}", self.name);
-            println!("{}", stage.diagnostics().await);
+            println!("{}", fixture.diagnostics().await);
         }
-        let verdict = verdict.combine(stage.clean_up().await);
-        println!("{} {verdict}, {} s", self.name, took.as_secs());
+        let outcome = outcome.and_cleanup(fixture.clean_up().await);
+        println!("{} {outcome}, {} s", self.name, elapsed.as_secs());
         ScenarioResult {
             name: self.name,
-            outcome: verdict,
-            elapsed: took,
-            report: stage.report.into_inner(),
+            outcome,
+            elapsed,
+            report: fixture.report.into_inner(),
         }
     }
 
-    /// Waits until nothing is left of it.
+    /// Waits until the scenario's namespaces are deleted.
     async fn wait_until_gone(&self) -> Result<()> {
         let own = namespaces_of(self.slug);
         let release = format!("{}-webhook", own[0]);
-        eventually("its namespaces are gone", || async {
-            let left = kubectl(&["get", "namespaces", "--output", "name"]).await?;
-            let mut names = left.lines().filter_map(|line| line.split_once('/'));
-            Ok(!names.any(|(_, left)| left == release || own.iter().any(|name| left == name)))
+        eventually("the scenario's namespaces are deleted", || async {
+            let existing = kubectl(&["get", "namespaces", "--output", "name"]).await?;
+            let mut names = existing.lines().filter_map(|line| line.split_once('/'));
+            Ok(!names.any(|(_, name)| name == release || own.iter().any(|own| name == own)))
         })
         .await
     }
 }
 
-// === impl Verdict ===
+// === impl ScenarioOutcome ===
 
 impl ScenarioOutcome {
-    fn from_result(done: Result<()>) -> Self {
-        match done {
+    fn from_result(result: Result<()>) -> Self {
+        match result {
             Ok(()) => Self::Passed,
             Err(error) if error.is::<Inconclusive>() => Self::Inconclusive(error),
             Err(error) if error.is::<Skipped>() => Self::Skipped(error),
@@ -158,22 +160,22 @@ impl ScenarioOutcome {
         }
     }
 
-    /// The same, unless what came afterwards makes it worse.
-    fn combine(self, afterwards: Result<()>) -> Self {
-        match (self, afterwards) {
+    /// Turns the outcome into a failure if the clean-up failed.
+    fn and_cleanup(self, cleanup: Result<()>) -> Self {
+        match (self, cleanup) {
             (Self::Passed | Self::Skipped(_) | Self::Inconclusive(_), Err(error)) => {
                 Self::Failed(error)
             }
-            (verdict, _) => verdict,
+            (outcome, _) => outcome,
         }
     }
 
-    /// Whether all is well as far as it was asked for.
+    /// Whether the scenario passed, or was skipped.
     pub(crate) fn is_success(&self) -> bool {
         matches!(self, Self::Passed | Self::Skipped(_))
     }
 
-    /// Why it is not simply good.
+    /// Why the scenario did not pass.
     pub(crate) fn reason(&self) -> Option<String> {
         match self {
             Self::Passed => None,
@@ -189,17 +191,17 @@ impl fmt::Display for ScenarioOutcome {
         f.pad(match self {
             Self::Passed => "passed",
             Self::Skipped(_) => "skipped",
-            Self::Inconclusive(_) => "VOID",
+            Self::Inconclusive(_) => "INCONCLUSIVE",
             Self::Failed(_) => "FAILED",
         })
     }
 }
 
-// === impl Void ===
+// === impl Inconclusive ===
 
 impl fmt::Display for Inconclusive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "void, too few requests were sent:\n{}", self.0)
+        write!(f, "too few requests were sent:\n{}", self.0)
     }
 }
 

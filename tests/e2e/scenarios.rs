@@ -1,4 +1,4 @@
-//! What is to be shown, and in which order.
+//! The scenarios, in the order in which they run. A scenario fails if the claim in its name does not hold.
 
 mod absent;
 mod advice;
@@ -22,154 +22,173 @@ mod webhooks;
 
 use crate::scenario::Scenario;
 
-/// Lanes that run side by side, each from its top to its end. Heavy load is in one of them alone: what
-/// the others do beside it takes little of a machine.
-pub(crate) const LANES: [&[Scenario]; 3] = [HEAVY, LIGHT, CREATED];
+/// Groups that run in parallel; the scenarios of a group run one after the other. Only one group generates
+/// heavy load, since the others would distort its rates.
+pub(crate) const PARALLEL_GROUPS: [&[Scenario]; 3] = [HEAVY, LIGHT, ADMISSION];
 
+/// Scenarios with all kinds of clients, at hundreds of requests per second.
 const HEAVY: &[Scenario] = &[
-    Scenario::shared("rollouts lose nothing", "rollouts", |stage| {
-        Box::pin(rollouts::lose_nothing(stage))
+    Scenario::shared("rollouts lose no request", "rollouts", |fixture| {
+        Box::pin(rollouts::lose_no_request(fixture))
     }),
     Scenario::shared(
-        "rollouts without a drainer lose of each kind",
-        "naked",
-        |stage| Box::pin(rollouts::without_a_drainer_lose_of_each_kind(stage)),
+        "rollouts without a drainer lose requests of each kind",
+        "baseline",
+        |fixture| {
+            Box::pin(rollouts::without_drainer_lose_requests_of_each_kind(
+                fixture,
+            ))
+        },
     ),
-    Scenario::shared("evictions lose nothing", "evictions", |stage| {
-        Box::pin(evictions::lose_nothing(stage))
+    Scenario::shared("evictions lose no request", "evictions", |fixture| {
+        Box::pin(evictions::lose_no_request(fixture))
     }),
     Scenario::isolated(
-        "evictions of the webhook while Envoys roll lose nothing",
+        "evictions of the webhook during a rollout lose no request",
         "webhooks",
-        |stage| Box::pin(evictions::of_webhooks_lose_nothing(stage)),
+        |fixture| Box::pin(evictions::of_webhook_lose_no_request(fixture)),
     ),
     Scenario::isolated(
-        "a release that Helm installs, upgrades, rolls back and uninstalls leaves but drainers",
+        "a release that Helm installs, upgrades, rolls back and uninstalls leaves only injected pods",
         "lifecycle",
-        |stage| Box::pin(lifecycle::leaves_nothing_but_drainers(stage)),
+        |fixture| Box::pin(lifecycle::leaves_only_injected_pods(fixture)),
     ),
-    Scenario::isolated("the same by Helm 4", "helm4", |stage| {
-        Box::pin(lifecycle::by_another_helm(stage))
+    Scenario::isolated("the same with Helm 4", "helm4", |fixture| {
+        Box::pin(lifecycle::with_helm_4(fixture))
     }),
 ];
 
+/// Scenarios with a light load.
 const LIGHT: &[Scenario] = &[
     Scenario::shared(
-        "rollouts behind endpoints 15 s late lose nothing",
+        "rollouts behind endpoints that lag 15 s lose no request",
         "lag",
-        |stage| Box::pin(lag::of_15_s_loses_nothing(stage)),
+        |fixture| Box::pin(lag::of_15_s_loses_no_request(fixture)),
     ),
     Scenario::shared(
-        "rollouts behind this kube-proxy lose nothing of sparse traffic",
+        "rollouts behind kube-proxy lose no request of sparse traffic",
         "sparse",
-        |stage| Box::pin(rollouts::under_sparse_traffic_lose_nothing(stage)),
+        |fixture| Box::pin(rollouts::of_sparse_traffic_lose_no_request(fixture)),
     ),
-    Scenario::shared("scaling down and up loses nothing", "scale", |stage| {
-        Box::pin(scale::down_and_up_loses_nothing(stage))
+    Scenario::shared("scaling down and up loses no request", "scale", |fixture| {
+        Box::pin(scale::down_and_up_loses_no_request(fixture))
     }),
     Scenario::shared(
-        "deletions within 8 s lose no request of 5 s",
+        "deletions with a grace period of 8 s lose no request of 5 s",
         "deletions",
-        |stage| Box::pin(deletions::within_8_s_lose_no_request_of_5_s(stage)),
+        |fixture| Box::pin(deletions::within_8_s_lose_no_request_of_5_s(fixture)),
     ),
-    Scenario::shared("a killed drainer leaves Envoy alone", "killed", |stage| {
-        Box::pin(live::a_killed_drainer_leaves_envoy_alone(stage))
-    }),
-    Scenario::shared("a new drainer leaves Envoy alone", "image", |stage| {
-        Box::pin(live::a_new_drainer_leaves_envoy_alone(stage))
-    }),
     Scenario::shared(
-        "a drainer over its memory limit leaves Envoy alone",
+        "a killed drainer does not affect Envoy",
+        "killed",
+        |fixture| Box::pin(live::killed_drainer_does_not_affect_envoy(fixture)),
+    ),
+    Scenario::shared(
+        "a drainer whose image is replaced does not affect Envoy",
+        "image",
+        |fixture| Box::pin(live::replaced_drainer_does_not_affect_envoy(fixture)),
+    ),
+    Scenario::shared(
+        "a drainer that exceeds its memory limit does not affect Envoy",
         "memory",
-        |stage| Box::pin(live::a_drainer_out_of_memory_leaves_envoy_alone(stage)),
+        |fixture| Box::pin(live::oom_killed_drainer_does_not_affect_envoy(fixture)),
     ),
     Scenario::shared(
         "an Envoy that fails its liveness probe is restarted within 15 s",
         "liveness",
-        |stage| Box::pin(liveness::restarts_envoy_within_15_s(stage)),
+        |fixture| Box::pin(liveness::failure_restarts_envoy_within_15_s(fixture)),
     ),
     Scenario::shared(
-        "a rollout under quota and limits loses nothing",
+        "a rollout under a quota and limits loses no request",
         "strict",
-        |stage| Box::pin(shapes::in_a_strict_namespace(stage)),
+        |fixture| Box::pin(shapes::strict_namespace_loses_no_request(fixture)),
     ),
     Scenario::shared(
-        "a drainer as a plain container loses nothing",
+        "a drainer as a plain container loses no request",
         "plain",
-        |stage| Box::pin(shapes::plain_container(stage)),
+        |fixture| Box::pin(shapes::plain_drainer_loses_no_request(fixture)),
     ),
     Scenario::shared(
-        "an Envoy as a native sidecar of an app loses nothing",
+        "an Envoy as a native sidecar of an app loses no request",
         "native",
-        |stage| Box::pin(shapes::native_envoy(stage)),
+        |fixture| Box::pin(shapes::native_envoy_loses_no_request(fixture)),
     ),
     Scenario::shared(
-        "an Envoy with its admin on a Unix socket loses nothing",
+        "an Envoy with its admin on a Unix socket loses no request",
         "socket",
-        |stage| Box::pin(shapes::admin_on_a_socket(stage)),
+        |fixture| Box::pin(shapes::admin_socket_loses_no_request(fixture)),
     ),
-    Scenario::shared("the oldest Envoy loses nothing", "oldest", |stage| {
-        Box::pin(shapes::oldest_envoy(stage))
+    Scenario::shared("the oldest Envoy loses no request", "oldest", |fixture| {
+        Box::pin(shapes::oldest_envoy_loses_no_request(fixture))
     }),
     Scenario::shared(
-        "an Envoy on the host's network loses nothing",
+        "an Envoy in the host network loses no request",
         "host",
-        |stage| Box::pin(shapes::on_the_hosts_network(stage)),
+        |fixture| Box::pin(shapes::host_network_loses_no_request(fixture)),
     ),
-    Scenario::shared("jobs end within 3 s of their work", "jobs", |stage| {
-        Box::pin(jobs::end_within_3_s_of_their_work(stage))
-    }),
+    Scenario::shared(
+        "Jobs complete within 3 s of their work",
+        "jobs",
+        |fixture| Box::pin(jobs::complete_within_3_s_of_their_work(fixture)),
+    ),
 ];
 
-const CREATED: &[Scenario] = &[
+/// Scenarios about the webhook, most of which create pods in a loop.
+const ADMISSION: &[Scenario] = &[
     Scenario::isolated(
-        "authorities rotated 20 times refuse nobody",
+        "20 CA rotations fail no admission",
         "rotations",
-        |stage| Box::pin(ca_rotation::rotated_refuse_nobody(stage)),
+        |fixture| Box::pin(ca_rotation::twenty_rotations_fail_no_admission(fixture)),
     ),
-    Scenario::isolated("a lost authority refuses nobody", "lost", |stage| {
-        Box::pin(ca_rotation::lost_refuse_nobody(stage))
+    Scenario::isolated("a lost CA fails no admission", "lost", |fixture| {
+        Box::pin(ca_rotation::lost_secret_fails_no_admission(fixture))
     }),
     Scenario::isolated(
-        "certificates that come from elsewhere and back refuse nobody",
+        "changes of the certificate mode fail no admission",
         "modes",
-        |stage| Box::pin(modes::changed_refuse_nobody(stage)),
+        |fixture| Box::pin(modes::changes_fail_no_admission(fixture)),
     ),
-    Scenario::isolated("webhooks that roll refuse nobody", "rolling", |stage| {
-        Box::pin(webhooks::rolled_refuse_nobody(stage))
-    }),
     Scenario::isolated(
-        "without the webhook pods start, and the policy tells of them",
+        "a rollout of the webhook fails no admission",
+        "rolling",
+        |fixture| Box::pin(webhooks::rollouts_fail_no_admission(fixture)),
+    ),
+    Scenario::isolated(
+        "pods start without the webhook, and the policy reports them",
         "absent",
-        |stage| Box::pin(absent::webhooks_are_told_of(stage)),
+        |fixture| Box::pin(absent::webhook_is_reported_by_policy(fixture)),
     ),
-    Scenario::isolated("the webhook is called once a pod", "calls", |stage| {
-        Box::pin(calls::come_once_a_pod(stage))
-    }),
-    Scenario::shared("a drainer has no token", "token", |stage| {
-        Box::pin(calls::bring_no_token(stage))
+    Scenario::isolated("the webhook is called once per pod", "calls", |fixture| {
+        Box::pin(calls::are_one_per_pod(fixture))
     }),
     Scenario::shared(
-        "kubectl apply tells of a bad annotation",
+        "the drainer has no service account token",
+        "token",
+        |fixture| Box::pin(calls::drainer_has_no_token(fixture)),
+    ),
+    Scenario::shared(
+        "kubectl apply warns about an invalid annotation",
         "advice",
-        |stage| Box::pin(advice::comes_with_kubectl_apply(stage)),
+        |fixture| Box::pin(advice::is_shown_by_kubectl_apply(fixture)),
     ),
     Scenario::shared(
-        "an Event tells a workload why its pods have no drainer",
+        "an Event on a workload reports why its pods have no drainer",
         "events",
-        |stage| Box::pin(advice::comes_by_event(stage)),
+        |fixture| Box::pin(advice::is_published_as_event(fixture)),
     ),
     Scenario::isolated(
-        "check tells what works and what does not",
+        "check reports whether a release works",
         "check",
-        |stage| Box::pin(check::tells_what_works_and_what_does_not(stage)),
+        |fixture| Box::pin(check::reports_whether_a_release_works(fixture)),
     ),
-    Scenario::isolated("the webhook's rights are the least", "rights", |stage| {
-        Box::pin(rights::are_the_least(stage))
-    }),
     Scenario::isolated(
-        "documents made to exhaust the webhook restart no replica",
+        "the webhook's service account has the least rights",
+        "rights",
+        |fixture| Box::pin(rights::are_minimal(fixture)),
+    ),
+    Scenario::isolated(
+        "documents built to exhaust the webhook restart no replica",
         "documents",
-        |stage| Box::pin(documents::restart_no_replica(stage)),
+        |fixture| Box::pin(documents::restart_no_replica(fixture)),
     ),
 ];

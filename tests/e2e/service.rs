@@ -1,4 +1,4 @@
-//! Services, reached by their addresses: no name is resolved anywhere here.
+//! Services, which the tests reach by IP address: they resolve no names.
 
 use std::net::SocketAddr;
 
@@ -7,13 +7,10 @@ use serde_json::{Value, json};
 
 use crate::namespace::Namespace;
 
-/// The port of every Service here.
+/// The port of every Service.
 const PORT: u16 = 80;
 
-/// Makes a Service of the pods with these labels and their port of this name, and returns its address.
-///
-/// # Errors
-/// When it gets none.
+/// Creates a Service for a named port of the pods with `labels`, and returns its address.
 pub(crate) async fn create_for_pods(
     namespace: &Namespace,
     name: &str,
@@ -29,10 +26,7 @@ pub(crate) async fn create_for_pods(
     .await
 }
 
-/// Makes a Service whose endpoints somebody else says, and returns its address.
-///
-/// # Errors
-/// When it gets none.
+/// Creates a Service without selector, whose endpoints are written separately, and returns its address.
 pub(crate) async fn create_without_selector(
     namespace: &Namespace,
     name: &str,
@@ -52,6 +46,6 @@ async fn create(namespace: &Namespace, name: &str, spec: Value) -> Result<Socket
     let service = namespace.json(&["get", "service", name]).await?;
     let ip = service["spec"]["clusterIP"]
         .as_str()
-        .context("an address")?;
+        .context("the Service has no cluster IP")?;
     Ok(SocketAddr::new(ip.parse()?, PORT))
 }

@@ -1,4 +1,4 @@
-//! What drainers said at their ends: their pods are gone when a scenario wants to know.
+//! Termination messages of drainers, collected by a watch since their pods are deleted before they are read.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,48 +12,42 @@ use tokio::process::Child;
 use crate::edge::DRAINER_CONTAINER;
 use crate::kubectl;
 
-/// Listens for last words in a namespace until it is dropped.
+/// Collects the termination messages of a namespace until it is dropped.
 #[derive(Debug)]
 pub(crate) struct TerminationMessages {
     watch_output: NamedTempFile,
     _watch: Child,
 }
 
-/// The last words of one drainer.
+/// The termination message of one drainer.
 #[derive(Debug)]
 pub(crate) struct TerminationMessage {
     pod: String,
     message: String,
 }
 
-// === impl LastWords ===
+// === impl TerminationMessages ===
 
 impl TerminationMessages {
-    /// Begins to listen.
-    ///
-    /// # Errors
-    /// When kubectl cannot be started.
+    /// Starts the watch.
     pub(crate) fn watch(namespace: &str) -> Result<Self> {
-        let seen = NamedTempFile::new()?;
-        // Pods that never started have none.
+        let watch_output = NamedTempFile::new()?;
+        // Pending pods have no termination message.
         let started = "--field-selector=status.phase!=Pending";
-        let words = ["--namespace", namespace, "get", "pods", started];
-        let watch = [&words[..], &["--watch", "--output", "json"]].concat();
-        let watch = kubectl::start(&watch, File::create(seen.path())?.into())?;
+        let get = ["--namespace", namespace, "get", "pods", started];
+        let watch = [&get[..], &["--watch", "--output", "json"]].concat();
+        let watch = kubectl::start(&watch, File::create(watch_output.path())?.into())?;
         Ok(Self {
-            watch_output: seen,
+            watch_output,
             _watch: watch,
         })
     }
 
-    /// All that was said until now, one of each pod.
-    ///
-    /// # Errors
-    /// When what kubectl wrote cannot be read.
+    /// Returns the termination messages so far: the last one of each pod.
     pub(crate) fn read_all(&self) -> Result<Vec<TerminationMessage>> {
         let text = fs::read_to_string(self.watch_output.path())?;
-        let mut heard = BTreeMap::new();
-        // The last document may not be whole yet.
+        let mut messages = BTreeMap::new();
+        // The last document may be incomplete.
         let pods = serde_json::Deserializer::from_str(&text).into_iter();
         for pod in pods.map_while(Result::<Value, _>::ok) {
             let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -62,26 +56,26 @@ impl TerminationMessages {
                 for container in
                     containers.filter(|container| container["name"] == DRAINER_CONTAINER)
                 {
-                    if let Some(said) = container["state"]["terminated"]["message"].as_str() {
-                        heard.insert(pod_name.to_owned(), said.trim().to_owned());
+                    if let Some(message) = container["state"]["terminated"]["message"].as_str() {
+                        messages.insert(pod_name.to_owned(), message.trim().to_owned());
                     }
                 }
             }
         }
-        let words = |(pod, said)| TerminationMessage { pod, message: said };
-        Ok(heard.into_iter().map(words).collect())
+        let message = |(pod, message)| TerminationMessage { pod, message };
+        Ok(messages.into_iter().map(message).collect())
     }
 }
 
-// === impl Words ===
+// === impl TerminationMessage ===
 
 impl TerminationMessage {
-    /// How the drain ended, and how long it took in seconds.
+    /// Returns the outcome of the drain and its duration in seconds; none if the message has another format.
     pub(crate) fn outcome(&self) -> Option<(String, f64)> {
-        let said: Value = serde_json::from_str(&self.message).ok()?;
+        let summary: Value = serde_json::from_str(&self.message).ok()?;
         Some((
-            said["outcome"].as_str()?.to_owned(),
-            said["seconds"].as_f64()?,
+            summary["outcome"].as_str()?.to_owned(),
+            summary["seconds"].as_f64()?,
         ))
     }
 }

@@ -1,4 +1,4 @@
-//! The load, in a pod: Services can be reached from there only.
+//! The load generator, which runs in a pod, since Services can be reached from pods only.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::namespace::Namespace;
 use crate::restricted;
 use crate::scenario::Inconclusive;
 
-/// All kinds of clients at once.
+/// Flags for all kinds of clients at once.
 pub(crate) const MIXED: &str =
     "--keep-alive 200 --connection-each 50 --slow 8 --slow-takes 2s --http2 100";
 
-/// Clients that leave pauses in which nothing is open.
+/// Flags for sparse traffic: between two requests no connection is open.
 pub(crate) const SPARSE: &str = "--connection-each 10";
 
-/// Below this share of the rate asked for, a run shows nothing.
+/// Below this share of the configured rate a run is inconclusive.
 pub(crate) const MIN_RATE_RATIO: f64 = 0.95;
 
-/// Before what is to be observed begins, and after it has ended.
+/// How long the load runs before and after the observed change.
 const MARGIN: Duration = Duration::from_secs(3);
 
-/// Clients under way.
+/// A running load.
 #[derive(Debug)]
 pub(crate) struct Traffic<'a> {
     namespace: &'a Namespace,
@@ -37,10 +37,7 @@ pub(crate) struct Traffic<'a> {
 // === impl Traffic ===
 
 impl<'a> Traffic<'a> {
-    /// Starts clients of this Service, as the load's flags say.
-    ///
-    /// # Errors
-    /// When their pod does not start.
+    /// Starts the load generator with `flags` against a Service.
     pub(crate) async fn start(
         namespace: &'a Namespace,
         name: &'static str,
@@ -76,29 +73,29 @@ impl<'a> Traffic<'a> {
         Ok(Self { namespace, name })
     }
 
-    /// Ends the clients once their last answers are there, and returns what they saw.
+    /// Stops the load once its last responses have arrived, and returns its report.
     ///
     /// # Errors
-    /// When they did not reach their rate: then nothing was shown.
+    /// [`Inconclusive`] if it did not reach [`MIN_RATE_RATIO`].
     pub(crate) async fn stop(self) -> Result<Report> {
         sleep(MARGIN).await;
         let Self { namespace, name } = self;
-        // It may be killed with the process 1 that it ends; whether that has ended is seen below.
+        // The command may be killed with process 1, which it terminates; the phase is checked below.
         let stop = ["exec", name, "--", "/load", "stop"];
-        let stopped = namespace.kubectl(&stop).await;
-        let (ended, pod) = (
+        let stop_result = namespace.kubectl(&stop).await;
+        let (succeeded, pod) = (
             "--for=jsonpath={.status.phase}=Succeeded",
             format!("pod/{name}"),
         );
-        let has_ended = namespace
-            .kubectl(&["wait", ended, &pod, "--timeout=60s"])
+        let wait_result = namespace
+            .kubectl(&["wait", succeeded, &pod, "--timeout=60s"])
             .await;
-        has_ended.with_context(|| format!("the load was told to stop: {stopped:?}"))?;
-        let printed = async || namespace.kubectl(&["logs", name]).await;
-        // What a container printed last may be a while on its way.
-        let whole = || async { Ok(serde_json::from_str::<Report>(&printed().await?).is_ok()) };
-        eventually("the load's report is there", whole).await?;
-        let report: Report = serde_json::from_str(&printed().await?)?;
+        wait_result.with_context(|| format!("the result of `load stop` is {stop_result:?}"))?;
+        let logs = async || namespace.kubectl(&["logs", name]).await;
+        // The last lines of a container may appear late in its logs.
+        let is_complete = || async { Ok(serde_json::from_str::<Report>(&logs().await?).is_ok()) };
+        eventually("the logs contain the load's report", is_complete).await?;
+        let report: Report = serde_json::from_str(&logs().await?)?;
         if report.reached() < MIN_RATE_RATIO {
             bail!(Inconclusive(report.to_string()));
         }

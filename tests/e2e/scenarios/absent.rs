@@ -1,4 +1,4 @@
-//! The webhook is gone: pods start all the same, and the policy tells of them.
+//! Pods created while the webhook has no replica: they start without a drainer, and the policy reports them.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -10,60 +10,57 @@ use crate::edge::{EnvoyDeployment, deployment};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
 
-/// What the policy says.
+/// Part of the policy's message.
 const POLICY_WARNING: &str = "did not see it";
 
-/// With `failurePolicy: Ignore` pods start without a drainer; the policy warns of those that asked for
-/// one, and of no other, or refuses them where it is told to.
-///
-/// # Errors
-/// When a pod does not start, or the policy says something else.
-pub(crate) async fn webhooks_are_told_of(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(json!({})).await?;
+/// With `failurePolicy: Ignore` pods start without a drainer. The policy warns about those that request
+/// one, and about no other; with action `Deny` it rejects them.
+pub(crate) async fn webhook_is_reported_by_policy(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(json!({})).await?;
     ensure!(
         !is_warned(&namespace, pod_with_inject()).await?,
-        "the webhook is there"
+        "the policy warns although the webhook runs"
     );
     release.scale(0).await?;
 
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::apply(&namespace, &deployment(1, upstream)?).await?;
     edge.ensure_drainers(false).await?;
-    stage.add_row("pods that asked", "started without a drainer");
+    fixture.add_row("pods that request a drainer", "started without one");
 
     ensure!(
         is_warned(&namespace, pod_with_inject()).await?,
-        "the policy is silent"
+        "the policy does not warn"
     );
     for pod in copies_without_drainer() {
         ensure!(
             is_warned(&namespace, pod.clone()).await?,
-            "not warned of {pod}"
+            "no warning about {pod}"
         );
     }
     for pod in unaffected_pods() {
         ensure!(
             !is_warned(&namespace, pod.clone()).await?,
-            "warned of {pod}"
+            "warning about {pod}"
         );
     }
-    // The release's own namespace is not asked about.
+    // The release's own namespace is excluded.
     let own = is_warned(&release.namespace, pod_with_inject()).await?;
-    ensure!(!own, "warned of the release's own namespace");
-    stage.add_row("the policy", "warns of them, and of no other");
+    ensure!(!own, "warning in the release's own namespace");
+    fixture.add_row("the policy", "warns about them, and about no other");
 
     let values = json!({ "policy": { "action": "Deny" }, "replicaCount": 0 });
     release.upgrade(values).await?;
-    eventually("the policy refuses", || async {
-        let refused = namespace.dry_run(with_name(pod_with_inject())).await;
-        Ok(refused.is_err_and(|error| error.to_string().contains(POLICY_WARNING)))
+    eventually("the policy rejects the pod", || async {
+        let result = namespace.dry_run(with_name(pod_with_inject())).await;
+        Ok(result.is_err_and(|error| error.to_string().contains(POLICY_WARNING)))
     })
     .await?;
-    stage.add_row("with action Deny", "it refuses them");
+    fixture.add_row("the policy with action Deny", "rejects them");
     Ok(())
 }
 
-/// Pods that were copied from one with a drainer, without the drainer.
+/// Returns pods with a label or status that was copied from a pod with a drainer.
 fn copies_without_drainer() -> [Value; 2] {
     let [mut label, mut status] = [pod_with_inject(), pod_with_inject()];
     label["metadata"]["labels"] = json!({ "envoy-drainer.dev/injected": "true" });
@@ -72,7 +69,7 @@ fn copies_without_drainer() -> [Value; 2] {
     [label, status]
 }
 
-/// Pods that have nothing to be told of.
+/// Returns pods about which there is nothing to warn.
 fn unaffected_pods() -> Vec<Value> {
     let with = |change: fn(&mut Value)| {
         let mut pod = pod_with_inject();
@@ -101,7 +98,7 @@ fn unaffected_pods() -> Vec<Value> {
         }),
         with(|pod| {
             pod["spec"]["os"] = json!({ "name": "windows" });
-            // What else is asked for in a restricted namespace is Linux's alone.
+            // The other fields that *restricted* requires are for Linux only.
             pod["spec"]["securityContext"] = json!({ "runAsNonRoot": true });
             pod["spec"]["containers"][0]["securityContext"] = json!({});
         }),
@@ -109,11 +106,11 @@ fn unaffected_pods() -> Vec<Value> {
 }
 
 async fn is_warned(namespace: &Namespace, pod: Value) -> Result<bool> {
-    let told = namespace.dry_run(with_name(pod)).await?;
-    Ok(told.stderr.contains(POLICY_WARNING))
+    let output = namespace.dry_run(with_name(pod)).await?;
+    Ok(output.stderr.contains(POLICY_WARNING))
 }
 
 fn with_name(mut pod: Value) -> Value {
-    pod["metadata"]["name"] = json!("asking");
+    pod["metadata"]["name"] = json!("requesting");
     pod
 }

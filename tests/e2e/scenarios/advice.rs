@@ -1,4 +1,4 @@
-//! What a person is told who writes a workload.
+//! Diagnostics for the author of a workload.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -8,57 +8,54 @@ use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment};
 use crate::eventually::eventually;
 
-/// A Deployment with a bad annotation is applied: the person at `kubectl apply` is told, who would
-/// never see what becomes of its pods.
-///
-/// # Errors
-/// When nothing is said, or something of a good one.
-pub(crate) async fn comes_with_kubectl_apply(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+/// `kubectl apply` of a Deployment with an invalid annotation prints a warning, since its author does not
+/// see the rejection of its pods, which a controller creates.
+pub(crate) async fn is_shown_by_kubectl_apply(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let good = deployment(0, upstream)?;
     let mut bad = good.clone();
     let annotations = &mut bad["spec"]["template"]["metadata"]["annotations"];
     annotations["envoy-drainer.dev/drain-timeout"] = json!("90");
-    let told = namespace.apply(bad).await?.stderr;
-    stage.add_row("told", told.trim());
-    let wanted = "DRN020: its pods will be denied: `envoy-drainer.dev/drain-timeout`";
+    let warnings = namespace.apply(bad).await?.stderr;
+    fixture.add_row("warning", warnings.trim());
+    let expected = "DRN020: its pods will be denied: `envoy-drainer.dev/drain-timeout`";
     ensure!(
-        told.contains("Warning: ") && told.contains(wanted),
-        "told: {told:?}"
+        warnings.contains("Warning: ") && warnings.contains(expected),
+        "expected {expected:?}, not {warnings:?}"
     );
-    let told = namespace.apply(good).await?.stderr;
-    ensure!(told.is_empty(), "told of a good one: {told}");
+    let warnings = namespace.apply(good).await?.stderr;
+    ensure!(
+        warnings.is_empty(),
+        "warnings about a valid workload: {warnings}"
+    );
     Ok(())
 }
 
-/// The pods of a Deployment are skipped: its ReplicaSet has an Event that says why, as nobody reads the
-/// warnings of a pod that a controller made.
-///
-/// # Errors
-/// When it has none.
-pub(crate) async fn comes_by_event(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+/// If the pods of a Deployment are skipped, its ReplicaSet has an Event with the reason, since no one sees
+/// the warnings about a pod that a controller creates.
+pub(crate) async fn is_published_as_event(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
-    let mut astray = deployment(2, upstream)?;
-    let annotations = &mut astray["spec"]["template"]["metadata"]["annotations"];
-    annotations["envoy-drainer.dev/envoy-container"] = json!("nobody");
-    let edge = EnvoyDeployment::apply(&namespace, &astray).await?;
+    let mut workload = deployment(2, upstream)?;
+    let annotations = &mut workload["spec"]["template"]["metadata"]["annotations"];
+    annotations["envoy-drainer.dev/envoy-container"] = json!("missing");
+    let edge = EnvoyDeployment::apply(&namespace, &workload).await?;
     edge.ensure_drainers(false).await?;
     let selector = "--field-selector=reason=DrainerNotInjected";
     let get = ["get", "events.events.k8s.io", selector];
-    eventually("there is an Event", || async {
+    eventually("the ReplicaSet has an Event", || async {
         let events = namespace.json(&get).await?;
         let mut events = events["items"].as_array().into_iter().flatten();
         let event = events.find(|event| event["regarding"]["kind"] == "ReplicaSet");
         let note = event.and_then(|event| event["note"].as_str());
-        let told = note.is_some_and(|note| {
-            note.contains("DRN012") && note.contains("envoy-container: nobody")
+        let is_published = note.is_some_and(|note| {
+            note.contains("DRN012") && note.contains("envoy-container: missing")
         });
-        if told {
-            stage.add_row("told", note.unwrap_or_default());
+        if is_published {
+            fixture.add_row("Event", note.unwrap_or_default());
         }
-        Ok(told)
+        Ok(is_published)
     })
     .await
 }

@@ -1,5 +1,5 @@
-//! The webhook's authority is replaced, while pods are created all the time with `failurePolicy:
-//! Fail`: at no time does an API server meet a certificate that it does not trust.
+//! Rotations of the webhook's CA while pods are created with `failurePolicy: Fail`: no API server is ever
+//! served a certificate that it does not trust.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -12,51 +12,51 @@ use crate::release::Release;
 
 const ROTATIONS: u64 = 20;
 
-/// It is replaced 20 times, each time by whichever of the three replicas is first.
-///
-/// # Errors
-/// When an admission fails.
-pub(crate) async fn rotated_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(short_lived()).await?;
+/// The CA is rotated 20 times, each time by the first of three replicas.
+pub(crate) async fn twenty_rotations_fail_no_admission(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(short_lived()).await?;
     let admissions = AdmissionLoad::start(&namespace).await?;
-    let mut signers = ActiveCa::read(&release).await?;
-    while signers.rotations < ROTATIONS {
-        signers.wait_for_rotation(&release).await?;
+    let mut ca = ActiveCa::read(&release).await?;
+    while ca.rotations < ROTATIONS {
+        ca.wait_for_rotation(&release).await?;
     }
-    let admitted = admissions.stop().await?;
-    let made = release.metric(&["ca_rotations_total", "due"]).await?;
-    let shown = release.metric(&["certificate_reloads_total", "ok"]).await?;
-    stage.add_row("authorities replaced", signers.rotations.to_string());
-    stage.add_row("made by each replica", format!("{made:?}"));
-    stage.add_row("certificates shown by each", format!("{shown:?}"));
-    stage.add_admissions(&admitted);
-    let all = shown.iter().all(|shown| *shown >= ROTATIONS);
-    ensure!(all, "not every replica followed: {shown:?}");
-    admitted.ensure_all_injected()
+    let counts = admissions.stop().await?;
+    let rotations = release.metric(&["ca_rotations_total", "due"]).await?;
+    let reloads = release.metric(&["certificate_reloads_total", "ok"]).await?;
+    fixture.add_row("CA rotations", ca.rotations.to_string());
+    fixture.add_row("rotations by replica", format!("{rotations:?}"));
+    fixture.add_row("certificates served by replica", format!("{reloads:?}"));
+    fixture.add_admissions(&counts);
+    let is_followed = reloads.iter().all(|count| *count >= ROTATIONS);
+    ensure!(
+        is_followed,
+        "a replica did not serve certificates of all CAs: {reloads:?}"
+    );
+    counts.ensure_all_injected()
 }
 
-/// Its Secret is deleted: another authority takes over from what API servers still trust.
-///
-/// # Errors
-/// When an admission fails.
-pub(crate) async fn lost_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(short_lived()).await?;
+/// After its Secret is deleted, a new CA is activated while the API servers still trust the old one.
+pub(crate) async fn lost_secret_fails_no_admission(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(short_lived()).await?;
     let admissions = AdmissionLoad::start(&namespace).await?;
-    let mut signers = ActiveCa::read(&release).await?;
+    let mut ca = ActiveCa::read(&release).await?;
     let delete = ["delete", "secret", &release.secret_name()];
     release.namespace.kubectl(&delete).await?;
-    signers.wait_for_rotation(&release).await?;
-    // That one's life from its first day to its last.
-    signers.wait_for_rotation(&release).await?;
-    let admitted = admissions.stop().await?;
-    let made = release.metric(&["ca_rotations_total", "missing"]).await?;
-    stage.add_row("made for want of one, by each", format!("{made:?}"));
-    stage.add_admissions(&admitted);
-    ensure!(made.iter().sum::<u64>() == 2, "the Secret was not missed");
-    admitted.ensure_all_injected()
+    ca.wait_for_rotation(&release).await?;
+    // The next rotation covers the whole lifetime of the new CA.
+    ca.wait_for_rotation(&release).await?;
+    let counts = admissions.stop().await?;
+    let rotations = release.metric(&["ca_rotations_total", "missing"]).await?;
+    fixture.add_row("missing CAs created by replica", format!("{rotations:?}"));
+    fixture.add_admissions(&counts);
+    ensure!(
+        rotations.iter().sum::<u64>() == 2,
+        "expected one CA after the installation and one after the deletion: {rotations:?}"
+    );
+    counts.ensure_all_injected()
 }
 
-/// Three replicas, and lifetimes that leave a leaf three seconds for its replacement.
+/// Returns values with three replicas, and with lifetimes that leave three seconds to renew a leaf.
 fn short_lived() -> Value {
     let mut values = fail_closed_values();
     values["replicaCount"] = json!(3);
@@ -67,28 +67,27 @@ fn short_lived() -> Value {
     values
 }
 
-/// The authorities that sign, one after the other.
+/// The active CA, which issues leaves, with the number of rotations so far.
 struct ActiveCa {
     rotations: u64,
     current: Value,
 }
 
-// === impl Signers ===
+// === impl ActiveCa ===
 
 impl ActiveCa {
     async fn read(release: &Release) -> Result<Self> {
         let current = active_ca(release).await?;
-        ensure!(current.is_string(), "there is no authority");
-        let replaced = 0;
+        ensure!(current.is_string(), "there is no active CA");
         Ok(Self {
-            rotations: replaced,
+            rotations: 0,
             current,
         })
     }
 
-    /// Waits until another one signs.
+    /// Waits until another CA is active.
     async fn wait_for_rotation(&mut self, release: &Release) -> Result<()> {
-        eventually("another authority signs", || async {
+        eventually("another CA is active", || async {
             let now = active_ca(release).await?;
             Ok(now.is_string() && now != self.current)
         })
@@ -99,7 +98,7 @@ impl ActiveCa {
     }
 }
 
-/// The certificate of the authority that signs; null without one.
+/// Returns the certificate of the active CA; null if there is none.
 async fn active_ca(release: &Release) -> Result<Value> {
     let get = [
         "get",
@@ -113,6 +112,6 @@ async fn active_ca(release: &Release) -> Result<Value> {
     if secret.is_empty() {
         return Ok(Value::Null);
     }
-    let mut secret: Value = serde_json::from_str(&secret).context("a Secret")?;
+    let mut secret: Value = serde_json::from_str(&secret).context("parsing the Secret")?;
     Ok(secret["data"]["signer.crt"].take())
 }

@@ -1,4 +1,4 @@
-//! How often the webhook is called, and what its sidecar is given.
+//! The number of calls of the webhook, and the mounts of its sidecar.
 
 use std::time::Duration;
 
@@ -13,48 +13,42 @@ use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{DRAINER_CONTAINER, EnvoyDeployment, deployment};
 
-/// Time for some two hundred pods.
+/// Enough for about 200 pods.
 const LOAD_TIME: Duration = Duration::from_secs(20);
 
 /// Where the kubelet mounts a service account's token.
 const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// One call a pod: `reinvocationPolicy: IfNeeded` and a LimitRange, which looks at the pod again after
-/// our change, are no reason for a second one.
-///
-/// # Errors
-/// When there were more calls than pods, or fewer.
-pub(crate) async fn come_once_a_pod(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(json!({})).await?;
+/// The webhook is called once per pod, even with `reinvocationPolicy: IfNeeded` and a LimitRange, whose
+/// admission plugin runs again after the patch.
+pub(crate) async fn are_one_per_pod(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(json!({})).await?;
     let webhooks = release.webhooks().await?;
     let policy = &webhooks[0]["reinvocationPolicy"];
-    ensure!(policy == "IfNeeded", "it is {policy}");
+    ensure!(policy == "IfNeeded", "reinvocationPolicy is {policy}");
     namespace.apply(limit_range()).await?;
-    let calls = async || {
+    let count_calls = async || {
         let metric = release.metric(&["admissions_total{"]).await?;
         anyhow::Ok(metric.iter().sum::<u64>())
     };
-    let before = calls().await?;
+    let before = count_calls().await?;
     let admissions = AdmissionLoad::start(&namespace).await?;
     sleep(LOAD_TIME).await;
-    let admitted = admissions.stop().await?;
-    let calls = calls().await? - before;
-    stage.add_admissions(&admitted);
-    stage.add_row("calls of the webhook", calls.to_string());
+    let counts = admissions.stop().await?;
+    let calls = count_calls().await? - before;
+    fixture.add_admissions(&counts);
+    fixture.add_row("calls of the webhook", calls.to_string());
     ensure!(
-        calls == admitted.sent,
+        calls == counts.sent,
         "{calls} calls for {} pods",
-        admitted.sent
+        counts.sent
     );
-    admitted.ensure_all_injected()
+    counts.ensure_all_injected()
 }
 
-/// The sidecar has no token of the pod's service account, whose other containers have it.
-///
-/// # Errors
-/// When it has one.
-pub(crate) async fn bring_no_token(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+/// The sidecar has no service account token, although the pod's other containers have one.
+pub(crate) async fn drainer_has_no_token(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut workload = deployment(1, upstream)?;
     workload["spec"]["template"]["spec"]["automountServiceAccountToken"] = json!(true);
@@ -63,9 +57,9 @@ pub(crate) async fn bring_no_token(stage: &ClusterFixture<'_>) -> Result<()> {
     let object = namespace.json(&["get", "pod", &pod]).await?;
     let mounts = object["spec"]["containers"][0]["volumeMounts"].as_array();
     let mut mounts = mounts.into_iter().flatten();
-    let envoys = mounts.any(|mount| mount["mountPath"] == TOKEN_DIR);
-    ensure!(envoys, "Envoy has no token either");
-    // That of the chart has nothing to look with.
+    let has_envoy_token = mounts.any(|mount| mount["mountPath"] == TOKEN_DIR);
+    ensure!(has_envoy_token, "Envoy has no token either");
+    // The chart's image has no program that lists files.
     replace_drainer_image(&namespace, &pod).await?;
     let list = [
         "exec",
@@ -77,11 +71,11 @@ pub(crate) async fn bring_no_token(stage: &ClusterFixture<'_>) -> Result<()> {
         "list",
         TOKEN_DIR,
     ];
-    let found = namespace.kubectl(&list).await?;
-    stage.add_row(
-        "files where a token would be",
-        found.lines().count().to_string(),
+    let files = namespace.kubectl(&list).await?;
+    fixture.add_row(
+        "files in the token's directory",
+        files.lines().count().to_string(),
     );
-    ensure!(found.is_empty(), "there is {found}");
+    ensure!(files.is_empty(), "the drainer has {files}");
     Ok(())
 }

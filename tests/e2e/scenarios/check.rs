@@ -1,4 +1,4 @@
-//! `envoy-drainer check`, asked about a release that works and about one that does not.
+//! `envoy-drainer check` of a release that works, and of one that does not.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -8,53 +8,53 @@ use crate::cluster_fixture::ClusterFixture;
 use crate::command;
 use crate::release::Release;
 
-/// It says that a release works until that has no replica left, and so does its exit code.
-///
-/// # Errors
-/// When it says something else.
-pub(crate) async fn tells_what_works_and_what_does_not(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (_, release) = stage.release(json!({})).await?;
-    let well = run_check(&release).await?;
-    ensure!(well.code == Some(0), "of one that works: {well:#?}");
-    stage.add_row("of a release that works", "0");
+/// The report and the exit code say that a release works, and that it does not without replicas.
+pub(crate) async fn reports_whether_a_release_works(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (_, release) = fixture.release(json!({})).await?;
+    let healthy = run_check(&release).await?;
+    ensure!(healthy.code == Some(0), "with replicas: {healthy:#?}");
+    fixture.add_row("exit code with replicas", "0");
     release.scale(0).await?;
-    let ill = run_check(&release).await?;
-    ensure!(ill.code == Some(1), "without replicas: {ill:#?}");
-    ensure!(!ill.errors.is_empty(), "nothing is wrong without replicas");
-    stage.add_row(
-        "of one without replicas",
-        format!("1: {}", ill.errors.join("; ")),
+    let unhealthy = run_check(&release).await?;
+    ensure!(
+        unhealthy.code == Some(1),
+        "without replicas: {unhealthy:#?}"
+    );
+    ensure!(!unhealthy.errors.is_empty(), "no errors without replicas");
+    fixture.add_row(
+        "exit code without replicas",
+        format!("1: {}", unhealthy.errors.join("; ")),
     );
     Ok(())
 }
 
-/// What it said.
+/// The exit code and the report of `check`.
 #[derive(Debug)]
 struct CheckOutput {
     code: Option<i32>,
-    /// Of all points, those that are errors.
+    /// The messages of all results with severity error.
     errors: Vec<String>,
 }
 
 async fn run_check(release: &Release) -> Result<CheckOutput> {
     let program = binaries::envoy_drainer()?;
-    let asked = [
+    let args = [
         "check",
         "--output=json",
         "--webhook-configuration",
         release.name(),
     ];
-    let told = command::run_unchecked(program.as_os_str(), &asked, None).await?;
-    let report: Value = serde_json::from_str(&told.stdout).context(told.stderr)?;
+    let output = command::run_unchecked(program.as_os_str(), &args, None).await?;
+    let report: Value = serde_json::from_str(&output.stdout).context(output.stderr)?;
     let sections = report["sections"].as_array().into_iter().flatten();
-    let points = sections
+    let results = sections
         .filter_map(|section| section["points"].as_array())
         .flatten();
-    let errors = points.filter(|point| point["mark"] == "error");
+    let errors = results.filter(|result| result["mark"] == "error");
     Ok(CheckOutput {
-        code: told.status.code(),
+        code: output.status.code(),
         errors: errors
-            .map(|point| point["message"].as_str().unwrap_or_default().to_owned())
+            .map(|result| result["message"].as_str().unwrap_or_default().to_owned())
             .collect(),
     })
 }

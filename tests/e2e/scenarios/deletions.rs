@@ -1,4 +1,4 @@
-//! Pods deleted with less time than they want.
+//! Deletions with a shorter grace period than that of the pods.
 
 use anyhow::{Result, ensure};
 
@@ -7,12 +7,9 @@ use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment};
 use crate::traffic::Traffic;
 
-/// `kubectl delete --grace-period=8`: requests of up to 5 s survive.
-///
-/// # Errors
-/// When one does not.
-pub(crate) async fn within_8_s_lose_no_request_of_5_s(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+/// `kubectl delete --grace-period=8` fails no request of up to 5 s.
+pub(crate) async fn within_8_s_lose_no_request_of_5_s(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
     let flags = "--slow 8 --slow-takes 5s --connection-each 20 --limit 15s";
@@ -23,7 +20,7 @@ pub(crate) async fn within_8_s_lose_no_request_of_5_s(stage: &ClusterFixture<'_>
         edge.wait_until_stable().await?;
     }
     let report = traffic.stop().await?;
-    stage.add_load(&report);
+    fixture.add_load(&report);
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Deployments that are made to exhaust the webhook, applied in one namespace while pods of another
-//! namespace ask for drainers.
+//! Deployments built to exhaust the webhook, created in one namespace while pods of another namespace
+//! request drainers.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,31 @@ use crate::admissions::{AdmissionLoad, template_with_inject};
 use crate::cluster_fixture::ClusterFixture;
 use crate::release::Release;
 
-/// Variables that repeat one of 64 KiB. A Deployment with so many has 228 KB.
+/// Variables that reference one of 64 KiB. A Deployment with this many has 228 KB.
 const COPIES: usize = 7_000;
 
-/// Variables of one letter that fit into the 3 MiB that the API server accepts as one object.
+/// Variables of one letter that fit into 3 MiB, the API server's limit of an object.
 const VARIABLES: usize = 220_000;
 
-/// Empty containers, more than the webhook reads of a list. The API server refuses them only after the
-/// webhook has answered, and the time that takes it grows with the square of their number.
+/// Empty containers, more than the webhook accepts in a list. The API server rejects them only after the
+/// webhook's response, and its time to do so grows with the square of their number.
 const CONTAINERS: usize = 2_100;
 
-/// Annotations under the prefix `envoy-drainer.dev/`, none of which is known.
+/// Unknown annotations under the prefix `envoy-drainer.dev/`.
 const KEYS: usize = 30_000;
 
-/// How often each document is applied: a ReplicaSet controller retries.
+/// How often each document is created, since a ReplicaSet controller retries too.
 const REPETITIONS: usize = 3;
 
-/// No replica is restarted, and all pods of the other namespace have their drainers.
-///
-/// # Errors
-/// When a replica was restarted or replaced, or a pod has no drainer.
-pub(crate) async fn restart_no_replica(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(json!({})).await?;
-    let neighbor = stage.neighbor().await?;
+/// No replica is restarted or replaced, and all pods of the other namespace get drainers.
+pub(crate) async fn restart_no_replica(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(json!({})).await?;
+    let neighbor = fixture.neighbor().await?;
     let before = restarts(&release).await?;
     let admissions = AdmissionLoad::start(&neighbor).await?;
     for (name, document) in documents() {
         for _ in 0..REPETITIONS {
-            // Whether the API server then accepts the object is of no concern: mutation comes first.
+            // The API server may reject the object: it does so after the webhook's response.
             let outcome = match namespace.create_object(document.clone()).await {
                 Ok(_) => "admitted".to_owned(),
                 Err(error) => first_line(&error.to_string()),
@@ -48,15 +45,15 @@ pub(crate) async fn restart_no_replica(stage: &ClusterFixture<'_>) -> Result<()>
             );
         }
     }
-    let admitted = admissions.stop().await?;
-    stage.add_admissions(&admitted);
+    let counts = admissions.stop().await?;
+    fixture.add_admissions(&counts);
     let after = restarts(&release).await?;
-    stage.add_row("restarts of the webhook", format!("{:?}", after.values()));
+    fixture.add_row("restarts of the webhook", format!("{:?}", after.values()));
     ensure!(before == after, "before {before:?}, after {after:?}");
-    admitted.ensure_all_injected()
+    counts.ensure_all_injected()
 }
 
-/// The restarts of each of the webhook's pods.
+/// Returns the restarts of each of the webhook's pods.
 async fn restarts(release: &Release) -> Result<BTreeMap<String, u64>> {
     let mut restarts = BTreeMap::new();
     for pod in release.pods().await? {
@@ -97,12 +94,13 @@ fn documents() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Sixteen variables that double a text up to 64 KiB, and many copies of the last one.
+/// Returns a Deployment with sixteen variables, each of which doubles the previous one up to 64 KiB, and many
+/// copies of the last one.
 fn doubled_variables() -> Value {
     let variable = |name: String, value: String| json!({ "name": name, "value": value });
     let doubled = (1..16).map(|n| {
-        let before = n - 1;
-        variable(format!("A{n}"), format!("$(A{before})$(A{before})"))
+        let previous = n - 1;
+        variable(format!("A{n}"), format!("$(A{previous})$(A{previous})"))
     });
     let copies = (0..COPIES).map(|n| variable(format!("B{n}"), "$(A15)".to_owned()));
     let mut env = vec![variable("A0".to_owned(), "ab".to_owned())];
@@ -114,7 +112,7 @@ fn doubled_variables() -> Value {
     })
 }
 
-/// A Deployment that asks for drainers, whose pods no node gets.
+/// Returns a Deployment whose pods request drainers and are never scheduled.
 fn deployment(change: impl FnOnce(&mut Value)) -> Value {
     let labels = json!({ "app": "dense" });
     let mut template = template_with_inject();

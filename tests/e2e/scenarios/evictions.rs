@@ -1,4 +1,4 @@
-//! Pods that end because someone clears their node.
+//! Evictions, as of a node that is drained.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -12,12 +12,9 @@ use crate::namespace::Namespace;
 use crate::release::Release;
 use crate::traffic::{MIXED, Traffic};
 
-/// Each Envoy is evicted as its PodDisruptionBudget allows: no request fails.
-///
-/// # Errors
-/// When one does.
-pub(crate) async fn lose_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+/// Evictions of all Envoys, as their PodDisruptionBudget allows, fail no request.
+pub(crate) async fn lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let budget = json!({
         "apiVersion": "policy/v1",
@@ -33,33 +30,30 @@ pub(crate) async fn lose_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
     }
     edge.wait_until_stable().await?;
     let report = traffic.stop().await?;
-    stage.add_load(&report);
-    stage.add_drains(&namespace)?;
+    fixture.add_load(&report);
+    fixture.add_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
-/// Each of the webhook's pods is evicted in turn while Envoys roll: no request fails, and no new pod
-/// is without its drainer.
-///
-/// # Errors
-/// When one does, or is.
-pub(crate) async fn of_webhooks_lose_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(json!({})).await?;
+/// Evictions of all of the webhook's pods during rollouts of Envoys fail no request, and every new pod gets a
+/// drainer.
+pub(crate) async fn of_webhook_lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(json!({})).await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
     let traffic = Traffic::start(&namespace, "load", edge.address, MIXED).await?;
-    let rolls = async {
+    let rollouts = async {
         for _ in 0..2 {
             edge.rollout_restart().await?;
             edge.ensure_drainers(true).await?;
         }
         Ok(())
     };
-    try_join!(rolls, evict_each(&release))?;
+    try_join!(rollouts, evict_each(&release))?;
     let report = traffic.stop().await?;
-    stage.add_load(&report);
-    stage.add_drains(&namespace)?;
+    fixture.add_load(&report);
+    fixture.add_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

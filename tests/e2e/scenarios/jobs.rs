@@ -1,4 +1,4 @@
-//! A Job whose pod has an Envoy: it must end when its work is done.
+//! Jobs whose pods have an Envoy, which must complete once their work is done.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,20 +19,17 @@ const WORK: &str = "work";
 /// The Job whose Envoy has a drainer.
 const WITH_DRAINER: &str = "drained";
 
-/// The same without.
+/// The Job whose Envoy has none.
 const WITHOUT_DRAINER: &str = "bare";
 
-/// More than drainer and Envoy may add to a Job.
+/// The most that drainer and Envoy may add to a Job.
 const MAX_OVERHEAD: Duration = Duration::from_secs(3);
 
-/// Drainer and Envoy, as native sidecars, end within 3 s of a Job's work. The Job completes when the
-/// kubelet and the Job controller have noticed, each in its own time: at most so much later than one
-/// without a drainer.
-///
-/// # Errors
-/// When they take longer, or a Job does not complete.
-pub(crate) async fn end_within_3_s_of_their_work(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+/// Drainer and Envoy, as native sidecars, exit within 3 s of the end of a Job's work. The Job completes
+/// once the kubelet and the Job controller have observed that: at most 3 s later than a Job without a
+/// drainer.
+pub(crate) async fn complete_within_3_s_of_their_work(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let drained = template(upstream)?;
     let mut bare = drained.clone();
@@ -44,12 +41,12 @@ pub(crate) async fn end_within_3_s_of_their_work(stage: &ClusterFixture<'_>) -> 
         wait_for_end(&namespace, WITHOUT_DRAINER).await?,
     );
     let seconds = |time: Duration| format!("{} s", time.as_secs());
-    stage.add_row(
-        "last sidecar ended after the work",
+    fixture.add_row(
+        "last sidecar's exit after the work",
         seconds(drained.sidecars),
     );
-    stage.add_row("Job complete after the work", seconds(drained.job));
-    stage.add_row("the same without a drainer", seconds(bare.job));
+    fixture.add_row("Job completion after the work", seconds(drained.job));
+    fixture.add_row("Job completion without a drainer", seconds(bare.job));
     ensure!(
         drained.sidecars <= MAX_OVERHEAD,
         "the sidecars took {drained:?}"
@@ -61,7 +58,7 @@ pub(crate) async fn end_within_3_s_of_their_work(stage: &ClusterFixture<'_>) -> 
     Ok(())
 }
 
-/// A pod that calls its Envoy for a while, and is done.
+/// Returns the template of a pod that sends requests to its Envoy for 5 s.
 fn template(upstream: SocketAddr) -> Result<Value> {
     let mut template = deployment(1, upstream)?["spec"]["template"].take();
     let mut envoy = template["spec"]["containers"].take();
@@ -87,16 +84,16 @@ fn job(name: &str, template: &Value) -> Value {
     })
 }
 
-/// How long after its work something ended.
+/// Delays after the end of a Job's work.
 #[derive(Debug)]
 struct EndDelays {
-    /// The last of the pod's sidecars.
+    /// Until the exit of the last sidecar.
     sidecars: Duration,
-    /// The Job.
+    /// Until the completion of the Job.
     job: Duration,
 }
 
-/// Waits for a Job's end.
+/// Waits until a Job is complete.
 async fn wait_for_end(namespace: &Namespace, name: &str) -> Result<EndDelays> {
     let object = format!("job/{name}");
     let complete = [
@@ -108,31 +105,35 @@ async fn wait_for_end(namespace: &Namespace, name: &str) -> Result<EndDelays> {
     namespace.kubectl(&complete).await?;
     let job = namespace.json(&["get", &object]).await?;
     let pods = namespace.pods(&format!("job-name={name}")).await?;
-    let pod = pods.first().context("the Job has a pod")?;
-    let pod = pod["metadata"]["name"].as_str().context("it has a name")?;
-    let ended = async |name| {
+    let pod = pods.first().context("the Job has no pod")?;
+    let pod = pod["metadata"]["name"]
+        .as_str()
+        .context("the pod has no name")?;
+    let finished_at = async |name| {
         let status = namespace.container_status(pod, name).await?;
         time_of_day(&status["state"]["terminated"]["finishedAt"])
     };
-    let done = ended(WORK).await?;
-    let mut sidecars = ended("envoy").await?;
+    let work = finished_at(WORK).await?;
+    let mut sidecars = finished_at("envoy").await?;
     if name == WITH_DRAINER {
-        sidecars = sidecars.max(ended(DRAINER_CONTAINER).await?);
+        sidecars = sidecars.max(finished_at(DRAINER_CONTAINER).await?);
     }
     Ok(EndDelays {
-        sidecars: sidecars.saturating_sub(done),
-        job: time_of_day(&job["status"]["completionTime"])?.saturating_sub(done),
+        sidecars: sidecars.saturating_sub(work),
+        job: time_of_day(&job["status"]["completionTime"])?.saturating_sub(work),
     })
 }
 
-/// The seconds of a day that an API time such as `2026-01-31T12:34:56Z` names: the test does not run
-/// for a day.
-fn time_of_day(of: &Value) -> Result<Duration> {
-    let text = of.as_str().context("a time")?;
+/// Returns the time since midnight of an API time such as `2026-01-31T12:34:56Z`. The date is ignored: across
+/// midnight the differences are wrong, but saturate at zero.
+fn time_of_day(time: &Value) -> Result<Duration> {
+    let text = time.as_str().context("the time is missing")?;
     let clock = text
         .split_once('T')
         .and_then(|(_, clock)| clock.strip_suffix('Z'));
-    let numbers = clock.context("an API time")?.split(':');
+    let numbers = clock
+        .with_context(|| format!("invalid time {text}"))?
+        .split(':');
     let seconds = numbers
         .map(str::parse::<u64>)
         .try_fold(0, |sum, number| number.map(|number| sum * 60 + number))?;

@@ -1,5 +1,5 @@
-//! A Service whose endpoints are known late, as behind a slow load balancer: terminating pods get new
-//! connections for as long, and new ones none.
+//! A Service whose endpoints are updated late, as behind a slow load balancer: until the update, terminating
+//! pods get new connections and new pods get none.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,10 +18,10 @@ use crate::namespace::Namespace;
 use crate::service;
 use crate::traffic::{SPARSE, Traffic};
 
-/// How late endpoints are known.
+/// The delay of endpoint updates.
 const LAG: Duration = Duration::from_secs(15);
 
-/// Between two looks at the endpoints.
+/// The interval between two polls of the endpoints.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 const ROLLOUTS: usize = 2;
@@ -29,33 +29,30 @@ const ROLLOUTS: usize = 2;
 /// The Service with the lag, and its EndpointSlice.
 const LAGGING_SERVICE: &str = "edge-lagging";
 
-/// Sparse traffic, which leaves pauses in which nothing is open: no request fails.
-///
-/// # Errors
-/// When one does.
-pub(crate) async fn of_15_s_loses_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+/// Rollouts fail no request of sparse traffic, during which Envoy has moments without any open connection.
+pub(crate) async fn of_15_s_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
     let mirror = EndpointMirror::new(&namespace).await?;
     let traffic = Traffic::start(&namespace, "load", mirror.address, SPARSE).await?;
-    let observed = async {
+    let rollouts = async {
         for _ in 0..ROLLOUTS {
             edge.rollout_restart().await?;
         }
         traffic.stop().await
     };
     let report = select! {
-        report = observed => report?,
+        report = rollouts => report?,
         never = mirror.copy() => match never? {},
     };
-    stage.add_load(&report);
-    stage.add_drains(&namespace)?;
+    fixture.add_load(&report);
+    fixture.add_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
-/// Copies the endpoints of the Envoys' Service to the one with the lag, late.
+/// Copies the endpoints of the Envoys' Service to the one with the lag, after [`LAG`].
 struct EndpointMirror<'a> {
     namespace: &'a Namespace,
     /// The address of the Service with the lag.
@@ -63,7 +60,7 @@ struct EndpointMirror<'a> {
     slice: Value,
 }
 
-// === impl Mirror ===
+// === impl EndpointMirror ===
 
 impl<'a> EndpointMirror<'a> {
     async fn new(namespace: &'a Namespace) -> Result<Self> {
@@ -77,35 +74,37 @@ impl<'a> EndpointMirror<'a> {
         })
     }
 
-    /// Copies until it fails.
+    /// Copies until an error.
     async fn copy(self) -> Result<Infallible> {
         let Self {
             namespace,
             mut slice,
             ..
         } = self;
-        let mut tick = interval(POLL_INTERVAL);
-        let mut seen = VecDeque::new();
+        let mut ticks = interval(POLL_INTERVAL);
+        let mut pending = VecDeque::new();
         loop {
-            tick.tick().await;
-            seen.push_back((Instant::now(), endpoints(namespace).await?));
-            while let Some((_, late)) = seen.pop_front_if(|(at, _)| at.elapsed() >= LAG) {
-                if late != slice {
-                    namespace.apply(late.clone()).await?;
-                    slice = late;
+            ticks.tick().await;
+            pending.push_back((Instant::now(), endpoints(namespace).await?));
+            while let Some((_, next)) = pending.pop_front_if(|(at, _)| at.elapsed() >= LAG) {
+                if next != slice {
+                    namespace.apply(next.clone()).await?;
+                    slice = next;
                 }
             }
         }
     }
 }
 
-/// The endpoints of the Envoys as a slice of the Service with the lag.
+/// Returns the endpoints of the Envoys as the EndpointSlice of the Service with the lag.
 async fn endpoints(namespace: &Namespace) -> Result<Value> {
     let selector = format!("kubernetes.io/service-name={APP}");
     let slices = namespace
         .json(&["get", "endpointslices", "--selector", &selector])
         .await?;
-    let slice = slices["items"].get(0).context("no endpoints")?;
+    let slice = slices["items"]
+        .get(0)
+        .context("the Service has no EndpointSlice")?;
     Ok(json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",

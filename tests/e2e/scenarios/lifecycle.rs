@@ -1,4 +1,4 @@
-//! A release from its install to its uninstall, by Helm, while pods are created all the time.
+//! The lifecycle of a Helm release, from install to uninstall, while pods are created.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::release::Release;
 use crate::scenario::Skipped;
 use crate::traffic::{MIXED, Traffic};
 
-/// What comes and goes by itself.
+/// Kinds whose objects are created and deleted at any time.
 const VOLATILE_KINDS: [&str; 4] = [
     "events",
     "events.events.k8s.io",
@@ -25,64 +25,58 @@ const VOLATILE_KINDS: [&str; 4] = [
     "endpointslices.discovery.k8s.io",
 ];
 
-/// By the Helm that installs everything here.
-///
-/// # Errors
-/// When it is not so.
-pub(crate) async fn leaves_nothing_but_drainers(stage: &ClusterFixture<'_>) -> Result<()> {
-    observe(stage, &helm::find_helm().await?).await
+/// The lifecycle with the Helm that installs all other releases.
+pub(crate) async fn leaves_only_injected_pods(fixture: &ClusterFixture<'_>) -> Result<()> {
+    observe(fixture, &helm::find_helm().await?).await
 }
 
-/// The same by another Helm, of another version.
-///
-/// # Errors
-/// When it is not so.
-pub(crate) async fn by_another_helm(stage: &ClusterFixture<'_>) -> Result<()> {
+/// The lifecycle with the Helm of another version that `HELM4` names.
+pub(crate) async fn with_helm_4(fixture: &ClusterFixture<'_>) -> Result<()> {
     let Some(helm) = helm::other_version().await? else {
-        bail!(Skipped("HELM4=path names a Helm 4 to do it with as well"));
+        bail!(Skipped("set HELM4=path to run this with Helm 4"));
     };
-    observe(stage, &helm).await
+    observe(fixture, &helm).await
 }
 
-/// Install, upgrade twice, roll back, uninstall: what the webhook wrote stays until then, no pod is
-/// missed, nothing is left but pods that live on and drain.
-async fn observe(stage: &ClusterFixture<'_>, helm: &Helm) -> Result<()> {
-    stage.add_row("Helm", &*helm.version);
-    let namespace = stage.namespace().await?;
+/// Installs a release, upgrades it twice, rolls it back and uninstalls it. Until the uninstall Helm changes nothing
+/// that the webhook wrote, and every pod gets a drainer; afterwards only the injected pods remain, and drain.
+async fn observe(fixture: &ClusterFixture<'_>, helm: &Helm) -> Result<()> {
+    fixture.add_row("Helm", &*helm.version);
+    let namespace = fixture.namespace().await?;
     let name = format!("{}-webhook", namespace.name());
-    let release = stage.prepare_release(helm, &name).await?;
+    let release = fixture.prepare_release(helm, &name).await?;
     let before = objects_of(&release).await?;
     release.install(json!({}), &namespace).await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
 
     let admissions = AdmissionLoad::start(&namespace).await?;
-    let written = WebhookWrites::read(&release).await?;
-    upgrade_and_roll_back(&release, &written).await?;
-    let admitted = admissions.stop().await?;
-    stage.add_admissions(&admitted);
-    admitted.ensure_all_injected()?;
+    let writes = WebhookWrites::read(&release).await?;
+    upgrade_and_roll_back(&release, &writes).await?;
+    let counts = admissions.stop().await?;
+    fixture.add_admissions(&counts);
+    counts.ensure_all_injected()?;
 
     release.uninstall().await?;
-    let left = async || {
+    let difference = async || {
         let now = objects_of(&release).await?;
         Ok::<_, Error>(Vec::from_iter(now.symmetric_difference(&before).cloned()))
     };
-    let nothing = || async { Ok(left().await?.is_empty()) };
-    if let Err(error) = eventually("nothing is left of the release", nothing).await {
-        return Err(error.context(format!("left or lost: {:?}", left().await?)));
+    let is_clean = || async { Ok(difference().await?.is_empty()) };
+    if let Err(error) = eventually("the release's objects are deleted", is_clean).await {
+        return Err(error.context(format!("left over or lost: {:?}", difference().await?)));
     }
-    stage.add_row("left of the release", "nothing");
-    check_remaining_pods(stage, &namespace, &edge).await
+    fixture.add_row("objects left over", "none");
+    check_remaining_pods(fixture, &namespace, &edge).await
 }
 
-async fn upgrade_and_roll_back(release: &Release, written: &WebhookWrites) -> Result<()> {
+async fn upgrade_and_roll_back(release: &Release, writes: &WebhookWrites) -> Result<()> {
     let first = json!({
         "admission": { "timeoutSeconds": 6 },
         "commonLabels": { "team": "edge" },
     });
     release.upgrade(first).await?;
-    written.ensure_unchanged(release, 6).await?;
+    writes.ensure_unchanged(release, 6).await?;
     let second = json!({
         "admission": { "timeoutSeconds": 7 },
         "aks": true,
@@ -90,15 +84,15 @@ async fn upgrade_and_roll_back(release: &Release, written: &WebhookWrites) -> Re
         "policy": { "action": "Deny" },
     });
     release.upgrade(second).await?;
-    written.ensure_unchanged(release, 7).await?;
+    writes.ensure_unchanged(release, 7).await?;
     release.rollback().await?;
-    written.ensure_unchanged(release, 5).await?;
+    writes.ensure_unchanged(release, 5).await?;
     release.wait_until_stable().await
 }
 
-/// The pods that have a drainer end as well as they would have before.
+/// Deletes the injected pods, which drain although the release is uninstalled: no request fails.
 async fn check_remaining_pods(
-    stage: &ClusterFixture<'_>,
+    fixture: &ClusterFixture<'_>,
     namespace: &Namespace,
     edge: &EnvoyDeployment<'_>,
 ) -> Result<()> {
@@ -111,62 +105,62 @@ async fn check_remaining_pods(
         edge.wait_until_stable().await?;
     }
     let report = traffic.stop().await?;
-    stage.add_load(&report);
-    stage.add_drains(namespace)?;
+    fixture.add_load(&report);
+    fixture.add_drains(namespace)?;
     edge.ensure_drainers(false).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
-/// Every object of the cluster that has the release's name in its own, its namespace's or a label, but
-/// for what is restless. Others may be at work in the cluster.
+/// Returns all objects with the release's name in their name, namespace or labels, except for [`VOLATILE_KINDS`].
+/// Other objects are ignored, since the cluster may have other users.
 async fn objects_of(release: &Release) -> Result<BTreeSet<String>> {
     let kinds = ["api-resources", "--verbs=list", "--output=name"];
     let kinds = kubectl(&kinds).await?;
-    let calm = kinds.lines().filter(|kind| !VOLATILE_KINDS.contains(kind));
-    let kinds = calm.collect::<Vec<_>>().join(",");
+    let stable = kinds.lines().filter(|kind| !VOLATILE_KINDS.contains(kind));
+    let kinds = stable.collect::<Vec<_>>().join(",");
     let columns =
         "--output=custom-columns=:kind,:metadata.namespace,:metadata.name,:metadata.labels";
     let get = ["get", &kinds, "--all-namespaces", "--no-headers", columns];
     let objects = kubectl(&get).await?;
     let ours = objects.lines().filter(|line| line.contains(release.name()));
-    // Columns are as wide as what else is in them, and labels may change.
+    // The widths of columns depend on other rows, and labels may change.
     let ours = ours.map(|line| {
         line.split_whitespace()
             .take(3)
             .collect::<Vec<_>>()
             .join(" ")
     });
-    // What every namespace gets, sooner or later.
+    // Controllers create these in every namespace.
     let ours = ours.filter(|line| !line.ends_with(" default") && !line.contains("kube-root-ca"));
     Ok(ours.collect())
 }
 
-/// What the webhook itself wrote into the release's objects.
+/// The fields that the webhook itself wrote into the release's objects.
 struct WebhookWrites {
     bundle: Value,
     data: Value,
 }
 
-// === impl Written ===
+// === impl WebhookWrites ===
 
 impl WebhookWrites {
     async fn read(release: &Release) -> Result<Self> {
         let bundle = release.webhooks().await?[0]["clientConfig"]["caBundle"].take();
         let data = release.secret().await?["data"].take();
-        ensure!(bundle.is_string(), "no caBundle was written");
-        ensure!(data["signer.key"].is_string(), "no authority was written");
+        ensure!(bundle.is_string(), "the caBundle is not written");
+        ensure!(data["signer.key"].is_string(), "the CA is not written");
         Ok(Self { bundle, data })
     }
 
-    /// Makes sure that Helm left it alone, and changed what it was to change.
+    /// Returns an error if Helm changed the fields, or did not apply the timeout of the upgrade.
     async fn ensure_unchanged(&self, release: &Release, timeout: u64) -> Result<()> {
         let webhooks = release.webhooks().await?;
         let seconds = &webhooks[0]["timeoutSeconds"];
         ensure!(*seconds == timeout, "timeoutSeconds is {seconds}");
         for webhook in webhooks {
             let bundle = &webhook["clientConfig"]["caBundle"];
-            ensure!(*bundle == self.bundle, "caBundle is {bundle}");
+            ensure!(*bundle == self.bundle, "caBundle was changed to {bundle}");
         }
         let secret = release.secret().await?;
         ensure!(secret["data"] == self.data, "the Secret was changed");

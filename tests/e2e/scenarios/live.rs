@@ -1,4 +1,4 @@
-//! Drainers that are restarted alone, in a pod that lives on: Envoy serves on as if nothing were.
+//! Restarts of the drainer in a running pod, which do not affect Envoy.
 
 use std::time::Duration;
 
@@ -15,50 +15,49 @@ use crate::images;
 use crate::namespace::Namespace;
 use crate::traffic::Traffic;
 
-/// Longer than a drainer that starts anew takes to undo what the one before it did.
+/// Longer than a restarted drainer takes to revert what the previous one did.
 const OBSERVATION_TIME: Duration = Duration::from_secs(15);
 
-/// The drainer is killed.
-///
-/// # Errors
-/// When Envoy was restarted or is not live, or a request failed.
-pub(crate) async fn a_killed_drainer_leaves_envoy_alone(stage: &ClusterFixture<'_>) -> Result<()> {
-    let share = |workload: &mut Value| {
-        // Within its own processes a process 1 cannot be killed.
+/// A drainer that is killed does not affect Envoy.
+pub(crate) async fn killed_drainer_does_not_affect_envoy(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    let share_processes = |workload: &mut Value| {
+        // Process 1 cannot be killed from within its own PID namespace.
         workload["spec"]["template"]["spec"]["shareProcessNamespace"] = json!(true);
     };
-    let killed = async |namespace: &Namespace, pod: &str| {
+    let kill = async |namespace: &Namespace, pod: &str| {
         debug_container::exec_in_pod(namespace, pod, &["kill", "drainer"]).await?;
         let last = wait_for_restarts(namespace, pod, 1).await?;
-        stage.add_row("the drainer ended with", last["exitCode"].to_string());
-        ensure!(last["exitCode"] == 137, "it was not killed: {last}");
+        fixture.add_row("exit code of the drainer", last["exitCode"].to_string());
+        ensure!(
+            last["exitCode"] == 137,
+            "the drainer was not killed: {last}"
+        );
         Ok(())
     };
-    observe(stage, share, killed).await
+    observe(fixture, share_processes, kill).await
 }
 
-/// The drainer's image is changed in place.
-///
-/// # Errors
-/// When Envoy was restarted or is not live, or a request failed.
-pub(crate) async fn a_new_drainer_leaves_envoy_alone(stage: &ClusterFixture<'_>) -> Result<()> {
-    observe(stage, |_| {}, replace_drainer_image).await
+/// A drainer whose image is replaced in the running pod does not affect Envoy.
+pub(crate) async fn replaced_drainer_does_not_affect_envoy(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    observe(fixture, |_| {}, replace_drainer_image).await
 }
 
-/// The drainer needs more memory than it may have.
-///
-/// # Errors
-/// When Envoy was restarted or is not live, or a request failed.
-pub(crate) async fn a_drainer_out_of_memory_leaves_envoy_alone(
-    stage: &ClusterFixture<'_>,
+/// A drainer that exceeds its memory limit does not affect Envoy.
+pub(crate) async fn oom_killed_drainer_does_not_affect_envoy(
+    fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
     let guarantee = |workload: &mut Value| {
-        // Of a Guaranteed pod's processes the kernel takes whichever says that it may.
-        let all = json!({ "cpu": "500m", "memory": "256Mi" });
+        // In a Guaranteed pod the kernel kills the process whose `oom_score_adj` says so: `load exhaust` raises
+        // that of process 1.
+        let amounts = json!({ "cpu": "500m", "memory": "256Mi" });
         workload["spec"]["template"]["spec"]["containers"][0]["resources"] =
-            json!({ "requests": all, "limits": all });
+            json!({ "requests": amounts, "limits": amounts });
     };
-    let exhausted = async |namespace: &Namespace, pod: &str| {
+    let exhaust_memory = async |namespace: &Namespace, pod: &str| {
         replace_drainer_image(namespace, pod).await?;
         let exec = [
             "exec",
@@ -69,56 +68,56 @@ pub(crate) async fn a_drainer_out_of_memory_leaves_envoy_alone(
             "/load",
             "exhaust",
         ];
-        // It ends with the drainer, so it says nothing.
-        let said = namespace.kubectl(&exec).await;
+        // It is killed with the drainer, so its result is not checked.
+        let exec_result = namespace.kubectl(&exec).await;
         let last = wait_for_restarts(namespace, pod, 2).await?;
-        stage.add_row("the drainer ended with", last["reason"].to_string());
+        fixture.add_row("reason of the drainer's exit", last["reason"].to_string());
         let reason = &last["reason"];
-        ensure!(reason == "OOMKilled", "it ended with {last}: {said:?}");
+        ensure!(
+            reason == "OOMKilled",
+            "the drainer exited with {last}: {exec_result:?}"
+        );
         Ok(())
     };
-    observe(stage, guarantee, exhausted).await
+    observe(fixture, guarantee, exhaust_memory).await
 }
 
-/// Has one drainer of two restarted under load, and sees what becomes of its Envoy. Until its drainer
-/// runs again its pod is not ready, as with any container; the other serves meanwhile.
+/// Has the drainer of one of two pods restarted under load, and checks its Envoy. The pod is not ready until the
+/// drainer runs again, as with any container; the other pod serves meanwhile.
 async fn observe(
-    stage: &ClusterFixture<'_>,
-    shape: impl FnOnce(&mut Value),
-    meddle: impl AsyncFnOnce(&Namespace, &str) -> Result<()>,
+    fixture: &ClusterFixture<'_>,
+    change_workload: impl FnOnce(&mut Value),
+    restart_drainer: impl AsyncFnOnce(&Namespace, &str) -> Result<()>,
 ) -> Result<()> {
-    let namespace = stage.namespace().await?;
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut workload = deployment(2, upstream)?;
-    shape(&mut workload);
+    change_workload(&mut workload);
     let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
     let pods = edge.pods().await?;
-    let pod = pods.first().context("there are two")?;
+    let pod = pods.first().context("there is no pod")?;
     let flags = "--keep-alive 20 --connection-each 20";
     let traffic = Traffic::start(&namespace, "load", edge.address, flags).await?;
-    meddle(&namespace, pod).await?;
+    restart_drainer(&namespace, pod).await?;
     sleep(OBSERVATION_TIME).await;
-    let envoy = namespace.container_status(pod, "envoy").await?["restartCount"].clone();
+    let restarts = namespace.container_status(pod, "envoy").await?["restartCount"].clone();
     let admin = format!("127.0.0.1:{ADMIN_PORT}");
-    // It answers 200 if Envoy is live, and nothing else if it is not.
+    // Its status is 200 if Envoy is live, and 503 otherwise.
     // https://www.envoyproxy.io/docs/envoy/latest/operations/admin#get--ready
     let live = debug_container::exec_in_pod(&namespace, pod, &["get", &admin, "/ready"]).await;
-    stage.add_row("restarts of Envoy", envoy.to_string());
-    stage.add_row("Envoy is live", live.is_ok().to_string());
+    fixture.add_row("restarts of Envoy", restarts.to_string());
+    fixture.add_row("Envoy is live", live.is_ok().to_string());
     edge.wait_until_stable().await?;
     let report = traffic.stop().await?;
-    stage.add_load(&report);
-    ensure!(envoy == 0, "Envoy was restarted {envoy} times");
+    fixture.add_load(&report);
+    ensure!(restarts == 0, "Envoy was restarted {restarts} times");
     live.context("Envoy is not live")?;
-    ensure!(edge.pods().await?.contains(pod), "it is another pod");
+    ensure!(edge.pods().await?.contains(pod), "the pod was replaced");
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
-/// Replaces the drainer of a pod by the next one.
-///
-/// # Errors
-/// When it does not start.
+/// Replaces the image of a pod's drainer by the next version, and waits until that runs.
 pub(crate) async fn replace_drainer_image(namespace: &Namespace, pod: &str) -> Result<()> {
     let next = json!({ "name": DRAINER_CONTAINER, "image": images::NEXT_DRAINER_IMAGE });
     let patch = json!({ "spec": { "initContainers": [next] } }).to_string();
@@ -127,12 +126,12 @@ pub(crate) async fn replace_drainer_image(namespace: &Namespace, pod: &str) -> R
     wait_for_restarts(namespace, pod, 1).await.map(drop)
 }
 
-/// Waits until the drainer of a pod runs after so many restarts, and returns how the last one ended.
-async fn wait_for_restarts(namespace: &Namespace, pod: &str, times: u64) -> Result<Value> {
-    eventually("the drainer is a new one", || async {
+/// Waits until the drainer of a pod runs after a number of restarts, and returns the state of its last termination.
+async fn wait_for_restarts(namespace: &Namespace, pod: &str, restarts: u64) -> Result<Value> {
+    eventually("the drainer is restarted", || async {
         let drainer = namespace.container_status(pod, DRAINER_CONTAINER).await?;
-        let runs = drainer["state"]["running"].is_object();
-        Ok(runs && drainer["restartCount"] == times)
+        let is_running = drainer["state"]["running"].is_object();
+        Ok(is_running && drainer["restartCount"] == restarts)
     })
     .await?;
     let mut drainer = namespace.container_status(pod, DRAINER_CONTAINER).await?;

@@ -1,4 +1,4 @@
-//! An Envoy that is restarted alone, because it fails its liveness probe.
+//! An Envoy that the kubelet restarts because its liveness probe fails.
 
 use std::time::Duration;
 
@@ -11,18 +11,15 @@ use crate::echo;
 use crate::edge::{DRAINER_CONTAINER, EnvoyDeployment, PORT_NAME, deployment};
 use crate::eventually::eventually;
 
-/// From the failed probe to the new Envoy.
+/// The most that may pass between the failed probe and the start of the new Envoy.
 const RESTART_LIMIT: Duration = Duration::from_secs(15);
 
-/// It is restarted soon, rather than drained to the deadline.
-///
-/// # Errors
-/// When that takes longer, or the pod does not serve afterwards.
-pub(crate) async fn restarts_envoy_within_15_s(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+/// Envoy is restarted soon, rather than drained until the timeout, and the drainer is not restarted.
+pub(crate) async fn failure_restarts_envoy_within_15_s(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut workload = deployment(1, upstream)?;
-    // Envoy answers 503 when nothing is behind it.
+    // Envoy responds with 503 if its upstream has no endpoint.
     workload["spec"]["template"]["spec"]["containers"][0]["livenessProbe"] = json!({
         "httpGet": { "path": "/", "port": PORT_NAME },
         "periodSeconds": 1,
@@ -31,22 +28,22 @@ pub(crate) async fn restarts_envoy_within_15_s(stage: &ClusterFixture<'_>) -> Re
     let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
     let pod = edge.only_pod().await?;
     echo::scale(&namespace, 0).await?;
-    let killing = || async {
+    let is_killed = || async {
         let get = ["get", "events", "--field-selector", "reason=Killing"];
         let events = namespace.json(&get).await?;
         let mut events = events["items"].as_array().into_iter().flatten();
         Ok(events.any(|event| event["involvedObject"]["name"] == *pod))
     };
-    eventually("the probe has failed", killing).await?;
-    let failed = Instant::now();
+    eventually("the liveness probe has failed", is_killed).await?;
+    let failed_at = Instant::now();
     eventually("Envoy is restarted", || async {
         let envoy = namespace.container_status(&pod, "envoy").await?;
         Ok(envoy["restartCount"].as_u64() >= Some(1))
     })
     .await?;
-    let took = failed.elapsed();
-    stage.add_row("restarted after", format!("{:.1} s", took.as_secs_f64()));
-    ensure!(took < RESTART_LIMIT, "it took {took:?}");
+    let elapsed = failed_at.elapsed();
+    fixture.add_row("restarted after", format!("{:.1} s", elapsed.as_secs_f64()));
+    ensure!(elapsed < RESTART_LIMIT, "the restart took {elapsed:?}");
     echo::scale(&namespace, 1).await?;
     edge.wait_until_stable().await?;
     let drainer = namespace.container_status(&pod, DRAINER_CONTAINER).await?;

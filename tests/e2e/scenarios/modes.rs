@@ -1,5 +1,5 @@
-//! The webhook's certificate comes from somebody else's Secret, and from the webhook itself again, while
-//! pods are created all the time with `failurePolicy: Fail`.
+//! Changes of the certificate mode, from `self` to `secret` and back, while pods are created with
+//! `failurePolicy: Fail`.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -11,16 +11,13 @@ use crate::cluster_fixture::ClusterFixture;
 use crate::eventually::eventually;
 use crate::release::Release;
 
-/// Somebody else's Secret.
-pub(super) const TLS_SECRET: &str = "given";
+/// The TLS Secret of mode `secret`.
+pub(super) const TLS_SECRET: &str = "serving-cert";
 
-/// A running release is changed to mode `secret`, its Secret to another authority, and the release to
-/// mode `self` again.
-///
-/// # Errors
-/// When an admission fails.
-pub(crate) async fn changed_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(self_managed_values()).await?;
+/// Changing a release to mode `secret`, its Secret to another CA, and the release back to mode `self` fails no
+/// admission.
+pub(crate) async fn changes_fail_no_admission(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(self_managed_values()).await?;
     let admissions = AdmissionLoad::start(&namespace).await?;
 
     apply_tls_secret(&release).await?;
@@ -28,32 +25,33 @@ pub(crate) async fn changed_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<
     release.wait_until_stable().await?;
     ensure!(
         certificate_reloads(&release).await? == [1, 1],
-        "each shows the Secret's"
+        "a replica does not serve the certificate of the Secret"
     );
     apply_tls_secret(&release).await?;
-    eventually("each replica shows the other authority's", || async {
-        Ok(certificate_reloads(&release).await? == [2, 2])
-    })
+    eventually(
+        "each replica serves a certificate of the other CA",
+        || async { Ok(certificate_reloads(&release).await? == [2, 2]) },
+    )
     .await?;
     release.upgrade(self_managed_values()).await?;
     release.wait_until_stable().await?;
 
-    let admitted = admissions.stop().await?;
-    stage.add_admissions(&admitted);
-    admitted.ensure_all_injected()
+    let counts = admissions.stop().await?;
+    fixture.add_admissions(&counts);
+    counts.ensure_all_injected()
 }
 
-/// Mode `self`.
+/// Returns values for mode `self`.
 fn self_managed_values() -> Value {
     mode_values("self", "")
 }
 
-/// Mode `secret`, with the Secret that [`give`] fills.
+/// Returns values for mode `secret`, with the Secret of [`apply_tls_secret`].
 pub(super) fn tls_secret_values() -> Value {
     mode_values("secret", TLS_SECRET)
 }
 
-/// API servers need not be given minutes to learn of an authority: here they are one, and near.
+/// Returns values for a mode. The activation delay is short: test clusters have a single API server.
 fn mode_values(mode: &str, secret: &str) -> Value {
     let mut values = fail_closed_values();
     values["certificates"] = json!({
@@ -64,10 +62,10 @@ fn mode_values(mode: &str, secret: &str) -> Value {
     values
 }
 
-/// Fills the Secret with a certificate of a new authority.
+/// Applies the TLS Secret with a certificate of a new CA.
 pub(super) async fn apply_tls_secret(release: &Release) -> Result<()> {
-    let authority = TestCa::new()?;
-    let leaf = authority.issue_leaf_for(&format!("{0}.{0}.svc", release.name()))?;
+    let ca = TestCa::new()?;
+    let leaf = ca.issue_leaf_for(&format!("{0}.{0}.svc", release.name()))?;
     let secret = json!({
         "apiVersion": "v1",
         "kind": "Secret",
@@ -76,13 +74,13 @@ pub(super) async fn apply_tls_secret(release: &Release) -> Result<()> {
         "stringData": {
             "tls.crt": leaf.certificate,
             "tls.key": leaf.key,
-            "ca.crt": authority.pem(),
+            "ca.crt": ca.pem(),
         },
     });
     release.namespace.apply(secret).await.map(drop)
 }
 
-/// How many certificates each replica has shown.
+/// Returns how many certificates each replica has served.
 async fn certificate_reloads(release: &Release) -> Result<Vec<u64>> {
     release.metric(&["certificate_reloads_total", "ok"]).await
 }

@@ -1,4 +1,4 @@
-//! What the webhook's service account may do.
+//! The permissions of the webhook's service account.
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,15 @@ use crate::cluster_fixture::ClusterFixture;
 use crate::kubectl::{self, kubectl};
 use crate::release::Release;
 
-/// As much as it needs, and no more.
-///
-/// # Errors
-/// When it is not so.
-pub(crate) async fn are_the_least(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (_, release) = stage.release(json!({})).await?;
+/// The account has the permissions that it needs, and no others.
+pub(crate) async fn are_minimal(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (_, release) = fixture.release(json!({})).await?;
     let (name, secret) = (release.name(), release.secret_name());
     let own = account_rights(&release).await?;
     for right in &own {
-        stage.add_row("may", right);
+        fixture.add_row("permission", right);
     }
-    let wanted = |secret: String| {
+    let expected = |secret: String| {
         let events = "events.events.k8s.io [] [] [create patch]".to_owned();
         let webhooks = format!(
             "mutatingwebhookconfigurations.admissionregistration.k8s.io [] [{name}] \
@@ -29,14 +26,14 @@ pub(crate) async fn are_the_least(stage: &ClusterFixture<'_>) -> Result<()> {
         );
         vec![events, webhooks, secret]
     };
-    let made = format!("secrets [] [{secret}] [create get list watch patch]");
-    ensure!(own == wanted(made), "it may {own:#?}");
+    let own_secret = format!("secrets [] [{secret}] [create get list watch patch]");
+    ensure!(own == expected(own_secret), "it may {own:#?}");
 
-    // RBAC knows no fields; a policy does.
+    // A policy restricts the fields, which RBAC cannot.
     let owner = json!({
         "apiVersion": "v1",
         "kind": "Namespace",
-        "name": "nobody",
+        "name": "missing",
         "uid": "00000000-0000-0000-0000-000000000000",
     });
     let everything = json!([{
@@ -67,7 +64,11 @@ pub(crate) async fn are_the_least(stage: &ClusterFixture<'_>) -> Result<()> {
     let others = [
         ("remove", "/webhooks/1", json!(null)),
         ("add", "/metadata/ownerReferences", json!([&owner])),
-        ("add", "/metadata/finalizers", json!(["example.com/held"])),
+        (
+            "add",
+            "/metadata/finalizers",
+            json!(["example.com/finalizer"]),
+        ),
         ("add", "/metadata/generateName", json!("another-")),
         ("add", "/metadata/labels/team", json!("edge")),
         ("remove", "/metadata/labels", json!(null)),
@@ -78,7 +79,7 @@ pub(crate) async fn are_the_least(stage: &ClusterFixture<'_>) -> Result<()> {
     let account = impersonate(&release, name);
     for (op, path, value) in changes {
         let patch = json!([{ "op": op, "path": path, "value": value }]);
-        let refused = kubectl(&[
+        let result = kubectl(&[
             "patch",
             "mutatingwebhookconfiguration",
             name,
@@ -87,20 +88,20 @@ pub(crate) async fn are_the_least(stage: &ClusterFixture<'_>) -> Result<()> {
             &account,
         ])
         .await;
-        let refused = refused.err().map(|error| error.to_string());
+        let message = result.err().map(|error| error.to_string());
         ensure!(
-            refused
-                .as_ref()
-                .is_some_and(|why| why.contains("no field of its configuration but caBundle")),
-            "it may {op} {path}: {refused:?}"
+            message.as_ref().is_some_and(
+                |message| message.contains("may only change caBundle in its configuration")
+            ),
+            "it may {op} {path}: {message:?}"
         );
     }
 
-    // Of its Secret, the data.
+    // In its Secret it may change only the data.
     let secret_changes = [
         json!({ "immutable": true }),
         json!({ "metadata": { "ownerReferences": [owner] } }),
-        json!({ "metadata": { "finalizers": ["example.com/held"] } }),
+        json!({ "metadata": { "finalizers": ["example.com/finalizer"] } }),
         json!({ "metadata": { "labels": { "team": "edge" } } }),
         json!({ "metadata": { "annotations": { "team": "edge" } } }),
     ];
@@ -114,65 +115,70 @@ pub(crate) async fn are_the_least(stage: &ClusterFixture<'_>) -> Result<()> {
             &patch,
             &account,
         ];
-        let refused = release.namespace.kubectl(&patch).await;
-        let refused = refused.err().map(|error| error.to_string());
+        let result = release.namespace.kubectl(&patch).await;
+        let message = result.err().map(|error| error.to_string());
         ensure!(
-            refused
+            message
                 .as_ref()
-                .is_some_and(|why| why.contains("nothing of its Secret but data")),
-            "it may {patch:?}: {refused:?}"
+                .is_some_and(|message| message.contains("may only change data in its Secret")),
+            "it may {patch:?}: {message:?}"
         );
     }
 
-    // To create means: this Secret, which names itself.
+    // It may create only this Secret, by server-side apply, whose requests have the name in their path.
     let delete = ["delete", "secret", &*secret];
     release.namespace.kubectl(&delete).await?;
     apply_secret(&release, &secret).await?;
     let another = apply_secret(&release, "another").await;
-    ensure!(another.is_err(), "it may make any Secret");
-    // And Helm takes it for its own again.
+    ensure!(another.is_err(), "it may create other Secrets");
+    // Helm adopts the new Secret again.
     release.upgrade(json!({})).await?;
     let labels = &release.secret().await?["metadata"]["labels"];
     let manager = &labels["app.kubernetes.io/managed-by"];
     ensure!(manager == "Helm", "the Secret is managed by {manager}");
 
-    // What somebody else keeps it only reads.
+    // In mode `secret` it may only read the Secret.
     modes::apply_tls_secret(&release).await?;
     release.upgrade(modes::tls_secret_values()).await?;
-    let own = self::account_rights(&release).await?;
-    stage.add_row("in mode secret", own.join(", "));
-    let given = format!("secrets [] [{}] [get list watch]", modes::TLS_SECRET);
-    ensure!(own == wanted(given), "in mode secret it may {own:#?}");
+    let own = account_rights(&release).await?;
+    fixture.add_row("in mode secret", own.join(", "));
+    let tls_secret = format!("secrets [] [{}] [get list watch]", modes::TLS_SECRET);
+    ensure!(
+        own == expected(tls_secret),
+        "in mode secret it may {own:#?}"
+    );
     Ok(())
 }
 
-/// The fields of a webhook in the cluster's own OpenAPI.
+/// Returns the fields of a webhook in the cluster's OpenAPI document.
 async fn entry_fields() -> Result<BTreeSet<String>> {
     let path = "/openapi/v3/apis/admissionregistration.k8s.io/v1";
     let document: Value = serde_json::from_str(&kubectl(&["get", "--raw", path]).await?)?;
     let schema = "io.k8s.api.admissionregistration.v1.MutatingWebhook";
     let fields = &document["components"]["schemas"][schema]["properties"];
-    let fields = fields.as_object().context("no schema of a webhook")?;
+    let fields = fields
+        .as_object()
+        .context("the document has no schema of a webhook")?;
     Ok(fields.keys().cloned().collect())
 }
 
-/// The rights of the webhook's account beyond those that every account has.
+/// Returns the permissions of the webhook's account beyond those that every account has.
 async fn account_rights(release: &Release) -> Result<Vec<String>> {
-    let nobody = list_rights(release, "nobody").await?;
+    let common = list_rights(release, "unprivileged").await?;
     let own = list_rights(release, release.name()).await?;
-    Ok(own.difference(&nobody).cloned().collect())
+    Ok(own.difference(&common).cloned().collect())
 }
 
-/// The rights of an account of the release's namespace.
+/// Returns the permissions of an account in the release's namespace, which need not exist.
 async fn list_rights(release: &Release, account: &str) -> Result<BTreeSet<String>> {
     let account = impersonate(release, account);
     let list = ["auth", "can-i", "--list", "--no-headers", &account];
-    let told = release.namespace.kubectl(&list).await?;
-    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    Ok(told.lines().map(words).collect())
+    let output = release.namespace.kubectl(&list).await?;
+    let normalize = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    Ok(output.lines().map(normalize).collect())
 }
 
-/// Has the webhook's account apply an empty Secret of this name.
+/// Applies an empty Secret as the webhook's account.
 async fn apply_secret(release: &Release, name: &str) -> Result<()> {
     let secret = json!({
         "apiVersion": "v1",
@@ -183,7 +189,7 @@ async fn apply_secret(release: &Release, name: &str) -> Result<()> {
     kubectl::apply_as(&secret, &account).await.map(drop)
 }
 
-/// The flag by which kubectl acts as an account.
+/// Returns the flag with which kubectl impersonates an account.
 fn impersonate(release: &Release, account: &str) -> String {
     format!("--as=system:serviceaccount:{}:{account}", release.name())
 }

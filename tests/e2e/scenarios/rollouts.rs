@@ -1,4 +1,4 @@
-//! Rollouts of two Envoys under all kinds of load.
+//! Rollouts of two Envoys under load.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -11,48 +11,45 @@ use crate::traffic::{MIXED, SPARSE, Traffic};
 
 const ROLLOUTS: usize = 5;
 
-/// Fewer, since each waits for what comes late.
+/// Fewer, since each takes longer.
 const SPARSE_ROLLOUTS: usize = 2;
 
-/// With drainers, no request fails.
-///
-/// # Errors
-/// When one does.
-pub(crate) async fn lose_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
-    let report = observe(stage, |deployment| deployment, MIXED, ROLLOUTS).await?;
+/// Rollouts with drainers fail no request.
+pub(crate) async fn lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let report = observe(fixture, |deployment| deployment, MIXED, ROLLOUTS).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
-/// Without them, some of each kind of clients do: else the other scenario shows nothing.
-///
-/// # Errors
-/// When one kind loses nothing.
-pub(crate) async fn without_a_drainer_lose_of_each_kind(stage: &ClusterFixture<'_>) -> Result<()> {
-    let report = observe(stage, without_inject, MIXED, ROLLOUTS).await?;
-    let unharmed = report.kinds.iter().find(|kind| kind.failed.is_empty());
-    ensure!(unharmed.is_none(), "no harm was done to some:\n{report}");
+/// Rollouts without drainers fail requests of each kind of client: otherwise [`lose_no_request`] would prove
+/// nothing.
+pub(crate) async fn without_drainer_lose_requests_of_each_kind(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    let report = observe(fixture, without_inject, MIXED, ROLLOUTS).await?;
+    let without_failures = report.kinds.iter().find(|kind| kind.failed.is_empty());
+    ensure!(
+        without_failures.is_none(),
+        "a kind of client had no failure:\n{report}"
+    );
     Ok(())
 }
 
-/// Where kube-proxy is late, as in a large cluster, only what leaves pauses in which
-/// nothing is open shows it: no request fails.
-///
-/// # Errors
-/// When one does.
-pub(crate) async fn under_sparse_traffic_lose_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
-    let report = observe(stage, |deployment| deployment, SPARSE, SPARSE_ROLLOUTS).await?;
+/// Rollouts fail no request of sparse traffic. Only with such traffic, which leaves moments without any open
+/// connection, does a slow kube-proxy, as in a large cluster, show as failures.
+pub(crate) async fn of_sparse_traffic_lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let report = observe(fixture, |deployment| deployment, SPARSE, SPARSE_ROLLOUTS).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
 async fn observe(
-    stage: &ClusterFixture<'_>,
+    fixture: &ClusterFixture<'_>,
     workload: impl FnOnce(Value) -> Value,
     traffic: &str,
     rollouts: usize,
 ) -> Result<Report> {
-    let namespace = stage.namespace().await?;
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &workload(deployment(2, upstream)?)).await?;
     let traffic = Traffic::start(&namespace, "load", edge.address, traffic).await?;
@@ -60,7 +57,7 @@ async fn observe(
         edge.rollout_restart().await?;
     }
     let report = traffic.stop().await?;
-    stage.add_load(&report);
-    stage.add_drains(&namespace)?;
+    fixture.add_load(&report);
+    fixture.add_drains(&namespace)?;
     Ok(report)
 }

@@ -1,4 +1,4 @@
-//! Two Envoys scaled to one and back, with a request every 50 ms.
+//! Two Envoys that are scaled to one and back, with a request every 50 ms.
 
 use anyhow::{Result, ensure};
 
@@ -9,12 +9,9 @@ use crate::traffic::Traffic;
 
 const REPETITIONS: usize = 10;
 
-/// No request fails.
-///
-/// # Errors
-/// When one does.
-pub(crate) async fn down_and_up_loses_nothing(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace().await?;
+/// Scaling down and up ten times fails no request.
+pub(crate) async fn down_and_up_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
     let each_50_ms = "--connection-each 20";
@@ -24,8 +21,8 @@ pub(crate) async fn down_and_up_loses_nothing(stage: &ClusterFixture<'_>) -> Res
         edge.scale(2).await?;
     }
     let report = traffic.stop().await?;
-    stage.add_load(&report);
-    stage.add_drains(&namespace)?;
+    fixture.add_load(&report);
+    fixture.add_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

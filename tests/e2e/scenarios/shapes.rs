@@ -1,5 +1,5 @@
-//! Pods of other shapes than the plainest, each rolled under load where a quota counts, limits have a
-//! ratio, roots are read-only and, but on the host's network, Pod Security *restricted* is enforced.
+//! Rollouts under load of pods of different shapes, in a namespace with a quota, limits with a ratio, read-only root
+//! file systems and Pod Security *restricted*; in the host network only the file systems are read-only.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -18,39 +18,30 @@ use crate::traffic::Traffic;
 
 const LOAD: &str = "--keep-alive 50 --connection-each 20 --slow 4 --slow-takes 2s --http2 20";
 
-/// The plainest one.
-///
-/// # Errors
-/// When a request fails.
-pub(crate) async fn in_a_strict_namespace(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(stage).await?;
+/// Envoy as an ordinary container, with a native sidecar as drainer.
+pub(crate) async fn strict_namespace_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(fixture).await?;
     roll(
-        stage,
+        fixture,
         &namespace,
         deployment_of(&namespace, |_| Ok(())).await?,
     )
     .await
 }
 
-/// The drainer as a container like any other.
-///
-/// # Errors
-/// When a request fails.
-pub(crate) async fn plain_container(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(stage).await?;
+/// The drainer as an ordinary container.
+pub(crate) async fn plain_drainer_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(fixture).await?;
     let workload = deployment_of(&namespace, |template| {
         template["metadata"]["annotations"]["envoy-drainer.dev/native-sidecar"] = json!("false");
         Ok(())
     });
-    roll(stage, &namespace, workload.await?).await
+    roll(fixture, &namespace, workload.await?).await
 }
 
-/// Envoy as a native sidecar of an app, to be ended after it.
-///
-/// # Errors
-/// When a request fails.
-pub(crate) async fn native_envoy(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(stage).await?;
+/// Envoy as a native sidecar of an app, which terminates after the app.
+pub(crate) async fn native_envoy_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(fixture).await?;
     let workload = deployment_of(&namespace, |template| {
         let app = json!([{
             "name": "app",
@@ -66,15 +57,12 @@ pub(crate) async fn native_envoy(stage: &ClusterFixture<'_>) -> Result<()> {
         template["spec"]["containers"] = app;
         Ok(())
     });
-    roll(stage, &namespace, workload.await?).await
+    roll(fixture, &namespace, workload.await?).await
 }
 
-/// Envoy's admin on a Unix socket rather than on a port.
-///
-/// # Errors
-/// When a request fails.
-pub(crate) async fn admin_on_a_socket(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(stage).await?;
+/// Envoy's admin interface on a Unix socket.
+pub(crate) async fn admin_socket_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(fixture).await?;
     let workload = deployment_of(&namespace, |template| {
         let path = "/run/admin/envoy.sock";
         reconfigure(template, |bootstrap| {
@@ -85,31 +73,25 @@ pub(crate) async fn admin_on_a_socket(stage: &ClusterFixture<'_>) -> Result<()> 
             json!([{ "name": "admin", "mountPath": "/run/admin" }]);
         Ok(())
     });
-    roll(stage, &namespace, workload.await?).await
+    roll(fixture, &namespace, workload.await?).await
 }
 
-/// The oldest Envoy that is named; all others here are the newest.
-///
-/// # Errors
-/// When a request fails.
-pub(crate) async fn oldest_envoy(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(stage).await?;
+/// The oldest Envoy of `E2E_ENVOY_IMAGE`; all other scenarios use the newest.
+pub(crate) async fn oldest_envoy_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = strict_namespace(fixture).await?;
     let workload = deployment_of(&namespace, |template| {
         let image = images::oldest_envoy()?;
-        stage.add_row("image", &*image);
+        fixture.add_row("image", &*image);
         template["spec"]["containers"][0]["image"] = json!(image);
         Ok(())
     });
-    roll(stage, &namespace, workload.await?).await
+    roll(fixture, &namespace, workload.await?).await
 }
 
-/// On the host's network. A node has room for one such pod, so the other is an ordinary one, and
-/// serves while this one's successor waits for its ports.
-///
-/// # Errors
-/// When a request fails.
-pub(crate) async fn on_the_hosts_network(stage: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = stage.namespace_enforcing("privileged").await?;
+/// Envoy in the host network. A node has room for one such pod, since its ports are taken, so a second pod outside
+/// the host network serves while the first one is replaced.
+pub(crate) async fn host_network_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace_enforcing("privileged").await?;
     let upstream = echo::start(&namespace).await?;
     let both = json!({ "network": "either" });
     let address =
@@ -127,25 +109,25 @@ pub(crate) async fn on_the_hosts_network(stage: &ClusterFixture<'_>) -> Result<(
     let template = &mut workload["spec"]["template"];
     template["metadata"]["labels"]["network"] = both["network"].clone();
     template["spec"]["hostNetwork"] = json!(true);
-    // Ports that no node has other uses for.
+    // Ports that are free on the nodes.
     let (listener, admin) = (28080, 29901);
     template["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(listener);
     reconfigure(template, |bootstrap| {
-        let at = |address: &mut Value, port: u16| {
+        let set_port = |address: &mut Value, port: u16| {
             address["address"]["socket_address"]["port_value"] = json!(port);
         };
-        at(&mut bootstrap["admin"], admin);
-        at(&mut bootstrap["static_resources"]["listeners"][0], listener);
+        set_port(&mut bootstrap["admin"], admin);
+        set_port(&mut bootstrap["static_resources"]["listeners"][0], listener);
     })?;
     let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
     let wait = ["rollout", "status", "deployment/other", "--timeout=120s"];
     namespace.kubectl(&wait).await?;
-    observe(stage, &namespace, &edge, address).await
+    observe(fixture, &namespace, &edge, address).await
 }
 
-/// The scenario's namespace, with a quota and limits.
-async fn strict_namespace(stage: &ClusterFixture<'_>) -> Result<Rc<Namespace>> {
-    let namespace = stage.namespace().await?;
+/// Creates the scenario's namespace with a quota and limits.
+async fn strict_namespace(fixture: &ClusterFixture<'_>) -> Result<Rc<Namespace>> {
+    let namespace = fixture.namespace().await?;
     for object in [quota(), limit_range()] {
         namespace.apply(object).await?;
     }
@@ -154,20 +136,20 @@ async fn strict_namespace(stage: &ClusterFixture<'_>) -> Result<Rc<Namespace>> {
 
 async fn deployment_of(
     namespace: &Namespace,
-    shape: impl FnOnce(&mut Value) -> Result<()>,
+    change_template: impl FnOnce(&mut Value) -> Result<()>,
 ) -> Result<Value> {
     let mut workload = deployment(2, echo::start(namespace).await?)?;
-    shape(&mut workload["spec"]["template"])?;
+    change_template(&mut workload["spec"]["template"])?;
     Ok(workload)
 }
 
-async fn roll(stage: &ClusterFixture<'_>, namespace: &Namespace, workload: Value) -> Result<()> {
+async fn roll(fixture: &ClusterFixture<'_>, namespace: &Namespace, workload: Value) -> Result<()> {
     let edge = EnvoyDeployment::deploy(namespace, &workload).await?;
-    observe(stage, namespace, &edge, edge.address).await
+    observe(fixture, namespace, &edge, edge.address).await
 }
 
 async fn observe(
-    stage: &ClusterFixture<'_>,
+    fixture: &ClusterFixture<'_>,
     namespace: &Namespace,
     edge: &EnvoyDeployment<'_>,
     address: SocketAddr,
@@ -175,13 +157,13 @@ async fn observe(
     let traffic = Traffic::start(namespace, "load", address, LOAD).await?;
     edge.rollout_restart().await?;
     let report = traffic.stop().await?;
-    stage.add_load(&report);
-    stage.add_drains(namespace)?;
+    fixture.add_load(&report);
+    fixture.add_drains(namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
-/// Refuses a pod whose containers do not all say what they need at most.
+/// Returns a quota, which rejects pods with a container without limits.
 fn quota() -> Value {
     json!({
         "apiVersion": "v1",
@@ -191,7 +173,7 @@ fn quota() -> Value {
     })
 }
 
-/// Gives limits to containers that have none, and refuses those that are far above their requests.
+/// Returns a LimitRange, which sets default limits and rejects limits of more than four times the requests.
 pub(crate) fn limit_range() -> Value {
     json!({
         "apiVersion": "v1",

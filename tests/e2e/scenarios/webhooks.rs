@@ -1,5 +1,4 @@
-//! The webhook's own replicas are replaced, while pods are created all the time with `failurePolicy:
-//! Fail`, which forgives nothing.
+//! Rollouts of the webhook while pods are created with `failurePolicy: Fail`, so that any missed call fails.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -9,24 +8,21 @@ use crate::cluster_fixture::ClusterFixture;
 
 const ROLLOUTS: usize = 3;
 
-/// The webhook is rolled: no admission fails.
-///
-/// # Errors
-/// When one does.
-pub(crate) async fn rolled_refuse_nobody(stage: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = stage.release(fail_closed_values()).await?;
+/// Rollouts of the webhook fail no admission.
+pub(crate) async fn rollouts_fail_no_admission(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(fail_closed_values()).await?;
     let admissions = AdmissionLoad::start(&namespace).await?;
     for _ in 0..ROLLOUTS {
         release.rollout_restart().await?;
     }
-    // What is left to the API server is its idle connections, on which it may send at any time.
+    // The API server may still send requests on idle connections to terminating replicas.
     release.wait_until_stable().await?;
-    let admitted = admissions.stop().await?;
-    stage.add_admissions(&admitted);
-    admitted.ensure_all_injected()
+    let counts = admissions.stop().await?;
+    fixture.add_admissions(&counts);
+    counts.ensure_all_injected()
 }
 
-/// Values with which a pod is refused if the webhook does not see it.
+/// Returns values with which the API server rejects pods if it cannot call the webhook.
 pub(crate) fn fail_closed_values() -> Value {
     json!({ "admission": { "failurePolicy": "Fail" } })
 }
