@@ -264,7 +264,7 @@ impl Settings {
         self.sources.insert("port", source);
     }
 
-    /// The settings in the order of the documentation, but for [`DETECTED`].
+    /// The settings in the order of the documentation, except those that are detected.
     #[must_use]
     pub fn rows(&self) -> Vec<SettingRow> {
         let mut values = self.values.clone();

@@ -1,5 +1,7 @@
 //! The pods of a dry run, which differ in their resource requests.
 
+use std::fmt;
+
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -78,8 +80,8 @@ impl DryRunRequests {
         let amounts = &defaults.settings.resources;
         let [requests, limits] = match self {
             // Quotas may require limits, and LimitRanges may bound their ratio to the requests.
-            Self::Minimal => [amount("1m", "1Mi"), amount("1m", "1025Ki")],
-            Self::Guaranteed => [amount("1m", "1Mi"), amount("1m", "1Mi")],
+            Self::Minimal => [amount(&"1m", &"1Mi"), amount(&"1m", &"1025Ki")],
+            Self::Guaranteed => [amount(&"1m", &"1Mi"), amount(&"1m", &"1Mi")],
             Self::LikeDrainer => [
                 amount(&amounts.cpu_request, &amounts.memory_request),
                 amount(&amounts.cpu_limit, &amounts.memory_limit),
@@ -90,7 +92,7 @@ impl DryRunRequests {
     }
 }
 
-fn amount(cpu: impl ToString, memory: impl ToString) -> Value {
+fn amount(cpu: &dyn fmt::Display, memory: &dyn fmt::Display) -> Value {
     json!({"cpu": cpu.to_string(), "memory": memory.to_string()})
 }
 
