@@ -1,4 +1,4 @@
-//! The page of codes is what the code says.
+//! docs/codes.md lists the codes as they are defined in code; `UPDATE_GOLDEN=1` rewrites it.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use tests::golden;
 use webhook::admission::diagnostics;
 
 #[test]
-fn the_page_lists_every_code() {
+fn codes_page_lists_every_code() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/codes.md");
     golden::check_file(&page, &diagnostics::to_markdown());
 }
