@@ -155,12 +155,12 @@ async fn closed_hook_connections_leave_no_open_files() -> Result<()> {
     let before = open_files(&drainer)?;
     let hooks = drainer.call_pod_hooks()?;
     for _ in 0..3 {
-        let hooks: Vec<_> = (0..100).map(|_| drainer.call_envoy_hook()).collect();
+        let closing: Vec<_> = (0..100).map(|_| drainer.call_envoy_hook()).collect();
         wait_until("all hooks are connected", TIMEOUT, || async {
             Ok(open_files(&drainer)? >= before + 100)
         })
         .await?;
-        drop(hooks);
+        drop(closing);
         wait_until("all connections are closed", TIMEOUT, || async {
             Ok(open_files(&drainer)? <= before + 3)
         })
@@ -251,14 +251,14 @@ async fn malformed_and_slow_requests_disturb_no_hook() -> Result<()> {
 #[tokio::test]
 async fn other_containers_hook_waits_and_starts_no_drain() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
-    let without_drainer = drainer(envoy.admin_address())?
+    let alone = drainer(envoy.admin_address())?
         .exit_without_minimum()
         .start()
         .await?;
     let pod = drainer_without_envoy(4 * SECOND)?.start().await?;
     let late_pod = drainer_without_envoy(3 * SECOND)?.start().await?;
     let cases = [
-        ("alone", without_drainer),
+        ("alone", alone),
         ("with the pod's hooks", pod),
         ("before the pod's hooks", late_pod),
     ];
