@@ -31,7 +31,7 @@ async fn hook_of_unresponsive_envoy_returns_within_three_seconds() -> Result<()>
     for (name, placement, signal) in table {
         let envoy = placement(envoy()?.listener(http("web")?)).start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
-        drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         cases.push((name, envoy, drainer, signal));
     }
     for (_, envoy, _, signal) in &cases {

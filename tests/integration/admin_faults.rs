@@ -164,7 +164,7 @@ async fn slow_and_closing_responses_are_accepted() -> Result<()> {
             let fake = FakeAdmin::start(behaviour).await?;
             fake.set_open_connections(1);
             let drainer = start_drainer(&fake).await?;
-            drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+            drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
             let hooks = drainer.call_pod_hooks()?;
             wait_for_count(&drainer, 1).await?;
             sleep(2 * SECOND).await;
@@ -534,7 +534,7 @@ async fn unreadable_listener_dump_is_logged_with_its_reason() -> Result<()> {
             let fake = FakeAdmin::start(behaviour).await?;
             let drainer = start_drainer(&fake).await?;
             let line = drainer
-                .wait_for_log("/config_dump cannot be read", TIMEOUT)
+                .wait_for_log("cannot read Envoy's /config_dump", TIMEOUT)
                 .await?;
             let message = line["message"].as_str().unwrap_or_default();
             for reason in ["admin.allow_paths", "more than 4194304 bytes"] {
@@ -554,7 +554,7 @@ async fn other_service_at_admin_address_is_logged() -> Result<()> {
             let fake = FakeAdmin::start(behaviour).await?;
             let drainer = start_drainer(&fake).await?;
             let line = drainer
-                .wait_for_log("admin interface does not answer", 3 * SECOND)
+                .wait_for_log("admin interface does not respond", 3 * SECOND)
                 .await?;
             assert_eq!(line["level"], "ERROR");
             assert!(

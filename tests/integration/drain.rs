@@ -227,7 +227,7 @@ async fn open_tcp_stream_holds_pod_until_deadline() -> Result<()> {
             (&json!("deadline"), &remaining)
         );
         let line = drainer
-            .find_log("The drain has ended")
+            .find_log("Drain ended")
             .context("no log line at the end of the drain")?;
         assert_eq!(
             (&line["outcome"], &line["tcp"]),
@@ -558,12 +558,12 @@ async fn modify_only_listener_is_drained_immediately() -> Result<()> {
             .exit_without_minimum()
             .start()
             .await?;
-        drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         assert!(drainer.find_log("MODIFY_ONLY").is_none());
         let mut client = RawConnection::open_idle(envoy.address("modify")).await?;
         let hooks = drainer.call_pod_hooks()?;
         wait_until("Envoy drains its listeners", TIMEOUT, || async {
-            let line = drainer.find_log("Told Envoy");
+            let line = drainer.find_log("Called Envoy admin");
             Ok(line.is_some_and(|line| line["call"] == "/drain_listeners"))
         })
         .await?;
@@ -709,7 +709,7 @@ async fn hidden_statistics_are_never_zero() -> Result<()> {
             .start()
             .await?;
         let warning = drainer
-            .wait_for_log("each drain lasts to its deadline", TIMEOUT)
+            .wait_for_log("each drain lasts until its deadline", TIMEOUT)
             .await?;
         assert_eq!(warning["level"], "WARN");
         assert_took(
@@ -731,7 +731,7 @@ async fn envoy_without_xds_response_is_drained() -> Result<()> {
     for_each_envoy(|binary| async move {
         let envoy = envoy()?.binary(&binary).unresponsive_xds().start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
-        drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         assert_took(
             drainer.call_pod_hooks()?.wait_for_return().await?,
             10 * SECOND,

@@ -62,7 +62,7 @@ impl Fixture {
         };
         let pid = Pid::from_raw(drainer.process().pid());
         prlimit(pid, Resource::Nofile, limit)?;
-        drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         let stream = RawConnection::open_stream(envoy.address("stream")).await?;
         let flood = Flood::start(drainer.address(), CONNECTION_RATE)?;
         sleep(LEAD_TIME).await;
@@ -130,7 +130,7 @@ async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Res
         envoy_hook.is_waiting() && drainer_hook.is_waiting(),
         "a hook returned before the drain ended"
     );
-    assert!(drainer.find_log("Told Envoy").is_some());
+    assert!(drainer.find_log("Called Envoy admin").is_some());
     fixture.assert_flood_survived()?;
     drop(fixture.stream);
     drainer_hook.wait_for_return().await?;

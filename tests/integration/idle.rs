@@ -96,7 +96,7 @@ async fn short_requests_hold_a_gradual_drain() -> Result<()> {
         let message = drainer.termination_message()?;
         assert_eq!(message["outcome"], "deadline", "{message}");
         let line = drainer
-            .find_log("The drain has ended")
+            .find_log("Drain ended")
             .context("no log line at the end of the drain")?;
         for listener in ["http1", "http2", "http3"] {
             let name = listener_stat(&envoy, listener);
@@ -354,7 +354,7 @@ async fn counter_reset_restarts_the_idle_period() -> Result<()> {
             .timing(|timing| timing.idle_exit = Some(idle_exit))
             .start()
             .await?;
-        drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         envoy.admin().post("/reset_counters").await?;
         let _idle = RawConnection::open_idle(envoy.address("web")).await?;
         let hooks = drainer.call_pod_hooks()?;

@@ -121,7 +121,7 @@ impl Fixture {
 
 /// Asserts that the drainer runs the whole drain of a pod, which calls `/drain_listeners` too.
 fn assert_full_drain(drainer: &Drainer) {
-    let line = drainer.find_log("Told Envoy");
+    let line = drainer.find_log("Called Envoy admin");
     let call = line.map(|line| line["call"].clone());
     assert_eq!(call, Some(json!("/drain_listeners")));
 }
@@ -315,7 +315,7 @@ async fn sigterm_alone_ends_drainer_after_its_grace() -> Result<()> {
         let case = async move {
             let fixture = Fixture::start().await?;
             let drainer = drainer(fixture.envoy.admin_address())?.start().await?;
-            drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+            drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
             if let Some(signal) = signal {
                 fixture.envoy.signal(signal);
             }
@@ -436,7 +436,7 @@ async fn restart_and_assert(crash_point: CrashPoint, cause: RestartCause) -> Res
 async fn assert_drain_resumes(fixture: Fixture, mut drainer: Drainer) -> Result<()> {
     let stream = fixture.open_stream().await?;
     drainer.restart().await?;
-    drainer.wait_for_log("resuming the drain", TIMEOUT).await?;
+    drainer.wait_for_log("Resuming the drain", TIMEOUT).await?;
     drainer.wait_for_phase(DrainPhase::Draining).await?;
     let until = Instant::now() + 3 * SECOND;
     while Instant::now() < until {
@@ -499,7 +499,7 @@ async fn resumed_drain_is_undone_when_pod_survives() -> Result<()> {
 }
 
 #[tokio::test]
-async fn repeated_hook_calls_leave_envoy_live() -> Result<()> {
+async fn endless_hook_calls_leave_envoy_live() -> Result<()> {
     let fixture = Fixture::start().await?;
     let drainer = drainer(fixture.envoy.admin_address())?
         .exit_without_minimum()
@@ -570,7 +570,7 @@ async fn health_failed_by_others_is_not_restored() -> Result<()> {
     let fixture = Fixture::start().await?;
     fixture.envoy.admin().post("/healthcheck/fail").await?;
     let drainer = drainer(fixture.envoy.admin_address())?.start().await?;
-    drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+    drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
     sleep(SECOND).await;
     assert!(!fixture.is_live().await?);
     Ok(())
@@ -593,7 +593,7 @@ async fn wrong_admin_address_is_logged_at_start() -> Result<()> {
                 .start()
                 .await?;
             let line = drainer
-                .wait_for_log("admin interface does not answer", TIMEOUT)
+                .wait_for_log("admin interface does not respond", TIMEOUT)
                 .await?;
             assert_eq!(line["level"], "ERROR");
             let hooks = drainer.call_pod_hooks()?;

@@ -13,11 +13,9 @@ use rustls::pki_types::CertificateDer;
 use tests::test_ca::TestCa;
 use tokio::join;
 use tokio::time::sleep;
-use webhook::certificates::cluster::{SecretData, StoreCall};
-use webhook::certificates::pki::bundle::Bundle;
-use webhook::certificates::pki::verify;
-use webhook::certificates::reconciler::result::ReconcileError;
+use webhook::certificates::testing_api::{Bundle, ReconcileError, SecretData, StoreCall, verify};
 use webhook::clock::wall_clock;
+use webhook::metrics::encode;
 
 use memory_cluster::{MAX_SECRET_SIZE, MemoryCluster};
 use replica::Replica;
@@ -337,7 +335,7 @@ async fn foreign_certificates_in_the_bundles_are_counted() {
     let etcd = MemoryCluster::new();
     let mut replica = Replica::self_managed(&etcd);
     let counted = |replica: &Replica, many: usize| {
-        let text = replica.metrics.text();
+        let text = encode(&replica.registry);
         let line = format!("envoy_drainer_ca_bundle_foreign {many}\n");
         assert!(text.contains(&line), "{text}");
     };
@@ -467,11 +465,8 @@ async fn a_ca_in_the_secret_that_clients_refuse_signs_nothing() {
                         .map(|shown| shown.chain().to_vec());
                     if let Some(leaf) = leaf {
                         let name = replica::SERVER_NAME;
-                        verify::verify(&leaf, &etcd.bundle(), name, replica.now).unwrap();
-                        assert!(
-                            verify::verify(&leaf, &unfit, name, replica.now).is_err(),
-                            "{which}"
-                        );
+                        verify(&leaf, &etcd.bundle(), name, replica.now).unwrap();
+                        assert!(verify(&leaf, &unfit, name, replica.now).is_err(), "{which}");
                     }
                 }
                 assert!(replica.resolver.current().is_some(), "{which}");
@@ -642,7 +637,7 @@ async fn what_is_not_seen_is_not_said_to_be_well() {
     let mut replica = Replica::self_managed(&etcd);
     replica.reconcile_until_stable().await;
     let told = |replica: &Replica, wanted: &str| {
-        let text = replica.metrics.text();
+        let text = encode(&replica.registry);
         for metric in ["webhook_configuration_found", "ca_bundle_in_sync"] {
             let line = format!("envoy_drainer_{metric} {wanted}\n");
             assert!(text.contains(&line), "{text}");

@@ -1,14 +1,9 @@
-//! A certificate authority, and its leaves where the kubelet would mount them.
-
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+//! A CA of a test, and its leaves.
 
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use tempfile::TempDir;
 
-/// An authority that clients trust by its [`Authority::pem`].
+/// An authority that clients trust by its [`TestCa::pem`].
 #[derive(Debug)]
 pub struct TestCa {
     issuer: Issuer<'static, KeyPair>,
@@ -26,15 +21,7 @@ pub struct Leaf {
     pub key: String,
 }
 
-/// A `kubernetes.io/tls` Secret in a directory, changed as the kubelet does: the files are links
-/// into `..data`, itself a link that is replaced in one step.
-#[derive(Debug)]
-pub struct TlsSecretMount {
-    dir: TempDir,
-    writes: usize,
-}
-
-// === impl Authority ===
+// === impl TestCa ===
 
 impl TestCa {
     /// Makes an authority.
@@ -82,59 +69,5 @@ impl TestCa {
             der: certificate.der().to_vec(),
             key: key.serialize_pem(),
         })
-    }
-}
-
-// === impl Mount ===
-
-impl TlsSecretMount {
-    /// Mounts a leaf.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
-    pub fn new(leaf: &Leaf) -> Result<Self> {
-        let mut mount = Self {
-            dir: tempfile::tempdir()?,
-            writes: 0,
-        };
-        for file in [mount.certificate(), mount.key()] {
-            if let Some(name) = file.file_name() {
-                symlink(Path::new("..data").join(name), &file)?;
-            }
-        }
-        mount.write(leaf)?;
-        Ok(mount)
-    }
-
-    /// Replaces it by another, all at once.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
-    pub fn write(&mut self, leaf: &Leaf) -> Result<()> {
-        self.writes += 1;
-        let [data, target, link] = [
-            "..data".into(),
-            format!("..{}", self.writes),
-            "..data_tmp".into(),
-        ]
-        .map(|name| self.dir.path().join(name));
-        fs::create_dir(&target)?;
-        fs::write(target.join("tls.crt"), &leaf.certificate)?;
-        fs::write(target.join("tls.key"), &leaf.key)?;
-        symlink(&target, &link)?;
-        fs::rename(link, data)?;
-        Ok(())
-    }
-
-    /// The path of the certificate.
-    #[must_use]
-    pub fn certificate(&self) -> PathBuf {
-        self.dir.path().join("tls.crt")
-    }
-
-    /// The path of its key.
-    #[must_use]
-    pub fn key(&self) -> PathBuf {
-        self.dir.path().join("tls.key")
     }
 }

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use tokio::sync::Notify;
-use webhook::certificates::cluster::{
-    Cluster, Secret, SecretData, StoreCall, StoreError, Webhooks,
+use webhook::certificates::testing_api::{
+    Bundle, Cluster, Secret, SecretData, StoreCall, StoreError, Webhooks,
 };
-use webhook::certificates::pki::bundle::Bundle;
 
 /// How much a Secret holds at most, in bytes of its values.
 pub(crate) const MAX_SECRET_SIZE: usize = 1 << 20;

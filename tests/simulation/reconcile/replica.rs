@@ -4,15 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{advance, timeout};
-use webhook::certificates::cluster::SecretData;
-use webhook::certificates::lifetimes::Lifetimes;
-use webhook::certificates::pki::bundle::Bundle;
-use webhook::certificates::pki::certified_key::CertifiedKeyPair;
-use webhook::certificates::reconciler::result::ReconcileResult;
-use webhook::certificates::reconciler::{CertificateReconciler, Mode};
-use webhook::certificates::resolver::CertResolver;
+use webhook::certificates::testing_api::{
+    Bundle, CertResolver, CertificateReconciler, CertifiedKeyPair, Lifetimes, Metrics, Mode,
+    ReconcileResult, SecretData,
+};
 use webhook::clock::wall_clock;
-use webhook::metrics::Metrics;
+use webhook::metrics::{Registry, registry};
 
 use crate::reconcile::memory_cluster::MemoryCluster;
 
@@ -22,7 +19,8 @@ pub(crate) const SERVER_NAME: &str = "envoy-drainer.envoy-drainer.svc";
 pub(crate) struct Replica {
     reconciler: CertificateReconciler<MemoryCluster>,
     pub(crate) resolver: CertResolver,
-    pub(crate) metrics: Metrics,
+    metrics: Metrics,
+    pub(crate) registry: Registry,
     pub(crate) now: SystemTime,
     cluster: MemoryCluster,
 }
@@ -33,25 +31,22 @@ impl Replica {
     /// One of mode `self`.
     pub(crate) fn self_managed(etcd: &MemoryCluster) -> Self {
         let names = vec![SERVER_NAME.to_owned()];
-        let lifetimes = Lifetimes::default();
-        Self::new(etcd, Mode::SelfManaged { names, lifetimes })
+        Self::new(etcd, names, Mode::SelfManaged(Lifetimes::default()))
     }
 
     /// One of mode `secret`.
     pub(crate) fn from_tls_secret(etcd: &MemoryCluster) -> Self {
         let activation_delay = Lifetimes::default().activation_delay();
-        let mode = Mode::Secret {
-            names: Vec::new(),
-            activation_delay,
-        };
-        Self::new(etcd, mode)
+        Self::new(etcd, Vec::new(), Mode::Secret { activation_delay })
     }
 
-    fn new(etcd: &MemoryCluster, mode: Mode) -> Self {
+    fn new(etcd: &MemoryCluster, names: Vec<String>, mode: Mode) -> Self {
+        let mut registry = registry();
         Self {
-            reconciler: CertificateReconciler::new(etcd.clone(), mode),
+            reconciler: CertificateReconciler::new(etcd.clone(), names, mode),
             resolver: CertResolver::empty(),
-            metrics: Metrics::new(),
+            metrics: Metrics::register(&mut registry),
+            registry,
             now: wall_clock(),
             cluster: etcd.clone(),
         }

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
-use webhook::certificates::cluster::{
-    Cluster, Secret, SecretData, StoreCall, StoreError, Webhooks,
+use webhook::certificates::testing_api::{
+    Bundle, Cluster, Secret, SecretData, StoreCall, StoreError, Webhooks,
 };
-use webhook::certificates::pki::bundle::Bundle;
 
 use crate::rotation::MINUTE;
 use crate::rotation::rng::Rng;

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep, timeout};
-use webhook::certificates::cluster::Cluster;
-use webhook::certificates::lifetimes::Lifetimes;
-use webhook::certificates::reconciler::{CertificateReconciler, Mode};
-use webhook::certificates::resolver::CertResolver;
-use webhook::metrics::Metrics;
+use webhook::certificates::testing_api::{
+    CertResolver, CertificateReconciler, Cluster, Lifetimes, Metrics, Mode,
+};
+use webhook::metrics::registry;
 
 use crate::rotation::cluster::{ApiClient, ReplicaMode};
 use crate::rotation::rng::Rng;
@@ -94,22 +93,19 @@ impl Replica {
     }
 
     async fn run_once(&self, serving: &CertResolver) {
-        let report = Metrics::new();
+        let report = Metrics::register(&mut registry());
         let release = self.next_release.get();
         let lifetimes = release.lifetimes;
         self.release.set(release);
         self.api.mode.set(release.mode);
         let mode = match release.mode {
-            ReplicaMode::SelfManaged => Mode::SelfManaged {
-                names: vec![SERVER_NAME.to_owned()],
-                lifetimes,
-            },
+            ReplicaMode::SelfManaged => Mode::SelfManaged(lifetimes),
             ReplicaMode::Secret => Mode::Secret {
-                names: vec![SERVER_NAME.to_owned()],
                 activation_delay: lifetimes.activation_delay(),
             },
         };
-        let mut authority = CertificateReconciler::new(self.api.clone(), mode);
+        let mut authority =
+            CertificateReconciler::new(self.api.clone(), vec![SERVER_NAME.to_owned()], mode);
         let mut active_until = Instant::now();
         self.restart_requested.set(false);
         let mut failures = 0;

@@ -7,8 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
-use webhook::certificates::cluster::SecretData;
-use webhook::certificates::pki::bundle::Bundle;
+use webhook::certificates::testing_api::{Bundle, SecretData};
 
 use crate::rotation::cluster::{ApiClient, Connectivity, Etcd, ReplicaMode, WebhookConfiguration};
 use crate::rotation::faults::{ClockJump, Faults, damaged_secret, with_empty_bundles};
