@@ -456,7 +456,7 @@ async fn exit_at_connections_lets_connections_remain() -> Result<()> {
         let envoy = envoy.listener(tcp("stream")?).start().await?;
         let drainer = drainer(envoy.admin_address())?
             .exit_without_minimum()
-            .config(|config| config.exit_at_connections = 2)
+            .config(|config| config.settings.exit_at_connections = 2)
             .start()
             .await?;
         let address = envoy.address("stream");
@@ -501,7 +501,7 @@ async fn ignored_and_outbound_listeners_do_not_hold_drain() -> Result<()> {
         ];
         let drainer = drainer(envoy.admin_address())?
             .exit_without_minimum()
-            .config(|config| config.ignore_listeners = ignored)
+            .config(|config| config.settings.ignore_listeners = ignored)
             .start()
             .await?;
         let mut streams = Vec::new();

@@ -330,7 +330,7 @@ async fn port_in_use_is_bound_once_free() -> Result<()> {
             let other_listener = TcpListener::bind(address).await?;
             let port = other_listener.local_addr()?.port();
             let sidecar = drainer_without_envoy(3 * SECOND)?.config(|config| {
-                config.port = port.try_into().expect("a bound port is not zero");
+                config.settings.port = port.try_into().expect("a bound port is not zero");
                 config.host_network = host_network;
             });
             // It runs, and serves its Unix socket.
@@ -369,7 +369,7 @@ async fn pod_is_drained_while_port_is_in_use() -> Result<()> {
     let sidecar = drainer(envoy.admin_address())?
         .exit_without_minimum()
         .config(|config| {
-            config.port = port.try_into().expect("a bound port is not zero");
+            config.settings.port = port.try_into().expect("a bound port is not zero");
         });
     let drainer = sidecar.start().await?;
     drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;

@@ -635,19 +635,17 @@ async fn pod_with_restarted_envoy_is_drained() -> Result<()> {
     let bootstrap = envoy()?.listener(http("web")?);
     let (admin, web) = (bootstrap.admin_address().clone(), bootstrap.address("web"));
     let directory = tempfile::tempdir()?;
-    let config = directory.path().join("envoy.json");
-    std::fs::write(&config, bootstrap.json().to_string())?;
+    let envoy_json = directory.path().join("envoy.json");
+    std::fs::write(&envoy_json, bootstrap.json().to_string())?;
     let port = Port::free()?;
-    let settings = drainer::Config {
-        port: port.number().try_into()?,
-        ..drainer::Config::new(admin.clone(), drainer::Token::new(7))
-    };
-    let args = ["serve".to_owned()].into_iter().chain(settings.args());
+    let mut config = drainer::Config::new(admin.clone(), drainer::Token::new(7));
+    config.settings.port = port.number().try_into()?;
+    let args = ["serve".to_owned()].into_iter().chain(config.args());
     let pod = pod(
-        &bootstrap.args(&config.to_string_lossy()),
+        &bootstrap.args(&envoy_json.to_string_lossy()),
         &args.collect::<Vec<_>>(),
         port.number(),
-        &settings.hook_path(),
+        &config.hook_path(),
     )?;
     let mut pod = Kubelet::new(pod)?
         .program("envoy", Program::envoy(&envoy_versions::newest()?))
