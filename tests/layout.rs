@@ -1,5 +1,5 @@
-//! The layout of both crates: no import circle between files, `admission` pure, `manifest` without Kubernetes, and
-//! no name of a public type declared twice.
+//! The layout of both crates: no import cycle between files, `admission` pure, `manifest` without Kubernetes, and
+//! no two public types with the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, Item, Token, UseTree, Visibility};
 
-/// What nothing in `admission` may use: it is bytes in, bytes out.
+/// Crates and modules that `admission` may not use: it takes bytes and returns bytes, without I/O or clocks.
 const IMPURE: [&str; 15] = [
     "tokio",
     "kube",
@@ -62,7 +62,7 @@ struct Import {
 }
 
 #[test]
-fn files_have_no_import_circle() {
+fn files_have_no_import_cycle() {
     for name in ["drainer", "webhook"] {
         let krate = Crate::read(name);
         let edges: BTreeMap<_, _> = krate
@@ -70,10 +70,10 @@ fn files_have_no_import_circle() {
             .keys()
             .map(|of| (of, krate.dependencies(of)))
             .collect();
-        let mut circles = BTreeMap::new();
+        let mut cycles = BTreeMap::new();
         for start in edges.keys() {
-            if let Some(circle) = circle_through(start, &edges) {
-                let shown: Vec<_> = circle
+            if let Some(cycle) = cycle_through(start, &edges) {
+                let steps: Vec<_> = cycle
                     .windows(2)
                     .map(|pair| {
                         let names = &edges[pair[0]][pair[1]];
@@ -84,12 +84,12 @@ fn files_have_no_import_circle() {
                         )
                     })
                     .collect();
-                let files: BTreeSet<_> = circle.into_iter().collect();
-                circles.insert(files, shown.join(", "));
+                let files: BTreeSet<_> = cycle.into_iter().collect();
+                cycles.insert(files, steps.join(", "));
             }
         }
-        let circles: Vec<_> = circles.into_values().collect();
-        assert!(circles.is_empty(), "import circles in {name}: {circles:#?}");
+        let cycles: Vec<_> = cycles.into_values().collect();
+        assert!(cycles.is_empty(), "import cycles in {name}: {cycles:#?}");
     }
 }
 
@@ -115,7 +115,7 @@ fn admission_is_pure() {
 }
 
 #[test]
-fn manifest_knows_nothing_of_kubernetes() {
+fn manifest_does_not_use_kubernetes() {
     let webhook = Crate::read("webhook");
     for (module, path) in webhook.paths_under("manifest") {
         let text = path.join("::");
@@ -151,31 +151,31 @@ fn public_types_have_distinct_names() {
     assert!(declared.is_empty(), "{declared:#?}");
 }
 
-/// The shortest way from a file back to itself, if there is one.
-fn circle_through<'a>(
+/// Returns the shortest import cycle through a file, if there is one.
+fn cycle_through<'a>(
     start: &'a ModulePath,
     edges: &'a BTreeMap<&ModulePath, BTreeMap<ModulePath, BTreeSet<String>>>,
 ) -> Option<Vec<&'a ModulePath>> {
     let mut queue = vec![vec![start]];
     let mut visited = BTreeSet::new();
     while !queue.is_empty() {
-        let mut longer = Vec::new();
-        for way in queue {
+        let mut extended = Vec::new();
+        for path in queue {
             for next in edges
-                .get(way[way.len() - 1])
+                .get(path[path.len() - 1])
                 .into_iter()
                 .flat_map(BTreeMap::keys)
             {
-                let way = [&way[..], &[next]].concat();
+                let path = [&path[..], &[next]].concat();
                 if next == start {
-                    return Some(way);
+                    return Some(path);
                 }
                 if visited.insert(next) {
-                    longer.push(way);
+                    extended.push(path);
                 }
             }
         }
-        queue = longer;
+        queue = extended;
     }
     None
 }
@@ -214,7 +214,7 @@ impl Crate {
         self.0.insert(path, module);
     }
 
-    /// The files that a file imports names from, and the names.
+    /// Returns the files that a file imports names from, and the names.
     fn dependencies(&self, of: &ModulePath) -> BTreeMap<ModulePath, BTreeSet<String>> {
         let module = &self.0[of];
         let imports = module.imports.iter().map(|import| &import.path);
@@ -229,7 +229,9 @@ impl Crate {
         found
     }
 
-    /// The file that defines what a path names, seen from the module `at`, and its name there.
+    /// Returns the file that defines the item that `path` refers to in the module `at`, and the item's name there.
+    ///
+    /// Gives up after 16 re-exports.
     fn definition(
         &self,
         at: &ModulePath,
@@ -283,7 +285,7 @@ impl Crate {
         None
     }
 
-    /// Every path that the files of a module and its children mention, with the file.
+    /// Returns every path that the files of a module and its children mention, each with its file.
     fn paths_under<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (String, &'a Vec<String>)> {
         let of_module = self
             .0

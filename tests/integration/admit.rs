@@ -1,4 +1,5 @@
-//! Whole pods: a manifest, and what it becomes. `UPDATE_GOLDEN=1` rewrites what they become.
+//! Admission of whole pods: each manifest of tests/golden, and the pod or decision that it leads to, which
+//! `UPDATE_GOLDEN=1` rewrites.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -11,38 +12,38 @@ fn pod(name: &str) -> Value {
     serde_saphyr::from_str(&golden::read(&format!("{name}.yaml"))).expect("the golden pod is YAML")
 }
 
-/// Admits `golden/NAME.yaml` and compares the pod it becomes with `NAME.patched.yaml`, or the answer
-/// with `NAME.decision` where the pod stays as it is.
+/// Admits `golden/NAME.yaml` and compares the patched pod with `NAME.patched.yaml`, or the response with
+/// `NAME.decision` where there is no patch.
 fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> AdmissionResult {
     let mut defaults = defaults();
     set(&mut defaults);
-    let told = ReviewBuilder::for_pod(&pod(name)).admit(&defaults);
-    let mut text: String = told
+    let result = ReviewBuilder::for_pod(&pod(name)).admit(&defaults);
+    let mut text: String = result
         .warnings
         .iter()
         .map(|warning| format!("# warning: {warning}\n"))
         .collect();
-    if told.patch.0.is_empty() {
+    if result.patch.0.is_empty() {
         text += &format!(
             "{}\n{}\n",
-            if told.allowed { "allowed" } else { "denied" },
-            told.message
+            if result.allowed { "allowed" } else { "denied" },
+            result.message
         );
         golden::check(&format!("{name}.decision"), &text);
     } else {
-        text += &serde_saphyr::to_string(&told.pod).expect("a pod is YAML");
+        text += &serde_saphyr::to_string(&result.pod).expect("a pod is YAML");
         golden::check(&format!("{name}.patched.yaml"), &text);
-        let decoded: Result<Pod, _> = serde_json::from_value(told.pod.clone());
+        let decoded: Result<Pod, _> = serde_json::from_value(result.pod.clone());
         assert!(decoded.is_ok(), "{decoded:?}");
-        let again = ReviewBuilder::for_pod(&told.pod).admit(&defaults);
+        let second = ReviewBuilder::for_pod(&result.pod).admit(&defaults);
         assert_eq!(
-            again.patch.0,
+            second.patch.0,
             [],
-            "the second admission changes the pod again"
+            "a second admission changed the pod again"
         );
-        assert!(again.allowed);
+        assert!(second.allowed);
     }
-    told
+    result
 }
 
 fn assert_injected(name: &str) {
@@ -54,62 +55,62 @@ fn assert_skipped(name: &str, code: Code) {
 }
 
 #[test]
-fn envoy_as_a_main_container() {
+fn main_container_envoy_is_injected() {
     assert_injected("envoy-main");
 }
 
 #[test]
-fn envoy_as_a_native_sidecar() {
+fn native_sidecar_envoy_is_injected() {
     assert_injected("envoy-native-sidecar");
 }
 
 #[test]
-fn the_drainer_as_a_plain_container() {
+fn drainer_can_be_a_plain_container() {
     assert_injected("plain-sidecar");
 }
 
 #[test]
-fn host_network() {
+fn host_network_pod_is_injected() {
     assert_injected("host-network");
 }
 
 #[test]
-fn pod_level_resources() {
+fn pod_with_pod_level_resources_is_injected() {
     assert_injected("pod-level-resources");
 }
 
 #[test]
-fn a_guaranteed_pod_stays_guaranteed() {
+fn guaranteed_pod_stays_guaranteed() {
     assert_injected("guaranteed");
 }
 
 #[test]
-fn a_hook_that_is_there_is_kept() {
+fn existing_hook_is_kept() {
     assert_skipped("existing-hook-kept", Code::ExistingHook);
 }
 
 #[test]
-fn a_hook_that_is_there_is_replaced() {
+fn existing_hook_is_replaced() {
     assert_injected("existing-hook-replaced");
 }
 
 #[test]
-fn a_bigger_grace_is_kept() {
+fn longer_grace_period_is_kept() {
     assert_injected("grace-bigger");
 }
 
 #[test]
-fn a_smaller_grace_is_raised() {
+fn shorter_grace_period_is_raised() {
     assert_injected("grace-smaller");
 }
 
 #[test]
-fn many_containers() {
+fn pod_with_many_containers_is_injected() {
     assert_injected("many-containers");
 }
 
 #[test]
-fn two_candidates() {
+fn two_envoy_candidates_are_denied() {
     assert_eq!(
         admit("two-candidates", |_| {}).outcome,
         AdmissionOutcome::Denied
@@ -117,48 +118,48 @@ fn two_candidates() {
 }
 
 #[test]
-fn on_openshift_no_user_is_set() {
-    let told = admit("openshift", |defaults| defaults.open_shift = true);
-    assert_eq!(told.outcome, AdmissionOutcome::Injected);
+fn drainer_has_no_user_on_openshift() {
+    let result = admit("openshift", |defaults| defaults.open_shift = true);
+    assert_eq!(result.outcome, AdmissionOutcome::Injected);
 }
 
 #[test]
-fn a_jobs_pod_does_not_wait() {
+fn job_pod_has_no_minimum_drain() {
     assert_injected("job");
 }
 
 #[test]
-fn an_istio_injected_pod() {
+fn istio_injected_pod_is_injected() {
     assert_injected("istio-injected");
 }
 
 #[test]
-fn an_envoy_gateway_pod_drains_itself() {
+fn envoy_gateway_pod_is_skipped() {
     assert_skipped("envoy-gateway", Code::EnvoyGatewayPod);
 }
 
 #[test]
-fn a_contour_pod_drains_itself() {
+fn contour_pod_is_skipped() {
     assert_skipped("contour", Code::ContourPod);
 }
 
 #[test]
-fn an_admin_on_a_unix_socket() {
+fn pod_with_admin_on_unix_socket_is_injected() {
     assert_injected("admin-unix-socket");
 }
 
 #[test]
-fn a_pod_without_anything_optional() {
+fn minimal_pod_is_injected() {
     assert_injected("bare");
 }
 
 #[test]
-fn on_openshift_a_pod_of_roots_gets_our_user() {
+fn root_pod_gets_drainer_user_on_openshift() {
     let open_shift = Defaults {
         open_shift: true,
         ..defaults()
     };
-    for (pods, own, want) in [
+    for (pod_context, container_context, want) in [
         (json!({"runAsUser": 0}), json!({}), json!(60902)),
         (
             json!({"runAsUser": 0}),
@@ -171,19 +172,22 @@ fn on_openshift_a_pod_of_roots_gets_our_user() {
         let pod = json!({
             "metadata": {"annotations": {"envoy-drainer.dev/inject": "true"}},
             "spec": {
-                "containers": [{"name": "envoy", "securityContext": own}],
-                "securityContext": pods,
+                "containers": [{"name": "envoy", "securityContext": container_context}],
+                "securityContext": pod_context,
             },
         });
-        let told = ReviewBuilder::for_pod(&pod).admit(&open_shift);
-        assert_eq!(told.outcome, AdmissionOutcome::Injected);
-        let context = &told.pod["spec"]["initContainers"][0]["securityContext"];
-        assert_eq!(context["runAsUser"], want, "{pods} {own}");
+        let result = ReviewBuilder::for_pod(&pod).admit(&open_shift);
+        assert_eq!(result.outcome, AdmissionOutcome::Injected);
+        let context = &result.pod["spec"]["initContainers"][0]["securityContext"];
+        assert_eq!(
+            context["runAsUser"], want,
+            "{pod_context} {container_context}"
+        );
     }
 }
 
-/// The paths of the pod's hooks and the drainer's tokens, which must agree.
-fn shared_token(pod: &Value) -> String {
+/// Returns the token in the hook's path, which must be the drainer's token.
+fn token_of(pod: &Value) -> String {
     let hook = pod.pointer("/spec/containers/0/lifecycle/preStop/httpGet/path");
     let token = hook
         .and_then(Value::as_str)
@@ -199,21 +203,21 @@ fn shared_token(pod: &Value) -> String {
 }
 
 #[test]
-fn two_admissions_of_a_review_have_two_tokens() {
+fn each_admission_generates_its_own_token() {
     let pod = pod("bare");
     let review = ReviewBuilder::for_pod(&pod).bytes();
     let tokens = TokenGenerator::default();
     let admit = |review: &[u8], pod: &Value| {
-        let answer = admit_pod(review, &defaults(), || tokens.generate()).expect("a review");
-        AdmissionResult::read(&answer, pod.clone())
+        let response = admit_pod(review, &defaults(), || tokens.generate()).expect("a review");
+        AdmissionResult::read(&response, pod.clone())
     };
-    let [one, other] = [(); 2].map(|()| admit(&review, &pod));
-    assert_ne!(shared_token(&one.pod), shared_token(&other.pod));
-    // The API server may ask again of the pod with its drainer.
-    let again = admit(&ReviewBuilder::for_pod(&one.pod).bytes(), &one.pod);
+    let [first, second] = [(); 2].map(|()| admit(&review, &pod));
+    assert_ne!(token_of(&first.pod), token_of(&second.pod));
+    // The API server may admit the patched pod again (`reinvocationPolicy`).
+    let readmitted = admit(&ReviewBuilder::for_pod(&first.pod).bytes(), &first.pod);
     assert_eq!(
-        again.outcome,
+        readmitted.outcome,
         AdmissionOutcome::Skipped(Code::AlreadyInjected)
     );
-    assert_eq!(again.pod, one.pod);
+    assert_eq!(readmitted.pod, first.pod);
 }

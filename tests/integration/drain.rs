@@ -1,5 +1,5 @@
-//! A pod's end on real Envoys, the oldest and the newest: what survives, what is waited for, for how
-//! long, and what is said of it.
+//! Termination of pods with the oldest and the newest Envoy: which requests survive, what holds a drain and for
+//! how long, and what the termination message says.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -30,22 +30,22 @@ use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-/// A request that takes so long, and when it was answered or cut.
+/// Sends a request that takes so long. Returns when it ended, and whether its response was complete.
 fn slow_request(client: Client, takes: Duration) -> JoinHandle<(Instant, Result<()>)> {
     tokio::spawn(async move {
         let path = format!("/slow?ms={}", takes.as_millis());
         let client = client.with_timeout(takes + 10 * SECOND);
-        let answer = client.post(&path).await.and_then(|answer| {
-            anyhow::ensure!(answer.status == 200, "{answer:?}");
+        let response = client.post(&path).await.and_then(|response| {
+            anyhow::ensure!(response.status == 200, "{response:?}");
             Ok(())
         });
-        (Instant::now(), answer)
+        (Instant::now(), response)
     })
 }
 
-/// Waits until so many requests are under way at the HTTP prefix `web`.
+/// Waits until so many requests are in flight at the HTTP statistics prefix `web`.
 async fn wait_for_active_requests(envoy: &Envoy, requests: u64) -> Result<()> {
-    let what = format!("{requests} requests under way");
+    let what = format!("{requests} requests in flight");
     wait_until(&what, TIMEOUT, || async {
         let active = envoy.admin().stat("http.web.downstream_rq_active").await?;
         Ok(active == Some(requests))
@@ -54,16 +54,16 @@ async fn wait_for_active_requests(envoy: &Envoy, requests: u64) -> Result<()> {
 }
 
 fn port(address: SocketAddr) -> NonZeroU16 {
-    address.port().try_into().expect("listeners have a port")
+    address.port().try_into().expect("a bound port is not zero")
 }
 
-/// What the statistics call a listener on all addresses.
+/// The name of a listener on all addresses in Envoy's statistics.
 fn listener_stat(address: SocketAddr) -> String {
     format!("0.0.0.0_{}", address.port())
 }
 
 #[tokio::test]
-async fn answers_of_three_seconds_that_are_under_way_survive() -> Result<()> {
+async fn requests_in_flight_are_answered() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.binary(&binary).upstream(&upstream);
@@ -77,18 +77,18 @@ async fn answers_of_three_seconds_that_are_under_way_survive() -> Result<()> {
             .collect();
         wait_for_active_requests(&envoy, 5).await?;
 
-        let end = drainer.call_pod_hooks()?;
-        end.wait_for_return().await?;
+        let hooks = drainer.call_pod_hooks()?;
+        hooks.wait_for_return().await?;
         let returned = Instant::now();
         envoy.terminate().await?;
         for request in requests {
-            let (answered, answer) = request.await?;
-            answer?;
-            assert_took_at_most(returned - answered, Duration::ZERO);
+            let (answered_at, response) = request.await?;
+            response?;
+            assert_took_at_most(returned - answered_at, Duration::ZERO);
         }
-        let words = drainer.termination_message()?;
+        let message = drainer.termination_message()?;
         assert_eq!(
-            (&words["outcome"], &words["peak"]),
+            (&message["outcome"], &message["peak"]),
             (&json!("drained"), &json!(5))
         );
         Ok(())
@@ -97,7 +97,7 @@ async fn answers_of_three_seconds_that_are_under_way_survive() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_request_that_outlasts_the_timeout_is_cut_then_and_not_before() -> Result<()> {
+async fn request_beyond_the_timeout_is_cut_at_it() -> Result<()> {
     for_each_envoy(|binary| async move {
         let timeout = 5 * SECOND;
         let upstream = Upstream::start().await?;
@@ -112,25 +112,24 @@ async fn a_request_that_outlasts_the_timeout_is_cut_then_and_not_before() -> Res
         let too_long = slow_request(envoy.client("web"), timeout + 3 * SECOND);
         wait_for_active_requests(&envoy, 2).await?;
 
-        let end = drainer.call_pod_hooks()?;
-        assert_took(end.wait_for_return().await?, timeout);
-        assert!(!too_long.is_finished(), "it was cut before SIGTERM");
+        let hooks = drainer.call_pod_hooks()?;
+        assert_took(hooks.wait_for_return().await?, timeout);
+        assert!(!too_long.is_finished(), "the request ended before SIGTERM");
         envoy.terminate().await?;
         in_time.await?.1?;
-        let (cut, answer) = too_long.await?;
-        assert!(answer.is_err(), "who would have answered it?");
-        assert_took(cut - end.called_at(), timeout);
-        let words = drainer.termination_message()?;
-        assert_eq!(words["outcome"], "deadline");
-        assert_eq!(words["left"]["requests"], 1);
+        let (ended_at, response) = too_long.await?;
+        assert!(response.is_err(), "the request was answered after SIGTERM");
+        assert_took(ended_at - hooks.called_at(), timeout);
+        let message = drainer.termination_message()?;
+        assert_eq!(message["outcome"], "deadline");
+        assert_eq!(message["left"]["requests"], 1);
         Ok(())
     })
     .await
 }
 
 #[tokio::test]
-async fn an_idle_connection_holds_the_pod_for_the_minimum_and_no_longer_at_defaults() -> Result<()>
-{
+async fn idle_connection_holds_pod_for_default_minimum() -> Result<()> {
     for_each_envoy(|binary| async move {
         let envoy = envoy()?
             .binary(&binary)
@@ -142,9 +141,9 @@ async fn an_idle_connection_holds_the_pod_for_the_minimum_and_no_longer_at_defau
         let _never_used = RawConnection::open(envoy.address("web")).await?;
         let took = drainer.call_pod_hooks()?.wait_for_return().await?;
         assert_took(took, 10 * SECOND);
-        let words = drainer.termination_message()?;
+        let message = drainer.termination_message()?;
         assert_eq!(
-            (&words["outcome"], &words["left"]["connections"]),
+            (&message["outcome"], &message["left"]["connections"]),
             (&json!("idle"), &json!(2))
         );
         Ok(())
@@ -153,12 +152,12 @@ async fn an_idle_connection_holds_the_pod_for_the_minimum_and_no_longer_at_defau
 }
 
 #[tokio::test]
-async fn idle_connections_are_given_idle_exit_after_the_last_request_or_for_ever() -> Result<()> {
+async fn idle_exit_counts_from_last_request_unless_off() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.binary(&binary).upstream(&upstream);
         let envoy = envoy.listener(http("web")?).start().await?;
-        let hasty = |idle_exit| -> Result<_> {
+        let drainer_with_idle_exit = |idle_exit| -> Result<_> {
             Ok(drainer(envoy.admin_address())?
                 .exit_without_minimum()
                 .timing(|t| {
@@ -166,21 +165,25 @@ async fn idle_connections_are_given_idle_exit_after_the_last_request_or_for_ever
                     t.drain_timeout = 6 * SECOND;
                 }))
         };
-        let soon = hasty(Some(2 * SECOND))?.start().await?;
-        let never = hasty(None)?.start().await?;
+        let soon = drainer_with_idle_exit(Some(2 * SECOND))?.start().await?;
+        let never = drainer_with_idle_exit(None)?.start().await?;
         let _idle = RawConnection::open_idle(envoy.address("web")).await?;
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let request = slow_request(envoy.client("web"), SECOND);
         wait_for_active_requests(&envoy, 1).await?;
 
-        let (soon_end, never_end) = (soon.call_pod_hooks()?, never.call_pod_hooks()?);
-        let (answered, answer) = request.await?;
-        answer?;
+        let (soon_hooks, never_hooks) = (soon.call_pod_hooks()?, never.call_pod_hooks()?);
+        let (answered_at, response) = request.await?;
+        response?;
         let idle_exit = 2 * SECOND;
-        let left = soon_end.called_at() + soon_end.wait_for_return().await?;
-        assert!(left >= asked + SECOND + idle_exit, "{:?}", left - asked);
-        assert_took_at_most(left - answered, idle_exit);
-        assert_took(never_end.wait_for_return().await?, 6 * SECOND);
+        let returned_at = soon_hooks.called_at() + soon_hooks.wait_for_return().await?;
+        assert!(
+            returned_at >= requested_at + SECOND + idle_exit,
+            "{:?}",
+            returned_at - requested_at
+        );
+        assert_took_at_most(returned_at - answered_at, idle_exit);
+        assert_took(never_hooks.wait_for_return().await?, 6 * SECOND);
         assert_eq!(soon.termination_message()?["outcome"], "idle");
         assert_eq!(never.termination_message()?["outcome"], "deadline");
         Ok(())
@@ -189,8 +192,7 @@ async fn idle_connections_are_given_idle_exit_after_the_last_request_or_for_ever
 }
 
 #[tokio::test]
-async fn an_open_tcp_stream_holds_the_pod_to_its_deadline_and_is_named_in_the_last_words()
--> Result<()> {
+async fn open_tcp_stream_holds_pod_until_deadline() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?
@@ -210,18 +212,23 @@ async fn an_open_tcp_stream_holds_the_pod_to_its_deadline_and_is_named_in_the_la
             drainer.call_pod_hooks()?.wait_for_return().await?,
             4 * SECOND,
         );
-        stream.ping().await.context("until Envoy itself ends")?;
+        stream
+            .ping()
+            .await
+            .context("the stream was cut before SIGTERM")?;
 
         let name = listener_stat(envoy.address("stream"));
-        let words = drainer.termination_message()?;
-        let left = json!({
+        let message = drainer.termination_message()?;
+        let remaining = json!({
             "connections": 1, "requests": 0, "upgrades": 0, "tcp": 1, "byListener": { &name: 1 },
         });
         assert_eq!(
-            (&words["outcome"], &words["left"]),
-            (&json!("deadline"), &left)
+            (&message["outcome"], &message["left"]),
+            (&json!("deadline"), &remaining)
         );
-        let line = drainer.find_log("Drain ended").context("no last words")?;
+        let line = drainer
+            .find_log("Drain ended")
+            .context("no log line at the end of the drain")?;
         assert_eq!(
             (&line["outcome"], &line["tcp"]),
             (&json!("deadline"), &json!(1))
@@ -233,7 +240,7 @@ async fn an_open_tcp_stream_holds_the_pod_to_its_deadline_and_is_named_in_the_la
 }
 
 #[tokio::test]
-async fn an_upgraded_connection_is_no_idle_one() -> Result<()> {
+async fn upgraded_connection_is_not_idle() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.binary(&binary).upstream(&upstream);
@@ -252,9 +259,9 @@ async fn an_upgraded_connection_is_no_idle_one() -> Result<()> {
             3 * SECOND,
         );
         upgraded.ping().await?;
-        let words = drainer.termination_message()?;
+        let message = drainer.termination_message()?;
         assert_eq!(
-            (&words["outcome"], &words["left"]["upgrades"]),
+            (&message["outcome"], &message["left"]["upgrades"]),
             (&json!("deadline"), &json!(1))
         );
         Ok(())
@@ -263,7 +270,7 @@ async fn an_upgraded_connection_is_no_idle_one() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_http2_client_is_told_to_go_and_loses_no_stream() -> Result<()> {
+async fn http2_client_gets_goaway_and_loses_no_stream() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.binary(&binary).upstream(&upstream);
@@ -275,17 +282,17 @@ async fn an_http2_client_is_told_to_go_and_loses_no_stream() -> Result<()> {
         let (mut sender, connection) = handshake.await?;
         let connection = tokio::spawn(connection);
         let request = Request::get("http://shop/slow?ms=3000").body(Empty::<bytes::Bytes>::new())?;
-        let answer = sender.send_request(request);
-        let answer = tokio::spawn(async move { anyhow::Ok(answer.await?.collect().await?) });
+        let response = sender.send_request(request);
+        let response = tokio::spawn(async move { anyhow::Ok(response.await?.collect().await?) });
         wait_for_active_requests(&envoy, 1).await?;
 
-        let end = drainer.call_pod_hooks()?;
-        answer.await??;
-        // By GOAWAY alone: this client would keep its connection for ever.
+        let hooks = drainer.call_pod_hooks()?;
+        response.await??;
+        // GOAWAY alone closes it: this client never closes a connection.
         connection.await??;
-        assert!(end.is_waiting());
+        assert!(hooks.is_waiting());
         drop(sender);
-        assert_took(end.wait_for_return().await?, 10 * SECOND);
+        assert_took(hooks.wait_for_return().await?, 10 * SECOND);
         assert_eq!(drainer.termination_message()?["outcome"], "drained");
         Ok(())
     })
@@ -293,7 +300,7 @@ async fn an_http2_client_is_told_to_go_and_loses_no_stream() -> Result<()> {
 }
 
 #[tokio::test]
-async fn sparse_connections_that_come_15_s_late_all_find_an_envoy() -> Result<()> {
+async fn connections_15_s_late_reach_an_envoy() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let service = Arc::new(Service::new(15 * SECOND));
@@ -305,7 +312,7 @@ async fn sparse_connections_that_come_15_s_late_all_find_an_envoy() -> Result<()
                 http: envoy.address("web"),
                 tcp: None,
             };
-            // Once: what comes later are clients.
+            // One probe at the start: all later connections are the clients'.
             let probe = Probe {
                 path: HEALTH_PATH.to_owned(),
                 period: 60 * SECOND,
@@ -315,29 +322,32 @@ async fn sparse_connections_that_come_15_s_late_all_find_an_envoy() -> Result<()
             service.add(endpoint, probe);
             Ok(envoy)
         };
-        let (ends, _stays) = (start("ends").await?, start("stays").await?);
+        let (terminating, _remaining) = (start("terminating").await?, start("remaining").await?);
         service.wait_until_ready(2, TIMEOUT).await?;
-        let drainer = drainer(ends.admin_address())?.start().await?;
+        let drainer = drainer(terminating.admin_address())?.start().await?;
         let load = load().connection_per_request(2.0).start(&service);
         sleep(2 * SECOND).await;
 
-        let came = || ends.admin().stat("http.web.downstream_cx_total");
-        service.mark_terminating("ends");
-        let end = drainer.call_pod_hooks()?;
-        sleep_until(end.called_at() + 10 * SECOND).await;
-        let by_the_minimum = came().await?;
-        let took = end.wait_for_return().await?;
-        let late = came()
+        let connections_total = || terminating.admin().stat("http.web.downstream_cx_total");
+        service.mark_terminating("terminating");
+        let hooks = drainer.call_pod_hooks()?;
+        sleep_until(hooks.called_at() + 10 * SECOND).await;
+        let total_at_minimum = connections_total().await?;
+        let took = hooks.wait_for_return().await?;
+        let late = connections_total()
             .await?
-            .zip(by_the_minimum)
+            .zip(total_at_minimum)
             .map(|(all, before)| all - before);
-        ends.terminate().await?;
+        terminating.terminate().await?;
         sleep(3 * SECOND).await;
         let report = load.stop().await;
         assert_eq!(report.failed(), 0, "{report}");
         assert!(report.reached() > 0.9, "{report}");
-        assert!(late >= Some(3), "the lag was not felt: {late:?} came late");
-        // The last of them comes in the last second of the lag, and then it is quiet.
+        assert!(
+            late >= Some(3),
+            "only {late:?} connections arrived after the minimum"
+        );
+        // The last connection arrives in the last second of the lag; then comes the quiet period.
         assert_took_between(took, 15 * SECOND, 18 * SECOND);
         Ok(())
     })
@@ -345,8 +355,8 @@ async fn sparse_connections_that_come_15_s_late_all_find_an_envoy() -> Result<()
 }
 
 #[tokio::test]
-async fn readiness_probes_that_were_told_do_not_keep_quiet_away() -> Result<()> {
-    /// An Envoy whose readiness is probed on its data port every second.
+async fn configured_readiness_probes_do_not_delay_exit() -> Result<()> {
+    /// Starts an Envoy whose readiness is probed on its data port every second.
     async fn start_with_probes(binary: &EnvoyBinary) -> Result<(Envoy, JoinSet<()>)> {
         let envoy = envoy()?
             .binary(binary)
@@ -360,7 +370,7 @@ async fn readiness_probes_that_were_told_do_not_keep_quiet_away() -> Result<()> 
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 tick.tick().await;
-                // Answered as any request: Envoy's own health checks need not be told.
+                // Not Envoy's health check filter, whose requests the drainer recognises without configuration.
                 let _ = client.get(DIRECT_PATH).await;
             }
         });
@@ -368,30 +378,30 @@ async fn readiness_probes_that_were_told_do_not_keep_quiet_away() -> Result<()> 
     }
     for_each_envoy(|binary| async move {
         let (envoy, _probing) = start_with_probes(&binary).await?;
-        let (other, _probing_too) = start_with_probes(&binary).await?;
+        let (other_envoy, _other_probing) = start_with_probes(&binary).await?;
         let probe = ReadinessProbe {
             port: port(envoy.address("web")),
             period: SECOND,
         };
-        let told = drainer(envoy.admin_address())?
+        let configured = drainer(envoy.admin_address())?
             .config(|config| config.readiness_probes = vec![probe])
             .start()
             .await?;
-        let untold = drainer(other.admin_address())?.start().await?;
+        let unconfigured = drainer(other_envoy.admin_address())?.start().await?;
         sleep(3 * SECOND).await;
-        let (told, untold) = (told.call_pod_hooks()?, untold.call_pod_hooks()?);
-        let took = told.wait_for_return().await?;
+        let hooks = (configured.call_pod_hooks()?, unconfigured.call_pod_hooks()?);
+        let took = hooks.0.wait_for_return().await?;
         assert_took_between(took, 10 * SECOND, 12 * SECOND);
-        // Or this would prove nothing.
+        // Without the setting, the same probes delay the exit.
         sleep(3 * SECOND).await;
-        assert!(untold.is_waiting());
+        assert!(hooks.1.is_waiting());
         Ok(())
     })
     .await
 }
 
 #[tokio::test]
-async fn during_the_drain_delay_envoy_is_a_healthy_endpoint() -> Result<()> {
+async fn envoy_stays_healthy_during_drain_delay() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?
@@ -409,12 +419,12 @@ async fn during_the_drain_delay_envoy_is_a_healthy_endpoint() -> Result<()> {
             })
             .start()
             .await?;
-        // The deadline counts from the delay's end.
+        // Holds the drain to its deadline, which counts from the end of the delay.
         let _stream = RawConnection::open_stream(envoy.address("stream")).await?;
-        let end = drainer.call_pod_hooks()?;
+        let hooks = drainer.call_pod_hooks()?;
         drainer.wait_for_phase(DrainPhase::Delaying).await?;
         let mut client = RawConnection::open_idle(envoy.address("web")).await?;
-        while end.called_at().elapsed() < 2 * SECOND {
+        while hooks.called_at().elapsed() < 2 * SECOND {
             let head = client.get(HEALTH_PATH).await?;
             assert!(head.starts_with("http/1.1 200 "), "{head}");
             let head = client.get(DIRECT_PATH).await?;
@@ -424,22 +434,22 @@ async fn during_the_drain_delay_envoy_is_a_healthy_endpoint() -> Result<()> {
             sleep(Duration::from_millis(100)).await;
         }
         drainer.wait_for_phase(DrainPhase::Draining).await?;
-        wait_until("readiness has failed", TIMEOUT, || async {
+        wait_until("Envoy is DRAINING", TIMEOUT, || async {
             Ok(envoy.admin().state().await? == "DRAINING")
         })
         .await?;
-        let began = end.called_at().elapsed();
+        let began = hooks.called_at().elapsed();
         assert_took(began, 5 * SECOND);
         let head = client.get(DIRECT_PATH).await?;
         assert!(head.contains("connection: close"), "{head}");
-        assert_took(end.wait_for_return().await?, 7 * SECOND);
+        assert_took(hooks.wait_for_return().await?, 7 * SECOND);
         Ok(())
     })
     .await
 }
 
 #[tokio::test]
-async fn so_many_connections_may_remain() -> Result<()> {
+async fn exit_at_connections_lets_connections_remain() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.binary(&binary).upstream(&upstream);
@@ -455,14 +465,14 @@ async fn so_many_connections_may_remain() -> Result<()> {
             RawConnection::open_stream(address).await?,
         );
         let third = RawConnection::open_stream(address).await?;
-        let end = drainer.call_pod_hooks()?;
+        let hooks = drainer.call_pod_hooks()?;
         sleep(2 * SECOND).await;
-        assert!(end.is_waiting());
+        assert!(hooks.is_waiting());
         drop(third);
-        assert_took(end.wait_for_return().await?, 2 * SECOND);
-        let words = drainer.termination_message()?;
+        assert_took(hooks.wait_for_return().await?, 2 * SECOND);
+        let message = drainer.termination_message()?;
         assert_eq!(
-            (&words["outcome"], &words["left"]["connections"]),
+            (&message["outcome"], &message["left"]["connections"]),
             (&json!("drained"), &json!(2))
         );
         Ok(())
@@ -471,7 +481,7 @@ async fn so_many_connections_may_remain() -> Result<()> {
 }
 
 #[tokio::test]
-async fn ignored_listeners_and_the_pods_own_way_out_are_not_waited_for() -> Result<()> {
+async fn ignored_and_outbound_listeners_do_not_hold_drain() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?
@@ -494,22 +504,22 @@ async fn ignored_listeners_and_the_pods_own_way_out_are_not_waited_for() -> Resu
             .config(|config| config.settings.ignore_listeners = ignored)
             .start()
             .await?;
-        let mut held = Vec::new();
+        let mut streams = Vec::new();
         for listener in ["by-name", "by-port", "by-prefix", "out"] {
-            held.push(RawConnection::open_stream(envoy.address(listener)).await?);
+            streams.push(RawConnection::open_stream(envoy.address(listener)).await?);
         }
         let counts = RawConnection::open_stream(envoy.address("counts")).await?;
-        let end = drainer.call_pod_hooks()?;
+        let hooks = drainer.call_pod_hooks()?;
         sleep(2 * SECOND).await;
-        assert!(end.is_waiting());
+        assert!(hooks.is_waiting());
         drop(counts);
-        assert_took(end.wait_for_return().await?, 2 * SECOND);
-        for stream in &mut held {
+        assert_took(hooks.wait_for_return().await?, 2 * SECOND);
+        for stream in &mut streams {
             stream.ping().await?;
         }
-        let words = drainer.termination_message()?;
+        let message = drainer.termination_message()?;
         assert_eq!(
-            (&words["outcome"], &words["peak"]),
+            (&message["outcome"], &message["peak"]),
             (&json!("drained"), &json!(1))
         );
         Ok(())
@@ -518,45 +528,53 @@ async fn ignored_listeners_and_the_pods_own_way_out_are_not_waited_for() -> Resu
 }
 
 #[tokio::test]
-async fn a_listener_that_ignores_failed_health_is_drained_too() -> Result<()> {
+async fn modify_only_listener_with_gradual_drain_is_warned_about() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let modify_only = || -> Result<Bootstrap> {
-            Ok(envoy()?
-                .binary(&binary)
-                .listener(http("modify")?.modify_only()))
-        };
-        let immediate = modify_only()?
-            .flag("--drain-strategy immediate")
+        let envoy = envoy()?
+            .binary(&binary)
+            .listener(http("modify")?.modify_only())
             .start()
             .await?;
-        let gradual = modify_only()?.start().await?;
-        let warned = drainer(gradual.admin_address())?.start().await?;
-        let warning = warned
+        let drainer = drainer(envoy.admin_address())?.start().await?;
+        let warning = drainer
             .wait_for_log("MODIFY_ONLY of modify", TIMEOUT)
             .await?;
         assert_eq!(warning["level"], "WARN");
+        Ok(())
+    })
+    .await
+}
 
-        let drainer = drainer(immediate.admin_address())?
+#[tokio::test]
+async fn modify_only_listener_is_drained_immediately() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let envoy = envoy()?
+            .binary(&binary)
+            .listener(http("modify")?.modify_only())
+            .flag("--drain-strategy immediate")
+            .start()
+            .await?;
+        let drainer = drainer(envoy.admin_address())?
             .exit_without_minimum()
             .start()
             .await?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         assert!(drainer.find_log("MODIFY_ONLY").is_none());
-        let mut client = RawConnection::open_idle(immediate.address("modify")).await?;
-        let end = drainer.call_pod_hooks()?;
-        wait_until("it was told", TIMEOUT, || async {
-            let told = drainer.find_log("Called Envoy admin");
-            Ok(told.is_some_and(|line| line["call"] == "/drain_listeners"))
+        let mut client = RawConnection::open_idle(envoy.address("modify")).await?;
+        let hooks = drainer.call_pod_hooks()?;
+        wait_until("Envoy drains its listeners", TIMEOUT, || async {
+            let line = drainer.find_log("Called Envoy admin");
+            Ok(line.is_some_and(|line| line["call"] == "/drain_listeners"))
         })
         .await?;
         let head = client.get(DIRECT_PATH).await?;
         assert!(head.contains("connection: close"), "{head}");
-        // It goes on accepting: endpoints are not gone yet.
-        drop(RawConnection::open_idle(immediate.address("modify")).await?);
-        let closed = end.called_at().elapsed();
+        // It still accepts connections: endpoints may not be removed yet.
+        drop(RawConnection::open_idle(envoy.address("modify")).await?);
+        let closed_at = hooks.called_at().elapsed();
         drop(client);
-        let took = end.wait_for_return().await?;
-        assert_took(took, closed);
+        let took = hooks.wait_for_return().await?;
+        assert_took(took, closed_at);
         assert_eq!(drainer.termination_message()?["outcome"], "drained");
         Ok(())
     })
@@ -564,7 +582,7 @@ async fn a_listener_that_ignores_failed_health_is_drained_too() -> Result<()> {
 }
 
 #[tokio::test]
-async fn listeners_that_are_called_as_the_admins_or_a_workers_count() -> Result<()> {
+async fn listeners_named_like_admin_or_worker_are_counted() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let prefixes = ["admin", "worker_0", "edge.worker_1", "my.admin.web"];
@@ -577,28 +595,28 @@ async fn listeners_that_are_called_as_the_admins_or_a_workers_count() -> Result<
             .exit_without_minimum()
             .start()
             .await?;
-        let mut held = Vec::new();
+        let mut streams = Vec::new();
         for prefix in prefixes {
-            held.push(RawConnection::open_stream(envoy.address(prefix)).await?);
+            streams.push(RawConnection::open_stream(envoy.address(prefix)).await?);
         }
-        let end = drainer.call_pod_hooks()?;
-        while let Some(stream) = held.pop() {
-            let left = held.len() as u64;
-            let by_listener = prefixes[..=held.len()].iter();
+        let hooks = drainer.call_pod_hooks()?;
+        while let Some(stream) = streams.pop() {
+            let remaining = streams.len() as u64;
+            let by_listener = prefixes[..=streams.len()].iter();
             let by_listener = by_listener
                 .map(|prefix| ((*prefix).to_owned(), 1))
                 .collect();
-            wait_until("each is counted", TIMEOUT, || async {
+            wait_until("every open connection is counted", TIMEOUT, || async {
                 let open = drainer.status().await?.open;
                 Ok(open.is_some_and(|open| {
-                    open.connections == left + 1 && open.by_listener == by_listener
+                    open.connections == remaining + 1 && open.by_listener == by_listener
                 }))
             })
             .await?;
-            assert!(end.is_waiting());
+            assert!(hooks.is_waiting());
             drop(stream);
         }
-        end.wait_for_return().await?;
+        hooks.wait_for_return().await?;
         assert_eq!(drainer.termination_message()?["outcome"], "drained");
         Ok(())
     })
@@ -606,7 +624,7 @@ async fn listeners_that_are_called_as_the_admins_or_a_workers_count() -> Result<
 }
 
 #[tokio::test]
-async fn requests_under_the_admins_name_are_no_idle_connections() -> Result<()> {
+async fn requests_under_admin_stat_prefix_are_not_idle() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?
@@ -623,7 +641,7 @@ async fn requests_under_the_admins_name_are_no_idle_connections() -> Result<()> 
             .await?;
         let requests =
             ["web", "other"].map(|listener| slow_request(envoy.client(listener), 3 * SECOND));
-        wait_until("both are under way", TIMEOUT, || async {
+        wait_until("both requests are in flight", TIMEOUT, || async {
             let active = "cluster.upstream.upstream_rq_active";
             Ok(envoy.admin().stat(active).await? == Some(2))
         })
@@ -639,8 +657,7 @@ async fn requests_under_the_admins_name_are_no_idle_connections() -> Result<()> 
 }
 
 #[tokio::test]
-async fn where_listeners_are_hidden_the_servers_total_is_believed_only_after_a_flush() -> Result<()>
-{
+async fn server_total_counts_only_after_a_flush() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?
@@ -659,17 +676,17 @@ async fn where_listeners_are_hidden_the_servers_total_is_believed_only_after_a_f
             .wait_for_log("hides listener.*: drains rely", TIMEOUT)
             .await?;
         assert_eq!(warning["level"], "WARN");
-        // The total still says zero now.
+        // The total is still zero, until the next flush.
         let stream = RawConnection::open_stream(envoy.address("stream")).await?;
-        let end = drainer.call_pod_hooks()?;
+        let hooks = drainer.call_pod_hooks()?;
         sleep(4 * SECOND).await;
         drop(stream);
-        let took = end.wait_for_return().await?;
-        // Two flushes must have shown zero.
+        let took = hooks.wait_for_return().await?;
+        // The total must be zero after two flushes.
         assert_took_between(took, 6 * SECOND, 8 * SECOND);
-        let words = drainer.termination_message()?;
+        let message = drainer.termination_message()?;
         assert_eq!(
-            (&words["outcome"], &words["peak"]),
+            (&message["outcome"], &message["peak"]),
             (&json!("drained"), &json!(1))
         );
         Ok(())
@@ -678,7 +695,7 @@ async fn where_listeners_are_hidden_the_servers_total_is_believed_only_after_a_f
 }
 
 #[tokio::test]
-async fn where_all_is_hidden_nothing_passes_for_zero() -> Result<()> {
+async fn hidden_statistics_are_never_zero() -> Result<()> {
     for_each_envoy(|binary| async move {
         let envoy = envoy()?
             .binary(&binary)
@@ -699,9 +716,9 @@ async fn where_all_is_hidden_nothing_passes_for_zero() -> Result<()> {
             drainer.call_pod_hooks()?.wait_for_return().await?,
             3 * SECOND,
         );
-        let words = drainer.termination_message()?;
+        let message = drainer.termination_message()?;
         assert_eq!(
-            (&words["outcome"], words.get("left")),
+            (&message["outcome"], message.get("left")),
             (&json!("deadline"), None)
         );
         Ok(())
@@ -710,7 +727,7 @@ async fn where_all_is_hidden_nothing_passes_for_zero() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_envoy_whose_xds_never_answers_ends_as_any_other() -> Result<()> {
+async fn envoy_without_xds_response_is_drained() -> Result<()> {
     for_each_envoy(|binary| async move {
         let envoy = envoy()?.binary(&binary).unresponsive_xds().start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
@@ -726,16 +743,16 @@ async fn an_envoy_whose_xds_never_answers_ends_as_any_other() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_admin_is_reached_wherever_it_is() -> Result<()> {
+async fn admin_is_reached_over_ipv6_and_unix_sockets() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
-        let places = [
+        let placements = [
             Bootstrap::admin_ipv6,
             Bootstrap::admin_unix,
             Bootstrap::admin_abstract,
         ];
-        for place in places {
-            let envoy = place(envoy()?.binary(&binary).upstream(&upstream));
+        for placement in placements {
+            let envoy = placement(envoy()?.binary(&binary).upstream(&upstream));
             let envoy = envoy.listener(http("web")?).start().await?;
             let drainer = drainer(envoy.admin_address())?
                 .exit_without_minimum()
@@ -744,10 +761,10 @@ async fn the_admin_is_reached_wherever_it_is() -> Result<()> {
             let request = slow_request(envoy.client("web"), SECOND);
             wait_for_active_requests(&envoy, 1).await?;
             drainer.call_pod_hooks()?.wait_for_return().await?;
-            let gone = drainer.termination_message()?;
+            let message = drainer.termination_message()?;
             envoy.terminate().await?;
             request.await?.1?;
-            assert_eq!(gone["outcome"], "drained", "{}", envoy.admin_address());
+            assert_eq!(message["outcome"], "drained", "{}", envoy.admin_address());
         }
         Ok(())
     })
@@ -755,24 +772,24 @@ async fn the_admin_is_reached_wherever_it_is() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_envoy_that_ends_by_itself_is_not_waited_for() -> Result<()> {
+async fn killed_envoy_ends_the_drain() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let places = [|envoy: Bootstrap| envoy, Bootstrap::admin_unix];
-        for place in places {
-            let envoy = place(envoy()?.binary(&binary))
+        let placements = [|envoy: Bootstrap| envoy, Bootstrap::admin_unix];
+        for placement in placements {
+            let envoy = placement(envoy()?.binary(&binary))
                 .listener(http("web")?)
                 .start()
                 .await?;
             let drainer = drainer(envoy.admin_address())?.start().await?;
-            let end = drainer.call_pod_hooks()?;
+            let hooks = drainer.call_pod_hooks()?;
             drainer.wait_for_phase(DrainPhase::Draining).await?;
             sleep(SECOND).await;
-            assert!(end.is_waiting());
+            assert!(hooks.is_waiting());
             envoy.signal(Signal::KILL);
             let killed = Instant::now();
-            end.wait_for_return().await?;
-            let noticed = killed.elapsed();
-            assert_took_at_most(noticed, SECOND);
+            hooks.wait_for_return().await?;
+            let noticed_after = killed.elapsed();
+            assert_took_at_most(noticed_after, SECOND);
             assert_eq!(drainer.termination_message()?["outcome"], "gone");
         }
         Ok(())
@@ -784,11 +801,11 @@ async fn an_envoy_that_ends_by_itself_is_not_waited_for() -> Result<()> {
 async fn partly_hidden_statistics_cut_no_request() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
-        let hides = |prefix: &str| envoy().map(|envoy| envoy.exclude_stats(&[prefix]));
+        let hiding = |prefix: &str| envoy().map(|envoy| envoy.exclude_stats(&[prefix]));
         let others = ["cluster.", "server.", "listener.admin.", "http.admin."];
         let envoys = [
-            (hides("listener.0.0.0.0_")?, "hides listener.0.0.0.0_"),
-            (hides("http.web.downstream_rq_")?, "hides http.*"),
+            (hiding("listener.0.0.0.0_")?, "hides listener.0.0.0.0_"),
+            (hiding("http.web.downstream_rq_")?, "hides http.*"),
             (envoy()?.include_stats(&others), "hides listener.0.0.0.0_"),
         ];
         for (envoy, warning) in envoys {
@@ -809,7 +826,7 @@ async fn partly_hidden_statistics_cut_no_request() -> Result<()> {
                 "WARN"
             );
             let request = slow_request(envoy.client("web"), 4 * SECOND);
-            wait_until("it is under way", TIMEOUT, || async {
+            wait_until("the request is in flight", TIMEOUT, || async {
                 let active = "cluster.upstream.upstream_rq_active";
                 Ok(envoy.admin().stat(active).await? == Some(1))
             })

@@ -1,5 +1,5 @@
-//! A flood of connections to the drainer's port: it neither puts off a drain nor has a hook return
-//! before Envoy has drained. It takes the whole machine, so it is measured here alone.
+//! A flood of connections to the drainer's port neither delays a drain nor makes a hook return before Envoy
+//! has drained. It takes the whole machine, so one flood runs at a time.
 
 use std::time::Duration;
 
@@ -19,20 +19,20 @@ use tests::upstream::Upstream;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-/// What the flood tries, in connections a second, and what any machine is to reach.
+/// The attempted rate, and the rate that any machine must reach, in connections per second.
 const CONNECTION_RATE: u32 = 5_000;
 const MIN_CONNECTION_RATE: u64 = 2_000;
 
-/// How long it goes on before anything ends.
+/// How long the flood lasts before the termination begins.
 const LEAD_TIME: Duration = Duration::from_secs(2);
 
-/// In KiB. Half the container's default limit: what the kernel holds for connections counts too.
+/// In KiB. Half the container's default limit, which also counts the kernel's memory for connections.
 const MAX_MEMORY: u64 = 32 << 10;
 
-/// Held by the test whose flood it is.
+/// Held during a flood.
 static FLOOD_LOCK: Mutex<()> = Mutex::const_new(());
 
-/// An Envoy with a stream that holds its drain, its drainer, and a flood on the drainer's port.
+/// An Envoy with a stream that keeps its drain from ending, its drainer, and a flood on the drainer's port.
 struct Fixture {
     drainer: Drainer,
     flood: Flood,
@@ -41,7 +41,7 @@ struct Fixture {
     _upstream: Upstream,
 }
 
-// === impl Scene ===
+// === impl Fixture ===
 
 impl Fixture {
     async fn start() -> Result<Self> {
@@ -55,13 +55,13 @@ impl Fixture {
             .exit_without_minimum()
             .start()
             .await?;
-        // What a container has where nobody raised that.
-        let few = Rlimit {
+        // The limit of a container at systemd's default.
+        let limit = Rlimit {
             current: Some(1024),
             maximum: Some(1024),
         };
         let pid = Pid::from_raw(drainer.process().pid());
-        prlimit(pid, Resource::Nofile, few)?;
+        prlimit(pid, Resource::Nofile, limit)?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         let stream = RawConnection::open_stream(envoy.address("stream")).await?;
         let flood = Flood::start(drainer.address(), CONNECTION_RATE)?;
@@ -82,23 +82,23 @@ impl Fixture {
         .await
     }
 
-    /// Asserts that there was a flood, and that the drainer bore it.
+    /// Asserts that the flood reached its rate, and that the drainer stayed within its memory.
     fn assert_flood_survived(&self) -> Result<()> {
         let rate = self.flood.per_second();
         let peak = MemoryMetric::Peak.read(self.drainer.process())?;
-        println!("{rate} connections a second; the drainer's peak: {peak} KiB");
+        println!("{rate} connections per second; the drainer's peak: {peak} KiB");
         assert!(
             rate >= MIN_CONNECTION_RATE,
-            "{rate} connections a second are no flood"
+            "the flood reached only {rate} connections per second"
         );
-        assert!(peak <= MAX_MEMORY, "{peak} KiB");
+        assert!(peak <= MAX_MEMORY, "the drainer's peak: {peak} KiB");
         Ok(())
     }
 }
 
 #[tokio::test]
-async fn a_flood_does_not_put_off_a_drain() -> Result<()> {
-    let _alone = FLOOD_LOCK.lock().await;
+async fn flood_does_not_delay_drain() -> Result<()> {
+    let _lock = FLOOD_LOCK.lock().await;
     for envoy_first in [true, false] {
         for plain_container in [false, true] {
             println!("Envoy's hook first: {envoy_first}, plain container: {plain_container}");
@@ -109,32 +109,35 @@ async fn a_flood_does_not_put_off_a_drain() -> Result<()> {
 }
 
 async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Result<()> {
-    let scene = Fixture::start().await?;
-    let drainer = &scene.drainer;
-    let began = Instant::now();
-    let (envoys, own) = match envoy_first {
+    let fixture = Fixture::start().await?;
+    let drainer = &fixture.drainer;
+    let start = Instant::now();
+    let (envoy_hook, drainer_hook) = match envoy_first {
         true => {
-            let envoys = drainer.call_envoy_hook();
-            (envoys, drainer.call_drainer_hook()?)
+            let envoy_hook = drainer.call_envoy_hook();
+            (envoy_hook, drainer.call_drainer_hook()?)
         }
         false => {
-            let own = drainer.call_drainer_hook()?;
-            (drainer.call_envoy_hook(), own)
+            let drainer_hook = drainer.call_drainer_hook()?;
+            (drainer.call_envoy_hook(), drainer_hook)
         }
     };
-    scene.wait_until_draining().await?;
-    assert_took_at_most(began.elapsed(), SECOND);
+    fixture.wait_until_draining().await?;
+    assert_took_at_most(start.elapsed(), SECOND);
     drainer.wait_for_phase(DrainPhase::Draining).await?;
     sleep(2 * SECOND).await;
-    assert!(envoys.is_waiting() && own.is_waiting(), "undrained");
+    assert!(
+        envoy_hook.is_waiting() && drainer_hook.is_waiting(),
+        "a hook returned before the drain ended"
+    );
     assert!(drainer.find_log("Called Envoy admin").is_some());
-    scene.assert_flood_survived()?;
-    drop(scene.stream);
-    own.wait_for_return().await?;
+    fixture.assert_flood_survived()?;
+    drop(fixture.stream);
+    drainer_hook.wait_for_return().await?;
     if plain_container {
         drainer.signal(Signal::TERM);
     }
-    envoys.wait_for_return().await?;
+    envoy_hook.wait_for_return().await?;
     assert_eq!(drainer.termination_message()?["outcome"], "drained");
     drainer.signal(Signal::TERM);
     let status = drainer.process().wait_within(TIMEOUT).await?;
@@ -143,30 +146,36 @@ async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Res
 }
 
 #[tokio::test]
-async fn the_drainers_hook_alone_in_a_flood_returns_when_envoy_has_drained() -> Result<()> {
-    let _alone = FLOOD_LOCK.lock().await;
-    let scene = Fixture::start().await?;
-    let drainer = &scene.drainer;
-    // Envoy's hook was called, and its connection lost.
-    let own = drainer.call_drainer_hook()?;
-    scene.wait_until_draining().await?;
-    assert_took_at_most(own.called_at().elapsed(), SECOND);
-    while own.called_at().elapsed() < 11 * SECOND {
-        assert!(own.is_waiting(), "undrained");
+async fn drainer_hook_waits_for_drain_during_flood() -> Result<()> {
+    let _lock = FLOOD_LOCK.lock().await;
+    let fixture = Fixture::start().await?;
+    let drainer = &fixture.drainer;
+    // As when the connection of Envoy's hook was lost.
+    let drainer_hook = drainer.call_drainer_hook()?;
+    fixture.wait_until_draining().await?;
+    assert_took_at_most(drainer_hook.called_at().elapsed(), SECOND);
+    while drainer_hook.called_at().elapsed() < 11 * SECOND {
+        assert!(
+            drainer_hook.is_waiting(),
+            "a hook returned before the drain ended"
+        );
         sleep(SECOND / 4).await;
     }
-    assert!(drainer.find_log("/drain_listeners").is_none(), "not undone");
-    scene.assert_flood_survived()?;
-    drop(scene.stream);
-    own.wait_for_return().await?;
+    assert!(
+        drainer.find_log("/drain_listeners").is_none(),
+        "a call that cannot be undone"
+    );
+    fixture.assert_flood_survived()?;
+    drop(fixture.stream);
+    drainer_hook.wait_for_return().await?;
     assert_eq!(drainer.termination_message()?["outcome"], "drained");
-    // The pod goes on after all, so Envoy does.
-    drop(scene.flood);
+    // No termination followed, so the health of Envoy is restored.
+    drop(fixture.flood);
     wait_until("Envoy is LIVE", 2 * TIMEOUT, || async {
-        Ok(scene.envoy.admin().state().await? == "LIVE")
+        Ok(fixture.envoy.admin().state().await? == "LIVE")
     })
     .await?;
-    let end = drainer.call_pod_hooks()?;
-    end.wait_for_return().await?;
+    let hooks = drainer.call_pod_hooks()?;
+    hooks.wait_for_return().await?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Which connections are idle, on real Envoys, the oldest and the newest: those that no request uses,
-//! however short requests are, and whatever checks Envoy's health meanwhile.
+//! Which connections count as idle, on the oldest and the newest Envoy: those without requests, however short
+//! requests are, and regardless of health checks.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// After the minimum and after `idle-exit`, and well before a test loses patience.
+/// Longer than the minimum and than `idle-exit`, and well below the tests' own timeout.
 const DEADLINE: Duration = Duration::from_secs(16);
 
-/// Asks for a path each `period`, on a new connection each time, until it is dropped.
+/// Requests a path each `period`, on a new connection each time, until the result is dropped.
 fn request_periodically(period: Duration, client: Client, path: &'static str) -> JoinSet<()> {
-    let mut asking = JoinSet::new();
-    asking.spawn(async move {
+    let mut requests = JoinSet::new();
+    requests.spawn(async move {
         let mut tick = interval(period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -41,31 +41,31 @@ fn request_periodically(period: Duration, client: Client, path: &'static str) ->
             let _ = client.get(path).await;
         }
     });
-    asking
+    requests
 }
 
-/// Sends a request each `period` on one connection, as long as that is open.
+/// Sends a request each `period` on one connection, until that is closed or the result is dropped.
 async fn request_on_one_connection(period: Duration, address: SocketAddr) -> Result<JoinSet<()>> {
-    let mut kept = RawConnection::open_idle(address).await?;
-    let mut asking = JoinSet::new();
-    asking.spawn(async move {
-        while kept.get(DIRECT_PATH).await.is_ok() {
+    let mut connection = RawConnection::open_idle(address).await?;
+    let mut requests = JoinSet::new();
+    requests.spawn(async move {
+        while connection.get(DIRECT_PATH).await.is_ok() {
             sleep(period).await;
         }
     });
-    Ok(asking)
+    Ok(requests)
 }
 
-/// What the statistics call a listener on all addresses.
+/// The name of a listener on all addresses in Envoy's statistics.
 fn listener_stat(envoy: &Envoy, listener: &str) -> String {
     format!("0.0.0.0_{}", envoy.address(listener).port())
 }
 
 #[tokio::test]
-async fn short_requests_hold_a_drain_that_hardly_closes_connections() -> Result<()> {
+async fn short_requests_hold_a_gradual_drain() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
-        // In Envoy's default strategy, gradual over ten minutes.
+        // Envoy's default drain strategy is gradual, over ten minutes.
         let envoy = envoy()?
             .binary(&binary)
             .upstream(&upstream)
@@ -74,14 +74,14 @@ async fn short_requests_hold_a_drain_that_hardly_closes_connections() -> Result<
             .listener(http3("http3")?.modify_only())
             .start()
             .await?;
-        // Long enough that no poll meets a request under way for the length of `idle-exit`.
+        // Long enough for a period of `idle-exit` in which no poll finds a request in flight.
         let deadline = 25 * SECOND;
         let drainer = drainer(envoy.admin_address())?
             .timing(|timing| timing.drain_timeout = deadline)
             .start()
             .await?;
         let at = |listener| Arc::new(Service::at(envoy.address(listener)));
-        // Ten connections with a request a second each; four, and four, with one each two seconds.
+        // Ten connections with a request per second each; twice four connections with one each two seconds.
         let http1 = load().keep_alive(10.0).start(&at("http1"));
         let http2 = load().http2(2.0).start(&at("http2"));
         let http3 = load().http3(2.0).start(&at("http3"));
@@ -93,13 +93,15 @@ async fn short_requests_hold_a_drain_that_hardly_closes_connections() -> Result<
             assert_eq!(report.failed(), 0, "{report}");
             assert!(report.reached() > 0.9, "{report}");
         }
-        let words = drainer.termination_message()?;
-        assert_eq!(words["outcome"], "deadline", "{words}");
-        let line = drainer.find_log("Drain ended").context("no last line")?;
+        let message = drainer.termination_message()?;
+        assert_eq!(message["outcome"], "deadline", "{message}");
+        let line = drainer
+            .find_log("Drain ended")
+            .context("no log line at the end of the drain")?;
         for listener in ["http1", "http2", "http3"] {
             let name = listener_stat(&envoy, listener);
-            let left = words["left"]["byListener"][&name].as_u64();
-            assert!(left >= Some(2), "{words}");
+            let connections = message["left"]["byListener"][&name].as_u64();
+            assert!(connections >= Some(2), "{message}");
             assert!(line["by_listener"].to_string().contains(&name), "{line}");
         }
         Ok(())
@@ -107,36 +109,36 @@ async fn short_requests_hold_a_drain_that_hardly_closes_connections() -> Result<
     .await
 }
 
-/// Ends the first of a Service's two Envoys under a load, which must lose no request. Returns the last
-/// words.
-async fn terminate_under_load([ends, stays]: [Envoy; 2], load: Load) -> Result<Value> {
+/// Terminates the first of a Service's two Envoys under a load, which must lose no request. Returns the
+/// termination message.
+async fn terminate_under_load([terminating, remaining]: [Envoy; 2], load: Load) -> Result<Value> {
     let service = Arc::new(Service::new(SECOND));
-    for (name, envoy) in [("ends", &ends), ("stays", &stays)] {
+    for (name, envoy) in [("terminating", &terminating), ("remaining", &remaining)] {
         service.add_ready(Endpoint {
             name: name.to_owned(),
             http: envoy.address("web"),
             tcp: None,
         });
     }
-    let drainer = drainer(ends.admin_address())?.start().await?;
+    let drainer = drainer(terminating.admin_address())?.start().await?;
     let load = load.start(&service);
     sleep(2 * SECOND).await;
 
-    service.mark_terminating("ends");
+    service.mark_terminating("terminating");
     let took = drainer.call_pod_hooks()?.wait_for_return().await?;
-    ends.terminate().await?;
+    terminating.terminate().await?;
     sleep(2 * SECOND).await;
     let report = load.stop().await;
     assert_eq!(report.failed(), 0, "{report}");
     assert!(report.reached() > 0.9, "{report}");
-    let words = drainer.termination_message()?;
-    assert_eq!(words["outcome"], "drained", "{words}");
+    let message = drainer.termination_message()?;
+    assert_eq!(message["outcome"], "drained", "{message}");
     assert_took_between(took, 10 * SECOND, 14 * SECOND);
-    Ok(words)
+    Ok(message)
 }
 
 #[tokio::test]
-async fn the_same_clients_are_drained_without_a_cut_by_the_immediate_strategy() -> Result<()> {
+async fn immediate_strategy_drains_clients_without_cuts() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let start = async || {
@@ -152,7 +154,7 @@ async fn the_same_clients_are_drained_without_a_cut_by_the_immediate_strategy() 
 }
 
 #[tokio::test]
-async fn http3_clients_are_told_to_go_and_lose_no_request() -> Result<()> {
+async fn http3_clients_lose_no_request() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
         let start = async || {
@@ -160,8 +162,8 @@ async fn http3_clients_are_told_to_go_and_lose_no_request() -> Result<()> {
             envoy.listener(http3("web")?).start().await
         };
         let envoys = [start().await?, start().await?];
-        let words = terminate_under_load(envoys, load().http3(20.0)).await?;
-        assert!(words["peak"].as_u64() >= Some(2), "{words}");
+        let message = terminate_under_load(envoys, load().http3(20.0)).await?;
+        assert!(message["peak"].as_u64() >= Some(2), "{message}");
         Ok(())
     })
     .await
@@ -190,12 +192,12 @@ async fn health_checks_do_not_hold_a_drain() -> Result<()> {
         sleep(3 * SECOND).await;
 
         let took = drainer.call_pod_hooks()?.wait_for_return().await?;
-        let words = drainer.termination_message()?;
+        let message = drainer.termination_message()?;
         assert_eq!(
-            (&words["outcome"], &words["left"]["connections"]),
+            (&message["outcome"], &message["left"]["connections"]),
             (&json!("idle"), &json!(1))
         );
-        // However slow the machine is, it did not wait for quiet up to the cap.
+        // However slow the machine is, the drain did not wait for quiet up to the cap.
         assert!(took < 10 * SECOND + MAX_QUIET_WAIT, "{took:?}");
         assert_took_between(took, 10 * SECOND, 14 * SECOND);
         Ok(())
@@ -204,9 +206,9 @@ async fn health_checks_do_not_hold_a_drain() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_pods_own_calls_neither_hold_a_drain_nor_hide_a_used_connection() -> Result<()> {
-    /// An Envoy whose application calls out through it, on a listener that shares its prefix in
-    /// statistics with the clients' listener.
+async fn outbound_calls_are_not_taken_for_client_requests() -> Result<()> {
+    /// Starts an Envoy through which its application sends requests, on a listener that shares its
+    /// statistics prefix with the clients' listener.
     async fn start_with_outbound_calls(binary: &EnvoyBinary) -> Result<(Envoy, [JoinSet<()>; 2])> {
         let envoy = envoy()?
             .binary(binary)
@@ -214,13 +216,13 @@ async fn the_pods_own_calls_neither_hold_a_drain_nor_hide_a_used_connection() ->
             .listener(http("out")?.loopback().http_stat_prefix("edge"))
             .start()
             .await?;
-        let kept = request_on_one_connection(SECOND / 5, envoy.address("out")).await?;
-        let new = request_periodically(SECOND / 2, envoy.client("out"), DIRECT_PATH);
-        Ok((envoy, [kept, new]))
+        let connection = request_on_one_connection(SECOND / 5, envoy.address("out")).await?;
+        let new_connections = request_periodically(SECOND / 2, envoy.client("out"), DIRECT_PATH);
+        Ok((envoy, [connection, new_connections]))
     }
     for_each_envoy(|binary| async move {
         let (unused, _calls) = start_with_outbound_calls(&binary).await?;
-        let (used, _calls_too) = start_with_outbound_calls(&binary).await?;
+        let (used, _other_calls) = start_with_outbound_calls(&binary).await?;
         let drainers = (
             drainer(unused.admin_address())?.start().await?,
             drainer(used.admin_address())?
@@ -233,11 +235,11 @@ async fn the_pods_own_calls_neither_hold_a_drain_nor_hide_a_used_connection() ->
         let _clients = (client().await?, client().await?);
         sleep(2 * SECOND).await;
 
-        let ends = (drainers.0.call_pod_hooks()?, drainers.1.call_pod_hooks()?);
-        // A poll may meet a call under way, of which Envoy does not say on which listener it is.
-        assert_took_between(ends.0.wait_for_return().await?, 10 * SECOND, 40 * SECOND);
+        let hooks = (drainers.0.call_pod_hooks()?, drainers.1.call_pod_hooks()?);
+        // A poll may find an outbound request in flight, and Envoy's statistics do not name its listener.
+        assert_took_between(hooks.0.wait_for_return().await?, 10 * SECOND, 40 * SECOND);
         assert_eq!(drainers.0.termination_message()?["outcome"], "idle");
-        ends.1.wait_for_return().await?;
+        hooks.1.wait_for_return().await?;
         assert_ne!(drainers.1.termination_message()?["outcome"], "idle");
         Ok(())
     })
@@ -245,9 +247,9 @@ async fn the_pods_own_calls_neither_hold_a_drain_nor_hide_a_used_connection() ->
 }
 
 #[tokio::test]
-async fn a_slow_download_is_not_cut() -> Result<()> {
+async fn slow_download_is_not_cut() -> Result<()> {
     const SIZE: usize = 1_000_000;
-    // Of which Envoy's socket holds a part; the rest is in Envoy's own buffer, for some seconds.
+    // Of the response, Envoy's socket holds so much; the rest is in Envoy's own buffer for some seconds.
     const PIECE: usize = 16 << 10;
 
     for_each_envoy(|binary| async move {
@@ -275,17 +277,21 @@ async fn a_slow_download_is_not_cut() -> Result<()> {
             while read < SIZE {
                 match client.read(&mut piece).await? {
                     0 => break,
-                    more => read += more,
+                    count => read += count,
                 }
                 sleep(SECOND / 20).await;
             }
             anyhow::Ok((read, client))
         });
-        wait_until("Envoy alone has the response", TIMEOUT, async || {
-            let active = envoy.admin().stat("http.web.downstream_rq_active").await?;
-            let buffered = "http.web.downstream_cx_tx_bytes_buffered";
-            Ok(active == Some(0) && envoy.admin().stat(buffered).await? > Some(0))
-        })
+        wait_until(
+            "Envoy has the whole response in its buffer",
+            TIMEOUT,
+            async || {
+                let active = envoy.admin().stat("http.web.downstream_rq_active").await?;
+                let buffered = "http.web.downstream_cx_tx_bytes_buffered";
+                Ok(active == Some(0) && envoy.admin().stat(buffered).await? > Some(0))
+            },
+        )
         .await?;
 
         let took = drainer.call_pod_hooks()?.wait_for_return().await?;
@@ -299,7 +305,7 @@ async fn a_slow_download_is_not_cut() -> Result<()> {
 }
 
 #[tokio::test]
-async fn where_requests_are_hidden_no_connection_passes_for_idle() -> Result<()> {
+async fn connections_are_not_idle_where_requests_are_hidden() -> Result<()> {
     for_each_envoy(|binary| async move {
         let hidden = [
             ("http.", "hides http.*"),
@@ -322,11 +328,11 @@ async fn where_requests_are_hidden_no_connection_passes_for_idle() -> Result<()>
                 "WARN"
             );
             let idle = RawConnection::open_idle(envoy.address("web")).await?;
-            let end = drainer.call_pod_hooks()?;
+            let hooks = drainer.call_pod_hooks()?;
             sleep(3 * SECOND).await;
-            assert!(end.is_waiting());
+            assert!(hooks.is_waiting());
             drop(idle);
-            assert_took(end.wait_for_return().await?, 3 * SECOND);
+            assert_took(hooks.wait_for_return().await?, 3 * SECOND);
             assert_eq!(drainer.termination_message()?["outcome"], "drained");
         }
         Ok(())
@@ -335,7 +341,7 @@ async fn where_requests_are_hidden_no_connection_passes_for_idle() -> Result<()>
 }
 
 #[tokio::test]
-async fn a_reset_of_counters_leaves_idle_connections_idle() -> Result<()> {
+async fn counter_reset_restarts_the_idle_period() -> Result<()> {
     for_each_envoy(|binary| async move {
         let envoy = envoy()?
             .binary(&binary)
@@ -351,13 +357,13 @@ async fn a_reset_of_counters_leaves_idle_connections_idle() -> Result<()> {
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         envoy.admin().post("/reset_counters").await?;
         let _idle = RawConnection::open_idle(envoy.address("web")).await?;
-        let end = drainer.call_pod_hooks()?;
+        let hooks = drainer.call_pod_hooks()?;
         drainer.wait_for_phase(DrainPhase::Draining).await?;
         sleep(SECOND).await;
-        let reset = end.called_at().elapsed();
+        let reset_at = hooks.called_at().elapsed();
         envoy.admin().post("/reset_counters").await?;
-        // What was counted before says nothing of the time since.
-        assert_took(end.wait_for_return().await?, reset + idle_exit);
+        // After a reset, earlier counts cannot show that no request arrived, so `idle-exit` starts again.
+        assert_took(hooks.wait_for_return().await?, reset_at + idle_exit);
         assert_eq!(drainer.termination_message()?["outcome"], "idle");
         Ok(())
     })

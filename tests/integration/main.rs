@@ -13,9 +13,9 @@ mod annotations;
 mod certificates;
 // `envoy-drainer check` against a fake API server.
 mod check;
-// The page of codes.
+// docs/codes.md lists every code.
 mod codes;
-// When drains of a real Envoy end, and that they cut nothing.
+// When drains of a real Envoy end, and that they cut no request.
 mod drain;
 // Envoys with MODIFY_ONLY listeners, health checks and rare requests: what counts as idle.
 mod idle;
@@ -33,11 +33,11 @@ mod kube_client;
 mod offline;
 // The claims of docs/security.md name tests that exist.
 mod security;
-// The support code: Envoys, kubelet, load generator and Service behave as the real ones.
+// Tests of the support code: Envoys, kubelet, load generator and Service.
 mod selftest;
 // The program `envoy-drainer serve`: flags, signals, logs.
 mod serve;
 // The admission server: TLS, limits, eviction, shutdown.
 mod server;
-// Which termination it is, by the hooks and signals that arrive.
+// Whether the pod, Envoy or the drainer terminates, by the hooks and signals that arrive.
 mod termination_signals;

@@ -1,12 +1,12 @@
-//! docs/security.md names a test beside each claim. Every test that it names exists.
+//! docs/security.md names a test for each claim, and every test that it names exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The attributes of a test function, on one of the lines right above it.
+/// The attributes of a test function, on one of the three lines above it.
 const ATTRIBUTES: [&str; 2] = ["#[test]", "#[tokio::test"];
 
-/// The command that runs the scenarios of tests/e2e which are called so.
+/// The command that runs selected scenarios of tests/e2e.
 const E2E: &str = "make e2e ONLY=";
 
 #[test]
@@ -17,18 +17,18 @@ fn every_named_test_exists() {
 }
 
 #[test]
-fn every_claim_names_a_test_or_says_why_not() {
+fn every_claim_has_a_test_or_a_reason() {
     let page = read("docs/security.md");
     let claims: Vec<_> = page.lines().filter(|line| is_claim(line)).collect();
     assert!(claims.len() >= 30, "{} claims", claims.len());
-    let unproven: Vec<_> = claims
+    let untested: Vec<_> = claims
         .into_iter()
         .filter(|claim| references(claim).count() == 0 && !claim.contains("Not tested:"))
         .collect();
-    assert!(unproven.is_empty(), "{unproven:#?}");
+    assert!(untested.is_empty(), "{untested:#?}");
 }
 
-/// A row of the table of claims begins with its number.
+/// Whether a line is a row of the table of claims: those begin with a number.
 fn is_claim(line: &str) -> bool {
     let cell = line
         .strip_prefix("| ")
@@ -36,7 +36,7 @@ fn is_claim(line: &str) -> bool {
     cell.is_some_and(|cell| cell.parse::<u32>().is_ok())
 }
 
-/// The tests that a text names in backticks: `tests/server.rs::name`, or `make e2e ONLY=word`.
+/// The tests that a text names in backticks: `tests/integration/server.rs::name`, or `make e2e ONLY=word`.
 fn references(text: &str) -> impl Iterator<Item = &str> {
     let code = text.split('`').skip(1).step_by(2);
     code.filter(|code| code.contains(".rs::") || code.starts_with(E2E))
@@ -55,9 +55,9 @@ fn exists(test: &str) -> bool {
     let lines: Vec<_> = source.lines().map(str::trim).collect();
     lines.iter().enumerate().any(|(at, line)| {
         let function = line.strip_prefix("async ").unwrap_or(line);
-        let above = &lines[at.saturating_sub(3)..at];
+        let preceding = &lines[at.saturating_sub(3)..at];
         function.starts_with(&format!("fn {name}("))
-            && above
+            && preceding
                 .iter()
                 .any(|line| ATTRIBUTES.iter().any(|test| line.starts_with(test)))
     })

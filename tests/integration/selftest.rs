@@ -1,4 +1,4 @@
-//! The support code behaves as the real things that it stands for.
+//! Tests of the support code: Envoys, the kubelet, the load generator and Services behave as real ones do.
 
 mod envoy;
 mod kubelet;

@@ -1,5 +1,5 @@
-//! Who came tells what ends: the pod, Envoy alone, or the drainer alone. And whatever becomes of the
-//! drainer, an Envoy that lives on is healthy again.
+//! The hooks and signals that arrive decide what terminates: the pod, Envoy alone, or the drainer alone. Whatever
+//! happens to the drainer, an Envoy that keeps running is healthy again.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use tests::until::wait_until;
 use tests::upstream::Upstream;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Who comes to a drainer.
+/// A hook or a signal that reaches a drainer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trigger {
     Envoy,
@@ -31,38 +31,38 @@ enum Trigger {
     Sigterm,
 }
 
-/// Where a drainer is in its life when it dies.
+/// The state of a drainer when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CrashPoint {
     Standby,
-    /// Envoy's hook alone: health has failed.
+    /// After Envoy's hook alone: health has failed.
     EnvoyRestart,
-    /// Both hooks: the pod ends.
+    /// After both hooks: the pod terminates.
     Draining,
     /// The same, and all hooks have returned.
     Drained,
 }
 
-/// How a drainer dies.
+/// How a drainer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RestartCause {
-    /// A crash, or for want of memory.
+    /// A crash, or out of memory.
     Sigkill,
     Sigterm,
     /// Its hook, then SIGTERM.
     NewImage,
 }
 
-/// An Envoy with a web listener and one whose streams hold a drain, and what stands behind it.
+/// An Envoy with an HTTP listener and a TCP listener whose streams hold a drain, and its upstream.
 struct Fixture {
     envoy: Envoy,
     _upstream: Upstream,
 }
 
-// === impl Who ===
+// === impl Trigger ===
 
 impl Trigger {
-    /// Comes; a hook is then under way.
+    /// Calls the hook or sends the signal. Returns the hook, which then waits.
     fn fire(self, drainer: &Drainer) -> Result<Option<HookCall>> {
         match self {
             Self::Envoy => Ok(Some(drainer.call_envoy_hook())),
@@ -75,7 +75,7 @@ impl Trigger {
     }
 }
 
-// === impl Scene ===
+// === impl Fixture ===
 
 impl Fixture {
     async fn start() -> Result<Self> {
@@ -102,13 +102,13 @@ impl Fixture {
         .await
     }
 
-    /// Asserts that Envoy is healthy until then.
-    async fn assert_live_until(&self, then: Instant) -> Result<()> {
-        while Instant::now() < then {
+    /// Asserts that Envoy is healthy until `deadline`.
+    async fn assert_live_until(&self, deadline: Instant) -> Result<()> {
+        while Instant::now() < deadline {
             let is_live = self.is_live().await?;
-            let left = then.saturating_duration_since(Instant::now());
-            // An answer that comes too late says nothing of the time before.
-            assert!(is_live || left.is_zero(), "{left:?} early");
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            // A response after the deadline says nothing about the time before it.
+            assert!(is_live || remaining.is_zero(), "{remaining:?} early");
             sleep(Duration::from_millis(50)).await;
         }
         Ok(())
@@ -119,15 +119,15 @@ impl Fixture {
     }
 }
 
-/// Asserts that what the drainer has in hand is the whole drain of a pod.
+/// Asserts that the drainer runs the whole drain of a pod, which calls `/drain_listeners` too.
 fn assert_full_drain(drainer: &Drainer) {
-    let told = drainer.find_log("Called Envoy admin");
-    let told = told.map(|line| line["call"].clone());
-    assert_eq!(told, Some(json!("/drain_listeners")));
+    let line = drainer.find_log("Called Envoy admin");
+    let call = line.map(|line| line["call"].clone());
+    assert_eq!(call, Some(json!("/drain_listeners")));
 }
 
 #[tokio::test]
-async fn two_signs_in_whatever_order_end_the_pod_from_the_first_on() -> Result<()> {
+async fn two_triggers_in_any_order_drain_the_pod() -> Result<()> {
     use Trigger::{Drainer, Envoy, Sigterm};
     let table = [
         ([Envoy, Drainer], 0),
@@ -138,30 +138,33 @@ async fn two_signs_in_whatever_order_end_the_pod_from_the_first_on() -> Result<(
         ([Envoy, Sigterm], 2),
         ([Sigterm, Envoy], 4),
     ];
-    let cases = table.map(|(who, apart)| {
-        let name = format!("{who:?}, {apart} s apart");
+    let cases = table.map(|(triggers, apart)| {
+        let name = format!("{triggers:?}, {apart} s apart");
         let case = async move {
-            let scene = Fixture::start().await?;
-            let drainer = drainer(scene.envoy.admin_address())?
+            let fixture = Fixture::start().await?;
+            let drainer = drainer(fixture.envoy.admin_address())?
                 .exit_without_minimum()
                 .timing(|t| t.drain_timeout = 6 * SECOND)
                 .start()
                 .await?;
-            let _stream = scene.open_stream().await?;
+            let _stream = fixture.open_stream().await?;
             let mut hooks = Vec::new();
-            let began = Instant::now();
-            hooks.extend(who[0].fire(&drainer)?);
-            scene.assert_live_until(began + apart * SECOND).await?;
-            hooks.extend(who[1].fire(&drainer)?);
-            scene.wait_for_state("DRAINING", TIMEOUT).await?;
+            let start = Instant::now();
+            hooks.extend(triggers[0].fire(&drainer)?);
+            fixture.assert_live_until(start + apart * SECOND).await?;
+            hooks.extend(triggers[1].fire(&drainer)?);
+            fixture.wait_for_state("DRAINING", TIMEOUT).await?;
             for hook in &hooks {
                 hook.wait_for_return().await?;
             }
-            assert_took(began.elapsed(), 6 * SECOND);
+            assert_took(start.elapsed(), 6 * SECOND);
             assert_full_drain(&drainer);
             assert_eq!(drainer.termination_message()?["outcome"], "deadline");
-            if !who.contains(&Sigterm) {
-                ensure!(drainer.process().is_running(), "it ended without SIGTERM");
+            if !triggers.contains(&Sigterm) {
+                ensure!(
+                    drainer.process().is_running(),
+                    "the drainer exited without SIGTERM"
+                );
                 drainer.signal(Signal::TERM);
             }
             let status = drainer.process().wait_within(TIMEOUT).await?;
@@ -174,62 +177,61 @@ async fn two_signs_in_whatever_order_end_the_pod_from_the_first_on() -> Result<(
 }
 
 #[tokio::test]
-async fn envoys_hook_alone_fails_its_health_without_delay_and_returns_and_undoes_it() -> Result<()>
-{
+async fn envoy_hook_alone_fails_and_restores_health() -> Result<()> {
     let upstream = Upstream::start().await?;
     let envoy = envoy()?
         .upstream(&upstream)
         .listener(http("modify")?.modify_only())
         .flag("--drain-strategy immediate");
-    let scene = Fixture {
+    let fixture = Fixture {
         envoy: envoy.start().await?,
         _upstream: upstream,
     };
-    let drainer = drainer(scene.envoy.admin_address())?
+    let drainer = drainer(fixture.envoy.admin_address())?
         .timing(|t| t.drain_delay = 30 * SECOND)
         .start()
         .await?;
-    let mut client = RawConnection::open_idle(scene.envoy.address("modify")).await?;
+    let mut client = RawConnection::open_idle(fixture.envoy.address("modify")).await?;
     let hook = drainer.call_envoy_hook();
-    scene
+    fixture
         .assert_live_until(hook.called_at() + 3 * SECOND)
         .await?;
-    scene.wait_for_state("DRAINING", TIMEOUT).await?;
+    fixture.wait_for_state("DRAINING", TIMEOUT).await?;
     assert!(drainer.has_marker());
     assert_took(hook.wait_for_return().await?, 13 * SECOND);
-    // Nothing that cannot be undone.
+    // Connections are not closed: that could not be undone.
     let head = client.get(DIRECT_PATH).await?;
     assert!(!head.contains("connection: close"), "{head}");
     assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
     assert!(drainer.termination_message().is_err());
-    // The kubelet would restart it now. It lives on, so its health comes back.
+    // A kubelet would restart Envoy now. Here it keeps running, so its health is restored.
     assert!(
-        !scene.is_live().await?,
-        "an Envoy about to end is not to look healthy"
+        !fixture.is_live().await?,
+        "an Envoy about to terminate looks healthy"
     );
-    scene.wait_for_state("LIVE", TIMEOUT).await?;
+    fixture.wait_for_state("LIVE", TIMEOUT).await?;
     wait_until("no marker", TIMEOUT, || async { Ok(!drainer.has_marker()) }).await
 }
 
 #[tokio::test]
-async fn a_second_sign_that_is_late_brings_the_rest_of_the_drain() -> Result<()> {
+async fn late_second_trigger_completes_the_drain() -> Result<()> {
     let cases = [Trigger::Drainer, Trigger::Sigterm].map(|late| {
         let case = async move {
-            let scene = Fixture::start().await?;
-            let drainer = drainer(scene.envoy.admin_address())?
+            let fixture = Fixture::start().await?;
+            let drainer = drainer(fixture.envoy.admin_address())?
                 .exit_without_minimum()
                 .timing(|t| t.drain_delay = 30 * SECOND)
                 .start()
                 .await?;
             let hook = drainer.call_envoy_hook();
-            scene.wait_for_state("DRAINING", TIMEOUT).await?;
+            fixture.wait_for_state("DRAINING", TIMEOUT).await?;
             sleep_until(hook.called_at() + 6 * SECOND).await;
             assert!(hook.is_waiting());
-            let own = late.fire(&drainer)?;
-            // Without the delay, which health that has failed cannot have any more.
+            let drainer_hook = late.fire(&drainer)?;
+            // Without the drain delay, since health has failed already.
             assert_took(hook.wait_for_return().await?, 6 * SECOND);
-            if let Some(own) = own {
-                own.wait_for_return().await?;
+            if let Some(drainer_hook) = drainer_hook {
+                drainer_hook.wait_for_return().await?;
             }
             assert_full_drain(&drainer);
             assert_eq!(drainer.termination_message()?["outcome"], "drained");
@@ -241,69 +243,69 @@ async fn a_second_sign_that_is_late_brings_the_rest_of_the_drain() -> Result<()>
 }
 
 #[tokio::test]
-async fn the_hook_of_an_envoy_that_hangs_after_its_health_failed_returns_soon() -> Result<()> {
-    let scene = Fixture::start().await?;
-    let drainer = drainer(scene.envoy.admin_address())?.start().await?;
+async fn envoy_hook_returns_soon_when_envoy_hangs() -> Result<()> {
+    let fixture = Fixture::start().await?;
+    let drainer = drainer(fixture.envoy.admin_address())?.start().await?;
     let hook = drainer.call_envoy_hook();
-    scene.wait_for_state("DRAINING", TIMEOUT).await?;
-    scene.envoy.signal(Signal::STOP);
-    let hung = Instant::now();
+    fixture.wait_for_state("DRAINING", TIMEOUT).await?;
+    fixture.envoy.signal(Signal::STOP);
+    let hung_at = Instant::now();
     hook.wait_for_return().await?;
-    let took = hung.elapsed();
-    // A second to the next question, and 2.5 s for its answer.
+    let took = hung_at.elapsed();
+    // Up to a second until the next poll, and 2.5 s for its response.
     assert_took_at_most(took, 4 * SECOND);
-    // One that goes on after all is healthy again.
-    scene.envoy.signal(Signal::CONT);
-    scene.wait_for_state("LIVE", TIMEOUT).await
+    // An Envoy that resumes is healthy again.
+    fixture.envoy.signal(Signal::CONT);
+    fixture.wait_for_state("LIVE", TIMEOUT).await
 }
 
 #[tokio::test]
-async fn both_hooks_of_a_pod_whose_envoy_hangs_wait_for_it_to_the_deadline() -> Result<()> {
-    let scene = Fixture::start().await?;
-    let drainer = drainer(scene.envoy.admin_address())?
+async fn pod_hooks_wait_for_hung_envoy_until_deadline() -> Result<()> {
+    let fixture = Fixture::start().await?;
+    let drainer = drainer(fixture.envoy.admin_address())?
         .exit_without_minimum()
         .timing(|t| t.drain_timeout = 7 * SECOND)
         .start()
         .await?;
-    let stream = scene.open_stream().await?;
-    let end = drainer.call_pod_hooks()?;
-    scene.wait_for_state("DRAINING", TIMEOUT).await?;
-    scene.envoy.signal(Signal::STOP);
+    let stream = fixture.open_stream().await?;
+    let hooks = drainer.call_pod_hooks()?;
+    fixture.wait_for_state("DRAINING", TIMEOUT).await?;
+    fixture.envoy.signal(Signal::STOP);
     drop(stream);
-    assert_took(end.wait_for_return().await?, 7 * SECOND);
+    assert_took(hooks.wait_for_return().await?, 7 * SECOND);
     assert_eq!(drainer.termination_message()?["outcome"], "deadline");
     Ok(())
 }
 
 #[tokio::test]
-async fn the_drainers_own_hook_alone_touches_nothing_and_returns_after_ten_seconds() -> Result<()> {
-    let scene = Fixture::start().await?;
-    let mut drainer = drainer(scene.envoy.admin_address())?
+async fn drainer_hook_alone_leaves_envoy_live() -> Result<()> {
+    let fixture = Fixture::start().await?;
+    let mut drainer = drainer(fixture.envoy.admin_address())?
         .exit_without_minimum()
         .start()
         .await?;
     let hook = drainer.call_drainer_hook()?;
-    scene
+    fixture
         .assert_live_until(hook.called_at() + 10 * SECOND)
         .await?;
     assert_took(hook.wait_for_return().await?, 10 * SECOND);
-    // A new image: SIGTERM after the hook, and another drainer.
+    // As with a new image: SIGTERM after the hook, then another drainer.
     drainer.signal(Signal::TERM);
-    let signalled = Instant::now();
+    let signalled_at = Instant::now();
     let status = drainer.process().wait_within(TIMEOUT).await?;
     assert_eq!(status.code(), Some(0));
-    assert_took(signalled.elapsed(), SECOND);
-    assert!(scene.is_live().await? && !drainer.has_marker());
+    assert_took(signalled_at.elapsed(), SECOND);
+    assert!(fixture.is_live().await? && !drainer.has_marker());
     drainer.restart().await?;
     sleep(SECOND).await;
-    assert!(scene.is_live().await?);
+    assert!(fixture.is_live().await?);
     drainer.call_pod_hooks()?.wait_for_return().await?;
     assert_eq!(drainer.termination_message()?["outcome"], "drained");
     Ok(())
 }
 
 #[tokio::test]
-async fn sigterm_alone_ends_a_drainer_after_ten_seconds_or_when_envoy_is_silent() -> Result<()> {
+async fn sigterm_alone_ends_drainer_after_its_grace() -> Result<()> {
     let table = [
         ("alive", None, 10 * SECOND),
         ("dead", Some(Signal::KILL), SECOND),
@@ -311,21 +313,21 @@ async fn sigterm_alone_ends_a_drainer_after_ten_seconds_or_when_envoy_is_silent(
     ];
     let cases = table.map(|(name, signal, due)| {
         let case = async move {
-            let scene = Fixture::start().await?;
-            let drainer = drainer(scene.envoy.admin_address())?.start().await?;
+            let fixture = Fixture::start().await?;
+            let drainer = drainer(fixture.envoy.admin_address())?.start().await?;
             drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
             if let Some(signal) = signal {
-                scene.envoy.signal(signal);
+                fixture.envoy.signal(signal);
             }
             drainer.signal(Signal::TERM);
-            let began = Instant::now();
+            let start = Instant::now();
             if signal.is_none() {
-                scene.assert_live_until(began + due).await?;
+                fixture.assert_live_until(start + due).await?;
             }
             let status = drainer.process().wait_within(TIMEOUT).await?;
-            let took = began.elapsed();
+            let took = start.elapsed();
             assert_eq!(status.code(), Some(0));
-            // A hung one has a second more: whoever gave no answer in time is asked once.
+            // The range covers a hung Envoy: the drainer exits after two calls in a row without a response.
             assert_took_between(took, due, due + SECOND);
             assert!(!drainer.has_marker());
             Ok(())
@@ -336,71 +338,74 @@ async fn sigterm_alone_ends_a_drainer_after_ten_seconds_or_when_envoy_is_silent(
 }
 
 #[tokio::test]
-async fn a_restarted_drainer_restores_envoys_health_unless_the_pod_ends() -> Result<()> {
-    for death in [
+async fn restarted_drainer_restores_health_unless_pod_terminates() -> Result<()> {
+    for cause in [
         RestartCause::Sigkill,
         RestartCause::Sigterm,
         RestartCause::NewImage,
     ] {
-        let moments = [
+        let crash_points = [
             CrashPoint::Standby,
             CrashPoint::EnvoyRestart,
             CrashPoint::Draining,
             CrashPoint::Drained,
         ];
-        let cases = moments.map(|moment| {
-            let name = format!("{death:?} {moment:?}");
-            (name, restart_and_assert(moment, death))
+        let cases = crash_points.map(|crash_point| {
+            let name = format!("{cause:?} {crash_point:?}");
+            (name, restart_and_assert(crash_point, cause))
         });
         run_in_parallel(cases).await?;
     }
     Ok(())
 }
 
-async fn restart_and_assert(moment: CrashPoint, death: RestartCause) -> Result<()> {
-    let scene = Fixture::start().await?;
-    let drainer = drainer(scene.envoy.admin_address())?;
+async fn restart_and_assert(crash_point: CrashPoint, cause: RestartCause) -> Result<()> {
+    let fixture = Fixture::start().await?;
+    let drainer = drainer(fixture.envoy.admin_address())?;
     let drainer = drainer.exit_without_minimum().start().await?;
-    let mut stream = Some(scene.open_stream().await?);
+    let mut stream = Some(fixture.open_stream().await?);
     let mut hooks = Vec::new();
-    match moment {
+    match crash_point {
         CrashPoint::Standby => {}
         CrashPoint::EnvoyRestart => {
             hooks.push(drainer.call_envoy_hook());
             drainer.wait_for_phase(DrainPhase::Restarting).await?;
-            scene.wait_for_state("DRAINING", TIMEOUT).await?;
+            fixture.wait_for_state("DRAINING", TIMEOUT).await?;
         }
         CrashPoint::Draining | CrashPoint::Drained => {
             hooks.extend([drainer.call_envoy_hook(), drainer.call_drainer_hook()?]);
-            scene.wait_for_state("DRAINING", TIMEOUT).await?;
+            fixture.wait_for_state("DRAINING", TIMEOUT).await?;
         }
     }
-    if moment == CrashPoint::Drained {
+    if crash_point == CrashPoint::Drained {
         stream = None;
         for hook in hooks.drain(..) {
             hook.wait_for_return().await?;
         }
     }
-    let owes_answers = !hooks.is_empty();
-    if death == RestartCause::NewImage {
-        let own = drainer.call_drainer_hook()?;
-        match owes_answers {
-            true => hooks.push(own),
-            false => drop(own.wait_for_return().await?),
+    let hooks_wait = !hooks.is_empty();
+    if cause == RestartCause::NewImage {
+        let drainer_hook = drainer.call_drainer_hook()?;
+        match hooks_wait {
+            true => hooks.push(drainer_hook),
+            false => drop(drainer_hook.wait_for_return().await?),
         }
     }
-    match death {
+    match cause {
         RestartCause::Sigkill => {
             drainer.signal(Signal::KILL);
             drop(stream);
             for hook in hooks {
-                assert!(hook.wait_for_return().await.is_err(), "who answered?");
+                assert!(
+                    hook.wait_for_return().await.is_err(),
+                    "a killed drainer answered a hook"
+                );
             }
         }
         RestartCause::Sigterm | RestartCause::NewImage => {
             drainer.signal(Signal::TERM);
-            if owes_answers {
-                // While something is open.
+            if hooks_wait {
+                // While the stream is open.
                 sleep(SECOND).await;
                 assert!(hooks.iter().all(HookCall::is_waiting));
             }
@@ -411,30 +416,34 @@ async fn restart_and_assert(moment: CrashPoint, death: RestartCause) -> Result<(
         }
     }
     drainer.process().wait_within(TIMEOUT).await?;
-    if moment != CrashPoint::Standby {
-        assert!(!scene.is_live().await? && drainer.has_marker());
+    if crash_point != CrashPoint::Standby {
+        assert!(!fixture.is_live().await? && drainer.has_marker());
     }
-    let pod_ends = match moment {
+    let pod_terminates = match crash_point {
         CrashPoint::Standby => false,
         // SIGTERM, or the drainer's own hook, was the second signal.
-        CrashPoint::EnvoyRestart => death != RestartCause::Sigkill,
+        CrashPoint::EnvoyRestart => cause != RestartCause::Sigkill,
         CrashPoint::Draining | CrashPoint::Drained => true,
     };
-    match pod_ends {
-        true => assert_drain_resumes(scene, drainer).await,
-        false => assert_healthy_again(scene, drainer).await,
+    match pod_terminates {
+        true => assert_drain_resumes(fixture, drainer).await,
+        false => assert_healthy_again(fixture, drainer).await,
     }
 }
 
-/// The pod ends, and no hook comes again (KEP-4438).
-async fn assert_drain_resumes(scene: Fixture, mut drainer: Drainer) -> Result<()> {
-    let stream = scene.open_stream().await?;
+/// Asserts that a restarted drainer resumes the drain: the pod terminates, and hooks are not called again
+/// (KEP-4438).
+async fn assert_drain_resumes(fixture: Fixture, mut drainer: Drainer) -> Result<()> {
+    let stream = fixture.open_stream().await?;
     drainer.restart().await?;
     drainer.wait_for_log("Resuming the drain", TIMEOUT).await?;
     drainer.wait_for_phase(DrainPhase::Draining).await?;
     let until = Instant::now() + 3 * SECOND;
     while Instant::now() < until {
-        assert!(!scene.is_live().await?, "a pod that ends is healthy");
+        assert!(
+            !fixture.is_live().await?,
+            "Envoy of a terminating pod is healthy"
+        );
         sleep(SECOND / 10).await;
     }
     assert_eq!(drainer.status().await?.phase, DrainPhase::Draining);
@@ -442,25 +451,25 @@ async fn assert_drain_resumes(scene: Fixture, mut drainer: Drainer) -> Result<()
     drop(stream);
     drainer.wait_for_phase(DrainPhase::Idle).await?;
     assert_eq!(drainer.termination_message()?["outcome"], "drained");
-    assert!(!scene.is_live().await? && drainer.has_marker());
-    // Hooks that come after all have their drain.
+    assert!(!fixture.is_live().await? && drainer.has_marker());
+    // Hooks that arrive nevertheless are drained for.
     drainer.call_pod_hooks()?.wait_for_return().await?;
-    assert!(!scene.is_live().await? && drainer.has_marker());
+    assert!(!fixture.is_live().await? && drainer.has_marker());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_restart_of_all_containers_leaves_the_new_envoy_live() -> Result<()> {
+async fn restart_of_all_containers_leaves_envoy_live() -> Result<()> {
     let cases = [MarkerReason::Provisional, MarkerReason::PodTerminating].map(|reason| {
         let case = async move {
-            // Its emptyDir is what is left of the pod's containers (KEP-5532).
-            let scene = Fixture::start().await?;
-            let sidecar = drainer(scene.envoy.admin_address())?.exit_without_minimum();
+            // Only the emptyDir survives a restart of all containers (KEP-5532).
+            let fixture = Fixture::start().await?;
+            let sidecar = drainer(fixture.envoy.admin_address())?.exit_without_minimum();
             Marker::new(&sidecar.settings().run_dir).write(reason)?;
             let drainer = sidecar.start().await?;
-            let began = Instant::now();
+            let start = Instant::now();
             wait_until("no marker", TIMEOUT, || async { Ok(!drainer.has_marker()) }).await?;
-            scene.assert_live_until(began + 3 * SECOND).await?;
+            fixture.assert_live_until(start + 3 * SECOND).await?;
             assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
             drainer.call_pod_hooks()?.wait_for_return().await?;
             assert_eq!(drainer.termination_message()?["outcome"], "drained");
@@ -472,75 +481,78 @@ async fn a_restart_of_all_containers_leaves_the_new_envoy_live() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_resumed_drain_of_a_pod_that_goes_on_is_undone() -> Result<()> {
-    let scene = Fixture::start().await?;
-    scene.envoy.admin().post("/healthcheck/fail").await?;
-    let sidecar = drainer(scene.envoy.admin_address())?.exit_without_minimum();
+async fn resumed_drain_is_undone_when_pod_survives() -> Result<()> {
+    let fixture = Fixture::start().await?;
+    fixture.envoy.admin().post("/healthcheck/fail").await?;
+    let sidecar = drainer(fixture.envoy.admin_address())?.exit_without_minimum();
     let sidecar = sidecar.timing(|t| t.drain_timeout = 3 * SECOND);
     Marker::new(&sidecar.settings().run_dir).write(MarkerReason::PodTerminating)?;
     let drainer = sidecar.start().await?;
-    let began = Instant::now();
-    // The longest drain, and 30 s.
-    scene.wait_for_state("LIVE", 33 * SECOND + TIMEOUT).await?;
-    let took = began.elapsed();
+    let start = Instant::now();
+    // After the longest drain and 30 s.
+    fixture
+        .wait_for_state("LIVE", 33 * SECOND + TIMEOUT)
+        .await?;
+    let took = start.elapsed();
     assert!(took >= 32 * SECOND, "{took:?}");
     wait_until("no marker", TIMEOUT, || async { Ok(!drainer.has_marker()) }).await
 }
 
 #[tokio::test]
-async fn a_caller_that_never_stops_leaves_envoy_live() -> Result<()> {
-    let scene = Fixture::start().await?;
-    let drainer = drainer(scene.envoy.admin_address())?
+async fn endless_hook_calls_leave_envoy_live() -> Result<()> {
+    let fixture = Fixture::start().await?;
+    let drainer = drainer(fixture.envoy.admin_address())?
         .exit_without_minimum()
         .start()
         .await?;
-    let began = Instant::now();
-    let (mut looks, mut live) = (0, 0);
+    let start = Instant::now();
+    let (mut polls, mut live) = (0, 0);
     let mut hook = drainer.call_envoy_hook();
-    while began.elapsed() < 55 * SECOND {
+    while start.elapsed() < 55 * SECOND {
         if !hook.is_waiting() {
             hook = drainer.call_envoy_hook();
         }
-        looks += 1;
-        live += u32::from(scene.is_live().await?);
+        polls += 1;
+        live += u32::from(fixture.is_live().await?);
         sleep(SECOND / 10).await;
     }
-    // Healthy for 3 s, failed for 20 s, and healthy then.
-    let share = f64::from(live) / f64::from(looks);
-    assert!(share > 0.5, "LIVE for {share} of a minute");
-    assert!(scene.is_live().await?);
-    // The pod's end is drained at once all the same.
-    let own = drainer.call_drainer_hook()?;
-    scene.wait_for_state("DRAINING", TIMEOUT).await?;
-    assert_took_at_most(own.called_at().elapsed(), SECOND);
-    own.wait_for_return().await?;
+    // Healthy for 3 s, unhealthy for 20 s, then healthy again.
+    let share = f64::from(live) / f64::from(polls);
+    assert!(share > 0.5, "LIVE in a share of {share} of the polls");
+    assert!(fixture.is_live().await?);
+    // A termination of the pod is drained at once nevertheless.
+    let drainer_hook = drainer.call_drainer_hook()?;
+    fixture.wait_for_state("DRAINING", TIMEOUT).await?;
+    assert_took_at_most(drainer_hook.called_at().elapsed(), SECOND);
+    drainer_hook.wait_for_return().await?;
     assert_eq!(drainer.termination_message()?["outcome"], "drained");
-    // Such calls prove nothing: it may be the drainer that is restarted.
+    // After repeated calls of Envoy's hook it may be the drainer alone that is restarted.
     let log = drainer.log();
     assert!(log.iter().all(|line| line["call"] != "/drain_listeners"));
     Ok(())
 }
 
-async fn assert_healthy_again(scene: Fixture, mut drainer: Drainer) -> Result<()> {
+/// Asserts that a restarted drainer restores Envoy's health.
+async fn assert_healthy_again(fixture: Fixture, mut drainer: Drainer) -> Result<()> {
     drainer.restart().await?;
-    scene.wait_for_state("LIVE", TIMEOUT).await?;
+    fixture.wait_for_state("LIVE", TIMEOUT).await?;
     wait_until("no marker", TIMEOUT, || async { Ok(!drainer.has_marker()) }).await?;
-    // And it drains as ever.
-    let end = drainer.call_pod_hooks()?;
-    end.wait_for_return().await?;
-    assert!(!scene.is_live().await? && drainer.has_marker());
+    // A later termination is drained.
+    let hooks = drainer.call_pod_hooks()?;
+    hooks.wait_for_return().await?;
+    assert!(!fixture.is_live().await? && drainer.has_marker());
     assert_eq!(drainer.termination_message()?["outcome"], "drained");
     Ok(())
 }
 
 #[tokio::test]
-async fn the_marker_stays_until_envoy_has_heard() -> Result<()> {
-    let scene = Fixture::start().await?;
-    let mut drainer = drainer(scene.envoy.admin_address())?.start().await?;
+async fn marker_stays_until_envoy_responds() -> Result<()> {
+    let fixture = Fixture::start().await?;
+    let mut drainer = drainer(fixture.envoy.admin_address())?.start().await?;
     let _hook = drainer.call_envoy_hook();
-    scene.wait_for_state("DRAINING", TIMEOUT).await?;
+    fixture.wait_for_state("DRAINING", TIMEOUT).await?;
     drainer.signal(Signal::KILL);
-    scene.envoy.signal(Signal::STOP);
+    fixture.envoy.signal(Signal::STOP);
     for _ in 0..2 {
         drainer.restart().await?;
         sleep(2 * SECOND).await;
@@ -548,29 +560,28 @@ async fn the_marker_stays_until_envoy_has_heard() -> Result<()> {
         drainer.signal(Signal::KILL);
     }
     drainer.restart().await?;
-    scene.envoy.signal(Signal::CONT);
-    scene.wait_for_state("LIVE", TIMEOUT).await?;
+    fixture.envoy.signal(Signal::CONT);
+    fixture.wait_for_state("LIVE", TIMEOUT).await?;
     wait_until("no marker", TIMEOUT, || async { Ok(!drainer.has_marker()) }).await
 }
 
 #[tokio::test]
-async fn health_that_somebody_else_failed_is_not_restored() -> Result<()> {
-    let scene = Fixture::start().await?;
-    scene.envoy.admin().post("/healthcheck/fail").await?;
-    let drainer = drainer(scene.envoy.admin_address())?.start().await?;
+async fn health_failed_by_others_is_not_restored() -> Result<()> {
+    let fixture = Fixture::start().await?;
+    fixture.envoy.admin().post("/healthcheck/fail").await?;
+    let drainer = drainer(fixture.envoy.admin_address())?.start().await?;
     drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
     sleep(SECOND).await;
-    assert!(!scene.is_live().await?);
+    assert!(!fixture.is_live().await?);
     Ok(())
 }
 
 #[tokio::test]
-async fn with_a_wrong_admin_address_the_pod_ends_at_its_deadline_and_the_log_said_so_at_start()
--> Result<()> {
-    let nobody = Port::free()?;
-    let wrong = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, nobody.number()).into());
-    let nowhere = AdminAddress::Path("/nowhere/admin.sock".into());
-    let cases = [wrong, nowhere].map(|address| {
+async fn wrong_admin_address_is_logged_at_start() -> Result<()> {
+    let closed_port = Port::free()?;
+    let closed = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, closed_port.number()).into());
+    let missing = AdminAddress::Path("/nowhere/admin.sock".into());
+    let cases = [closed, missing].map(|address| {
         let name = address.to_string();
         let case = async move {
             let drainer = drainer(&address)?
@@ -585,8 +596,8 @@ async fn with_a_wrong_admin_address_the_pod_ends_at_its_deadline_and_the_log_sai
                 .wait_for_log("admin interface does not respond", TIMEOUT)
                 .await?;
             assert_eq!(line["level"], "ERROR");
-            let end = drainer.call_pod_hooks()?;
-            assert_took(end.wait_for_return().await?, 5 * SECOND);
+            let hooks = drainer.call_pod_hooks()?;
+            assert_took(hooks.wait_for_return().await?, 5 * SECOND);
             assert_eq!(drainer.termination_message()?["outcome"], "deadline");
             Ok(())
         };
@@ -595,7 +606,7 @@ async fn with_a_wrong_admin_address_the_pod_ends_at_its_deadline_and_the_log_sai
     run_in_parallel(cases).await
 }
 
-/// A pod of Envoy and the drainer, as injected, so far as this test goes.
+/// A pod of Envoy and the drainer, with the injected fields that matter to a kubelet.
 fn pod(envoy: &[String], drainer: &[String], hook_port: u16, hook_path: &str) -> Result<Pod> {
     Ok(serde_json::from_value(json!({
         "apiVersion": "v1",
@@ -620,57 +631,62 @@ fn pod(envoy: &[String], drainer: &[String], hook_port: u16, hook_path: &str) ->
 }
 
 #[tokio::test]
-async fn a_pod_whose_envoy_was_restarted_by_the_kubelet_is_drained_as_ever() -> Result<()> {
+async fn pod_with_restarted_envoy_is_drained() -> Result<()> {
     let bootstrap = envoy()?.listener(http("web")?);
     let (admin, web) = (bootstrap.admin_address().clone(), bootstrap.address("web"));
-    let folder = tempfile::tempdir()?;
-    let config = folder.path().join("envoy.json");
-    std::fs::write(&config, bootstrap.json().to_string())?;
+    let directory = tempfile::tempdir()?;
+    let envoy_json = directory.path().join("envoy.json");
+    std::fs::write(&envoy_json, bootstrap.json().to_string())?;
     let port = Port::free()?;
-    let mut settings = drainer::Config::new(admin.clone(), drainer::Token::new(7));
-    settings.settings.port = port.number().try_into()?;
-    let args = ["serve".to_owned()].into_iter().chain(settings.args());
+    let mut config = drainer::Config::new(admin.clone(), drainer::Token::new(7));
+    config.settings.port = port.number().try_into()?;
+    let args = ["serve".to_owned()].into_iter().chain(config.args());
     let pod = pod(
-        &bootstrap.args(&config.to_string_lossy()),
+        &bootstrap.args(&envoy_json.to_string_lossy()),
         &args.collect::<Vec<_>>(),
         port.number(),
-        &settings.hook_path(),
+        &config.hook_path(),
     )?;
     let mut pod = Kubelet::new(pod)?
         .program("envoy", Program::envoy(&envoy_versions::newest()?))
         .program("envoy-drainer", Program::drainer()?)
         .start()?;
     let admin = tests::admin::Admin::new(Client::new(admin));
-    let is = async |state: &str, limit| {
+    let wait_for_state = async |state: &str, limit| {
         wait_until(&format!("Envoy is {state}"), limit, || async {
             Ok(admin.state().await.is_ok_and(|now| now == state))
         })
         .await
     };
-    is("LIVE", 30 * SECOND).await?;
+    wait_for_state("LIVE", 30 * SECOND).await?;
 
     pod.restart("envoy").await?;
     assert_eq!(pod.timeline().count("envoy", Step::HookReturned), 1);
-    is("LIVE", 30 * SECOND).await?;
+    wait_for_state("LIVE", 30 * SECOND).await?;
     assert_eq!(pod.timeline().count("envoy-drainer", Step::Exited), 0);
     let _idle = RawConnection::open_idle(web).await?;
 
-    let end = pod.terminate().await;
-    let took = end
+    let termination = pod.terminate().await;
+    let took = termination
         .time_of("envoy", Step::HookReturned)
         .context("no hook returned")?;
     assert_took(took, 10 * SECOND);
     assert_eq!(
-        end.time_of("envoy", Step::Sigkill),
+        termination.time_of("envoy", Step::Sigkill),
         None,
         "{}",
-        end.timeline
+        termination.timeline
     );
-    assert!(end.time_of("envoy", Step::Exited) <= end.time_of("envoy-drainer", Step::Sigterm));
-    let words = pod.termination_message("envoy-drainer")?;
-    assert!(words.contains(r#""outcome":"idle""#), "{words}");
+    assert!(
+        termination.time_of("envoy", Step::Exited)
+            <= termination.time_of("envoy-drainer", Step::Sigterm)
+    );
+    let message = pod.termination_message("envoy-drainer")?;
+    assert!(message.contains(r#""outcome":"idle""#), "{message}");
     for container in ["envoy", "envoy-drainer"] {
-        let status = pod.exit_status(container)?.context("it runs on")?;
+        let status = pod
+            .exit_status(container)?
+            .context("the container still runs")?;
         assert!(status.success(), "{container}: {status}");
     }
     Ok(())

@@ -1,11 +1,11 @@
-//! Property tests, each with an independent oracle.
+//! Property tests, each against an independent oracle.
 
 #![expect(
     clippy::unwrap_used,
     reason = "tests may panic, and so may their helpers"
 )]
 
-// Patches against pods with unknown fields, nulls and missing parents.
+// Patches of pods with unknown fields, nulls and missing parents.
 mod patch;
-// Edits of hand-written YAML.
+// Injection into hand-written YAML.
 mod yaml;

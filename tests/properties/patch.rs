@@ -1,5 +1,5 @@
-//! Whatever a pod holds survives its admission: the patch, applied, gives what an independent edit of
-//! the same document gives, and nothing else of it changes.
+//! Admission keeps every field of a pod: the patched pod equals an independent edit of the same document, and
+//! nothing else in it changes.
 
 mod expected;
 mod pods;
@@ -18,17 +18,17 @@ use webhook::admission::{AdmissionOutcome, Code, Defaults, admit_workload};
 use expected::{STATUS, envoy, has_unreplaced_hook, push};
 use pods::{NUMBERS, any_json, pod};
 
-/// Admits a pod, of which [`NUMBERS`] are sent as the numbers they stand for.
+/// Admits a pod. Strings of [`NUMBERS`] in it are sent as numbers.
 fn admit(pod: &Value) -> AdmissionResult {
     let mut bytes = String::from_utf8(ReviewBuilder::for_pod(pod).bytes()).expect("JSON is UTF-8");
     for number in NUMBERS {
         bytes = bytes.replace(&format!("\"{number}\""), number);
     }
-    let answer = review::admit(bytes.as_bytes(), &defaults()).expect("a review");
-    AdmissionResult::read(&answer, pod.clone())
+    let response = review::admit(bytes.as_bytes(), &defaults()).expect("a review");
+    AdmissionResult::read(&response, pod.clone())
 }
 
-/// A pod whose status is the JSON that it holds.
+/// Replaces the text of the status annotation by the JSON that it contains.
 fn with_parsed_status(mut pod: Value) -> Value {
     let status = &mut pod["metadata"]["annotations"][STATUS];
     *status = serde_json::from_str(status.as_str().expect("a text")).expect("JSON");
@@ -36,71 +36,75 @@ fn with_parsed_status(mut pod: Value) -> Value {
 }
 
 fn assert_patch_preserves(pod: &Value) {
-    let told = admit(pod);
-    let left = with_parsed_status(told.pod.clone());
-    let again = admit(&told.pod);
+    let result = admit(pod);
+    let patched = with_parsed_status(result.pod.clone());
+    let second = admit(&result.pod);
     if has_unreplaced_hook(pod) {
-        assert_eq!(told.outcome, AdmissionOutcome::Skipped(Code::ExistingHook));
-        assert_eq!(left, expected::skipped_pod(pod, "DRN008"));
-        assert_eq!(again.outcome, told.outcome);
+        assert_eq!(
+            result.outcome,
+            AdmissionOutcome::Skipped(Code::ExistingHook)
+        );
+        assert_eq!(patched, expected::skipped_pod(pod, "DRN008"));
+        assert_eq!(second.outcome, result.outcome);
     } else {
         assert_eq!(
-            told.outcome,
+            result.outcome,
             AdmissionOutcome::Injected,
             "{:?}",
-            told.message
+            result.message
         );
-        assert_eq!(left, expected::injected_pod(pod));
+        assert_eq!(patched, expected::injected_pod(pod));
         assert_eq!(
-            again.outcome,
+            second.outcome,
             AdmissionOutcome::Skipped(Code::AlreadyInjected)
         );
-        assert_eq!(again.warnings, [""; 0]);
+        assert_eq!(second.warnings, [""; 0]);
     }
-    assert_eq!(again.patch.0, []);
-    serde_json::from_value::<Pod>(told.pod).expect("the API server can decode what we leave");
+    assert_eq!(second.patch.0, []);
+    serde_json::from_value::<Pod>(result.pod).expect("the API server can decode the patched pod");
 }
 
-/// Whether a directory of the drainer's own is below a mount.
+/// Whether one of the drainer's own mounts is below a mount.
 fn is_parent_of_drainer_mount(mount: &Value) -> bool {
     let path = mount["mountPath"].as_str().expect("a path");
-    let ours = [
+    let drainer_paths = [
         "/run/envoy-drainer",
         "/var/run/secrets/kubernetes.io/serviceaccount",
     ];
-    ours.iter()
+    drainer_paths
+        .iter()
         .any(|own| *own != path && Path::new(own).starts_with(path))
 }
 
-/// Whether Envoy has a mount of the same volume at the same place that it may write to.
-fn is_writable_by_envoy(pod: &Value, ours: &Value) -> bool {
-    let same = |mount: &Value| {
+/// Whether Envoy has a writable mount of the same volume at the same path.
+fn is_writable_by_envoy(pod: &Value, drainer_mount: &Value) -> bool {
+    let is_same = |mount: &Value| {
         ["name", "mountPath", "subPath"]
             .iter()
-            .all(|key| mount[key] == ours[key])
+            .all(|key| mount[key] == drainer_mount[key])
     };
     let mounts = envoy(pod)["volumeMounts"].as_array().into_iter().flatten();
-    let mut same = mounts.filter(|mount| same(mount));
+    let mut same = mounts.filter(|mount| is_same(mount));
     same.any(|mount| mount["readOnly"] != true)
 }
 
-/// Every place in a document, as JSON pointers.
-fn json_pointers(value: &Value, at: &str, found: &mut Vec<String>) {
-    found.push(at.to_owned());
+/// Collects JSON pointers to every value in a document.
+fn json_pointers(value: &Value, at: &str, pointers: &mut Vec<String>) {
+    pointers.push(at.to_owned());
     let escaped = |key: &str| key.replace('~', "~0").replace('/', "~1");
     match value {
         Value::Array(items) => items
             .iter()
             .enumerate()
-            .for_each(|(n, item)| json_pointers(item, &format!("{at}/{n}"), found)),
-        Value::Object(map) => map
-            .iter()
-            .for_each(|(key, item)| json_pointers(item, &format!("{at}/{}", escaped(key)), found)),
+            .for_each(|(n, item)| json_pointers(item, &format!("{at}/{n}"), pointers)),
+        Value::Object(map) => map.iter().for_each(|(key, item)| {
+            json_pointers(item, &format!("{at}/{}", escaped(key)), pointers)
+        }),
         _ => {}
     }
 }
 
-/// The kinds that make pods, and where they have the pods' template; and some that are not known.
+/// Workload kinds, with the JSON pointer to their pod template; some are unknown to the webhook.
 const WORKLOADS: [(&str, &str, &str); 9] = [
     ("v1", "Pod", ""),
     ("apps/v1", "Deployment", "/spec/template"),
@@ -113,28 +117,28 @@ const WORKLOADS: [(&str, &str, &str); 9] = [
     ("example.com/v1", "Shop", "/spec"),
 ];
 
-/// Asserts that the author of a workload is answered, with no more than warnings.
+/// Asserts that a workload is allowed without a patch, with at most 16 warnings.
 fn assert_workload_admitted(workload: &Value) {
-    let answer =
+    let response =
         admit_workload(&ReviewBuilder::for_pod(workload).bytes(), &defaults()).expect("a review");
     assert_ne!(
-        answer.outcome,
+        response.outcome,
         AdmissionOutcome::Failed(Code::InternalError)
     );
-    let told = AdmissionResult::read(&answer, workload.clone());
-    assert!(told.allowed);
-    assert_eq!(told.patch.0, []);
-    assert!(told.warnings.len() <= 16, "{:?}", told.warnings);
+    let result = AdmissionResult::read(&response, workload.clone());
+    assert!(result.allowed);
+    assert_eq!(result.patch.0, []);
+    assert!(result.warnings.len() <= 16, "{:?}", result.warnings);
 }
 
 proptest! {
     #[test]
-    fn any_pod_survives(pod in pod()) {
+    fn any_pod_keeps_its_fields(pod in pod()) {
         assert_patch_preserves(&pod);
     }
 
     #[test]
-    fn any_pod_that_does_not_ask_is_left_as_it_is(
+    fn pods_without_the_annotation_are_unchanged(
         mut pod in pod(),
         metadata in select(vec![
             None,
@@ -148,37 +152,37 @@ proptest! {
             Some(metadata) => pod["metadata"] = metadata,
             None => drop(pod.as_object_mut().unwrap().remove("metadata")),
         }
-        let told = admit(&pod);
-        prop_assert_eq!((told.outcome, told.patch.0), (AdmissionOutcome::NotRequested, vec![]));
+        let result = admit(&pod);
+        prop_assert_eq!((result.outcome, result.patch.0), (AdmissionOutcome::NotRequested, vec![]));
     }
 
     #[test]
-    fn a_pod_with_something_wrong_in_it_is_admitted_or_refused_but_never_a_bug(
+    fn corrupted_pods_cause_no_internal_error(
         mut pod in pod(),
         at in any::<Index>(),
-        wrong in any_json(),
+        replacement in any_json(),
     ) {
-        let mut found = Vec::new();
-        json_pointers(&pod, "", &mut found);
-        *pod.pointer_mut(&found[at.index(found.len())]).unwrap() = wrong;
-        let told = admit(&pod);
-        prop_assert_ne!(told.outcome, AdmissionOutcome::Failed(Code::InternalError));
-        prop_assert_eq!(told.allowed, told.outcome != AdmissionOutcome::Denied);
+        let mut pointers = Vec::new();
+        json_pointers(&pod, "", &mut pointers);
+        *pod.pointer_mut(&pointers[at.index(pointers.len())]).unwrap() = replacement;
+        let result = admit(&pod);
+        prop_assert_ne!(result.outcome, AdmissionOutcome::Failed(Code::InternalError));
+        prop_assert_eq!(result.allowed, result.outcome != AdmissionOutcome::Denied);
     }
 
     #[test]
     fn any_object_is_answered_on_either_path(object in any_json()) {
-        let told = admit(&object);
-        prop_assert_ne!(told.outcome, AdmissionOutcome::Failed(Code::InternalError));
+        let result = admit(&object);
+        prop_assert_ne!(result.outcome, AdmissionOutcome::Failed(Code::InternalError));
         assert_workload_admitted(&object);
     }
 
     #[test]
-    fn any_workload_is_answered_with_warnings_alone(
+    fn any_workload_gets_at_most_warnings(
         pod in pod(),
         (version, kind, pointer) in select(WORKLOADS.to_vec()),
         at in any::<Index>(),
-        wrong in option::of(any_json()),
+        replacement in option::of(any_json()),
     ) {
         let mut workload = pod;
         for token in pointer.rsplit('/').filter(|token| !token.is_empty()) {
@@ -186,24 +190,24 @@ proptest! {
         }
         workload["apiVersion"] = json!(version);
         workload["kind"] = json!(kind);
-        if let Some(wrong) = wrong {
-            let mut found = Vec::new();
-            json_pointers(&workload, "", &mut found);
-            *workload.pointer_mut(&found[at.index(found.len())]).unwrap() = wrong;
+        if let Some(replacement) = replacement {
+            let mut pointers = Vec::new();
+            json_pointers(&workload, "", &mut pointers);
+            *workload.pointer_mut(&pointers[at.index(pointers.len())]).unwrap() = replacement;
         }
         assert_workload_admitted(&workload);
     }
 
     #[test]
-    fn injection_never_widens_a_mount_a_user_or_a_capability(
+    fn injection_never_widens_mounts_users_or_capabilities(
         pod in pod(),
         open_shift in any::<bool>(),
     ) {
         let defaults = Defaults { open_shift, ..defaults() };
-        let told = ReviewBuilder::for_pod(&pod).admit(&defaults);
-        let lists = ["containers", "initContainers"].map(|list| told.pod["spec"][list].as_array());
-        let is_ours = |container: &&Value| container["name"] == "envoy-drainer";
-        for drainer in lists.into_iter().flatten().flatten().filter(is_ours) {
+        let result = ReviewBuilder::for_pod(&pod).admit(&defaults);
+        let lists = ["containers", "initContainers"].map(|list| result.pod["spec"][list].as_array());
+        let is_drainer = |container: &&Value| container["name"] == "envoy-drainer";
+        for drainer in lists.into_iter().flatten().flatten().filter(is_drainer) {
             for mount in drainer["volumeMounts"].as_array().unwrap() {
                 let is_safe = mount["readOnly"] == true
                     || mount["name"] == "envoy-drainer"
@@ -214,27 +218,27 @@ proptest! {
             prop_assert_eq!(&context["capabilities"], &json!({"drop": ["ALL"]}));
             prop_assert_eq!(&context["runAsNonRoot"], &json!(true));
             prop_assert_eq!(context.get("privileged"), None);
-            let own = context["runAsUser"].as_i64();
-            let inherited = told.pod["spec"]["securityContext"]["runAsUser"].as_i64();
-            prop_assert_ne!(own.or(inherited), Some(0));
-            prop_assert!(open_shift || own.is_some());
+            let user = context["runAsUser"].as_i64();
+            let inherited = result.pod["spec"]["securityContext"]["runAsUser"].as_i64();
+            prop_assert_ne!(user.or(inherited), Some(0));
+            prop_assert!(open_shift || user.is_some());
         }
     }
 
     #[test]
-    fn any_bytes_are_answered_or_refused(bytes in vec(any::<u8>(), 0..64)) {
+    fn arbitrary_bytes_are_refused(bytes in vec(any::<u8>(), 0..64)) {
         prop_assert!(review::admit(&bytes, &defaults()).is_err());
     }
 
     #[test]
-    fn a_review_cut_short_is_refused(pod in pod(), end in any::<Index>()) {
+    fn truncated_reviews_are_refused(pod in pod(), end in any::<Index>()) {
         let bytes = ReviewBuilder::for_pod(&pod).bytes();
         prop_assert!(review::admit(&bytes[..end.index(bytes.len())], &defaults()).is_err());
     }
 }
 
 #[test]
-fn a_pod_of_three_mebibytes_survives() {
+fn three_mebibyte_pod_keeps_its_fields() {
     let variable = |n: usize| json!({"name": format!("VARIABLE_{n}"), "value": "\"quoted\" and $(expanded) / ~".repeat(4)});
     let pod = json!({
         "apiVersion": "v1",
@@ -247,15 +251,15 @@ fn a_pod_of_three_mebibytes_survives() {
 }
 
 #[test]
-fn metadata_that_is_missing_asks_for_nothing() {
+fn missing_metadata_requests_nothing() {
     for pod in [
         json!({}),
         json!({"metadata": null}),
         json!({"metadata": {"annotations": null}, "spec": null}),
     ] {
-        let told = admit(&pod);
+        let result = admit(&pod);
         assert_eq!(
-            (told.outcome, told.patch.0),
+            (result.outcome, result.patch.0),
             (AdmissionOutcome::NotRequested, vec![]),
             "{pod}"
         );
@@ -263,7 +267,7 @@ fn metadata_that_is_missing_asks_for_nothing() {
 }
 
 #[test]
-fn a_skip_is_decided_anew_when_another_webhook_brings_the_envoy() {
+fn skipped_pod_is_injected_once_envoy_is_added() {
     let mut pod = json!({
         "metadata": {"annotations": {"envoy-drainer.dev/inject": "true"}},
         "spec": {"containers": [{"name": "app"}, {"name": "cache"}]},
@@ -274,9 +278,9 @@ fn a_skip_is_decided_anew_when_another_webhook_brings_the_envoy() {
         skipped.pod["metadata"]["annotations"][STATUS],
         r#"{"skipped":"DRN009"}"#
     );
-    let same = admit(&skipped.pod);
+    let second = admit(&skipped.pod);
     assert_eq!(
-        (same.outcome, same.patch.0),
+        (second.outcome, second.patch.0),
         (AdmissionOutcome::Skipped(Code::NoEnvoy), vec![])
     );
 

@@ -1,4 +1,4 @@
-//! The support's own tests: every Envoy that the tests ask for starts, and is what was asked for.
+//! Tests of the support code: every Envoy starts, and behaves as its builder says.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[tokio::test]
-async fn every_situation_starts_on_the_oldest_and_the_newest_envoy() -> Result<()> {
+async fn every_variant_starts_on_every_envoy_version() -> Result<()> {
     let upstream = Upstream::start().await?;
-    type Set = fn(Bootstrap) -> Bootstrap;
-    let situations: [(&str, Set); 8] = [
+    type Configure = fn(Bootstrap) -> Bootstrap;
+    let variants: [(&str, Configure); 8] = [
         ("plain", |envoy| envoy),
         ("admin on IPv6", Bootstrap::admin_ipv6),
         ("admin on a socket file", Bootstrap::admin_unix),
@@ -33,7 +33,7 @@ async fn every_situation_starts_on_the_oldest_and_the_newest_envoy() -> Result<(
         }),
     ];
     for binary in envoy_versions::all()? {
-        for (situation, set) in situations {
+        for (variant, configure) in variants {
             let envoy = envoy()?
                 .binary(&binary)
                 .upstream(&upstream)
@@ -47,38 +47,38 @@ async fn every_situation_starts_on_the_oldest_and_the_newest_envoy() -> Result<(
                         .idle_timeout(Duration::from_secs(3)),
                 )
                 .listener(tcp("stream")?);
-            let envoy = set(envoy).start().await?;
+            let envoy = configure(envoy).start().await?;
             for listener in ["web", "modify", "odd", "six", "inside"] {
                 let client = envoy.client(listener);
-                let answer = client.get(DIRECT_PATH).await?;
-                assert_eq!(answer.body, DIRECT_RESPONSE, "{binary}, {situation}");
-                assert_eq!(client.get("/").await?.body, "", "{binary}, {situation}");
+                let response = client.get(DIRECT_PATH).await?;
+                assert_eq!(response.body, DIRECT_RESPONSE, "{binary}, {variant}");
+                assert_eq!(client.get("/").await?.body, "", "{binary}, {variant}");
                 assert_eq!(client.get(HEALTH_PATH).await?.status, 200);
             }
             let mut stream = TcpStream::connect(envoy.address("stream")).await?;
             stream.write_all(b"ping").await?;
             let mut pong = [0; 4];
             stream.read_exact(&mut pong).await?;
-            assert_eq!(&pong, b"ping", "{binary}, {situation}");
+            assert_eq!(&pong, b"ping", "{binary}, {variant}");
         }
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn readiness_follows_the_health_of_envoy() -> Result<()> {
+async fn readiness_follows_envoys_health() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
     envoy.admin().post("/healthcheck/fail").await?;
     assert_eq!(envoy.admin().state().await?, "DRAINING");
-    let answer = envoy.client("web").get(HEALTH_PATH).await?;
-    assert_eq!(answer.status, 503);
+    let response = envoy.client("web").get(HEALTH_PATH).await?;
+    assert_eq!(response.status, 503);
     assert_eq!(envoy.admin().stat("server.live").await?, Some(0));
     assert_eq!(envoy.admin().stat("no.such").await?, None);
     Ok(())
 }
 
 #[tokio::test]
-async fn an_envoy_without_its_xds_is_handed_out_unready() -> Result<()> {
+async fn envoy_without_xds_response_is_not_ready() -> Result<()> {
     let envoy = envoy()?.unresponsive_xds().start().await?;
     assert_eq!(envoy.admin().state().await?, "PRE_INITIALIZING");
     assert_eq!(envoy.terminate().await?.code(), Some(0));
@@ -86,37 +86,37 @@ async fn an_envoy_without_its_xds_is_handed_out_unready() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_envoy_that_refuses_its_configuration_says_why() -> Result<()> {
-    let unreadable = envoy()?.flag("--bogus").start().await;
-    let error = format!("{:#}", unreadable.unwrap_err());
+async fn start_error_contains_envoys_output() -> Result<()> {
+    let invalid = envoy()?.flag("--bogus").start().await;
+    let error = format!("{:#}", invalid.unwrap_err());
     assert!(error.contains("--bogus"), "{error}");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_stopped_envoy_hangs_until_it_goes_on() -> Result<()> {
+async fn stopped_envoy_hangs_until_it_is_continued() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
-    let short = envoy.client("web").with_timeout(Duration::from_millis(300));
+    let short_timeout = envoy.client("web").with_timeout(Duration::from_millis(300));
     envoy.signal(Signal::STOP);
-    assert!(short.get("/").await.is_err());
+    assert!(short_timeout.get("/").await.is_err());
     envoy.signal(Signal::CONT);
     assert_eq!(envoy.client("web").get("/").await?.body, DIRECT_RESPONSE);
     Ok(())
 }
 
 #[tokio::test]
-async fn the_upstream_streams_upgrades_and_takes_its_time() -> Result<()> {
+async fn upstream_delays_streams_and_upgrades() -> Result<()> {
     let upstream = Upstream::start().await?;
     let envoy = envoy()?
         .upstream(&upstream)
         .listener(http("web")?)
         .start()
         .await?;
-    let before = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     assert_eq!(envoy.client("web").post("/slow?ms=300").await?.status, 200);
-    assert!(before.elapsed() >= Duration::from_millis(300));
-    let answer = envoy.client("web").get("/stream?ms=300").await?;
-    assert_eq!(answer.body, "piece\n".repeat(3));
+    assert!(start.elapsed() >= Duration::from_millis(300));
+    let response = envoy.client("web").get("/stream?ms=300").await?;
+    assert_eq!(response.body, "piece\n".repeat(3));
 
     let mut stream = TcpStream::connect(envoy.address("web")).await?;
     stream

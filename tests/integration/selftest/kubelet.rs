@@ -1,4 +1,4 @@
-//! The support's own tests: a pod is started, restarted and ended in the kubelet's order.
+//! Tests of the support code: pods are started, restarted and terminated in the kubelet's order.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-/// Ends at SIGTERM.
+/// A script that exits at SIGTERM.
 const EXITS_ON_SIGTERM: &str = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done";
 
-/// Ignores SIGTERM.
+/// A script that ignores SIGTERM.
 const IGNORES_SIGTERM: &str = "trap '' TERM; echo ready; while :; do sleep 0.02; done";
 
-/// How much later than due a step may come beside what the machine held up.
+/// How much later than due a step may happen, in seconds, in addition to the machine's stall time.
 const TOLERANCE: f64 = 0.7;
 
 /// A container that runs a shell script.
@@ -27,7 +27,7 @@ fn container(name: &str, script: &str) -> Value {
     json!({ "name": name, "command": ["sh"], "args": ["-c", script] })
 }
 
-/// The same container as a native sidecar.
+/// Makes a container a native sidecar.
 fn sidecar(mut container: Value) -> Value {
     container["restartPolicy"] = json!("Always");
     container
@@ -69,7 +69,7 @@ async fn run(sidecars: &[Value], mains: &[Value], grace: u32) -> Result<RunningP
     Ok(pod)
 }
 
-/// Waits until a container has printed just this, over all its lives.
+/// Waits until a container's output over all its restarts is exactly `text`.
 async fn wait_for_output(pod: &RunningPod, container: &str, text: &str) -> Result<()> {
     wait_until(text, Duration::from_secs(10), || async {
         Ok(pod.log(container)? == text)
@@ -77,11 +77,11 @@ async fn wait_for_output(pod: &RunningPod, container: &str, text: &str) -> Resul
     .await
 }
 
-/// Asserts when, in seconds from the end's begin, each container came to a step.
+/// Asserts when each container reached a step, in seconds from the start of the termination.
 #[track_caller]
-fn assert_times(end: &PodTermination, want: &[(&str, Step, f64)]) {
+fn assert_times(termination: &PodTermination, want: &[(&str, Step, f64)]) {
     for (container, step, due) in want {
-        let at = end.time_of(container, *step);
+        let at = termination.time_of(container, *step);
         let matches = at.is_some_and(|at| {
             let late = TOLERANCE + stall_time(at).as_secs_f64();
             (due - 0.01..due + late).contains(&at.as_secs_f64())
@@ -89,13 +89,13 @@ fn assert_times(end: &PodTermination, want: &[(&str, Step, f64)]) {
         assert!(
             matches,
             "{container} {step:?} at {at:?}, due at {due}\n{}",
-            end.timeline
+            termination.timeline
         );
     }
 }
 
 #[tokio::test]
-async fn hooks_start_at_once_and_each_container_ends_after_its_own() -> Result<()> {
+async fn hooks_start_together_and_containers_end_separately() -> Result<()> {
     let pod = run(
         &[],
         &[
@@ -109,9 +109,9 @@ async fn hooks_start_at_once_and_each_container_ends_after_its_own() -> Result<(
         30,
     )
     .await?;
-    let end = pod.terminate().await;
+    let termination = pod.terminate().await;
     assert_times(
-        &end,
+        &termination,
         &[
             ("slow", Step::HookStarted, 0.0),
             ("quick", Step::HookStarted, 0.0),
@@ -123,7 +123,7 @@ async fn hooks_start_at_once_and_each_container_ends_after_its_own() -> Result<(
             ("slow", Step::Exited, 1.5),
         ],
     );
-    assert_eq!(end.time_of("bare", Step::HookStarted), None);
+    assert_eq!(termination.time_of("bare", Step::HookStarted), None);
     assert!(
         pod.exit_status("slow")?
             .is_some_and(|status| status.success())
@@ -132,8 +132,8 @@ async fn hooks_start_at_once_and_each_container_ends_after_its_own() -> Result<(
 }
 
 #[tokio::test]
-async fn native_sidecars_end_last_in_reverse_and_their_hooks_start_with_all() -> Result<()> {
-    let takes_half_a_second =
+async fn native_sidecars_end_last_in_reverse_order() -> Result<()> {
+    let exits_after_half_a_second =
         "trap 'sleep 0.5; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
     let pod = run(
         &[
@@ -141,7 +141,7 @@ async fn native_sidecars_end_last_in_reverse_and_their_hooks_start_with_all() ->
                 container("first", EXITS_ON_SIGTERM),
                 exec("sleep 0.2"),
             )),
-            sidecar(container("second", takes_half_a_second)),
+            sidecar(container("second", exits_after_half_a_second)),
         ],
         &[with_hook(
             container("main", EXITS_ON_SIGTERM),
@@ -150,9 +150,9 @@ async fn native_sidecars_end_last_in_reverse_and_their_hooks_start_with_all() ->
         30,
     )
     .await?;
-    let end = pod.terminate().await;
+    let termination = pod.terminate().await;
     assert_times(
-        &end,
+        &termination,
         &[
             ("first", Step::HookStarted, 0.0),
             ("first", Step::HookReturned, 0.2),
@@ -162,15 +162,19 @@ async fn native_sidecars_end_last_in_reverse_and_their_hooks_start_with_all() ->
             ("first", Step::Sigterm, 1.5),
         ],
     );
-    assert!(end.time_of("main", Step::Exited) <= end.time_of("second", Step::Sigterm));
-    assert!(end.time_of("second", Step::Exited) <= end.time_of("first", Step::Sigterm));
+    assert!(
+        termination.time_of("main", Step::Exited) <= termination.time_of("second", Step::Sigterm)
+    );
+    assert!(
+        termination.time_of("second", Step::Exited) <= termination.time_of("first", Step::Sigterm)
+    );
     Ok(())
 }
 
 #[tokio::test]
-async fn a_failed_hook_is_sigterm_at_once() -> Result<()> {
-    let nobody = Port::free()?;
-    let get = json!({ "httpGet": { "port": nobody.number(), "path": "/" } });
+async fn failed_hook_is_followed_by_sigterm() -> Result<()> {
+    let closed_port = Port::free()?;
+    let get = json!({ "httpGet": { "port": closed_port.number(), "path": "/" } });
     let pod = run(
         &[],
         &[
@@ -180,17 +184,17 @@ async fn a_failed_hook_is_sigterm_at_once() -> Result<()> {
         30,
     )
     .await?;
-    let end = pod.terminate().await;
+    let termination = pod.terminate().await;
     for name in ["exec", "get"] {
         let want = [(name, Step::HookFailed, 0.0), (name, Step::Sigterm, 0.0)];
-        assert_times(&end, &want);
-        assert_eq!(end.time_of(name, Step::HookReturned), None);
+        assert_times(&termination, &want);
+        assert_eq!(termination.time_of(name, Step::HookReturned), None);
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn any_answer_to_a_request_is_a_hook_that_returned_however_long_it_took() -> Result<()> {
+async fn http_hook_returns_with_any_response() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     let server = tokio::spawn(async move {
@@ -198,8 +202,8 @@ async fn any_answer_to_a_request_is_a_hook_that_returned_however_long_it_took() 
         let mut head = [0; 1024];
         let read = stream.read(&mut head).await?;
         sleep(Duration::from_secs(1)).await;
-        let answer = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
-        stream.write_all(answer).await?;
+        let response = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(response).await?;
         anyhow::Ok(String::from_utf8_lossy(&head[..read]).into_owned())
     });
     let mut main = with_hook(
@@ -208,9 +212,9 @@ async fn any_answer_to_a_request_is_a_hook_that_returned_however_long_it_took() 
     );
     main["ports"] = json!([{ "name": "hook", "containerPort": port }]);
     let pod = run(&[], &[main], 30).await?;
-    let end = pod.terminate().await;
+    let termination = pod.terminate().await;
     assert_times(
-        &end,
+        &termination,
         &[
             ("main", Step::HookReturned, 1.0),
             ("main", Step::Sigterm, 1.0),
@@ -225,7 +229,7 @@ async fn any_answer_to_a_request_is_a_hook_that_returned_however_long_it_took() 
 }
 
 #[tokio::test]
-async fn when_the_grace_is_over_all_get_sigterm_and_two_seconds_later_sigkill() -> Result<()> {
+async fn sigterm_and_sigkill_follow_the_grace_period() -> Result<()> {
     let pod = run(
         &[sidecar(container("side", IGNORES_SIGTERM))],
         &[
@@ -235,9 +239,9 @@ async fn when_the_grace_is_over_all_get_sigterm_and_two_seconds_later_sigkill() 
         1,
     )
     .await?;
-    let end = pod.terminate().await;
+    let termination = pod.terminate().await;
     assert_times(
-        &end,
+        &termination,
         &[
             ("stubborn", Step::Sigterm, 0.0),
             ("hangs", Step::HookFailed, 1.0),
@@ -252,7 +256,7 @@ async fn when_the_grace_is_over_all_get_sigterm_and_two_seconds_later_sigkill() 
 }
 
 #[tokio::test]
-async fn without_grace_no_hook_is_called() -> Result<()> {
+async fn hooks_are_not_called_without_grace_period() -> Result<()> {
     let pod = run(
         &[],
         &[with_hook(
@@ -262,14 +266,14 @@ async fn without_grace_no_hook_is_called() -> Result<()> {
         30,
     )
     .await?;
-    let end = pod.terminate_within(Duration::ZERO).await;
-    assert_times(&end, &[("main", Step::Sigterm, 0.0)]);
-    assert_eq!(end.time_of("main", Step::HookStarted), None);
+    let termination = pod.terminate_within(Duration::ZERO).await;
+    assert_times(&termination, &[("main", Step::Sigterm, 0.0)]);
+    assert_eq!(termination.time_of("main", Step::HookStarted), None);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_restart_calls_the_hook_and_a_crash_does_not() -> Result<()> {
+async fn restart_calls_hook_and_crash_does_not() -> Result<()> {
     let mut pod = run(
         &[],
         &[with_hook(container("main", EXITS_ON_SIGTERM), exec("true"))],
@@ -300,10 +304,10 @@ async fn a_restart_calls_the_hook_and_a_crash_does_not() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_container_sees_its_mounts_its_variables_and_nothing_of_ours() -> Result<()> {
-    let script = "cat $FROM_ARGS/greeting >> $RUN/seen; echo -n bye > $LAST_WORDS; \
+async fn container_has_only_its_own_mounts_and_variables() -> Result<()> {
+    let script = "cat $FROM_ARGS/greeting >> $RUN/greetings; echo -n bye > $TERMINATION_LOG; \
                   echo home=$HOME value=$VALUE; exec sleep 60";
-    let says = "home= value=7\n";
+    let output = "home= value=7\n";
     let mut main = container("main", &format!("FROM_ARGS=/etc/config; {script}"));
     main["volumeMounts"] = json!([
         { "name": "config", "mountPath": "/etc/config" },
@@ -315,17 +319,17 @@ async fn a_container_sees_its_mounts_its_variables_and_nothing_of_ours() -> Resu
     }))?;
     let shell = Program::new("/bin/sh")
         .path_variable("/run/thing", "RUN")
-        .path_variable("/dev/termination-log", "LAST_WORDS");
+        .path_variable("/dev/termination-log", "TERMINATION_LOG");
     let mut pod = Kubelet::new(pod)?
         .program("main", shell)
         .file("config", "greeting", "hello\n")?
         .start()?;
-    wait_for_output(&pod, "main", says).await?;
-    // A volume lives on over a restart.
+    wait_for_output(&pod, "main", output).await?;
+    // A volume survives a restart.
     pod.crash("main").await?;
-    wait_for_output(&pod, "main", &says.repeat(2)).await?;
-    let seen = pod.host_path("main", "/run/thing/seen")?;
-    assert_eq!(std::fs::read_to_string(seen)?, "hello\nhello\n");
+    wait_for_output(&pod, "main", &output.repeat(2)).await?;
+    let greetings = pod.host_path("main", "/run/thing/greetings")?;
+    assert_eq!(std::fs::read_to_string(greetings)?, "hello\nhello\n");
     assert_eq!(pod.termination_message("main")?, "bye");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The support's own tests: the load counts what a server really did to it.
+//! Tests of the support code: the load generator counts what servers did to its requests.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio::time::sleep;
 const SECOND: Duration = Duration::from_secs(1);
 const ECHO: &str = "HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\ntwo cups and a saucer";
 
-/// What a server does with a request.
+/// What a scripted server does with a request.
 #[derive(Debug, Clone, Copy)]
 enum ServerAction {
     Respond(&'static str),
@@ -33,8 +33,8 @@ enum ServerAction {
 trait Script: Fn(usize) -> ServerAction + Copy + Send + 'static {}
 impl<F: Fn(usize) -> ServerAction + Copy + Send + 'static> Script for F {}
 
-/// A server that does as it is told with the nth request of each connection, and notes how many
-/// POSTs each connection carried. Probes are answered and not counted.
+/// A server that runs a script for the nth request of each connection, and counts the POSTs of each
+/// connection. Probes are answered and not counted.
 struct ScriptedServer {
     service: Arc<Service>,
     posts: Arc<Mutex<Vec<usize>>>,
@@ -47,11 +47,11 @@ impl ScriptedServer {
         let address = listener.local_addr()?;
         let posts = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
-        let counted = Arc::clone(&posts);
+        let counts = Arc::clone(&posts);
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(serve(stream, script, Arc::clone(&counted)));
+                connections.spawn(serve(stream, script, Arc::clone(&counts)));
             }
         });
         let service = Arc::new(Service::new(Duration::ZERO));
@@ -76,25 +76,25 @@ impl ScriptedServer {
         })
     }
 
-    /// How many POSTs each connection has carried.
+    /// The number of POSTs on each connection.
     fn posts(&self) -> Vec<usize> {
         lock(&self.posts).clone()
     }
 
-    /// Runs a load for a second, and checks that what it says it sent has arrived, once.
+    /// Runs a load for a second, and asserts that each request that it counted arrived once.
     async fn run(&self, load: Load) -> Report {
         let running = load.start(&self.service);
         sleep(SECOND).await;
         let report = running.stop().await;
-        let arrived: usize = self.posts().iter().sum();
-        assert_eq!(arrived as u64, report.sent(), "{report}");
-        let ended: u64 = report.kinds.iter().map(|kind| kind.answered).sum();
-        assert_eq!(ended + report.failed(), report.sent(), "{report}");
+        let received: usize = self.posts().iter().sum();
+        assert_eq!(received as u64, report.sent(), "{report}");
+        let finished: u64 = report.kinds.iter().map(|kind| kind.answered).sum();
+        assert_eq!(finished + report.failed(), report.sent(), "{report}");
         report
     }
 }
 
-/// Locks the count; no test goes on after a panic.
+/// Locks the counts. Poisoning is a bug: a test does not continue after a panic.
 fn lock(posts: &Mutex<Vec<usize>>) -> MutexGuard<'_, Vec<usize>> {
     posts.lock().expect("the lock is held for an addition only")
 }
@@ -118,21 +118,21 @@ async fn serve(stream: TcpStream, script: impl Script, posts: Arc<Mutex<Vec<usiz
         }
         {
             let mut posts = lock(&posts);
-            let own = *connection.get_or_insert_with(|| {
+            let index = *connection.get_or_insert_with(|| {
                 posts.push(0);
                 posts.len() - 1
             });
-            posts[own] += 1;
+            posts[index] += 1;
         }
-        let told = match script(nth) {
-            ServerAction::Respond(answer) => stream.write_all(answer.as_bytes()).await.is_ok(),
-            ServerAction::RespondAndClose(answer) => {
-                let _ = stream.write_all(answer.as_bytes()).await;
+        let is_open = match script(nth) {
+            ServerAction::Respond(response) => stream.write_all(response.as_bytes()).await.is_ok(),
+            ServerAction::RespondAndClose(response) => {
+                let _ = stream.write_all(response.as_bytes()).await;
                 false
             }
-            ServerAction::RespondAfter(pause, answer) => {
+            ServerAction::RespondAfter(pause, response) => {
                 sleep(pause).await;
-                stream.write_all(answer.as_bytes()).await.is_ok()
+                stream.write_all(response.as_bytes()).await.is_ok()
             }
             ServerAction::Close => false,
             ServerAction::NoResponse => {
@@ -140,13 +140,13 @@ async fn serve(stream: TcpStream, script: impl Script, posts: Arc<Mutex<Vec<usiz
                 false
             }
         };
-        if !told {
+        if !is_open {
             return;
         }
     }
 }
 
-/// The lines up to the empty one; `None` at the end of the connection.
+/// Reads the lines up to the empty one. Returns `None` at the end of the connection.
 async fn head(stream: &mut BufReader<TcpStream>) -> Option<String> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -157,22 +157,22 @@ async fn head(stream: &mut BufReader<TcpStream>) -> Option<String> {
     Some(head)
 }
 
-/// Asserts that so many failed so and none otherwise.
+/// Asserts that so many requests failed with this kind, and none with another.
 fn assert_failed(report: &Report, kind: FailureKind, count: u64) {
     assert_eq!(report.failed_of_kind(kind), count, "{kind}\n{report}");
     assert_eq!(report.failed(), count, "{report}");
 }
 
 #[tokio::test]
-async fn a_good_server_is_left_alone() -> Result<()> {
+async fn good_server_fails_no_request() -> Result<()> {
     let server = ScriptedServer::start(|_| ServerAction::Respond(ECHO)).await?;
     let report = server
         .run(load().keep_alive(200.0).connection_per_request(20.0).idle())
         .await;
     assert_eq!(report.failed(), 0, "{report}");
     assert!(report.reached() > 0.95, "{report}");
-    // Ten connections that are kept, one idle, twenty for a request each. More are kept where an answer
-    // takes its time, but by far not one for each request.
+    // Ten keep-alive connections, one idle, twenty for a request each. Slow responses make for more
+    // keep-alive connections, but for far fewer than one per request.
     let connections = server.posts().len() as u64;
     let requests = report.sent();
     assert!(connections >= 30, "{connections} for {requests}");
@@ -181,9 +181,9 @@ async fn a_good_server_is_left_alone() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_closed_port_is_a_refusal() -> Result<()> {
-    let nobody = Arc::new(Service::new(Duration::ZERO));
-    let running = load().connection_per_request(20.0).start(&nobody);
+async fn closed_port_counts_as_refused() -> Result<()> {
+    let empty_service = Arc::new(Service::new(Duration::ZERO));
+    let running = load().connection_per_request(20.0).start(&empty_service);
     sleep(SECOND / 2).await;
     let report = running.stop().await;
     assert_failed(&report, Refused, report.sent());
@@ -203,7 +203,7 @@ async fn a_closed_port_is_a_refusal() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_end_after_the_request_on_a_new_connection_is_a_cut_in_flight() -> Result<()> {
+async fn close_on_new_connection_is_a_cut_in_flight() -> Result<()> {
     let server = ScriptedServer::start(|_| ServerAction::Close).await?;
     let report = server.run(load().connection_per_request(20.0)).await;
     assert_failed(&report, CutInFlight, report.sent());
@@ -211,10 +211,10 @@ async fn an_end_after_the_request_on_a_new_connection_is_a_cut_in_flight() -> Re
 }
 
 #[tokio::test]
-async fn an_end_in_the_middle_of_an_answer_is_a_cut_in_flight() -> Result<()> {
+async fn close_within_a_response_is_a_cut_in_flight() -> Result<()> {
     for load in [load().connection_per_request(20.0), load().keep_alive(20.0)] {
-        let half = "HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\ntwo cups";
-        let server = ScriptedServer::start(move |_| ServerAction::RespondAndClose(half)).await?;
+        let partial = "HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\ntwo cups";
+        let server = ScriptedServer::start(move |_| ServerAction::RespondAndClose(partial)).await?;
         let report = server.run(load).await;
         assert_failed(&report, CutInFlight, report.sent());
     }
@@ -222,36 +222,36 @@ async fn an_end_in_the_middle_of_an_answer_is_a_cut_in_flight() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_end_instead_of_a_second_answer_is_a_cut_on_a_reused_connection() -> Result<()> {
+async fn close_before_second_response_is_a_cut_on_reuse() -> Result<()> {
     let server = ScriptedServer::start(|nth| match nth {
         0 => ServerAction::Respond(ECHO),
         _ => ServerAction::Close,
     })
     .await?;
     let report = server.run(load().keep_alive(100.0)).await;
-    let second: usize = server
+    let cut: usize = server
         .posts
         .lock()
         .unwrap()
         .iter()
         .map(|posts| posts - 1)
         .sum();
-    assert!(second > 30, "{report}");
-    assert_failed(&report, CutOnReused, second as u64);
+    assert!(cut > 30, "{report}");
+    assert_failed(&report, CutOnReused, cut as u64);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_connection_closed_while_idle_is_seen_and_replaced() -> Result<()> {
+async fn connection_closed_while_idle_is_replaced() -> Result<()> {
     let server = ScriptedServer::start(|_| ServerAction::RespondAndClose(ECHO)).await?;
-    // Each connection has a tenth of a second to be seen as closed.
+    // The load has a tenth of a second to notice each closed connection.
     let report = server.run(load().keep_alive(100.0)).await;
     assert_eq!(report.failed(), 0, "{report}");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_connection_announced_to_close_is_not_used_again() -> Result<()> {
+async fn connection_with_close_header_is_not_reused() -> Result<()> {
     let server = ScriptedServer::start(|_| {
         ServerAction::Respond(
             "HTTP/1.1 200 OK\r\nConnection: foo, Close\r\ncontent-length: 21\r\n\r\ntwo cups and a saucer",
@@ -265,12 +265,12 @@ async fn a_connection_announced_to_close_is_not_used_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_wrong_status_or_body_is_a_bad_answer() -> Result<()> {
-    for wrong in [
+async fn wrong_status_or_body_is_a_bad_response() -> Result<()> {
+    for invalid in [
         "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 21\r\n\r\ntwo cups and a saucer",
         "HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\nsix cups and a saucer",
     ] {
-        let server = ScriptedServer::start(move |_| ServerAction::Respond(wrong)).await?;
+        let server = ScriptedServer::start(move |_| ServerAction::Respond(invalid)).await?;
         let report = server
             .run(load().keep_alive(20.0).connection_per_request(20.0))
             .await;
@@ -280,7 +280,7 @@ async fn a_wrong_status_or_body_is_a_bad_answer() -> Result<()> {
 }
 
 #[tokio::test]
-async fn no_answer_is_a_timeout() -> Result<()> {
+async fn missing_response_is_a_timeout() -> Result<()> {
     let server = ScriptedServer::start(|_| ServerAction::NoResponse).await?;
     let load = load()
         .connection_per_request(20.0)
@@ -292,7 +292,7 @@ async fn no_answer_is_a_timeout() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_slow_server_does_not_slow_the_load() -> Result<()> {
+async fn slow_server_does_not_slow_the_load() -> Result<()> {
     let server = ScriptedServer::start(|_| ServerAction::RespondAfter(SECOND * 2, ECHO)).await?;
     let report = server
         .run(load().connection_per_request(50.0).keep_alive(50.0))
@@ -302,7 +302,7 @@ async fn a_slow_server_does_not_slow_the_load() -> Result<()> {
     Ok(())
 }
 
-/// A Service before one real Envoy, which the load has reached.
+/// Starts an Envoy and a Service in front of it, and waits until Envoy is ready.
 async fn start_envoy_with_service(upstream: &Upstream) -> Result<(Envoy, Arc<Service>)> {
     let envoy = envoy()?
         .upstream(upstream)
@@ -328,7 +328,7 @@ async fn start_envoy_with_service(upstream: &Upstream) -> Result<(Envoy, Arc<Ser
 }
 
 #[tokio::test]
-async fn a_goaway_moves_later_requests_and_fails_none() -> Result<()> {
+async fn goaway_moves_requests_and_fails_none() -> Result<()> {
     let upstream = Upstream::start().await?;
     let (envoy, service) = start_envoy_with_service(&upstream).await?;
     let running = load().http2(200.0).keep_alive(100.0).start(&service);
@@ -336,7 +336,7 @@ async fn a_goaway_moves_later_requests_and_fails_none() -> Result<()> {
     let connections = || envoy.admin().stat("http.web.downstream_cx_total");
     let before = connections().await?;
     envoy.admin().post("/healthcheck/fail").await?;
-    wait_until("requests go by new connections", 20 * SECOND, || async {
+    wait_until("requests use new connections", 20 * SECOND, || async {
         Ok(connections().await? > before.map(|count| count + 200))
     })
     .await?;
@@ -346,7 +346,7 @@ async fn a_goaway_moves_later_requests_and_fails_none() -> Result<()> {
 }
 
 #[tokio::test]
-async fn streams_of_an_envoy_that_dies_are_cut_in_flight() -> Result<()> {
+async fn streams_of_a_killed_envoy_are_cut_in_flight() -> Result<()> {
     for load in [load().http2(50.0), load().stream(50.0, 60 * SECOND)] {
         let upstream = Upstream::start().await?;
         let (envoy, service) = start_envoy_with_service(&upstream).await?;
@@ -354,7 +354,7 @@ async fn streams_of_an_envoy_that_dies_are_cut_in_flight() -> Result<()> {
         sleep(SECOND).await;
         assert_eq!(running.report().failed(), 0, "{}", running.report());
         assert!(service.open_connections("envoy") > 0);
-        // What is sent while it hangs is in flight when it dies.
+        // Requests sent while Envoy hangs are in flight when it is killed.
         envoy.signal(Signal::STOP);
         sleep(SECOND / 5).await;
         envoy.signal(Signal::KILL);
@@ -362,15 +362,15 @@ async fn streams_of_an_envoy_that_dies_are_cut_in_flight() -> Result<()> {
         let report = running.stop().await;
         assert!(report.failed_of_kind(CutInFlight) >= 5, "{report}");
         assert!(report.failed_of_kind(Refused) > 5, "{report}");
-        let both = report.failed_of_kind(CutInFlight) + report.failed_of_kind(Refused);
-        assert_eq!(report.failed(), both, "{report}");
+        let expected = report.failed_of_kind(CutInFlight) + report.failed_of_kind(Refused);
+        assert_eq!(report.failed(), expected, "{report}");
         assert_eq!(service.open_connections("envoy"), 0);
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn http3_requests_to_an_envoy_that_dies_fail() -> Result<()> {
+async fn http3_requests_to_a_killed_envoy_time_out() -> Result<()> {
     let upstream = Upstream::start().await?;
     let envoy = envoy()?.upstream(&upstream).listener(http3("web")?);
     let envoy = envoy.start().await?;
@@ -381,21 +381,21 @@ async fn http3_requests_to_an_envoy_that_dies_fail() -> Result<()> {
     envoy.signal(Signal::KILL);
     sleep(SECOND / 2).await;
     let report = running.stop().await;
-    // Nobody says over UDP that the process is gone.
+    // UDP gives no notice of the end of a process.
     assert!(report.failed_of_kind(TimedOut) >= 5, "{report}");
     assert_eq!(report.failed(), report.failed_of_kind(TimedOut), "{report}");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_stream_hangs_up_after_its_time_and_fails_none() -> Result<()> {
+async fn streams_close_after_their_duration_without_failure() -> Result<()> {
     let upstream = Upstream::start().await?;
     let (envoy, service) = start_envoy_with_service(&upstream).await?;
     let running = load().stream(50.0, SECOND / 4).start(&service);
     sleep(SECOND).await;
     let report = running.stop().await;
     assert_eq!(report.failed(), 0, "{report}");
-    let sessions = envoy.admin().stat("tcp.stream.downstream_cx_total").await?;
-    assert!(sessions >= Some(3), "{sessions:?}");
+    let streams = envoy.admin().stat("tcp.stream.downstream_cx_total").await?;
+    assert!(streams >= Some(3), "{streams:?}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The support's own tests: the load as a program says what a real Envoy did to it.
+//! Tests of the support code: the program `load` reports what a real Envoy did to its requests.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ use tests::upstream::Upstream;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-/// Starts the program against this address.
+/// Starts the program with this target.
 fn load(target: SocketAddr, args: &str) -> Result<Child> {
     Command::new(env!("CARGO_BIN_EXE_load"))
         .arg("run")
@@ -24,17 +24,17 @@ fn load(target: SocketAddr, args: &str) -> Result<Child> {
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .context("starting the load")
+        .context("starting load")
 }
 
 async fn report(load: Child) -> Result<Report> {
-    let ended = timeout(TIMEOUT, load.wait_with_output()).await??;
-    assert!(ended.status.success(), "{}", ended.status);
-    Ok(serde_json::from_slice(&ended.stdout)?)
+    let output = timeout(TIMEOUT, load.wait_with_output()).await??;
+    assert!(output.status.success(), "{}", output.status);
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 #[tokio::test]
-async fn every_kind_of_clients_reaches_its_rate_and_none_fails() -> Result<()> {
+async fn every_kind_of_client_reaches_its_rate() -> Result<()> {
     let upstream = Upstream::start().await?;
     let envoy = envoy()?
         .upstream(&upstream)
@@ -45,13 +45,13 @@ async fn every_kind_of_clients_reaches_its_rate_and_none_fails() -> Result<()> {
         "--keep-alive 100 --connection-each 20 --slow 8 --slow-takes 300ms --http2 50 --for 2s";
     let report = report(load(envoy.address("web"), args)?).await?;
     let names: Vec<_> = report.kinds.iter().map(|kind| &*kind.name).collect();
-    let all = [
+    let expected = [
         "keep-alive",
         "one connection a request",
         "0.3 s answers",
         "HTTP/2",
     ];
-    assert_eq!(names, all);
+    assert_eq!(names, expected);
     assert_eq!(report.failed(), 0, "{report}");
     assert!(report.reached() > 0.95, "{report}");
     assert!(report.elapsed >= 2 * SECOND, "{report}");
@@ -59,7 +59,7 @@ async fn every_kind_of_clients_reaches_its_rate_and_none_fails() -> Result<()> {
 }
 
 #[tokio::test]
-async fn http3_clients_reach_their_rate_where_no_tcp_is_accepted() -> Result<()> {
+async fn http3_clients_reach_their_rate_without_tcp() -> Result<()> {
     let upstream = Upstream::start().await?;
     let envoy = envoy()?.upstream(&upstream).listener(http3("web")?);
     let load = load(envoy.address("web"), "--http3 50 --for 2s")?;
@@ -73,7 +73,7 @@ async fn http3_clients_reach_their_rate_where_no_tcp_is_accepted() -> Result<()>
 }
 
 #[tokio::test]
-async fn it_begins_when_the_target_accepts_connections() -> Result<()> {
+async fn load_starts_when_target_accepts_connections() -> Result<()> {
     let upstream = Upstream::start().await?;
     let envoy = envoy()?.upstream(&upstream).listener(http("web")?);
     let load = load(envoy.address("web"), "--connection-each 20 --for 1s")?;
@@ -86,7 +86,7 @@ async fn it_begins_when_the_target_accepts_connections() -> Result<()> {
 }
 
 #[tokio::test]
-async fn sigterm_ends_it_and_a_killed_envoy_shows_in_its_report() -> Result<()> {
+async fn report_at_sigterm_shows_a_killed_envoy() -> Result<()> {
     let upstream = Upstream::start().await?;
     let envoy = envoy()?
         .upstream(&upstream)
@@ -99,7 +99,7 @@ async fn sigterm_ends_it_and_a_killed_envoy_shows_in_its_report() -> Result<()> 
     sleep(SECOND / 2).await;
     let pid = load.id().and_then(|pid| pid.try_into().ok());
     let pid = pid.and_then(rustix::process::Pid::from_raw);
-    rustix::process::kill_process(pid.context("it runs")?, Signal::TERM)?;
+    rustix::process::kill_process(pid.context("the load has exited")?, Signal::TERM)?;
     let report = report(load).await?;
     assert!(report.failed_of_kind(CutInFlight) >= 10, "{report}");
     assert!(report.failed_of_kind(Refused) >= 5, "{report}");

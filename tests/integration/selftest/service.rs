@@ -1,4 +1,4 @@
-//! The support's own tests: a Service follows its pods, and tells its clients late.
+//! Tests of the support code: a Service follows the readiness of its pods, after a lag.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const LAG: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(200);
 const FAILURES: u32 = 3;
 
-/// A Service before this Envoy, which it knows to be ready.
+/// Returns a Service in front of this Envoy, after it became ready.
 async fn service_for(envoy: &Envoy) -> Result<Service> {
     let service = Service::new(LAG);
     let endpoint = Endpoint {
@@ -33,34 +33,34 @@ async fn service_for(envoy: &Envoy) -> Result<Service> {
     Ok(service)
 }
 
-/// How long it takes until the Service sends, or no longer sends, connections to the pod.
-async fn wait_for_serving(service: &Service, serves: bool) -> Result<Duration> {
+/// Waits until the Service sends, or no longer sends, connections to the pod. Returns how long that took.
+async fn wait_for_serving(service: &Service, is_serving: bool) -> Result<Duration> {
     let start = Instant::now();
     wait_until(
-        "a change of the rotation",
+        "the endpoint is added or removed",
         Duration::from_secs(10),
-        || async { Ok(service.is_serving("envoy") == serves) },
+        || async { Ok(service.is_serving("envoy") == is_serving) },
     )
     .await?;
     Ok(start.elapsed())
 }
 
 #[tokio::test]
-async fn a_pod_that_is_unready_is_left_after_its_probes_and_the_lag() -> Result<()> {
+async fn unready_pod_is_removed_after_probes_and_lag() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
     let service = service_for(&envoy).await?;
-    let kept = service.connect(Protocol::Http).await?;
+    let connection = service.connect(Protocol::Http).await?;
     envoy.admin().post("/healthcheck/fail").await?;
     let took = wait_for_serving(&service, false).await?;
-    let least = LAG + PERIOD * (FAILURES - 1);
-    assert!(took >= least && took < least + LAG, "{took:?}");
+    let at_least = LAG + PERIOD * (FAILURES - 1);
+    assert!(took >= at_least && took < at_least + LAG, "{took:?}");
 
-    let refused = service.connect(Protocol::Http).await.unwrap_err();
-    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    let error = service.connect(Protocol::Http).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
     assert_eq!(service.open_connections("envoy"), 1);
-    kept.stream.writable().await?;
-    assert_eq!(kept.stream.try_write(b"GET")?, 3);
-    drop(kept);
+    connection.stream.writable().await?;
+    assert_eq!(connection.stream.try_write(b"GET")?, 3);
+    drop(connection);
     assert_eq!(service.open_connections("envoy"), 0);
 
     envoy.admin().post("/healthcheck/ok").await?;
@@ -69,7 +69,7 @@ async fn a_pod_that_is_unready_is_left_after_its_probes_and_the_lag() -> Result<
 }
 
 #[tokio::test]
-async fn a_hanging_pod_is_unready() -> Result<()> {
+async fn hanging_pod_becomes_unready() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
     let service = service_for(&envoy).await?;
     envoy.signal(tests::process::Signal::STOP);
@@ -78,7 +78,7 @@ async fn a_hanging_pod_is_unready() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_deleted_pod_is_left_after_the_lag_where_there_is_another() -> Result<()> {
+async fn deleted_pod_is_removed_once_another_is_ready() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).listener(http("other")?);
     let envoy = envoy.start().await?;
     let service = service_for(&envoy).await?;
@@ -86,7 +86,7 @@ async fn a_deleted_pod_is_left_after_the_lag_where_there_is_another() -> Result<
     sleep(LAG + LAG / 2).await;
     assert!(service.is_serving("envoy"));
 
-    let other = Endpoint {
+    let other_endpoint = Endpoint {
         name: "other".into(),
         http: envoy.address("other"),
         tcp: None,
@@ -97,7 +97,7 @@ async fn a_deleted_pod_is_left_after_the_lag_where_there_is_another() -> Result<
         timeout: Duration::from_secs(1),
         failure_threshold: FAILURES,
     };
-    service.add(other, probe);
+    service.add(other_endpoint, probe);
     wait_for_serving(&service, false).await?;
     assert_eq!(service.serving_pods(), 1);
     Ok(())

@@ -1,35 +1,35 @@
-//! What an admission should leave of a pod, made without the code under test: an edit of the pod as it
-//! was sent, with a drainer that is written out here.
+//! The expected pod after its admission, made without the code under test: an edit of the submitted pod, with a
+//! drainer that is written out here.
 
 use std::env;
 
 use serde_json::{Value, json};
 use tests::review::IMAGE;
 
-/// The annotation that tells what was done.
+/// The annotation with the result of the admission.
 pub(crate) const STATUS: &str = "envoy-drainer.dev/status";
 
-/// [`tests::review::TOKEN`], as the drainer writes it.
+/// [`tests::review::TOKEN`] in hexadecimal, as in arguments and paths.
 const TOKEN: &str = "42d2f756a1c91d39";
 
-/// The pod with its drainer; its status, which is a text, as the JSON that it holds.
+/// Returns the pod with its drainer, and its status annotation as the JSON in its text.
 pub(crate) fn injected_pod(pod: &Value) -> Value {
     let mut edited = pod.clone();
     let spec = &mut edited["spec"];
     let present = spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
     let grace = present.max(required_grace_period(pod));
-    let form = if is_native(pod) { "native" } else { "plain" };
+    let mode = if is_native(pod) { "native" } else { "plain" };
     let mut status = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "sidecar": form,
+        "sidecar": mode,
         "container": "envoy",
         "grace": {"from": present, "to": grace},
     });
-    let replaced = pre_stop(pod);
-    if !replaced.is_null() {
-        status["replacedHook"] = replaced.clone();
+    let existing_hook = pre_stop(pod);
+    if !existing_hook.is_null() {
+        status["replacedHook"] = existing_hook.clone();
     }
-    // Indexing for writing makes what is missing or null.
+    // Indexing a `Value` mutably creates parents that are missing or null.
     spec["terminationGracePeriodSeconds"] = json!(grace);
     push(
         &mut spec["volumes"],
@@ -55,19 +55,19 @@ pub(crate) fn injected_pod(pod: &Value) -> Value {
     edited
 }
 
-/// The pod that is skipped with this code.
+/// Returns the pod as skipped with this code.
 pub(crate) fn skipped_pod(pod: &Value, code: &str) -> Value {
     let mut edited = pod.clone();
     edited["metadata"]["annotations"][STATUS] = json!({"skipped": code});
     edited
 }
 
-/// Whether Envoy has a hook that nobody asked to replace.
+/// Whether Envoy has a hook that no annotation asks to replace.
 pub(crate) fn has_unreplaced_hook(pod: &Value) -> bool {
     !pre_stop(pod).is_null() && annotation(pod, "existing-hook") != Some("replace")
 }
 
-/// Adds to a list that may be missing or null.
+/// Appends to a list that may be missing or null.
 pub(crate) fn push(list: &mut Value, item: Value) {
     match list {
         Value::Array(items) => items.push(item),
@@ -150,7 +150,7 @@ fn args(pod: &Value) -> Vec<String> {
     args
 }
 
-/// The annotation, else the port that is called so, else the installation's.
+/// Returns the annotation's address, else that of the port named `admin`, else the default.
 fn admin(pod: &Value) -> String {
     let named = |port: &&Value| port["name"] == "admin";
     match annotation(pod, "admin-address") {
@@ -162,12 +162,12 @@ fn admin(pod: &Value) -> String {
     }
 }
 
-/// The readiness probes that connect, of the containers that live as long as the pod.
+/// Returns the readiness probes that open connections, of the containers that run as long as the pod.
 fn probes(pod: &Value) -> Vec<String> {
     let spec = &pod["spec"];
     let native = |container: &&Value| container["restartPolicy"] == "Always";
     let native = items(&spec["initContainers"]).iter().filter(native);
-    let staying = items(&spec["containers"]).iter().chain(native);
+    let long_running = items(&spec["containers"]).iter().chain(native);
     let probe = |container: &Value| {
         let probe = &container["readinessProbe"];
         let has_web = || {
@@ -181,27 +181,27 @@ fn probes(pod: &Value) -> Vec<String> {
             _ => None,
         }
     };
-    staying.filter_map(probe).collect()
+    long_running.filter_map(probe).collect()
 }
 
-/// The mount of Envoy's where its admin's socket is.
+/// Returns the drainer's mount for the admin's socket, derived from Envoy's.
 fn socket_mount(pod: &Value) -> Option<Value> {
     annotation(pod, "admin-address")?.strip_prefix("unix:/")?;
     let mounts = items(&envoy(pod)["volumeMounts"]);
     let mut mounts = mounts.iter().filter(|mount| mount["name"] == "run");
     let mount = mounts.next().expect("the socket is mounted");
-    let mut own = json!({"name": "run", "mountPath": mount["mountPath"]});
-    // The drainer's own directory is made in `/run`.
+    let mut drainer_mount = json!({"name": "run", "mountPath": mount["mountPath"]});
+    // The mount point of the drainer's own directory is created in `/run`.
     if mount["mountPath"] != "/run" {
-        own["readOnly"] = json!(true);
+        drainer_mount["readOnly"] = json!(true);
     }
     if let Some(path) = mount["subPath"].as_str() {
-        own["subPath"] = json!(path);
+        drainer_mount["subPath"] = json!(path);
     }
-    Some(own)
+    Some(drainer_mount)
 }
 
-/// The drainer's own, or Envoy's where it must share a socket, unless that is root.
+/// Returns the drainer's own user and group, or Envoy's where the admin is on a socket, unless those are root.
 fn user_and_group(pod: &Value) -> (i64, Option<i64>) {
     const OWN: i64 = 60902;
     if socket_mount(pod).is_none() {
@@ -217,8 +217,8 @@ fn user_and_group(pod: &Value) -> (i64, Option<i64>) {
     (user.unwrap_or(OWN), group.or(user.is_none().then_some(OWN)))
 }
 
-/// None where the pod has a budget as a whole. Else with storage where others account for it, and
-/// requests as high as limits where the others' are.
+/// Returns none where the pod itself has a CPU limit. Otherwise includes ephemeral storage where another container
+/// requests it, and makes requests equal to limits where every container has a CPU limit.
 fn resources(pod: &Value) -> Option<Value> {
     if pod["spec"]["resources"]["limits"]["cpu"].is_string() {
         return None;
@@ -237,26 +237,26 @@ fn resources(pod: &Value) -> Option<Value> {
         limits["ephemeral-storage"] = json!("64Mi");
         requests["ephemeral-storage"] = json!("16Mi");
     }
-    // No container here has requests of CPU, so each becomes the limit.
+    // No container here requests CPU, so each request defaults to the limit.
     if has("limits", "cpu") == lists.iter().map(|list| list.len()).sum::<usize>() {
         requests = limits.clone();
     }
     Some(json!({"limits": limits, "requests": requests}))
 }
 
-/// The delay, the time-out and the margin of 15 s, in whole seconds.
+/// Returns the drain delay, the drain timeout and the margin of 15 s, in whole seconds.
 fn required_grace_period(pod: &Value) -> i64 {
     let delay = match annotation(pod, "drain-delay") {
         None => 0,
         Some("400ms") => 1,
         Some("5s") => 5,
-        Some(other) => panic!("{other} is not among the pods'"),
+        Some(other) => panic!("{other} is not generated by `pods`"),
     };
     let timeout = match annotation(pod, "drain-timeout") {
         None => 60,
         Some("30s") => 30,
         Some("1200s") => 1200,
-        Some(other) => panic!("{other} is not among the pods'"),
+        Some(other) => panic!("{other} is not generated by `pods`"),
     };
     delay + timeout + 15
 }
@@ -277,7 +277,7 @@ fn pre_stop(pod: &Value) -> &Value {
     &envoy(pod)["lifecycle"]["preStop"]
 }
 
-/// Envoy's container.
+/// Returns Envoy's container.
 pub(crate) fn envoy(pod: &Value) -> &Value {
     let (list, index) = envoy_position(pod);
     &pod["spec"][list][index]

@@ -1,4 +1,4 @@
-//! Pods of every kind that asks for a drainer.
+//! Generates pods of every kind that request a drainer.
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -7,14 +7,14 @@ use serde_json::{Map, Value, json};
 
 use super::expected::push;
 
-/// A number that no f64 holds, as a text until the document is written.
+/// Numbers that no f64 can represent, as strings until the document is written.
 pub(crate) const NUMBERS: [&str; 3] = [
     "1e400",
     "-123456789012345678901234567890",
     "0.1234567890123456789012345",
 ];
 
-// Keys that a JSON pointer must escape, and others that nobody expects.
+/// Keys that a JSON pointer must escape, and arbitrary ones.
 fn key() -> impl Strategy<Value = String> {
     prop_oneof![
         select(vec![
@@ -63,7 +63,7 @@ fn unknown_fields() -> impl Strategy<Value = Map<String, Value>> {
     fields.prop_map(|fields| fields.into_iter().collect())
 }
 
-/// A map of texts: missing, `null`, empty or with odd keys.
+/// A map of strings: missing, `null`, empty or with unusual keys.
 fn string_map() -> impl Strategy<Value = Option<Value>> {
     let filled = btree_map(key(), ".{0,12}".prop_map(Value::from), 0..4)
         .prop_map(|map| Some(Value::Object(map.into_iter().collect())));
@@ -153,16 +153,21 @@ fn container(name: String) -> impl Strategy<Value = Value> {
         )
 }
 
-/// Up to three containers with other names, and where among them Envoy stands.
+/// Up to three containers with other names, and Envoy's position among them.
 fn containers() -> impl Strategy<Value = (Vec<Value>, Index)> {
-    let named = (0..3).map(|n| container(format!("c{n}")));
-    (named.collect::<Vec<_>>(), 0..4_usize, any::<Index>()).prop_map(|(mut all, count, at)| {
-        all.truncate(count);
-        (all, at)
-    })
+    let containers_by_name = (0..3).map(|n| container(format!("c{n}")));
+    (
+        containers_by_name.collect::<Vec<_>>(),
+        0..4_usize,
+        any::<Index>(),
+    )
+        .prop_map(|(mut all, count, position)| {
+            all.truncate(count);
+            (all, position)
+        })
 }
 
-/// Annotations of ours, each with a good value or not there. Durations are as the drainer writes them.
+/// The drainer's annotations, each missing or with a valid value. Durations are in the drainer's own format.
 fn settings() -> impl Strategy<Value = Vec<(&'static str, Option<&'static str>)>> {
     let table: [(&str, &[&str]); 14] = [
         (
@@ -181,7 +186,7 @@ fn settings() -> impl Strategy<Value = Vec<(&'static str, Option<&'static str>)>
         ("existing-hook", &["keep", "replace"]),
         ("cpu-limit", &["200m"]),
         ("memory-request", &["32Mi"]),
-        // A skip's, from before another webhook brought the Envoy.
+        // From an admission before another webhook added the Envoy.
         ("status", &[r#"{"skipped":"DRN009"}"#]),
     ];
     let setting = |(name, values): (&'static str, &'static [&'static str])| {
@@ -191,7 +196,7 @@ fn settings() -> impl Strategy<Value = Vec<(&'static str, Option<&'static str>)>
     table.map(setting).to_vec()
 }
 
-/// An admin's socket, in a mount of Envoy's.
+/// An admin address on a socket in one of Envoy's mounts.
 const SOCKET: &str = "unix:/run/envoy/admin.sock";
 
 /// Mounts for [`SOCKET`].
@@ -204,11 +209,11 @@ fn socket_mount() -> impl Strategy<Value = Value> {
 }
 
 prop_compose! {
-    /// A pod that asks for a drainer and can have one, but perhaps for a hook of Envoy's own.
+    /// A pod that requests a drainer and can have one, unless Envoy has a hook of its own.
     pub(crate) fn pod()(
         annotations in string_map(),
         labels in string_map(),
-        (mut containers, envoy_at) in containers(),
+        (mut containers, envoy_position) in containers(),
         mut init in prop_oneof![Just(None), Just(Some(None)), vec(container("i0".into()), 0..2).prop_map(|list| Some(Some(list)))],
         mut envoy in container("envoy".into()),
         native_envoy in any::<bool>(),
@@ -249,9 +254,9 @@ prop_compose! {
         if native_envoy {
             envoy["restartPolicy"] = json!("Always");
             let list = init.get_or_insert_default().get_or_insert_default();
-            list.insert(envoy_at.index(list.len() + 1), envoy);
+            list.insert(envoy_position.index(list.len() + 1), envoy);
         } else {
-            containers.insert(envoy_at.index(containers.len() + 1), envoy);
+            containers.insert(envoy_position.index(containers.len() + 1), envoy);
         }
         let metadata = [
             ("name", Some(json!("p"))),
