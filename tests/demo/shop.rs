@@ -144,9 +144,10 @@ impl DemoCluster {
     /// Describes the pods and the load for the demo's output.
     pub(crate) fn describe_traffic(&self) -> String {
         format!(
-            "   One Service has two pods with {} and removes a deleted pod {} s late. Its clients send {} POSTs
-   per second and never retry: over keep-alive connections, over a new connection for each request, with
-   responses that take 2 s, over HTTP/2 and over a TCP stream. One more connection is idle.",
+            "   Two pods behind one Service run {}. The Service still routes to a deleted pod for {} s.
+   Clients send {} POSTs per second and never retry: over keep-alive connections, over a new connection
+   for each request, with responses that take 2 s, over HTTP/2 and over a TCP stream. One more connection
+   is idle.",
             self.envoy,
             ENDPOINT_LAG.as_secs(),
             clients().rate(),
