@@ -1,9 +1,9 @@
 //! Attacks by crowds of connections on each port of the webhook, and the latencies that the API server and the
 //! kubelet see meanwhile.
 
-mod crowd;
-mod honest;
+mod attack;
 mod metrics;
+mod reference_clients;
 
 use std::collections::BTreeSet;
 use std::env;
@@ -18,9 +18,9 @@ use tests::shipped::WebhookProcess;
 use tests::webhook::review;
 use tokio::time::{Instant, sleep, timeout};
 
-use crowd::{ATTACKS, Attack, RunningAttack};
-use honest::ReferenceClients;
+use attack::{ATTACKS, Attack, RunningAttack};
 use metrics::ConnectionMetrics;
+use reference_clients::{Latencies, ReferenceClients};
 
 use crate::MEASUREMENT_LOCK;
 
@@ -40,8 +40,8 @@ const MAX_MEMORY: u64 = 96 << 10;
 /// The figures of one attack.
 struct AttackResult {
     name: &'static str,
-    calls: honest::Latencies,
-    probes: honest::Latencies,
+    calls: Latencies,
+    probes: Latencies,
     peak: u64,
     socket_queue_size: u64,
     metrics: ConnectionMetrics,
@@ -57,6 +57,7 @@ async fn legitimate_clients_are_served_during_every_attack() {
                 .expect("HOSTILE_SECONDS must be a number of seconds");
             (Duration::from_secs(seconds), MAX_LATENCY)
         });
+    // Selects attacks by a part of their name.
     let name_filter = env::var("HOSTILE_CROWD").unwrap_or_default();
     println!(
         "\n{:36}{:>7}{:>10}{:>8}{:>10}{:>11}{:>11}{:>9}{:>9}{:>7}",

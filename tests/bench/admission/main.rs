@@ -62,7 +62,7 @@ async fn bench() -> Result<()> {
         }
     }
     let [product_figures, baseline_figures] = figures;
-    table::print(&product_server, &baseline_server, &usual, &large);
+    table::print(&product_figures, &baseline_figures, &usual, &large);
     Ok(())
 }
 
