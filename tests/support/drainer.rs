@@ -71,12 +71,12 @@ pub struct PodHooks {
 pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     let dir = TempDir::with_prefix("drainer-")?;
     let port = Port::free()?;
-    let config = Config {
-        port: port.number().try_into()?,
+    let mut config = Config {
         run_dir: dir.path().join("run"),
         termination_log: dir.path().join("last-words"),
         ..Config::new(admin.clone(), Token::new(0x0123_4567_89ab_cdef))
     };
+    config.settings.port = port.number().try_into()?;
     fs::create_dir(&config.run_dir)?;
     Ok(DrainerBuilder {
         program: None,
@@ -164,7 +164,9 @@ impl DrainerBuilder {
             None => Command::new(binaries::drainer()?),
         };
         command.args(args).env_clear();
-        command.env("DRAINER_RUN_DIR", &self.config.run_dir);
+        if args.first().is_some_and(|arg| arg.as_ref() != "serve") {
+            command.arg("--run-dir").arg(&self.config.run_dir);
+        }
         Process::start(name, command, &self.dir.path().join("log"))
     }
 }
@@ -243,7 +245,7 @@ impl Drainer {
     /// Where it listens for hooks.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.builder.config.port.get()).into()
+        (Ipv4Addr::LOCALHOST, self.builder.config.settings.port.get()).into()
     }
 
     /// What it says of itself.

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use super::Program;
 use super::hook::Hook;
 use super::mounts::Mounts;
+use super::program::PathFlag;
 use super::timeline::{Step, Timeline};
 use crate::process::{Process, Signal};
 
@@ -41,6 +42,7 @@ struct ContainerSpec {
 #[derive(Debug, Clone)]
 pub(super) struct Invocation {
     program: PathBuf,
+    path_flags: Vec<PathFlag>,
     args: Vec<String>,
     env: Vec<(String, String)>,
 }
@@ -57,6 +59,7 @@ impl Container {
         let Program {
             path,
             path_variables: told,
+            path_flags,
         } = program;
         // The command's first word is the image's program, whatever it is called there.
         let command = container.command.iter().flatten().skip(1);
@@ -67,9 +70,11 @@ impl Container {
         let told = told.map(|(path, variable)| (variable.clone(), mounts.translate_paths(path)));
         let invocation = Invocation {
             program: path.clone(),
-            args: args.map(|arg| mounts.translate_paths(arg)).collect(),
+            path_flags: path_flags.clone(),
+            args: Vec::new(),
             env: variables.chain(told).collect(),
         };
+        let invocation = invocation.with_args(args, &mounts);
         let recipe = ContainerSpec {
             name: container.name.clone(),
             hook: Hook::for_container(container, &invocation, &mounts)?,
@@ -168,7 +173,15 @@ impl ContainerSpec {
 
 impl Invocation {
     /// The same program with other arguments, as a hook runs it inside the container.
-    pub(super) fn with_args(&self, args: Vec<String>) -> Self {
+    pub(super) fn with_args<'a>(
+        &self,
+        args: impl Iterator<Item = &'a String>,
+        mounts: &Mounts,
+    ) -> Self {
+        let mut args: Vec<_> = args.map(|arg| mounts.translate_paths(arg)).collect();
+        let flags = self.path_flags.iter();
+        let flags: Vec<_> = flags.filter_map(|flag| flag.arg(&args, mounts)).collect();
+        args.extend(flags);
         Self {
             args,
             ..self.clone()

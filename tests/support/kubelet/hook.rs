@@ -50,11 +50,8 @@ impl Hook {
             let command = exec.command.iter().flatten();
             let shown: Vec<_> = command.clone().map(String::as_str).collect();
             let shown = shown.join(" ");
-            let args = command
-                .skip(1)
-                .map(|arg| mounts.translate_paths(arg))
-                .collect();
-            return Ok(Some(Self::Exec(invocation.with_args(args), shown)));
+            let invocation = invocation.with_args(command.skip(1), mounts);
+            return Ok(Some(Self::Exec(invocation, shown)));
         }
         if let Some(sleep) = &handler.sleep {
             let seconds = sleep.seconds.try_into()?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use drainer::RUN_DIR;
 
-use super::mounts::TERMINATION_LOG;
+use super::mounts::{Mounts, TERMINATION_LOG};
 use crate::binaries;
 use crate::envoy_versions::EnvoyBinary;
 
@@ -15,6 +15,26 @@ pub struct Program {
     pub(super) path: PathBuf,
     /// Paths inside the container, and the variables that tell the program where they are here.
     pub(super) path_variables: Vec<(String, String)>,
+    /// Flags that set where paths of the container are on this machine.
+    pub(super) path_flags: Vec<PathFlag>,
+}
+
+/// A flag that is added to the arguments of `commands`, with where a path of the container is on this machine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PathFlag {
+    path: &'static str,
+    flag: &'static str,
+    commands: &'static [&'static str],
+}
+
+// === impl PathFlag ===
+
+impl PathFlag {
+    /// The flag, if the command in `args` has it.
+    pub(super) fn arg(self, args: &[String], mounts: &Mounts) -> Option<String> {
+        let has_flag = self.commands.contains(&args.first()?.as_str());
+        has_flag.then(|| format!("{}={}", self.flag, mounts.translate_paths(self.path)))
+    }
 }
 
 // === impl Program ===
@@ -26,6 +46,7 @@ impl Program {
         Self {
             path: path.into(),
             path_variables: Vec::new(),
+            path_flags: Vec::new(),
         }
     }
 
@@ -35,14 +56,27 @@ impl Program {
         Self::new(&envoy.path)
     }
 
-    /// The drainer, which is told by variables where its two paths are: its flags stay as injected.
+    /// The drainer, with flags for its two paths besides those that were injected.
     ///
     /// # Errors
     /// When it does not build.
     pub fn drainer() -> Result<Self> {
-        let drainer = Self::new(binaries::drainer()?);
-        let drainer = drainer.path_variable(RUN_DIR, "DRAINER_RUN_DIR");
-        Ok(drainer.path_variable(TERMINATION_LOG, "DRAINER_TERMINATION_LOG"))
+        let path_flags = vec![
+            PathFlag {
+                path: RUN_DIR,
+                flag: "--run-dir",
+                commands: &["serve", "drain"],
+            },
+            PathFlag {
+                path: TERMINATION_LOG,
+                flag: "--termination-log",
+                commands: &["serve"],
+            },
+        ];
+        Ok(Self {
+            path_flags,
+            ..Self::new(binaries::drainer()?)
+        })
     }
 
     /// Tells the program by a variable where a path of its container is on this machine.
