@@ -1,4 +1,4 @@
-//! What the drainer costs, and how soon it knows: printed, not judged.
+//! Measures the drainer's size, memory and reaction time; prints the results without asserting them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,13 +22,13 @@ const RUNS: u32 = 20;
 
 const HOOK_CALLS: usize = 1000;
 
-/// How often the baseline asks.
+/// How often the baseline polls Envoy.
 const BASELINE_POLL_INTERVAL: Duration = SECOND;
 
-/// So many of the baseline's runs go on at once: each waits for Envoy's clock.
+/// Number of the baseline's runs in parallel; each waits for Envoy's statistics flush.
 const BASELINE_CONCURRENCY: u32 = 5;
 
-/// The Envoy whose connections end, and what stands behind it.
+/// An Envoy with a TCP listener, and its upstream.
 struct Fixture {
     envoy: Envoy,
     _upstream: Upstream,
@@ -38,48 +38,48 @@ struct Fixture {
 async fn main() -> Result<()> {
     let program = program()?.canonicalize()?;
     println!("{}, {}\n", program.display(), envoy_versions::newest()?);
-    println!("{:52} {:>9}   measured", "", "to reach");
+    println!("{:52} {:>9}   measured", "", "target");
     let binary = fs::metadata(&program)?.len();
     print("binary", "1.5 MiB", &mebibytes(binary >> 10));
 
-    let scene = Fixture::start().await?;
-    let idle = scene.drainer(&program).await?;
+    let fixture = Fixture::start().await?;
+    let idle = fixture.drainer(&program).await?;
     idle.wait_for_log("Envoy is responding", 10 * SECOND)
         .await?;
     sleep(SECOND).await;
     memory("idle", ["1.5 MiB", "0.5 MiB"], &idle)?;
     drop(idle);
-    measure_waiting_hooks(&scene, &program).await?;
+    measure_waiting_hooks(&fixture, &program).await?;
 
     let mut runs = Vec::new();
     for run in 0..RUNS {
-        runs.push(time_to_hook_return(&scene, &program, run).await?);
+        runs.push(time_to_hook_return(&fixture, &program, run).await?);
     }
-    let what = "last connection's end to the hook's return";
-    print(what, "p99 0.35 s", &percentiles(runs));
+    let label = "last connection closed to hook returned";
+    print(label, "p99 0.35 s", &percentiles(runs));
     let mut runs = Vec::new();
     while runs.len() < RUNS as usize {
-        let mut at_once = JoinSet::new();
+        let mut parallel_runs = JoinSet::new();
         for run in 0..BASELINE_CONCURRENCY {
-            at_once.spawn(time_to_zero_total(run));
+            parallel_runs.spawn(time_to_zero_total(run));
         }
-        let round: Result<Vec<_>> = at_once.join_all().await.into_iter().collect();
+        let round: Result<Vec<_>> = parallel_runs.join_all().await.into_iter().collect();
         runs.extend(round?);
     }
-    let what = "  baseline: server.total_connections each second";
-    print(what, "", &percentiles(runs));
+    let label = "  baseline: server.total_connections every second";
+    print(label, "", &percentiles(runs));
     Ok(())
 }
 
-/// The drainer as its image holds it: the binary that the first argument or `DRAINER` names, else
-/// the one that `make drainer` builds for this machine.
+/// Returns the drainer's release binary: the one that the first argument or `DRAINER` names, or the
+/// one that `make drainer` builds for this machine.
 fn program() -> Result<PathBuf> {
-    // Cargo itself passes `--bench`.
+    // Cargo passes `--bench` itself.
     let argument = env::args_os()
         .skip(1)
         .find(|argument| argument != "--bench");
-    let named = argument.or_else(|| env::var_os("DRAINER"));
-    let program = named.map_or_else(
+    let path = argument.or_else(|| env::var_os("DRAINER"));
+    let program = path.map_or_else(
         || {
             let target = format!("../target/{}-unknown-linux-musl", env::consts::ARCH);
             Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -90,42 +90,42 @@ fn program() -> Result<PathBuf> {
     );
     ensure!(
         program.is_file(),
-        "{} is not there: run `make drainer`",
+        "{} does not exist: run `make drainer`",
         program.display()
     );
     Ok(program)
 }
 
-/// The memory with a thousand callers that wait for the end of a drain.
-async fn measure_waiting_hooks(scene: &Fixture, program: &Path) -> Result<()> {
-    let stream = scene.stream().await?;
-    let drainer = scene.drainer(program).await?;
-    let mut callers: Vec<_> = (1..HOOK_CALLS).map(|_| drainer.call_envoy_hook()).collect();
-    callers.push(drainer.call_drainer_hook()?);
+/// Measures the memory while a thousand hook calls wait for the end of a drain.
+async fn measure_waiting_hooks(fixture: &Fixture, program: &Path) -> Result<()> {
+    let stream = fixture.stream().await?;
+    let drainer = fixture.drainer(program).await?;
+    let mut calls: Vec<_> = (1..HOOK_CALLS).map(|_| drainer.call_envoy_hook()).collect();
+    calls.push(drainer.call_drainer_hook()?);
     drainer.wait_for_phase(DrainPhase::Draining).await?;
     let files = format!("/proc/{}/fd", drainer.process().pid());
-    wait_until("all callers are there", 10 * SECOND, || async {
+    wait_until("all calls are connected", 10 * SECOND, || async {
         Ok(fs::read_dir(&files)?.count() >= HOOK_CALLS)
     })
     .await?;
     sleep(SECOND).await;
     ensure!(
-        callers.iter().all(HookCall::is_waiting),
-        "a hook did not wait"
+        calls.iter().all(HookCall::is_waiting),
+        "a hook returned before the end of the drain"
     );
-    memory("1,000 callers wait", ["8 MiB", ""], &drainer)?;
+    memory("1,000 waiting hooks", ["8 MiB", ""], &drainer)?;
     drop(stream);
-    for caller in callers {
-        caller.wait_for_return().await?;
+    for call in calls {
+        call.wait_for_return().await?;
     }
     Ok(())
 }
 
-/// How long after the last connection's end Envoy's hook returns.
-async fn time_to_hook_return(scene: &Fixture, program: &Path, run: u32) -> Result<Duration> {
-    let drainer = scene.drainer(program).await?;
-    let stream = scene.stream().await?;
-    let end = drainer.call_pod_hooks()?;
+/// Measures the time from the close of the last connection to the return of Envoy's hook.
+async fn time_to_hook_return(fixture: &Fixture, program: &Path, run: u32) -> Result<Duration> {
+    let drainer = fixture.drainer(program).await?;
+    let stream = fixture.stream().await?;
+    let hooks = drainer.call_pod_hooks()?;
     wait_until("the connection is counted", 5 * SECOND, || async {
         let open = drainer.status().await?.open;
         Ok(open.is_some_and(|open| open.connections == 1))
@@ -133,44 +133,48 @@ async fn time_to_hook_return(scene: &Fixture, program: &Path, run: u32) -> Resul
     .await?;
     sleep(phase_offset(run, RUNS, SECOND / 4)).await;
     drop(stream);
-    let ended = end.called_at().elapsed();
-    Ok(end.wait_for_return().await? - ended)
+    let closed_at = hooks.called_at().elapsed();
+    Ok(hooks.wait_for_return().await? - closed_at)
 }
 
-/// How long after the last connection's end Envoy's own total says zero to who asks each second: the
-/// plain way to wait for a drain.
+/// Measures the time from the close of the last connection until Envoy's own total is zero, polled
+/// every second: the simplest way to wait for a drain.
 async fn time_to_zero_total(run: u32) -> Result<Duration> {
-    let scene = Fixture::start().await?;
-    let stream = scene.stream().await?;
+    let fixture = Fixture::start().await?;
+    let stream = fixture.stream().await?;
     let total = async || -> Result<u64> {
-        let total = scene.envoy.admin().stat("server.total_connections").await?;
+        let total = fixture
+            .envoy
+            .admin()
+            .stat("server.total_connections")
+            .await?;
         total.context("no server.total_connections")
     };
-    let seen = async || Ok(total().await? == 1);
-    wait_until("the total has seen it", 10 * SECOND, seen).await?;
-    // Envoy renews the total every five seconds.
+    let is_counted = async || Ok(total().await? == 1);
+    wait_until("the total counts the connection", 10 * SECOND, is_counted).await?;
+    // Envoy flushes the total every five seconds.
     sleep(phase_offset(run, BASELINE_CONCURRENCY, 5 * SECOND)).await;
     drop(stream);
-    let ended = Instant::now();
+    let closed_at = Instant::now();
     while total().await? > 0 {
         sleep(BASELINE_POLL_INTERVAL).await;
     }
-    Ok(ended.elapsed())
+    Ok(closed_at.elapsed())
 }
 
-/// Spreads the runs evenly over a period, so that they meet it at every moment alike.
+/// Spreads the runs evenly over a period, so that they sample each of its phases.
 fn phase_offset(run: u32, runs: u32, period: Duration) -> Duration {
     period * run / runs
 }
 
-fn memory(state: &str, to_reach: [&str; 2], drainer: &Drainer) -> Result<()> {
+fn memory(state: &str, target: [&str; 2], drainer: &Drainer) -> Result<()> {
     let kinds = [
         ("resident", MemoryMetric::Resident),
         ("private", MemoryMetric::Private),
     ];
-    for ((name, kind), to_reach) in kinds.into_iter().zip(to_reach) {
+    for ((name, kind), target) in kinds.into_iter().zip(target) {
         let measured = mebibytes(kind.read(drainer.process())?);
-        print(&format!("{state}, {name} memory"), to_reach, &measured);
+        print(&format!("{state}, {name} memory"), target, &measured);
     }
     Ok(())
 }
@@ -181,20 +185,20 @@ fn mebibytes(kib: u64) -> String {
 
 fn percentiles(mut runs: Vec<Duration>) -> String {
     runs.sort();
-    let at = |share: usize| runs[(runs.len() * share).div_ceil(100) - 1].as_secs_f64();
+    let percentile = |percent: usize| runs[(runs.len() * percent).div_ceil(100) - 1].as_secs_f64();
     format!(
         "p50 {:.2} s, p99 {:.2} s ({} runs)",
-        at(50),
-        at(99),
+        percentile(50),
+        percentile(99),
         runs.len()
     )
 }
 
-fn print(what: &str, to_reach: &str, measured: &str) {
-    println!("{what:52} {to_reach:>9}   {measured}");
+fn print(label: &str, target: &str, measured: &str) {
+    println!("{label:52} {target:>9}   {measured}");
 }
 
-// === impl Scene ===
+// === impl Fixture ===
 
 impl Fixture {
     async fn start() -> Result<Self> {

@@ -1,4 +1,4 @@
-//! `make demo`: from a pod's manifest to a drained Envoy, before your eyes and without a cluster.
+//! `make demo`: injects a drainer into a pod's manifest and drains a real Envoy under load, without a cluster.
 
 mod diff;
 mod outcome;
@@ -20,12 +20,12 @@ use screen::Screen;
 use shop::DemoCluster;
 use webhook::Webhook;
 
-/// On one thread, so that nothing happens between two looks at the same thing.
+/// Runs on one thread, so that no state changes between two reads within one poll.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let result = tokio::select! {
         result = run_demo() => result,
-        // Dropped, the demonstration leaves no process behind.
+        // Dropping the demo's future kills the processes that it started.
         result = wait_for_interrupt() => result,
     };
     match result {
@@ -38,44 +38,49 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Shows everything. True if all went as promised.
+/// Runs all steps. Returns true if every expectation was met.
 async fn run_demo() -> Result<bool> {
     let screen = Screen::of_stdout();
-    let shop = DemoCluster::start().await?;
+    let cluster = DemoCluster::start().await?;
     screen.print_introduction();
 
-    let review = shop.review()?;
+    let review = cluster.review()?;
     let before = &review["request"]["object"];
     let after = Webhook::start().await?.admit(&review).await?;
     screen.heading(
-        "1  The webhook is asked about such a pod, as the API server would ask, and changes it:",
+        "1  Admission: the webhook receives this pod as from an API server and patches it:",
     );
-    screen.print(&diff::of(before, &after, &screen));
+    screen.print(&diff::render(before, &after, &screen));
 
     screen.heading(
-        "2  This pod is deleted in the midst of traffic, and ended as the kubelet does it:",
+        "2  With the drainer: the pod is deleted under load and terminated as the kubelet does it:",
     );
-    screen.note(&shop.describe_traffic());
-    let with = shop.delete_pod(parse_pod(&after)?, None, &screen).await?;
-    screen.note(&format!("   Its last words: {}", with.termination_message));
+    screen.note(&cluster.describe_traffic());
+    let with = cluster
+        .delete_pod(parse_pod(&after)?, None, &screen)
+        .await?;
+    screen.note(&format!(
+        "   The drainer's termination message: {}",
+        with.termination_message
+    ));
 
-    screen.heading("3  The pod as it was, in the same traffic:");
-    let without = shop
-        .delete_pod(parse_pod(before)?, Some(with.length()), &screen)
+    screen.heading("3  Without the drainer: the unpatched pod is deleted under the same load:");
+    let without = cluster
+        .delete_pod(parse_pod(before)?, Some(with.load_duration()), &screen)
         .await?;
 
-    let outcome = Comparison { with, without };
-    let broken = outcome.failed_expectations();
-    screen.heading(if broken.is_empty() {
-        "4  What the clients saw: with the drainer no request was lost."
+    let comparison = Comparison { with, without };
+    let failures = comparison.failed_expectations();
+    screen.heading(if failures.is_empty() {
+        "4  Result: no request failed with the drainer."
     } else {
-        "4  What the clients saw is not what was promised:"
+        "4  Result: not as expected."
     });
-    outcome.print(&screen);
-    for broken in &broken {
-        screen.print_failure(broken);
+    comparison.print(&screen);
+    for failure in &failures {
+        screen.print_failure(failure);
     }
-    Ok(broken.is_empty())
+    Ok(failures.is_empty())
 }
 
 async fn wait_for_interrupt() -> Result<bool> {
@@ -89,5 +94,5 @@ async fn wait_for_interrupt() -> Result<bool> {
 }
 
 fn parse_pod(pod: &Value) -> Result<Pod> {
-    serde_json::from_value(pod.clone()).context("the pod is not as Kubernetes has it")
+    serde_json::from_value(pod.clone()).context("parsing the pod")
 }

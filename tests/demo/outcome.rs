@@ -1,4 +1,4 @@
-//! The two ends side by side, and what was promised of them.
+//! Compares the terminations with and without the drainer, and checks them against the expectations.
 
 use drainer::Durations;
 use tests::load::FailureKind;
@@ -6,50 +6,50 @@ use tests::load::FailureKind;
 use crate::screen::{BOLD, DIMMED, Screen, thousands};
 use crate::shop::TerminationResult;
 
-/// So many requests each way, or the figures say little.
+/// Minimum number of requests of each run; fewer make the comparison meaningless.
 const MIN_REQUESTS: u64 = 5_000;
 
-/// So many must fail without the drainer, or the test was no test.
+/// Minimum number of failed requests without the drainer; fewer mean that the load did not test the termination.
 const MIN_FAILED_WITHOUT: u64 = 20;
 
-/// The least share of the rate asked for.
+/// Minimum ratio of the request rate that was reached to the one that was configured.
 const MIN_RATE_RATIO: f64 = 0.95;
 
-/// The pod's end with the drainer and without.
+/// The pod's termination with the drainer and without it.
 pub(crate) struct Comparison {
     pub(crate) with: TerminationResult,
     pub(crate) without: TerminationResult,
 }
 
-// === impl Outcome ===
+// === impl Comparison ===
 
 impl Comparison {
-    /// What was promised and did not come true.
+    /// Returns a message for each expectation that was not met.
     pub(crate) fn failed_expectations(&self) -> Vec<String> {
         let Self { with, without } = self;
-        let mut broken = Vec::new();
-        let mut promise = |kept: bool, what: String| {
-            if !kept {
-                broken.push(what);
+        let mut failures = Vec::new();
+        let mut expect = |is_met: bool, failure: String| {
+            if !is_met {
+                failures.push(failure);
             }
         };
-        for (name, ending) in [("with", with), ("without", without)] {
-            let (sent, reached) = (ending.report.sent(), ending.report.reached());
-            promise(
+        for (name, result) in [("with", with), ("without", without)] {
+            let (sent, reached) = (result.report.sent(), result.report.reached());
+            expect(
                 sent >= MIN_REQUESTS,
                 format!("only {sent} requests were sent {name} the drainer"),
             );
-            let share = reached * 100.0;
-            promise(
+            let percent = reached * 100.0;
+            expect(
                 reached >= MIN_RATE_RATIO,
                 format!(
-                    "clients reached only {share:.0} % of their rate {name} the drainer:\n{}",
-                    ending.report
+                    "clients reached only {percent:.0} % of the configured request rate {name} the drainer:\n{}",
+                    result.report
                 ),
             );
         }
         let failed = with.report.failed();
-        promise(
+        expect(
             failed == 0,
             format!(
                 "{failed} requests failed with the drainer:\n{}",
@@ -57,57 +57,63 @@ impl Comparison {
             ),
         );
         let failed = without.report.failed();
-        promise(
+        expect(
             failed >= MIN_FAILED_WITHOUT,
             format!("only {failed} requests failed without the drainer"),
         );
         for kind in [FailureKind::Refused, FailureKind::CutInFlight] {
-            let some = without.report.failed_of_kind(kind) > 0;
-            promise(some, format!("without the drainer none was {kind}"));
+            let occurred = without.report.failed_of_kind(kind) > 0;
+            expect(
+                occurred,
+                format!("no request failed without the drainer as \"{kind}\""),
+            );
         }
-        broken
+        failures
     }
 
-    /// Shows both in a table.
+    /// Prints both results as a table.
     pub(crate) fn print(&self, screen: &Screen) {
         let Self { with, without } = self;
-        let line = |name: &str, with: &str, without: &str| {
+        let format_row = |name: &str, with: &str, without: &str| {
             format!("   {name:<34}{with:>18}{without:>18}\n")
         };
-        let row = |name: &str, of: &dyn Fn(&TerminationResult) -> String| {
-            screen.print(&line(name, &of(with), &of(without)));
+        let row = |name: &str, format: &dyn Fn(&TerminationResult) -> String| {
+            screen.print(&format_row(name, &format(with), &format(without)));
         };
-        let header = line("", "with the drainer", "without");
+        let header = format_row("", "with the drainer", "without");
         screen.print(&screen.styled(DIMMED, &header));
-        row("requests (rate reached of asked)", &|ending| {
-            let report = &ending.report;
+        row("requests sent (of configured rate)", &|result| {
+            let report = &result.report;
             let percent = report.reached() * 100.0;
             format!("{} ({percent:.0} %)", thousands(report.sent()))
         });
-        let failed = |ending: &TerminationResult| thousands(ending.report.failed());
-        screen.print(&screen.styled(BOLD, &line("failed", &failed(with), &failed(without))));
+        let failed = |result: &TerminationResult| thousands(result.report.failed());
+        screen.print(&screen.styled(
+            BOLD,
+            &format_row("requests failed", &failed(with), &failed(without)),
+        ));
         for kind in FailureKind::ALL {
-            let count = |ending: &TerminationResult| ending.report.failed_of_kind(kind);
-            // The last kinds do not come up unless something is wrong.
+            let count = |result: &TerminationResult| result.report.failed_of_kind(kind);
+            // The kinds after `CutOnReused` occur only when something is wrong.
             if kind <= FailureKind::CutOnReused || count(with) + count(without) > 0 {
-                row(&format!("  {kind}"), &|ending| thousands(count(ending)));
+                row(&format!("  {kind}"), &|result| thousands(count(result)));
             }
         }
-        row("connections open at SIGTERM", &|ending| {
-            ending.open_connections.to_string()
+        row("connections open at SIGTERM", &|result| {
+            result.open_connections.to_string()
         });
-        row("the pod's end took", &|ending| {
-            format!("{:.1} s", ending.elapsed.as_secs_f64())
+        row("duration of the termination", &|result| {
+            format!("{:.1} s", result.elapsed.as_secs_f64())
         });
         let Durations {
-            min_drain_duration: least,
+            min_drain_duration,
             idle_exit,
             ..
         } = Durations::default();
         let idle = idle_exit.unwrap_or_default();
         screen.note(&format!(
-            "\n   A drain lasts {least:?} at the least, for clients that learn late of the end, and as long as something
-   is in flight. Connections that are only kept open it leaves behind after {idle:?} of silence."
+            "\n   A drain lasts at least {min_drain_duration:?}, for clients that learn late of the termination, and until no
+   request is in flight. Connections that stay idle for {idle:?} do not postpone the exit."
         ));
     }
 }

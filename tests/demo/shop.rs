@@ -1,4 +1,4 @@
-//! Two Envoys behind one Service, and clients that use it while one of the two ends.
+//! Two Envoy pods behind one Service, and its clients while one of the pods is terminated.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -24,39 +24,41 @@ use tokio::time::{Instant, sleep};
 use crate::screen::Screen;
 use crate::timeline::TerminationMonitor;
 
-/// What the API server sent for one pod of a Deployment.
+/// The AdmissionReview that an API server sent for a pod of a Deployment.
 const REVIEW: &str = include_str!("review.json");
 
-/// The container's name in the review.
+/// The name of Envoy's container in the review.
 pub(crate) const ENVOY_CONTAINER: &str = "envoy";
 
-/// The container that is injected.
+/// The name of the injected container.
 const DRAINER_CONTAINER: &str = "envoy-drainer";
 
 /// The pod that is deleted.
 pub(crate) const DELETED_POD: &str = "edge-1";
 
-/// The pod that stays.
+/// The pod that keeps running.
 const REMAINING_POD: &str = "edge-2";
 
-/// How long the Service goes on sending connections to a pod that is deleted, as kube-proxy does on
-/// a busy cluster.
-const LAG: Duration = Duration::from_secs(1);
+/// How long the Service keeps sending new connections to a deleted pod, as kube-proxy does on a busy
+/// cluster.
+const ENDPOINT_LAG: Duration = Duration::from_secs(1);
 
-/// How long the load runs before the pod is deleted, and after it is gone.
+/// How long the load runs before the pod is deleted.
 const LOAD_BEFORE: Duration = Duration::from_secs(4);
+
+/// How long the load runs after the pod's last process exited.
 const LOAD_AFTER: Duration = Duration::from_secs(3);
 
-/// The pause between two looks at what happens.
+/// The interval between two polls of the pod and its traffic.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long the admin may take to answer a look.
+/// Timeout of a request to Envoy's admin interface.
 const ADMIN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// How long a pod may take until it is ready.
+/// How long the pods may take to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The place: what stays the same while the pod comes and goes.
+/// The parts that both runs share: programs, ports, the upstream and the pod that keeps running.
 pub(crate) struct DemoCluster {
     envoy: EnvoyBinary,
     drainer: Program,
@@ -66,19 +68,19 @@ pub(crate) struct DemoCluster {
     _upstream: Upstream,
 }
 
-/// A pod's end, as its clients saw it.
+/// The result of a pod's termination under load.
 pub(crate) struct TerminationResult {
-    /// What became of their requests.
+    /// The results of the clients' requests.
     pub(crate) report: Report,
-    /// From the deletion to the end of the pod's last process.
+    /// From the deletion to the exit of the pod's last process.
     pub(crate) elapsed: Duration,
-    /// Connections that clients held to Envoy when it got SIGTERM.
+    /// Clients' connections to Envoy when it received SIGTERM.
     pub(crate) open_connections: usize,
-    /// The drainer's termination message; empty where there was none.
+    /// The drainer's termination message; empty without a drainer.
     pub(crate) termination_message: String,
 }
 
-/// The clients, with their requests a second.
+/// Returns the load: each kind of client with its requests per second.
 fn clients() -> Load {
     load()
         .idle()
@@ -89,10 +91,10 @@ fn clients() -> Load {
         .stream(20.0, Duration::from_secs(8))
 }
 
-// === impl Shop ===
+// === impl DemoCluster ===
 
 impl DemoCluster {
-    /// Opens the shop with the Envoy that stays.
+    /// Starts the upstream and the Envoy that keeps running.
     pub(crate) async fn start() -> Result<Self> {
         let binary = envoy_versions::newest()?;
         let upstream = Upstream::start().await?;
@@ -101,7 +103,7 @@ impl DemoCluster {
             .listener(http("http")?.port(Port::prefer(8080)?))
             .listener(tcp("tcp")?.port(Port::prefer(9000)?))
             .upstream(&upstream);
-        let stays = envoy()?
+        let remaining = envoy()?
             .binary(&binary)
             .listener(http("http")?)
             .listener(tcp("tcp")?)
@@ -113,13 +115,13 @@ impl DemoCluster {
             drainer: Program::drainer()?,
             deleted,
             drainer_port: Port::prefer(9902)?,
-            remaining: stays,
+            remaining,
             _upstream: upstream,
         })
     }
 
-    /// The review of the pod that will be deleted. Where this machine uses one of its ports for
-    /// something else, it says another.
+    /// Returns the AdmissionReview of the pod that will be deleted. A port of the manifest that is in
+    /// use on this machine is replaced with a free one.
     pub(crate) fn review(&self) -> Result<Value> {
         let mut review: Value = serde_json::from_str(REVIEW)?;
         let pod = &mut review["request"]["object"];
@@ -139,73 +141,76 @@ impl DemoCluster {
         Ok(review)
     }
 
-    /// Tells who is there, for a person.
+    /// Describes the pods and the load for the demo's output.
     pub(crate) fn describe_traffic(&self) -> String {
         format!(
-            "   Two pods with {} are one Service, which learns {} s late that one goes. {} POSTs a
-   second, none sent twice: keep-alive, a connection each, 2 s answers, HTTP/2, a TCP stream, one idle.",
+            "   Two pods behind one Service run {}. The Service still routes to a deleted pod for {} s.
+   Clients send {} POSTs per second and never retry: over keep-alive connections, over a new connection
+   for each request, with responses that take 2 s, over HTTP/2 and over a TCP stream. One more connection
+   is idle.",
             self.envoy,
-            LAG.as_secs(),
+            ENDPOINT_LAG.as_secs(),
             clients().rate(),
         )
     }
 
-    /// Runs the pod and deletes it under load. The load lasts for `length`, or for a while longer
-    /// than the pod.
+    /// Runs the pod and deletes it under load. The load lasts for `duration`, or else for [`LOAD_AFTER`]
+    /// longer than the pod.
     pub(crate) async fn delete_pod(
         &self,
         pod: Pod,
-        length: Option<Duration>,
+        duration: Option<Duration>,
         screen: &Screen,
     ) -> Result<TerminationResult> {
         let probe = readiness_probe(&pod)?;
         let pod = self.run(pod)?;
-        let service = Arc::new(Service::new(LAG));
+        let service = Arc::new(Service::new(ENDPOINT_LAG));
         let deleted = endpoint(DELETED_POD, |listener| self.deleted.address(listener));
         service.add(deleted, probe.clone());
-        let stays = endpoint(REMAINING_POD, |listener| self.remaining.address(listener));
-        service.add(stays, probe);
+        let remaining = endpoint(REMAINING_POD, |listener| self.remaining.address(listener));
+        service.add(remaining, probe);
         let ready = service.wait_until_ready(2, READY_TIMEOUT).await;
         ready.with_context(|| pod.log(ENVOY_CONTAINER).unwrap_or_default())?;
 
         let start = Instant::now();
         let clients = clients().start(&service);
-        screen.live(Duration::ZERO, "the traffic has begun");
+        screen.live(Duration::ZERO, "load started");
         sleep(LOAD_BEFORE).await;
 
         let admin = Client::new(self.deleted.admin_address().clone());
         let admin = Admin::new(admin.with_timeout(ADMIN_TIMEOUT));
-        let mut watch = TerminationMonitor::new(&pod, &service, &clients, &admin, screen);
+        let mut monitor = TerminationMonitor::new(&pod, &service, &clients, &admin, screen);
         service.mark_terminating(DELETED_POD);
-        let mut ending = pin!(pod.terminate());
-        let end = loop {
-            let look = async {
-                watch.poll().await;
+        let mut terminate = pin!(pod.terminate());
+        let termination = loop {
+            let poll = async {
+                monitor.poll().await;
                 sleep(POLL_INTERVAL).await;
             };
             tokio::select! {
                 biased;
-                end = &mut ending => break end,
-                () = look => {}
+                termination = &mut terminate => break termination,
+                () = poll => {}
             }
         };
-        let until = length.map_or_else(|| Instant::now() + LOAD_AFTER, |length| start + length);
-        while Instant::now() < until {
-            watch.poll().await;
+        let load_end =
+            duration.map_or_else(|| Instant::now() + LOAD_AFTER, |duration| start + duration);
+        while Instant::now() < load_end {
+            monitor.poll().await;
             sleep(POLL_INTERVAL).await;
         }
-        let left = watch.finish();
+        let open_connections = monitor.finish();
         Ok(TerminationResult {
             report: clients.stop().await,
-            elapsed: end.elapsed,
-            open_connections: left,
+            elapsed: termination.elapsed,
+            open_connections,
             termination_message: pod
                 .termination_message(DRAINER_CONTAINER)
                 .unwrap_or_default(),
         })
     }
 
-    /// Starts the pod: its images are this machine's programs, and its ConfigMap is made here.
+    /// Starts the pod: programs of this machine stand for its images, and its ConfigMap is created here.
     fn run(&self, pod: Pod) -> Result<RunningPod> {
         Kubelet::new(pod)?
             .program(ENVOY_CONTAINER, Program::envoy(&self.envoy))
@@ -229,11 +234,11 @@ fn readiness_probe(pod: &Pod) -> Result<Probe> {
     probes.next().context("the pod has no readiness probe")
 }
 
-// === impl Ending ===
+// === impl TerminationResult ===
 
 impl TerminationResult {
-    /// How long the load lasted.
-    pub(crate) fn length(&self) -> Duration {
+    /// Returns how long the load lasted.
+    pub(crate) fn load_duration(&self) -> Duration {
         self.report.elapsed
     }
 }

@@ -1,4 +1,4 @@
-//! What happens to the pod, told while it happens.
+//! Prints the events of a pod's termination while they occur.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use crate::screen::{Screen, thousands};
 use crate::shop::{DELETED_POD, ENVOY_CONTAINER};
 
-/// So many clients keep a connection without using it, and never hang up.
+/// Number of clients that keep a connection open without using it, and never close it.
 const IDLE_CLIENTS: usize = 1;
 
-/// What a container does within so long is one line.
+/// Events of one container within this time are printed on one line.
 const GROUPING_WINDOW: Duration = Duration::from_millis(500);
 
-/// Looks at a pod that ends, and tells what is new.
+/// Polls a terminating pod and prints new events.
 pub(crate) struct TerminationMonitor<'a> {
     timeline: Timeline,
     service: &'a Service,
@@ -26,34 +26,34 @@ pub(crate) struct TerminationMonitor<'a> {
     admin: &'a Admin,
     screen: &'a Screen,
     start: Instant,
-    /// How many events of the timeline were told, or were before the end.
+    /// Number of the timeline's events that were printed, or that preceded the termination.
     reported: usize,
-    /// What has happened to each container and is not told yet.
+    /// Events of each container that are not printed yet, with the time of the first.
     pending: BTreeMap<String, (Duration, Vec<String>)>,
-    /// Connections to the pod; from Envoy's SIGTERM on, those it had then.
+    /// Connections to the pod; after Envoy's SIGTERM, their number at that signal.
     open_connections: usize,
     stages: BTreeSet<Stage>,
 }
 
-/// What a pod comes to once.
+/// A stage of the termination, which a pod reaches once.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// Envoy says that it is draining.
+    /// Envoy reports the state DRAINING.
     Draining,
-    /// The Service sends it no more connections.
+    /// The Service sends no new connections to the pod.
     OutOfService,
-    /// Its clients have left, but for the idle ones.
+    /// All connections are closed but the idle ones.
     NoClients,
-    /// Envoy got SIGTERM.
+    /// Envoy received SIGTERM.
     Sigterm,
-    /// Envoy has ended.
-    Ended,
+    /// Envoy exited.
+    Exited,
 }
 
-// === impl Watch ===
+// === impl TerminationMonitor ===
 
 impl<'a> TerminationMonitor<'a> {
-    /// Begins to watch, at the moment of the deletion.
+    /// Starts monitoring at the moment of the deletion.
     pub(crate) fn new(
         pod: &RunningPod,
         service: &'a Service,
@@ -76,7 +76,7 @@ impl<'a> TerminationMonitor<'a> {
         }
     }
 
-    /// Tells what has happened since the last look.
+    /// Prints what has changed since the last poll.
     pub(crate) async fn poll(&mut self) {
         let events = self.timeline.events();
         for event in &events[self.reported..] {
@@ -87,45 +87,45 @@ impl<'a> TerminationMonitor<'a> {
 
         let open = self.service.open_connections(DELETED_POD);
         if !self.service.is_serving(DELETED_POD) && self.reach_stage(Stage::OutOfService) {
-            let what = "sends new connections to the other pod from now on";
-            self.screen.event(self.start.elapsed(), "the Service", what);
+            let text = "sends new connections to the other pod only";
+            self.screen.event(self.start.elapsed(), "Service", text);
         }
         if !self.stages.contains(&Stage::Sigterm) {
             self.open_connections = open;
             let is_out = self.stages.contains(&Stage::OutOfService);
             if is_out && open <= IDLE_CLIENTS && self.reach_stage(Stage::NoClients) {
-                let what = "are gone, but for an idle one, which nothing makes hang up";
-                self.screen.event(self.start.elapsed(), "its clients", what);
+                let text = "have closed all connections but the idle one";
+                self.screen.event(self.start.elapsed(), "clients", text);
             }
             if self.is_draining().await && self.reach_stage(Stage::Draining) {
-                let what = "is draining: each answer asks its client to connect anew";
+                let text = "is draining: each response asks its client to reconnect";
                 self.screen
-                    .event(self.start.elapsed(), ENVOY_CONTAINER, what);
+                    .event(self.start.elapsed(), ENVOY_CONTAINER, text);
             }
         }
         let report = self.clients.report();
         let (sent, failed) = (thousands(report.sent()), thousands(report.failed()));
         let open = connections(open);
-        let what = format!("the traffic    {sent} requests, {failed} failed; {open} to the pod");
-        self.screen.live(self.start.elapsed(), &what);
-        if !self.stages.contains(&Stage::Ended) {
-            self.screen.sample(self.start.elapsed(), &what);
+        let text = format!("load           {sent} requests, {failed} failed; {open} to the pod");
+        self.screen.live(self.start.elapsed(), &text);
+        if !self.stages.contains(&Stage::Exited) {
+            self.screen.sample(self.start.elapsed(), &text);
         }
     }
 
-    /// Ends the watch. Returns how many connections clients held when Envoy got SIGTERM.
+    /// Prints the remaining events. Returns the number of open connections when Envoy received SIGTERM.
     pub(crate) fn finish(mut self) -> usize {
         self.print_pending(Duration::ZERO);
         self.screen.clear_live();
         self.open_connections
     }
 
-    /// Whether this is the first time.
+    /// Returns true the first time that a stage is reached.
     fn reach_stage(&mut self, stage: Stage) -> bool {
         self.stages.insert(stage)
     }
 
-    /// Asks Envoy, until it is known.
+    /// Polls Envoy's state until it is DRAINING once.
     async fn is_draining(&self) -> bool {
         let state = async { self.admin.state().await.unwrap_or_default() };
         self.stages.contains(&Stage::Draining) || state.await == "DRAINING"
@@ -139,14 +139,14 @@ impl<'a> TerminationMonitor<'a> {
             detail,
         } = event;
         let at = at.saturating_duration_since(self.start);
-        let what = match step {
-            Step::Started => "is started".to_owned(),
+        let text = match step {
+            Step::Started => "started".to_owned(),
             Step::HookStarted => {
-                let what = format!("preStop hook is called: {detail}");
-                return self.screen.event(at, container, &what);
+                let text = format!("preStop hook called: {detail}");
+                return self.screen.event(at, container, &text);
             }
-            Step::HookReturned => "preStop hook returns".to_owned(),
-            Step::HookFailed => format!("preStop hook fails: {detail}"),
+            Step::HookReturned => "preStop hook returned".to_owned(),
+            Step::HookFailed => format!("preStop hook failed: {detail}"),
             Step::Sigterm if container == ENVOY_CONTAINER => {
                 self.stages.insert(Stage::Sigterm);
                 format!("SIGTERM with {}", connections(self.open_connections))
@@ -154,25 +154,25 @@ impl<'a> TerminationMonitor<'a> {
             Step::Sigterm => "SIGTERM".to_owned(),
             Step::Sigkill => "SIGKILL".to_owned(),
             Step::Exited if container == ENVOY_CONTAINER => {
-                self.stages.insert(Stage::Ended);
+                self.stages.insert(Stage::Exited);
                 detail.clone()
             }
             Step::Exited => detail.clone(),
         };
         let pending = self.pending.entry(container.clone());
-        pending.or_insert((at, Vec::new())).1.push(what);
+        pending.or_insert((at, Vec::new())).1.push(text);
     }
 
-    /// Tells what has waited so long for more of its container.
+    /// Prints the events of each container whose first pending event is at least this old.
     fn print_pending(&mut self, age: Duration) {
         let now = self.start.elapsed();
         let screen = self.screen;
-        self.pending.retain(|container, (at, what)| {
-            let waits = now < *at + age;
-            if !waits {
-                screen.event(*at, container, &what.join(", "));
+        self.pending.retain(|container, (at, texts)| {
+            let is_recent = now < *at + age;
+            if !is_recent {
+                screen.event(*at, container, &texts.join(", "));
             }
-            waits
+            is_recent
         });
     }
 }

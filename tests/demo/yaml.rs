@@ -1,24 +1,24 @@
-//! A value as YAML that takes little room: what fits on a few lines stands in brackets.
+//! Renders a value as compact YAML: collections that fit on a few lines are written in flow style.
 
 use serde_json::Value;
 
-/// Where a line is broken, if it can be.
+/// Column at which lines are wrapped.
 const WIDTH: usize = 96;
 
-/// A line that is longer all the same, for a single long text, and longer than this is no help.
+/// Maximum length of a line in flow style, for a single long string that cannot be wrapped.
 const MAX_WIDTH: usize = 130;
 
-/// How many lines a value in brackets may take.
+/// Maximum number of lines of a collection in flow style.
 const MAX_FLOW_LINES: usize = 3;
 
-/// Renders a mapping, a key a line; what is too much for its line goes on below, deeper.
+/// Renders a mapping with one key per line; values that are too large go below their key, indented.
 pub(crate) fn render(value: &Value) -> String {
     let mut text = String::new();
     block(value, 0, &mut text);
     text
 }
 
-/// Writes a value on lines of its own.
+/// Writes a value in block style.
 fn block(value: &Value, indent: usize, text: &mut String) {
     let pad = " ".repeat(indent);
     match value {
@@ -36,7 +36,7 @@ fn block(value: &Value, indent: usize, text: &mut String) {
                     None => {
                         let mut lines = String::new();
                         block(item, indent + 2, &mut lines);
-                        // The dash stands in the first line's indentation.
+                        // The dash replaces the first line's indentation.
                         text.push_str(&lines[indent + 1..]);
                     }
                 }
@@ -46,7 +46,7 @@ fn block(value: &Value, indent: usize, text: &mut String) {
     }
 }
 
-/// Writes what stands behind a key.
+/// Writes the value after a key and its colon.
 fn value_after_key(value: &Value, indent: usize, text: &mut String) {
     let column = text.len() - text.rfind('\n').map_or(0, |newline| newline + 1);
     match flow_block(value, column + 1, indent + 4) {
@@ -58,7 +58,7 @@ fn value_after_key(value: &Value, indent: usize, text: &mut String) {
     }
 }
 
-/// A value in brackets that begins in `column`; `None` for one that is better read line by line.
+/// Formats a value in flow style, starting in `column`; `None` if block style is more readable.
 fn flow_block(value: &Value, column: usize, indent: usize) -> Option<String> {
     let (open, close, items) = match value {
         Value::Object(entries) => ('{', '}', entries.iter().map(entry).collect()),
@@ -68,24 +68,24 @@ fn flow_block(value: &Value, column: usize, indent: usize) -> Option<String> {
     let filled = fill(open, close, items, column, indent);
     let fits = filled.lines().count() <= MAX_FLOW_LINES
         && filled.lines().all(|line| line.len() <= MAX_WIDTH);
-    // The arguments of a program are many, but each is short.
+    // A program has many arguments, but each is short.
     let is_args = value
         .as_array()
         .is_some_and(|list| list.iter().all(Value::is_string));
     (fits || is_args).then_some(filled)
 }
 
-/// Sets items in brackets, on as few lines as they fit.
+/// Joins items in brackets, wrapped at [`WIDTH`].
 fn fill(open: char, close: char, items: Vec<String>, mut column: usize, indent: usize) -> String {
     let mut text = String::from(open);
     column += 1;
     let last = items.len().saturating_sub(1);
-    for (nth, mut item) in items.into_iter().enumerate() {
-        item.push(if nth == last { close } else { ',' });
-        if nth > 0 && column + 1 + item.len() > WIDTH {
+    for (index, mut item) in items.into_iter().enumerate() {
+        item.push(if index == last { close } else { ',' });
+        if index > 0 && column + 1 + item.len() > WIDTH {
             text.push_str(&format!("\n{}", " ".repeat(indent)));
             column = indent;
-        } else if nth > 0 {
+        } else if index > 0 {
             text.push(' ');
             column += 1;
         }
@@ -102,7 +102,7 @@ fn entry((key, value): (&String, &Value)) -> String {
     format!("{}: {}", scalar(key), flow(value))
 }
 
-/// A value on one line.
+/// Formats a value on one line.
 fn flow(value: &Value) -> String {
     match value {
         Value::Object(entries) => {
@@ -118,21 +118,21 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// A text, in quotes where YAML would read something else.
+/// Formats a string, quoted where YAML would read another type or value.
 fn scalar(text: &str) -> String {
-    const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
-    let is_word = WORDS.contains(&text.to_ascii_lowercase().as_str());
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/:=@-".contains(c);
-    // What begins with a digit is a text only with a letter in it, and not as in 1e3 or 0x1f.
+    const KEYWORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
+    let is_keyword = KEYWORDS.contains(&text.to_ascii_lowercase().as_str());
+    let is_plain_char = |c: char| c.is_ascii_alphanumeric() || "._/:=@-".contains(c);
+    // Text that begins with a digit is a string only if it ends with a letter, unlike 1e3 and 0x1f.
     let is_quantity = text.starts_with(|c: char| ('1'..='9').contains(&c))
         && text.ends_with(|c: char| c.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric());
     let begins_as_text = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
         || text.starts_with("--") && !text.starts_with("---");
     if (begins_as_text || is_quantity || text == "-c")
-        && text.chars().all(is_plain)
+        && text.chars().all(is_plain_char)
         && !text.ends_with(':')
-        && !is_word
+        && !is_keyword
     {
         text.to_owned()
     } else if text.contains('"') && !text.contains('\'') && !text.contains(char::is_control) {
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_rendered_reads_as_the_same_value() {
+    fn rendered_yaml_parses_to_the_same_value() {
         let values = [
             serde_json::from_str(include_str!("review.json")).unwrap(),
             json!({
@@ -162,8 +162,8 @@ mod tests {
         ];
         for value in values {
             let text = render(&value);
-            let read: Value = serde_saphyr::from_str(&text).unwrap();
-            assert_eq!(read, value, "{text}");
+            let parsed: Value = serde_saphyr::from_str(&text).unwrap();
+            assert_eq!(parsed, value, "{text}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Crowds on each port of the webhook, and what the API server and the kubelet have meanwhile.
+//! Attacks by crowds of connections on each port of the webhook, and the latencies that the API server and the
+//! kubelet see meanwhile.
 
-mod crowd;
-mod honest;
+mod attack;
 mod metrics;
+mod reference_clients;
 
 use std::collections::BTreeSet;
 use std::env;
@@ -17,87 +18,93 @@ use tests::shipped::WebhookProcess;
 use tests::webhook::review;
 use tokio::time::{Instant, sleep, timeout};
 
-use crowd::{ATTACKS, Attack, RunningAttack};
-use honest::ReferenceClients;
+use attack::{ATTACKS, Attack, RunningAttack};
 use metrics::ConnectionMetrics;
+use reference_clients::{Latencies, ReferenceClients};
 
 use crate::MEASUREMENT_LOCK;
 
-/// How long each crowd stays; `HOSTILE_SECONDS` has another number.
+/// Default duration of each attack; `HOSTILE_SECONDS` overrides it.
 const ATTACK_TIME: Duration = Duration::from_secs(4);
 
-/// An honest call, on a connection of its own, and a probe are answered within this where it is measured,
-/// with `HOSTILE_SECONDS`.
+/// Maximum latency of a legitimate call, on a new connection, and of a probe, with `HOSTILE_SECONDS`.
 const MAX_LATENCY: Duration = Duration::from_secs(1);
 
-/// The same on a machine that may be busy: less than the 5 s for which the API server waits.
+/// Maximum latency on a machine that may be busy: less than the API server's timeout of 5 s.
 const MAX_LATENCY_BUSY: Duration = Duration::from_secs(3);
 
-/// The most memory that may ever be resident or in the kernel's queues, in KiB: three quarters of the
+/// Maximum of resident memory and the kernel's socket queues together, in KiB: three quarters of the
 /// chart's limit.
 const MAX_MEMORY: u64 = 96 << 10;
 
-/// What one crowd did.
+/// The figures of one attack.
 struct AttackResult {
-    attack: &'static str,
-    calls: honest::Latencies,
-    probes: honest::Latencies,
+    name: &'static str,
+    calls: Latencies,
+    probes: Latencies,
     peak: u64,
     socket_queue_size: u64,
     metrics: ConnectionMetrics,
 }
 
 #[tokio::test]
-async fn honest_clients_are_served_in_every_crowd() {
-    let _alone = MEASUREMENT_LOCK.lock().await;
-    let (stay, bar) =
+async fn legitimate_clients_are_served_during_every_attack() {
+    let _lock = MEASUREMENT_LOCK.lock().await;
+    let (duration, max_latency) =
         env::var("HOSTILE_SECONDS").map_or((ATTACK_TIME, MAX_LATENCY_BUSY), |seconds| {
-            let seconds = seconds.parse().expect("HOSTILE_SECONDS is a number");
+            let seconds = seconds
+                .parse()
+                .expect("HOSTILE_SECONDS must be a number of seconds");
             (Duration::from_secs(seconds), MAX_LATENCY)
         });
-    let only = env::var("HOSTILE_CROWD").unwrap_or_default();
+    // Selects attacks by a part of their name.
+    let name_filter = env::var("HOSTILE_CROWD").unwrap_or_default();
     println!(
         "\n{:36}{:>7}{:>10}{:>8}{:>10}{:>11}{:>11}{:>9}{:>9}{:>7}",
-        "crowd", "calls", "worst", "probes", "worst", "peak", "queued", "taken", "evicted", "full"
+        "attack", "calls", "max", "probes", "max", "peak", "queued", "slots", "evicted", "full"
     );
-    let mut missed = Vec::new();
-    for crowd in ATTACKS.iter().filter(|crowd| crowd.name.contains(&only)) {
-        let row = run_attack(crowd, stay).await.expect(crowd.name);
-        row.print();
-        missed.extend(row.violations(bar));
+    let mut violations = Vec::new();
+    let attacks = ATTACKS.iter();
+    for attack in attacks.filter(|attack| attack.name.contains(&name_filter)) {
+        let result = run_attack(attack, duration).await.expect(attack.name);
+        result.print();
+        violations.extend(result.violations(max_latency));
     }
-    assert!(missed.is_empty(), "{}", missed.join("\n"));
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
-/// The names and labels of all that the metrics have.
+/// Returns the names and labels of all metric series.
 async fn metric_series(webhook: &WebhookProcess) -> Result<BTreeSet<String>> {
     let text = Client::from(webhook.metrics).get("/metrics").await?.body;
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let names = lines.filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned()));
-    Ok(names.collect())
+    let series = lines.filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned()));
+    Ok(series.collect())
 }
 
 #[tokio::test]
-async fn odd_reviews_make_no_series() {
-    let _alone = MEASUREMENT_LOCK.lock().await;
+async fn unusual_reviews_create_no_metric_series() {
+    let _lock = MEASUREMENT_LOCK.lock().await;
     let program = envoy_drainer_of_image().await.unwrap();
     let webhook = WebhookProcess::start(&program).await.unwrap();
     let mut connection = webhook.https.connect().await.unwrap();
-    let mut known = BTreeSet::new();
+    let mut expected = BTreeSet::new();
     for n in 0..10_000 {
-        let odd = |what: &str| json!(format!("{what}-{n}-\"\\\n{{}}"));
+        let unusual = |field: &str| json!(format!("{field}-{n}-\"\\\n{{}}"));
         let (pointer, value) = match n % 8 {
-            0 => ("/request/namespace", odd("namespace")),
-            1 => ("/request/name", odd("name")),
-            2 => ("/request/operation", odd("operation")),
-            3 => ("/request/kind/kind", odd("kind")),
+            0 => ("/request/namespace", unusual("namespace")),
+            1 => ("/request/name", unusual("name")),
+            2 => ("/request/operation", unusual("operation")),
+            3 => ("/request/kind/kind", unusual("kind")),
             4 => (
                 "/request/object/metadata/annotations",
-                json!({"envoy-drainer.dev/inject": odd("answer")}),
+                json!({"envoy-drainer.dev/inject": unusual("value")}),
             ),
-            5 => ("/request/object/spec/containers/0/name", odd("container")),
-            6 => ("/request/object/spec", odd("spec")),
-            _ => ("/apiVersion", odd("version")),
+            5 => (
+                "/request/object/spec/containers/0/name",
+                unusual("container"),
+            ),
+            6 => ("/request/object/spec", unusual("spec")),
+            _ => ("/apiVersion", unusual("version")),
         };
         let review = review(&format!("{n}")).with(pointer, value);
         connection
@@ -105,86 +112,89 @@ async fn odd_reviews_make_no_series() {
             .await
             .unwrap();
         match n {
-            99 => known = metric_series(&webhook).await.unwrap(),
-            9_999 => assert_eq!(metric_series(&webhook).await.unwrap(), known),
+            99 => expected = metric_series(&webhook).await.unwrap(),
+            9_999 => assert_eq!(metric_series(&webhook).await.unwrap(), expected),
             _ => {}
         }
     }
 }
 
-/// Starts a webhook, has the crowd come and stay, and measures it all the while.
-async fn run_attack(crowd: &Attack, stay: Duration) -> Result<AttackResult> {
+/// Starts a webhook, attacks it for `duration` and measures it meanwhile.
+async fn run_attack(attack: &Attack, duration: Duration) -> Result<AttackResult> {
     let webhook = WebhookProcess::start(&envoy_drainer_of_image().await?).await?;
-    let running = RunningAttack::start(crowd, &webhook)?;
-    let honest = ReferenceClients::start(&webhook)?;
-    let end = Instant::now() + stay;
+    let running = RunningAttack::start(attack, &webhook)?;
+    let reference = ReferenceClients::start(&webhook)?;
+    let end = Instant::now() + duration;
     let mut metrics = ConnectionMetrics::default();
-    let mut queued = 0;
+    let mut socket_queue_size = 0;
     while Instant::now() < end {
         sleep(Duration::from_millis(500)).await;
-        ensure!(webhook.process.is_running(), "the webhook ended");
-        // Prometheus' own patience is 10 s.
-        let read = timeout(
+        ensure!(webhook.process.is_running(), "the webhook exited");
+        // Prometheus' default scrape timeout is 10 s.
+        let scrape = timeout(
             Duration::from_secs(10),
-            ConnectionMetrics::read(&webhook, crowd.port),
+            ConnectionMetrics::read(&webhook, attack.port),
         );
-        queued = queued.max(webhook.socket_queue_size()?);
-        metrics = metrics.max(read.await.context("no metrics")??);
+        socket_queue_size = socket_queue_size.max(webhook.socket_queue_size()?);
+        metrics = metrics.max(scrape.await.context("timed out reading metrics")??);
     }
-    let (calls, probes) = honest.finish()?;
+    let (calls, probes) = reference.finish()?;
     let peak = webhook.peak_memory()?;
     running.stop();
     Ok(AttackResult {
-        attack: crowd.name,
+        name: attack.name,
         calls,
         probes,
         peak,
-        socket_queue_size: queued,
+        socket_queue_size,
         metrics,
     })
 }
 
-// === impl Row ===
+// === impl AttackResult ===
 
 impl AttackResult {
     fn print(&self) {
         let Self {
-            attack: crowd,
+            name,
             calls,
             probes,
             peak,
-            socket_queue_size: queued,
+            socket_queue_size,
             metrics,
         } = self;
         println!(
-            "{crowd:36}{:>7}{:>7} ms{:>8}{:>7} ms{:>7.1} MiB{:>7.1} MiB{:>9}{:>9}{:>5} s",
+            "{name:36}{:>7}{:>7} ms{:>8}{:>7} ms{:>7.1} MiB{:>7.1} MiB{:>9}{:>9}{:>5} s",
             calls.answered,
             calls.max.as_millis(),
             probes.answered,
             probes.max.as_millis(),
             *peak as f64 / 1024.0,
-            *queued as f64 / 1024.0,
+            *socket_queue_size as f64 / 1024.0,
             metrics.slots_used,
             metrics.evicted,
             metrics.seconds_full,
         );
     }
 
-    /// What was missed: the time for an honest answer, or the bound on memory.
-    fn violations(&self, bar: Duration) -> Vec<String> {
-        let mut missed = Vec::new();
-        for (what, times) in [("call", &self.calls), ("probe", &self.probes)] {
-            if let Some(error) = &times.failed {
-                missed.push(format!("{}: a {what} failed: {error}", self.attack));
+    /// Returns a message for each limit that was exceeded and each legitimate request that failed.
+    fn violations(&self, max_latency: Duration) -> Vec<String> {
+        let mut violations = Vec::new();
+        for (request, latencies) in [("call", &self.calls), ("probe", &self.probes)] {
+            if let Some(error) = &latencies.failed {
+                violations.push(format!("{}: a {request} failed: {error}", self.name));
             }
-            if times.max > bar || times.answered == 0 {
-                missed.push(format!("{}: a {what} took {:?}", self.attack, times.max));
+            if latencies.max > max_latency || latencies.answered == 0 {
+                violations.push(format!(
+                    "{}: a {request} took {:?}",
+                    self.name, latencies.max
+                ));
             }
         }
         let memory = self.peak + self.socket_queue_size;
         if memory > MAX_MEMORY {
-            missed.push(format!("{}: {memory} KiB were taken", self.attack));
+            violations.push(format!("{}: {memory} KiB of memory in use", self.name));
         }
-        missed
+        violations
     }
 }

@@ -1,83 +1,84 @@
-//! The densest documents: as much as a body holds of every list, map and text that admission reads.
+//! Generates the densest request bodies: each fills one list, map or string that admission reads up to the maximum
+//! body size.
 
-/// In bytes: the largest body that the webhook reads.
+/// Maximum size of a body that the webhook reads, in bytes.
 pub(crate) const MAX_BODY: usize = 7 << 20;
 
-/// In bytes: the limit of Kubernetes on all annotations of an object.
+/// Kubernetes' limit on all annotations of an object together, in bytes.
 /// <https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go>
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
-/// A review in which one place is filled.
+/// A review that is filled at one place.
 #[derive(Debug, Clone)]
 pub(crate) struct Document {
-    /// What it is full of.
+    /// Name in the test's output.
     pub(crate) name: String,
-    /// Where it is sent.
+    /// The path that it is sent to.
     pub(crate) path: &'static str,
-    /// The review is itself malformed, so that it may be refused.
+    /// Whether the review itself is malformed, so that the webhook may reject it.
     pub(crate) is_malformed: bool,
-    /// The review, with [`HOLE`] where it is filled.
+    /// The review, with [`PLACEHOLDER`] where it is filled.
     template: String,
     fill: Fill,
-    /// In bytes.
+    /// Maximum size, in bytes.
     capacity: usize,
 }
 
-/// What a document is filled with.
+/// The content that fills a document.
 #[derive(Debug, Clone)]
 enum Fill {
-    /// Elements or members, with commas between; `~` is a number of their own.
+    /// Comma-separated copies of an element or a member; `~` becomes the copy's number.
     Items(&'static str),
-    /// A text, again and again.
+    /// Copies of a text.
     Text(&'static str),
-    /// So many of the first round the second, and as many of the third.
+    /// Opening text, innermost value, closing text, and the depth of nesting.
     Nested(&'static str, &'static str, &'static str, usize),
-    /// This, once.
+    /// A text, once.
     Once(String),
 }
 
-/// Where a frame is filled.
+/// Marks the place of a template that is filled.
 const PLACEHOLDER: char = '@';
 
-/// The annotation that asks.
+/// The annotation that requests injection.
 const INJECT_ANNOTATION: &str = r#""envoy-drainer.dev/inject":"true""#;
 
-/// A control character that JSON need not escape and that Rust shows in six bytes.
+/// A control character that JSON does not have to escape and that Rust's `Debug` writes in six bytes.
 const DELETE: &str = "\u{7f}";
 
-/// In bytes, without escapes: the longest text that admission reads.
-const LONGEST_TEXT: usize = 256 << 10;
+/// Maximum length of a string that admission reads, in bytes without escapes.
+const MAX_TEXT: usize = 256 << 10;
 
-/// A control character, which takes six bytes wherever JSON is written.
+/// An escaped control character, six bytes in JSON.
 const CONTROL: &str = r"\u0001";
 
-/// A backslash, which takes twice its bytes with each text that it is written into.
+/// An escaped backslash, which doubles in size each time it is escaped again.
 const BACKSLASH: &str = r"\\";
 
-/// All documents.
+/// Returns all documents.
 pub(crate) fn all() -> Vec<Document> {
-    let pods: Vec<_> = pods();
-    let injected = pods
+    let pods = pods();
+    let pod_reviews = pods
         .iter()
         .map(|pod| pod.in_review("/inject", "%", "", "v1", "Pod"));
     let template = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"w"},"spec":{"template":%}}"#;
-    let advised = pods
+    let workload_reviews = pods
         .iter()
         .map(|pod| pod.in_review("/workloads", template, "apps", "v1", "Deployment"));
-    injected
-        .chain(advised)
+    pod_reviews
+        .chain(workload_reviews)
         .chain(workloads())
         .chain(reviews())
         .collect()
 }
 
-/// The review with the largest answer.
+/// Returns the review with the largest response.
 pub(crate) fn largest_response_review() -> Vec<u8> {
-    let review = bad_values().in_review("/inject", "%", "", "v1", "Pod");
+    let review = invalid_values().in_review("/inject", "%", "", "v1", "Pod");
     review.body()
 }
 
-/// Pods, each with one place that is filled.
+/// Returns the pods, each filled at one place.
 fn pods() -> Vec<PodDocument> {
     let mut pods = Vec::new();
     pods.extend(lists());
@@ -87,11 +88,11 @@ fn pods() -> Vec<PodDocument> {
     pods.extend(bootstraps());
     pods.extend(annotations_at_the_limit());
     pods.push(expansion());
-    pods.push(bad_values());
+    pods.push(invalid_values());
     pods
 }
 
-/// A pod, before it is put into a review.
+/// A pod that is filled at one place, not yet in a review.
 #[derive(Debug, Clone)]
 struct PodDocument {
     name: String,
@@ -100,13 +101,14 @@ struct PodDocument {
     capacity: usize,
 }
 
-/// Frames of a pod that asks for a drainer.
+/// Returns the template of a pod that requests a drainer.
 fn pod_with_inject(container: &str, spec: &str) -> String {
     format!(
         r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}}}},"spec":{{"containers":[{{"name":"envoy"{container}}}]{spec}}}}}"#
     )
 }
 
+/// Returns pods with long lists and deep nesting.
 fn lists() -> Vec<PodDocument> {
     let spec = |list: &str| {
         format!(
@@ -124,9 +126,9 @@ fn lists() -> Vec<PodDocument> {
     let owners = format!(
         r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},"ownerReferences":[@]}}}}"#
     );
-    let frames = [
+    let templates = [
         ("containers", spec("containers"), "{}"),
-        ("containers that are none", spec("containers"), "0"),
+        ("containers that are numbers", spec("containers"), "0"),
         ("containers that are null", spec("containers"), "null"),
         ("initContainers", spec("initContainers"), "{}"),
         (
@@ -161,7 +163,7 @@ fn lists() -> Vec<PodDocument> {
         ),
         ("volumes", pod_with_inject("", r#","volumes":[@]"#), "{}"),
         (
-            "volumes of ours",
+            "volumes with the drainer's name",
             pod_with_inject("", r#","volumes":[@]"#),
             r#"{"name":"envoy-drainer"}"#,
         ),
@@ -200,7 +202,7 @@ fn lists() -> Vec<PodDocument> {
             r#""\n""#,
         ),
         (
-            "args of one letter",
+            "args with a Unicode escape",
             pod_with_inject(r#","args":[@]"#, ""),
             r#""\u0061""#,
         ),
@@ -225,69 +227,72 @@ fn lists() -> Vec<PodDocument> {
         ),
         ("pods", r#"[@]"#.to_owned(), "{}"),
         (
-            "spec again and again",
+            "repeated spec",
             format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}}}},@}}"#),
             r#""spec":{}"#,
         ),
         (
-            "containers again and again",
+            "repeated containers",
             pod_with_inject("", ",@"),
             r#""containers":[]"#,
         ),
         (
-            "annotations again and again",
+            "repeated annotations",
             format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},@}}}}"#),
             r#""annotations":{}"#,
         ),
     ];
     let wide = [
         (
-            "containers with many of each",
+            "containers with all lists long",
             spec("containers"),
             wide_container(),
         ),
         (
-            "initContainers with many of each",
+            "initContainers with all lists long",
             spec("initContainers"),
             wide_container(),
         ),
     ];
-    let frames =
-        frames.map(|(name, frame, unit)| PodDocument::new(name, &frame, Fill::Items(unit)));
-    let wide = wide.map(|(name, frame, unit)| {
-        let containers = vec![unit; 1_000].join(",");
-        PodDocument::new(name, &frame, Fill::Once(containers))
+    let templates = templates
+        .map(|(name, template, item)| PodDocument::new(name, &template, Fill::Items(item)));
+    let wide = wide.map(|(name, template, item)| {
+        let containers = vec![item; 1_000].join(",");
+        PodDocument::new(name, &template, Fill::Once(containers))
     });
-    let deep = [
-        ("unknown depth", pod_with_inject("", r#","x":@"#)),
-        ("known depth", spec("containers")),
+    let nested = [
         (
-            "metadata's depth",
+            "nesting in an unknown field",
+            pod_with_inject("", r#","x":@"#),
+        ),
+        ("nesting in containers", spec("containers")),
+        (
+            "nesting in labels",
             format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},"labels":@}}}}"#),
         ),
     ]
-    .map(|(name, frame)| PodDocument::new(name, &frame, Fill::Nested("[", "", "]", 200_000)));
-    let deeper = PodDocument::new(
-        "as deep as can be",
+    .map(|(name, template)| PodDocument::new(name, &template, Fill::Nested("[", "", "]", 200_000)));
+    let deepest_array = PodDocument::new(
+        "maximum nesting of arrays",
         &pod_with_inject("", r#","x":@"#),
         Fill::Nested("[", "", "]", MAX_BODY / 2 - 512),
     );
-    let objects = PodDocument::new(
-        "objects in objects",
+    let deepest_object = PodDocument::new(
+        "maximum nesting of objects",
         &pod_with_inject("", r#","x":@"#),
         Fill::Nested(r#"{"":"#, "0", "}", MAX_BODY / 6 - 512),
     );
-    frames
+    templates
         .into_iter()
         .chain(wide)
-        .chain(deep)
-        .chain([deeper, objects])
+        .chain(nested)
+        .chain([deepest_array, deepest_object])
         .collect()
 }
 
-/// A container with a hundred elements in each of its lists: each list is short, all together are not.
+/// Returns a container with 400 elements in each of its lists: each list is short, all together are long.
 fn wide_container() -> String {
-    let list = |unit: &str| vec![unit; 400].join(",");
+    let list = |item: &str| vec![item; 400].join(",");
     format!(
         r#"{{"ports":[{}],"volumeMounts":[{}],"command":[{}],"args":[{}]}}"#,
         list("{}"),
@@ -297,6 +302,7 @@ fn wide_container() -> String {
     )
 }
 
+/// Returns pods with large maps.
 fn maps() -> Vec<PodDocument> {
     let annotations = format!(
         r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},@}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
@@ -307,17 +313,17 @@ fn maps() -> Vec<PodDocument> {
         |list: &str| pod_with_inject(&format!(r#","resources":{{"{list}":{{@}}}}"#), "");
     [
         (
-            "annotations of ours",
+            "annotations with a known key",
             annotations.clone(),
             r#""envoy-drainer.dev/port":"1""#,
         ),
         (
-            "annotations nearly ours",
+            "annotations with a nearly known key",
             annotations.clone(),
             r#""envoy-drainer.dev/drain-timeou~":"""#,
         ),
         (
-            "annotations unlike ours",
+            "annotations with an unknown key",
             annotations.clone(),
             r#""envoy-drainer.dev/~":"""#,
         ),
@@ -327,7 +333,7 @@ fn maps() -> Vec<PodDocument> {
             r#""\u0065nvoy-drainer.dev/~":"\n""#,
         ),
         (
-            "annotations with a prefix like ours",
+            "annotations with a similar prefix",
             annotations.clone(),
             r#""envoydrainer.dev/inject~":"""#,
         ),
@@ -339,40 +345,44 @@ fn maps() -> Vec<PodDocument> {
         ),
         ("empty annotations", annotations.clone(), r#""":"""#),
         (
-            "requests to inject",
+            "inject annotations",
             annotations.clone(),
             r#""envoy-drainer.dev/inject":"true""#,
         ),
         (
-            "statuses",
+            "status annotations",
             annotations,
             r#""envoy-drainer.dev/status":"{}""#,
         ),
         ("labels", labels.clone(), r#""~":"""#),
-        ("labels of ours", labels, r#""envoy-drainer.dev/~":"""#),
+        (
+            "labels with our prefix",
+            labels,
+            r#""envoy-drainer.dev/~":"""#,
+        ),
         (
             "nodeSelector",
             pod_with_inject("", r#","nodeSelector":{@}"#),
             r#""~":"""#,
         ),
         (
-            "nodeSelector of systems",
+            "nodeSelector of operating systems",
             pod_with_inject("", r#","nodeSelector":{@}"#),
             r#""kubernetes.io/os":"linux""#,
         ),
         ("requests", resources("requests"), r#""~":1"#),
         ("limits", resources("limits"), r#""cpu":1"#),
         (
-            "metadata of unknown members",
+            "unknown members of metadata",
             format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},@}}}}"#),
             r#""envoy-drainer.dev/~":0"#,
         ),
     ]
-    .map(|(name, frame, unit)| PodDocument::new(name, &frame, Fill::Items(unit)))
+    .map(|(name, template, item)| PodDocument::new(name, &template, Fill::Items(item)))
     .into()
 }
 
-/// A text in each field that is read as one.
+/// Returns pods with a long text in each string field that admission reads.
 fn texts() -> Vec<PodDocument> {
     let annotation = |name: &str| {
         format!(
@@ -392,14 +402,14 @@ fn texts() -> Vec<PodDocument> {
             r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},"envoy-drainer.dev/admin-address":"unix:/a/b"}}}},"spec":{{"containers":[{{"name":"envoy","volumeMounts":[{{{member}}}]}}]}}}}"#
         )
     };
-    let frames = [
+    let templates = [
         ("name of the container", r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true"}},"spec":{"containers":[{"name":"@"}]}}"#.to_owned()),
         ("name of a second container", pod_with_inject("", r#","initContainers":[{"restartPolicy":"Always","name":"@"}]"#)),
         ("image", pod_with_inject(r#","image":"@""#, "")),
         ("image of a container", r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true"}},"spec":{"containers":[{"image":"@"}]}}"#.to_owned()),
-        ("word of args", pod_with_inject(r#","args":["@"]"#, "")),
+        ("element of args", pod_with_inject(r#","args":["@"]"#, "")),
         ("--config-yaml", pod_with_inject(r#","args":["--config-yaml","admin: @"]"#, "")),
-        ("word of command", pod_with_inject(r#","command":["@"]"#, "")),
+        ("element of command", pod_with_inject(r#","command":["@"]"#, "")),
         ("name of a port", pod_with_inject(r#","ports":[{"name":"@"}]"#, "")),
         ("protocol", pod_with_inject(r#","ports":[{"containerPort":9902,"protocol":"@"}]"#, "")),
         ("restartPolicy", pod_with_inject(r#","restartPolicy":"@""#, "")),
@@ -409,7 +419,7 @@ fn texts() -> Vec<PodDocument> {
         ("name of the socket's volume", socket(r#""mountPath":"/a","name":"@""#)),
         ("subPath of the socket's volume", socket(r#""mountPath":"/a","subPath":"@""#)),
         ("path of a mount", socket(r#""mountPath":"@""#)),
-        ("name of the pod's system", pod_with_inject("", r#","os":{"name":"@"}"#)),
+        ("name of the pod's operating system", pod_with_inject("", r#","os":{"name":"@"}"#)),
         ("value of a nodeSelector", pod_with_inject("", r#","nodeSelector":{"kubernetes.io/os":"@"}"#)),
         ("key of a nodeSelector", pod_with_inject("", r#","nodeSelector":{"@":"linux"}"#)),
         ("preStop hook", hook),
@@ -420,17 +430,17 @@ fn texts() -> Vec<PodDocument> {
         ("value of drain-timeout", annotation("drain-timeout")),
         ("value of cpu-limit", annotation("cpu-limit")),
         ("value of status", annotation("status")),
-        ("value of a key unlike ours", annotation("x")),
-        ("key like ours", r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true","envoy-drainer.dev/@":"1"}},"spec":{"containers":[{"name":"envoy"}]}}"#.to_owned()),
-        ("key with a prefix like ours", r#"{"metadata":{"annotations":{"envoydrainer@":"1"}},"spec":{"containers":[{"name":"envoy"}]}}"#.to_owned()),
-        ("key like ours of a number", metadata(r#""annotations":{"envoy-drainer.dev/@":1}"#)),
+        ("value of an unknown key", annotation("x")),
+        ("key with our prefix", r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true","envoy-drainer.dev/@":"1"}},"spec":{"containers":[{"name":"envoy"}]}}"#.to_owned()),
+        ("key with a similar prefix", r#"{"metadata":{"annotations":{"envoydrainer@":"1"}},"spec":{"containers":[{"name":"envoy"}]}}"#.to_owned()),
+        ("key with our prefix and a number as value", metadata(r#""annotations":{"envoy-drainer.dev/@":1}"#)),
         ("value of another annotation", r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true","x":"@"}},"spec":{"containers":[{"name":"envoy"}]}}"#.to_owned()),
         ("name of the pod", metadata(r#""name":"@""#)),
         ("generateName of the pod", metadata(r#""generateName":"@""#)),
         ("namespace of the pod", metadata(r#""namespace":"@""#)),
         ("name of the owner", metadata(r#""ownerReferences":[{"controller":true,"uid":"1","kind":"K","apiVersion":"v1","name":"@"}]"#)),
         ("uid of the owner", metadata(r#""ownerReferences":[{"controller":true,"uid":"@","kind":"K","apiVersion":"v1","name":"n"}]"#)),
-        ("label of the manager", metadata(r#""labels":{"app.kubernetes.io/managed-by":"@"}"#)),
+        ("label managed-by", metadata(r#""labels":{"app.kubernetes.io/managed-by":"@"}"#)),
         ("key of metadata", metadata(r#""envoy-drainer.dev/@":"1""#)),
         ("key of the pod", r#"{"@":1}"#.to_owned()),
         ("unknown text", pod_with_inject("", r#","x":"@""#)),
@@ -440,28 +450,32 @@ fn texts() -> Vec<PodDocument> {
         ("fraction of CPU in digits", pod_with_inject(r#","resources":{"limits":{"cpu":1.@}}"#, "")),
         ("unknown digits", pod_with_inject("", r#","x":1@"#)),
     ];
-    let digits = |name: &str| name.contains("digits");
+    let takes_digits = |name: &str| name.contains("digits");
     let mut pods = Vec::new();
-    for (name, frame) in frames {
-        if digits(name) {
-            pods.push(PodDocument::new(name, &frame, Fill::Text("9")));
+    for (name, template) in templates {
+        if takes_digits(name) {
+            pods.push(PodDocument::new(name, &template, Fill::Text("9")));
             continue;
         }
-        for (how, text) in [("", "x"), ("escaped ", r#"\""#), ("delete in ", DELETE)] {
+        for (variant, text) in [
+            ("", "x"),
+            ("escaped ", r#"\""#),
+            ("DEL characters in ", DELETE),
+        ] {
             pods.push(PodDocument::new(
-                &format!("{how}{name}"),
-                &frame,
+                &format!("{variant}{name}"),
+                &template,
                 Fill::Text(text),
             ));
         }
-        for (how, escaped) in [
-            ("control characters at the limit in ", CONTROL),
-            ("backslashes at the limit in ", BACKSLASH),
+        for (variant, escaped) in [
+            ("control characters up to the limit in ", CONTROL),
+            ("backslashes up to the limit in ", BACKSLASH),
         ] {
-            let text = escaped.repeat(LONGEST_TEXT - overhead(&frame));
+            let text = escaped.repeat(MAX_TEXT - overhead(&template));
             pods.push(PodDocument::new(
-                &format!("{how}{name}"),
-                &frame,
+                &format!("{variant}{name}"),
+                &template,
                 Fill::Once(text),
             ));
         }
@@ -470,19 +484,19 @@ fn texts() -> Vec<PodDocument> {
     pods
 }
 
-/// In bytes: how much of a text that has the hole is not the hole.
-fn overhead(frame: &str) -> usize {
-    let (before, after) = frame
+/// Returns the length of the string around the placeholder without the placeholder, in bytes.
+fn overhead(template: &str) -> usize {
+    let (before, after) = template
         .split_once(PLACEHOLDER)
-        .expect("every frame has a hole");
+        .expect("every template has a placeholder");
     let before = before.rsplit('"').next().unwrap_or_default();
     let after = after.split('"').next().unwrap_or_default();
     before.len() + after.len()
 }
 
-/// Texts that a patch repeats, of the limit of all texts, and of the limits that names and paths have.
+/// Returns pods with texts that a patch repeats, up to the limit of all texts and up to those of names and paths.
 fn repeated_texts() -> Vec<PodDocument> {
-    let frame = format!(
+    let template = format!(
         r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},"envoy-drainer.dev/existing-hook":"replace","envoy-drainer.dev/admin-address":"unix:/a/b"}}}},"spec":{{"containers":[@]}}}}"#
     );
     let mount = |name: usize, path: usize| {
@@ -500,28 +514,29 @@ fn repeated_texts() -> Vec<PodDocument> {
             BACKSLASH.repeat(hook)
         )
     };
-    let probed = r#",{"readinessProbe":{"tcpSocket":{"port":65535},"periodSeconds":4294967295}}"#;
-    let longest = container(63, &mount(63, 4096), 2047);
+    let probed_container =
+        r#",{"readinessProbe":{"tcpSocket":{"port":65535},"periodSeconds":4294967295}}"#;
+    let longest_container = container(63, &mount(63, 4096), 2047);
     [
         (
             "three texts at the limit in a mount",
-            container(1, &mount(LONGEST_TEXT, LONGEST_TEXT), 1),
+            container(1, &mount(MAX_TEXT, MAX_TEXT), 1),
         ),
         (
             "a name of 32,200 backslashes",
             container(32_200, &mount(1, 2), 1),
         ),
-        ("names and paths at their limits", longest.clone()),
+        ("names and paths at their limits", longest_container.clone()),
         (
             "names and paths at their limits, and probes",
-            format!("{longest}{}", probed.repeat(1_999)),
+            format!("{longest_container}{}", probed_container.repeat(1_999)),
         ),
     ]
-    .map(|(name, containers)| PodDocument::new(name, &frame, Fill::Once(containers)))
+    .map(|(name, containers)| PodDocument::new(name, &template, Fill::Once(containers)))
     .into()
 }
 
-/// A long text where something else belongs, which a message must not repeat.
+/// Returns pods with a long text in place of another type, which a message must not repeat.
 fn wrong_types() -> Vec<PodDocument> {
     [
         ("the pod", r#""@""#.to_owned()),
@@ -575,22 +590,22 @@ fn wrong_types() -> Vec<PodDocument> {
         ),
         ("affinity", pod_with_inject("", r#","affinity":"@""#)),
     ]
-    .map(|(name, frame)| {
-        PodDocument::new(&format!("a text for {name}"), &frame, Fill::Text(DELETE))
+    .map(|(name, template)| {
+        PodDocument::new(&format!("a text for {name}"), &template, Fill::Text(DELETE))
     })
     .into()
 }
 
-/// Bootstraps in `--config-yaml`, of up to 64 KiB.
+/// Returns pods with costly bootstraps in `--config-yaml`, of up to 64 KiB.
 fn bootstraps() -> Vec<PodDocument> {
     const SIZE: usize = 60 << 10;
-    let filled = |unit: &str| unit.repeat(SIZE / unit.len());
-    let open: String = (0..60).map(|n| format!("&a{n} [")).collect();
+    let fill = |item: &str| item.repeat(SIZE / item.len());
+    let anchors: String = (0..60).map(|n| format!("&a{n} [")).collect();
     let yamls = [
         (
             "nested anchors",
             format!(
-                "admin: {{}}\nx: {open}{}{}",
+                "admin: {{}}\nx: {anchors}{}{}",
                 "1,".repeat(20_000),
                 "]".repeat(60)
             ),
@@ -612,19 +627,21 @@ fn bootstraps() -> Vec<PodDocument> {
             ),
         ),
         (
-            "laughs",
+            "exponential aliases (billion laughs)",
             format!(
                 "admin: {{}}\na0: &a0 [1]\n{}",
                 (1..60)
                     .map(|n| {
-                        let before = n - 1;
-                        format!("a{n}: &a{n} [*a{before},*a{before},*a{before},*a{before}]\n")
+                        let previous = n - 1;
+                        format!(
+                            "a{n}: &a{n} [*a{previous},*a{previous},*a{previous},*a{previous}]\n"
+                        )
                     })
                     .collect::<String>()
             ),
         ),
-        ("numbers", format!("admin: {{}}\nx: [{}1]", filled("1,"))),
-        ("maps", format!("admin: {{}}\nx: [{}1]", filled("{a: b},"))),
+        ("numbers", format!("admin: {{}}\nx: [{}1]", fill("1,"))),
+        ("maps", format!("admin: {{}}\nx: [{}1]", fill("{a: b},"))),
         (
             "keys",
             format!(
@@ -632,79 +649,87 @@ fn bootstraps() -> Vec<PodDocument> {
                 (0..6_000).map(|n| format!("k{n}: 1\n")).collect::<String>()
             ),
         ),
-        ("depth", format!("admin: {{}}\nx: {}", filled("["))),
-        ("a scalar", format!("admin: '{}'", filled("x"))),
+        ("nesting", format!("admin: {{}}\nx: {}", fill("["))),
+        ("a scalar", format!("admin: '{}'", fill("x"))),
         (
-            "a scalar of odd characters",
-            format!("admin: \"{}\"", filled("\u{7f}")),
+            "a scalar of DEL characters",
+            format!("admin: \"{}\"", fill("\u{7f}")),
         ),
-        ("comments", format!("admin: {{}}\n{}", filled("# x\n"))),
-        ("documents", format!("admin: {{}}\n{}", filled("---\n"))),
-        ("tags", format!("admin: {{}}\nx: [{}1]", filled("!!x 1,"))),
-        ("variables", format!("admin: {}", filled("$(A)"))),
+        ("comments", format!("admin: {{}}\n{}", fill("# x\n"))),
+        ("documents", format!("admin: {{}}\n{}", fill("---\n"))),
+        ("tags", format!("admin: {{}}\nx: [{}1]", fill("!!x 1,"))),
+        ("variables", format!("admin: {}", fill("$(A)"))),
         (
             "variables in a path",
             format!(
                 "admin: {{address: {{pipe: {{path: '/{}'}}}}}}",
-                filled("$(A)")
+                fill("$(A)")
             ),
         ),
     ];
-    let frame = pod_with_inject(r#","args":["--config-yaml","@"]"#, "");
+    let template = pod_with_inject(r#","args":["--config-yaml","@"]"#, "");
     yamls
         .map(|(name, yaml)| {
             let text = serde_json::Value::from(yaml).to_string();
-            let inner = text[1..text.len() - 1].to_owned();
+            let escaped = text[1..text.len() - 1].to_owned();
             PodDocument::new(
                 &format!("--config-yaml of {name}"),
-                &frame,
-                Fill::Once(inner),
+                &template,
+                Fill::Once(escaped),
             )
         })
         .into()
 }
 
-/// As many annotations as the API server takes, to the byte.
+/// Returns pods whose annotations have exactly the size that the API server accepts at most.
 fn annotations_at_the_limit() -> Vec<PodDocument> {
-    let frame = format!(
+    let template = format!(
         r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},@}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
     );
-    let asks = "envoy-drainer.dev/inject".len() + "true".len();
-    let one = format!(r#""x":"{}""#, "x".repeat(MAX_ANNOTATIONS - asks - 1));
-    // Ten bytes each, and the last one the rest.
-    let room = MAX_ANNOTATIONS - asks;
-    let mut many: Vec<_> = (0..room / 10 - 1)
+    let inject_size = "envoy-drainer.dev/inject".len() + "true".len();
+    let one = format!(r#""x":"{}""#, "x".repeat(MAX_ANNOTATIONS - inject_size - 1));
+    // Ten bytes each; the last one takes the remaining bytes.
+    let capacity = MAX_ANNOTATIONS - inject_size;
+    let mut many: Vec<_> = (0..capacity / 10 - 1)
         .map(|n| format!(r#""k{n:07}":"xx""#))
         .collect();
     many.push(format!(
         r#""y":"{}""#,
-        "y".repeat(room - many.len() * 10 - 1)
+        "y".repeat(capacity - many.len() * 10 - 1)
     ));
     vec![
-        PodDocument::new("one annotation at the limit", &frame, Fill::Once(one)),
+        PodDocument::new("one annotation at the limit", &template, Fill::Once(one)),
         PodDocument::new(
             "many annotations at the limit",
-            &frame,
+            &template,
             Fill::Once(many.join(",")),
         ),
     ]
 }
 
-/// Sixteen variables that double a text, and thousands that hold all of it.
+/// Returns a pod with sixteen variables that each double a text, and 20,000 that reference the last one.
 fn expansion() -> PodDocument {
     let first = format!(r#"{{"name":"A0","value":"{}"}}"#, "x".repeat(2));
     let doubling = (1..16).map(|n| {
-        let before = n - 1;
-        format!(r#"{{"name":"A{n}","value":"$(A{before})$(A{before})"}}"#)
+        let previous = n - 1;
+        format!(r#"{{"name":"A{n}","value":"$(A{previous})$(A{previous})"}}"#)
     });
-    let holding = (0..20_000).map(|n| format!(r#"{{"name":"B{n}","value":"$(A15)"}}"#));
-    let env: Vec<_> = [first].into_iter().chain(doubling).chain(holding).collect();
-    let frame = pod_with_inject(r#","args":["--config-yaml","admin: $(A0)"],"env":[@]"#, "");
-    PodDocument::new("variables that double", &frame, Fill::Once(env.join(",")))
+    let references = (0..20_000).map(|n| format!(r#"{{"name":"B{n}","value":"$(A15)"}}"#));
+    let env: Vec<_> = [first]
+        .into_iter()
+        .chain(doubling)
+        .chain(references)
+        .collect();
+    let template = pod_with_inject(r#","args":["--config-yaml","admin: $(A0)"],"env":[@]"#, "");
+    PodDocument::new(
+        "variables that double a text",
+        &template,
+        Fill::Once(env.join(",")),
+    )
 }
 
-/// Every setting with a value that it cannot have and that is repeated.
-fn bad_values() -> PodDocument {
+/// Returns a pod with a long invalid value in every setting whose message repeats it, and with unknown keys.
+fn invalid_values() -> PodDocument {
     let names = [
         "admin-address",
         "port",
@@ -722,18 +747,18 @@ fn bad_values() -> PodDocument {
         "memory-limit",
     ];
     let value = DELETE.repeat(1024);
-    let bad = names.map(|name| format!(r#""envoy-drainer.dev/{name}":"{value}""#));
+    let invalid = names.map(|name| format!(r#""envoy-drainer.dev/{name}":"{value}""#));
     let unknown = (0..60).map(|n| format!(r#""envoy-drainer.dev/drain-timeou{n}":"""#));
-    let all: Vec<_> = bad.into_iter().chain(unknown).collect();
-    let frame = format!(
+    let all: Vec<_> = invalid.into_iter().chain(unknown).collect();
+    let template = format!(
         r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},@}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
     );
-    PodDocument::new("bad values", &frame, Fill::Once(all.join(",")))
+    PodDocument::new("invalid values", &template, Fill::Once(all.join(",")))
 }
 
-/// Objects that are no pods.
+/// Returns the reviews of workloads.
 fn workloads() -> Vec<Document> {
-    const SEA: &str = r#"{"":0}"#;
+    const SMALL_OBJECT: &str = r#"{"":0}"#;
     let kinds = [
         (
             "apps",
@@ -780,70 +805,70 @@ fn workloads() -> Vec<Document> {
             Fill::Items("{}"),
         ),
         PodDocument::new(
-            "annotations nearly ours",
+            "annotations with a nearly known key",
             &format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},@}}}}}}"#),
             Fill::Items(r#""envoy-drainer.dev/drain-timeou~":"""#),
         ),
         PodDocument::new(
-            "a sea",
+            "many small objects",
             &pod_with_inject("", r#","x":[@]"#),
-            Fill::Items(SEA),
+            Fill::Items(SMALL_OBJECT),
         ),
     ];
     let mut documents = Vec::new();
-    for (group, version, kind, frame) in kinds {
+    for (group, version, kind, template) in kinds {
         for pod in &dense {
             let pod = PodDocument {
                 name: format!("{} of a {kind}", pod.name),
                 ..pod.clone()
             };
-            documents.push(pod.in_review("/workloads", frame, group, version, kind));
+            documents.push(pod.in_review("/workloads", template, group, version, kind));
         }
     }
     let object =
         |members: &str| format!(r#"{{"apiVersion":"apps/v1","kind":"Deployment",{members}}}"#);
-    let long = "x".repeat(60);
-    let unlike = format!(r#""envoy-drainer.dev/{long}~":"""#);
-    let unlike: &'static str = unlike.leak();
+    let long_name = "x".repeat(60);
+    let unknown_key = format!(r#""envoy-drainer.dev/{long_name}~":"""#);
+    let unknown_key: &'static str = unknown_key.leak();
     let rollout = |members: &str| {
         format!(r#"{{"apiVersion":"argoproj.io/v1alpha1","kind":"Rollout",{members}}}"#)
     };
-    let asks = r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true"}}}"#;
-    let whole = [
+    let inject_template = r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true"}}}"#;
+    let objects = [
         (
-            "object's sea of objects",
+            "object with many small objects",
             object(r#""x":[@]"#),
-            Fill::Items(SEA),
+            Fill::Items(SMALL_OBJECT),
         ),
         (
-            "object's sea of numbers",
+            "object with many numbers",
             object(r#""x":[@]"#),
             Fill::Items("0"),
         ),
         (
-            "object's depth",
+            "nesting in an object",
             object(r#""x":@"#),
             Fill::Nested("[", "", "]", 200_000),
         ),
         (
-            "object's annotations",
+            "object's unknown annotations",
             object(r#""metadata":{"annotations":{@}}"#),
-            Fill::Items(unlike),
+            Fill::Items(unknown_key),
         ),
         (
-            "object's settings",
+            "object's known annotations",
             object(r#""metadata":{"annotations":{@}}"#),
             Fill::Items(r#""envoy-drainer.dev/port":"""#),
         ),
         (
             "object's labels",
             object(r#""metadata":{"labels":{@}}"#),
-            Fill::Items(unlike),
+            Fill::Items(unknown_key),
         ),
         (
             "object's metadata",
             object(r#""metadata":{@}"#),
-            Fill::Items(unlike),
+            Fill::Items(unknown_key),
         ),
         (
             "object's owners",
@@ -851,29 +876,29 @@ fn workloads() -> Vec<Document> {
             Fill::Items("{}"),
         ),
         (
-            "object's metadata again and again",
+            "object's repeated metadata",
             object("@"),
             Fill::Items(r#""metadata":{}"#),
         ),
         (
             "template's annotations",
             object(r#""spec":{"template":{"metadata":{"annotations":{@}}}}"#),
-            Fill::Items(unlike),
+            Fill::Items(unknown_key),
         ),
         (
-            "many maps of annotations",
+            "many annotations maps",
             object(r#""x":[@]"#),
             Fill::Items(r#"{"annotations":{"envoy-drainer.dev/port":""}}"#),
         ),
         (
-            "many likely templates",
+            "many possible pod templates",
             rollout(r#""x":[@]"#),
             Fill::Items(r#"{"spec":{"containers":[]}}"#),
         ),
         (
-            "many templates that ask",
+            "many templates that request injection",
             rollout(r#""x":[@]"#),
-            Fill::Items(asks),
+            Fill::Items(inject_template),
         ),
         (
             "a long kind",
@@ -906,8 +931,8 @@ fn workloads() -> Vec<Document> {
             Fill::Items(r#"{"apiVersion":"v1","kind":"Pod"}"#),
         ),
     ];
-    let whole = whole.map(|(name, frame, fill)| {
-        PodDocument::new(name, &frame, fill).in_review(
+    let objects = objects.map(|(name, template, fill)| {
+        PodDocument::new(name, &template, fill).in_review(
             "/workloads",
             "%",
             "apps",
@@ -915,15 +940,15 @@ fn workloads() -> Vec<Document> {
             "Deployment",
         )
     });
-    documents.extend(whole);
-    // Not so large: what the API server itself would take.
+    documents.extend(objects);
+    // Smaller than the maximum body: a size that the API server itself accepts.
     documents.push(
         PodDocument {
             capacity: 5 << 19,
             ..PodDocument::new(
                 "30,000 keys under our prefix",
                 &object(r#""metadata":{"annotations":{@}}"#),
-                Fill::Items(unlike),
+                Fill::Items(unknown_key),
             )
         }
         .in_review("/workloads", "%", "apps", "v1", "Deployment"),
@@ -931,7 +956,7 @@ fn workloads() -> Vec<Document> {
     documents
 }
 
-/// Reviews that are themselves malformed, whatever they are about.
+/// Returns reviews that are malformed themselves, for both paths.
 fn reviews() -> Vec<Document> {
     let review = |members: &str| {
         format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",{members}}}"#)
@@ -942,11 +967,11 @@ fn reviews() -> Vec<Document> {
         ))
     };
     let table = [
-        ("no JSON", "@".to_owned(), Fill::Text("x")),
+        ("not JSON", "@".to_owned(), Fill::Text("x")),
         ("a text", r#""@""#.to_owned(), Fill::Text(DELETE)),
         ("a list", "[@]".to_owned(), Fill::Items("{}")),
         (
-            "a review's depth",
+            "nesting in place of a review",
             "@".to_owned(),
             Fill::Nested("[", "", "]", MAX_BODY / 2),
         ),
@@ -1006,32 +1031,32 @@ fn reviews() -> Vec<Document> {
             Fill::Items("{}"),
         ),
     ];
-    let both = |(name, frame, fill): (&str, String, Fill)| {
+    let for_both_paths = |(name, template, fill): (&str, String, Fill)| {
         ["/inject", "/workloads"].map(|path| Document {
             name: name.to_owned(),
             path,
             is_malformed: true,
-            template: frame.clone(),
+            template: template.clone(),
             fill: fill.clone(),
             capacity: MAX_BODY,
         })
     };
-    table.into_iter().flat_map(both).collect()
+    table.into_iter().flat_map(for_both_paths).collect()
 }
 
-// === impl Pod ===
+// === impl PodDocument ===
 
 impl PodDocument {
-    fn new(name: &str, frame: &str, fill: Fill) -> Self {
+    fn new(name: &str, template: &str, fill: Fill) -> Self {
         Self {
             name: name.to_owned(),
-            template: frame.to_owned(),
+            template: template.to_owned(),
             fill,
             capacity: MAX_BODY,
         }
     }
 
-    /// The review of an object that has the pod at `%`.
+    /// Puts the pod into an object, in place of `%`, and returns the object's review.
     fn in_review(
         &self,
         path: &'static str,
@@ -1041,14 +1066,14 @@ impl PodDocument {
         kind: &str,
     ) -> Document {
         let object = object.replace('%', &self.template);
-        let frame = format!(
+        let template = format!(
             r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","kind":{{"group":"{group}","version":"{version}","kind":"{kind}"}},"namespace":"shop","operation":"CREATE","object":{object}}}}}"#
         );
         Document {
             name: self.name.clone(),
             path,
             is_malformed: false,
-            template: frame,
+            template: template,
             fill: self.fill.clone(),
             capacity: self.capacity,
         }
@@ -1058,16 +1083,16 @@ impl PodDocument {
 // === impl Document ===
 
 impl Document {
-    /// The review's bytes, at most as many as the webhook reads.
+    /// Returns the review's bytes, at most [`MAX_BODY`] of them.
     pub(crate) fn body(&self) -> Vec<u8> {
         let (before, after) = self
             .template
             .split_once(PLACEHOLDER)
-            .expect("every frame has a hole");
-        let room = self.capacity - before.len() - after.len();
+            .expect("every template has a placeholder");
+        let available = self.capacity - before.len() - after.len();
         let mut body = Vec::with_capacity(self.capacity);
         body.extend_from_slice(before.as_bytes());
-        self.fill.write(room, &mut body);
+        self.fill.write(available, &mut body);
         body.extend_from_slice(after.as_bytes());
         assert!(
             body.len() <= MAX_BODY,
@@ -1082,11 +1107,12 @@ impl Document {
 // === impl Fill ===
 
 impl Fill {
-    fn write(&self, room: usize, body: &mut Vec<u8>) {
+    /// Appends at most `available` bytes to the body.
+    fn write(&self, available: usize, body: &mut Vec<u8>) {
         match self {
-            Self::Items(unit) if unit.contains('~') => {
-                let (before, after) = unit.split_once('~').expect("it has one");
-                let end = body.len() + room;
+            Self::Items(item) if item.contains('~') => {
+                let (before, after) = item.split_once('~').expect("the item contains `~`");
+                let end = body.len() + available;
                 for n in 0.. {
                     let item = format!("{}{before}{n}{after}", if n == 0 { "" } else { "," });
                     if body.len() + item.len() > end {
@@ -1095,16 +1121,18 @@ impl Fill {
                     body.extend_from_slice(item.as_bytes());
                 }
             }
-            Self::Items(unit) => {
-                let more = format!(",{unit}").repeat((room - unit.len()) / (unit.len() + 1));
-                body.extend_from_slice(unit.as_bytes());
-                body.extend_from_slice(more.as_bytes());
+            Self::Items(item) => {
+                let rest = format!(",{item}").repeat((available - item.len()) / (item.len() + 1));
+                body.extend_from_slice(item.as_bytes());
+                body.extend_from_slice(rest.as_bytes());
             }
-            Self::Text(text) => body.extend_from_slice(text.repeat(room / text.len()).as_bytes()),
-            Self::Nested(open, middle, close, times) => {
-                body.extend_from_slice(open.repeat(*times).as_bytes());
+            Self::Text(text) => {
+                body.extend_from_slice(text.repeat(available / text.len()).as_bytes())
+            }
+            Self::Nested(open, middle, close, depth) => {
+                body.extend_from_slice(open.repeat(*depth).as_bytes());
                 body.extend_from_slice(middle.as_bytes());
-                body.extend_from_slice(close.repeat(*times).as_bytes());
+                body.extend_from_slice(close.repeat(*depth).as_bytes());
             }
             Self::Once(text) => body.extend_from_slice(text.as_bytes()),
         }

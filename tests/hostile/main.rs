@@ -1,4 +1,5 @@
-//! Hostile requests and crowds against the webhook as it ships: what they may take of it.
+//! Attacks on the webhook's release build with hostile requests and crowds of connections, and the resources they
+//! may use.
 
 mod crowds;
 mod documents;
@@ -6,5 +7,5 @@ mod requests;
 
 use tokio::sync::Mutex;
 
-/// Held by the test that measures: two at a time would measure each other.
+/// Held by each test while it measures: tests in parallel would distort each other's figures.
 static MEASUREMENT_LOCK: Mutex<()> = Mutex::const_new(());

@@ -1,4 +1,4 @@
-//! No request takes more of the webhook than its memory limit and the API server's patience allow.
+//! Tests that every request stays within bounds of memory, CPU time and response size.
 //!
 //! `cargo test --package tests --test hostile -- --nocapture requests` prints the figures.
 
@@ -19,19 +19,19 @@ use tokio::time::timeout;
 use crate::MEASUREMENT_LOCK;
 use crate::documents::{Document, MAX_BODY, all};
 
-/// In KiB: what is resident at most, of a memory limit of 128 MiB.
+/// Maximum resident memory, in KiB, of a memory limit of 128 MiB.
 const MAX_MEMORY: u64 = 96 << 10;
 
-/// Of the only thread that admits, which the API server's other calls wait for.
+/// Maximum CPU time of a request. Only one thread processes admissions, so other calls wait for it.
 const MAX_CPU_TIME: Duration = Duration::from_millis(250);
 
-/// In bytes. What was sent must not come back.
+/// Maximum size of a response, in bytes: a response must not repeat the request's content.
 const MAX_RESPONSE: usize = 64 << 10;
 
-/// So often a document is sent at most.
+/// Maximum number of times that a document is sent.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// What one document took.
+/// The resources that one document used.
 struct RequestCost {
     peak_memory: u64,
     cpu_time: Duration,
@@ -40,15 +40,15 @@ struct RequestCost {
 }
 
 #[tokio::test]
-async fn no_document_takes_more_than_its_share() -> Result<()> {
-    let _alone = MEASUREMENT_LOCK.lock().await;
+async fn every_document_stays_within_its_bounds() -> Result<()> {
+    let _lock = MEASUREMENT_LOCK.lock().await;
     let program = envoy_drainer_of_image().await?;
     let mut failures = Vec::new();
-    println!("{:>9} {:>8} {:>9}  document", "peak", "CPU", "answer");
+    println!("{:>9} {:>8} {:>9}  document", "peak", "CPU", "response");
     for document in all() {
         let name = format!("{} {}", document.path, document.name);
-        let took = match send_with_retry(&program, &document).await {
-            Ok(took) => took,
+        let cost = match send_with_retry(&program, &document).await {
+            Ok(cost) => cost,
             Err(error) => {
                 println!("{:>28}  {name}: {error:#}", "");
                 failures.push(format!("{name}: {error:#}"));
@@ -60,7 +60,7 @@ async fn no_document_takes_more_than_its_share() -> Result<()> {
             cpu_time,
             response_size,
             outcome,
-        } = took;
+        } = cost;
         println!(
             "{:>5} MiB {:>5} ms {response_size:>7} B  {name}: {outcome}",
             peak_memory >> 10,
@@ -75,15 +75,15 @@ async fn no_document_takes_more_than_its_share() -> Result<()> {
     }
     ensure!(
         failures.is_empty(),
-        "above the bar:\n{}",
+        "exceeded their bounds:\n{}",
         failures.join("\n")
     );
     Ok(())
 }
 
 #[tokio::test]
-async fn a_body_in_records_of_one_byte_takes_no_more_than_its_share() -> Result<()> {
-    let _alone = MEASUREMENT_LOCK.lock().await;
+async fn one_byte_tls_records_stay_within_the_cpu_bound() -> Result<()> {
+    let _lock = MEASUREMENT_LOCK.lock().await;
     let webhook = WebhookProcess::start(&envoy_drainer_of_image().await?).await?;
     let mut stream = webhook.https.connect_tls().await?;
     let before = webhook.cpu_time()?;
@@ -103,30 +103,34 @@ async fn a_body_in_records_of_one_byte_takes_no_more_than_its_share() -> Result<
         }
         anyhow::Ok(())
     };
-    // It ends with the connection, whose body has 4 s.
-    let _ = timeout(TIMEOUT, sending).await.context("it is read")?;
+    // Sending fails when the webhook closes the connection: a body must arrive within 4 s.
+    let _ = timeout(TIMEOUT, sending)
+        .await
+        .context("timed out while sending the body")?;
     let cpu = webhook.cpu_time()? - before;
     println!("{} ms for {sent} records of one byte", cpu.as_millis());
     ensure!(cpu <= MAX_CPU_TIME, "{cpu:?} for {sent} records");
     Ok(())
 }
 
-/// Sends a document to a webhook that has done nothing else. On a busy machine its body may come too
-/// slowly for the webhook, which is of no concern here: it is then sent again, to another process.
+/// Sends a document to a new webhook process. On a busy machine the body may arrive too slowly for the
+/// webhook, which is not what is tested: it is then sent again, to another process.
 async fn send_with_retry(program: &Path, document: &Document) -> Result<RequestCost> {
-    let mut tries = 0;
+    let mut attempts = 0;
     loop {
-        tries += 1;
+        attempts += 1;
         match send_once(program, document).await {
-            Ok(Some(figures)) => return Ok(figures),
-            Err(error) if tries == MAX_ATTEMPTS => return Err(error),
-            Ok(None) if tries == MAX_ATTEMPTS => bail!("the body never arrives in time"),
+            Ok(Some(cost)) => return Ok(cost),
+            Err(error) if attempts == MAX_ATTEMPTS => return Err(error),
+            Ok(None) if attempts == MAX_ATTEMPTS => {
+                bail!("the body arrived too slowly in every attempt")
+            }
             Ok(None) | Err(_) => {}
         }
     }
 }
 
-/// Sends a document once; nothing if it came too slowly.
+/// Sends a document once; `None` if its body arrived too slowly.
 async fn send_once(program: &Path, document: &Document) -> Result<Option<RequestCost>> {
     let webhook = WebhookProcess::start(program).await?;
     let request = post_request(document.path, document.body());
@@ -134,7 +138,7 @@ async fn send_once(program: &Path, document: &Document) -> Result<Option<Request
     let before = webhook.cpu_time()?;
     let response = timeout(TIMEOUT, connection.send(request))
         .await
-        .context("no answer")??;
+        .context("timed out")??;
     let cpu = webhook.cpu_time()? - before;
     let (status, body) = (response.status(), response.body());
     let outcome = match status {
@@ -142,8 +146,8 @@ async fn send_once(program: &Path, document: &Document) -> Result<Option<Request
         StatusCode::BAD_REQUEST if document.is_malformed => "400".to_owned(),
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => return Ok(None),
         other => {
-            let beginning = &body[..body.len().min(200)];
-            bail!("{other}: {}", String::from_utf8_lossy(beginning))
+            let prefix = &body[..body.len().min(200)];
+            bail!("{other}: {}", String::from_utf8_lossy(prefix))
         }
     };
     Ok(Some(RequestCost {
@@ -154,19 +158,19 @@ async fn send_once(program: &Path, document: &Document) -> Result<Option<Request
     }))
 }
 
-/// What an answer says, in a few words.
+/// Summarizes a response: the decision and the beginning of its first message.
 fn summary(body: &[u8]) -> Result<String> {
     let review: Value = serde_json::from_slice(body)?;
     let response = &review["response"];
-    let verdict = match (response["allowed"].as_bool(), &response["patch"]) {
+    let decision = match (response["allowed"].as_bool(), &response["patch"]) {
         (Some(true), Value::Null) => "allowed",
         (Some(true), _) => "patched",
         (Some(false), _) => "denied",
-        (None, _) => bail!("no verdict"),
+        (None, _) => bail!("the response has no `allowed`"),
     };
-    let first = response["status"]["message"]
+    let message = response["status"]["message"]
         .as_str()
         .or(response["warnings"][0].as_str());
-    let first: String = first.unwrap_or_default().chars().take(90).collect();
-    Ok(format!("{verdict} {first}"))
+    let message: String = message.unwrap_or_default().chars().take(90).collect();
+    Ok(format!("{decision} {message}"))
 }

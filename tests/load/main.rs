@@ -1,5 +1,5 @@
-//! The load as a program of its own, to run where a Service can be reached: clients of one address
-//! that never send a request twice, and at the end one report as JSON.
+//! Load generator for a Service, run inside a cluster: clients of one address that never retry a
+//! request, and a report as JSON at the end.
 
 mod process_actions;
 
@@ -18,26 +18,26 @@ use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
-/// How long the target may take until it accepts a first connection: whoever programs a Service's
-/// address learns of its first pod a moment after that is ready.
+/// How long the target may take to accept a first connection: kube-proxy programs a Service's address
+/// a moment after its first pod is ready.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Clients of a Service that count honestly what they see.
+/// Sends requests to a Service without retries and reports every failure.
 #[derive(Debug, Parser)]
 #[command(name = "load", version)]
 enum Command {
-    /// Waits until the target accepts connections, sends until SIGTERM or until the time is over,
-    /// then prints what became of the requests.
+    /// Waits until the target accepts connections, sends requests until SIGTERM or for the given
+    /// duration, then prints a report.
     Run(Args),
     /// Sends SIGTERM to process 1.
     Stop,
-    /// Sends SIGKILL to processes of this name.
+    /// Sends SIGKILL to all processes of this name.
     Kill { name: String },
-    /// Takes memory until the kernel kills process 1 for it.
+    /// Allocates memory until the kernel kills process 1 (OOM).
     Exhaust,
-    /// Prints the names in a folder.
+    /// Prints the names of a directory's entries.
     List { folder: PathBuf },
-    /// Prints what is at a path of an HTTP server.
+    /// Prints the response of an HTTP server to a GET request.
     Get {
         #[arg(value_name = "IP:PORT")]
         server: SocketAddr,
@@ -45,42 +45,42 @@ enum Command {
     },
 }
 
-/// Which clients there are, each kind with its requests a second.
+/// The kinds of clients, each with its rate in requests per second.
 #[derive(Debug, clap::Args)]
 struct Args {
-    /// Where the requests go.
+    /// Address that requests are sent to.
     #[arg(value_name = "IP:PORT")]
     target: SocketAddr,
-    /// HTTP/1.1 over connections that are kept.
+    /// HTTP/1.1 over keep-alive connections.
     #[arg(long, value_name = "RATE")]
     keep_alive: Option<Rate>,
-    /// HTTP/1.1 over a connection for each request.
+    /// HTTP/1.1 over a new connection for each request.
     #[arg(long, value_name = "RATE")]
     connection_each: Option<Rate>,
-    /// HTTP/1.1 over a connection for each request, whose answer takes `--slow-takes`.
+    /// HTTP/1.1 over a new connection for each request; the response takes `--slow-takes`.
     #[arg(long, value_name = "RATE")]
     slow: Option<Rate>,
-    /// How long a slow answer takes.
+    /// How long a slow response takes.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     slow_takes: Duration,
     /// HTTP/2 without TLS, many requests on each connection.
     #[arg(long, value_name = "RATE")]
     http2: Option<Rate>,
-    /// HTTP/3, many requests on each connection, to the same port by UDP; no certificate is verified.
+    /// HTTP/3, many requests on each connection, to the same port by UDP; certificates are not verified.
     #[arg(long, value_name = "RATE")]
     http3: Option<Rate>,
-    /// A client that sends one request and then keeps its connection, idle.
+    /// A client that sends one request and then keeps its connection idle.
     #[arg(long)]
     idle: bool,
-    /// How long a request may take before it has failed.
+    /// Timeout of a request.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     limit: Duration,
-    /// How long to send; without it, until SIGTERM.
+    /// How long to send requests; by default until SIGTERM.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     time: Option<Duration>,
 }
 
-/// Requests a second: more than none.
+/// Requests per second, above zero.
 #[derive(Debug, Clone, Copy)]
 struct Rate(f64);
 
@@ -110,7 +110,10 @@ async fn run(args: Args) -> Result<Report> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (target, time) = (args.target, args.time);
     let load = args.load();
-    ensure!(load.rate() > 0.0, "no clients: give a rate to a kind");
+    ensure!(
+        load.rate() > 0.0,
+        "no clients: set a rate above zero for at least one kind"
+    );
     let service = Arc::new(Service::at(target));
     wait_until(
         "the target accepts connections",
@@ -175,7 +178,7 @@ impl std::str::FromStr for Rate {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.parse() {
             Ok(rate) if rate > 0.0 && f64::is_finite(rate) => Ok(Self(rate)),
-            _ => Err("requests a second are a number above zero, such as 200 or 0.5"),
+            _ => Err("a rate is a number of requests per second above zero, such as 200 or 0.5"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a shell does elsewhere: images FROM scratch have none.
+//! Actions on processes and files for images FROM scratch, which have no shell.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -11,58 +11,59 @@ use hyper::StatusCode;
 use rustix::process::{Pid, Signal, kill_process};
 use tests::http::Client;
 
-/// Asks process 1 to end.
+/// Sends SIGTERM to process 1.
 ///
 /// # Errors
-/// When it cannot be asked.
+/// If the signal cannot be sent.
 pub(crate) fn terminate_init() -> Result<()> {
-    kill_process(Pid::INIT, Signal::TERM).context("stopping process 1")
+    kill_process(Pid::INIT, Signal::TERM).context("sending SIGTERM to process 1")
 }
 
-/// Kills the processes of this name.
+/// Sends SIGKILL to all processes of this name.
 ///
 /// # Errors
-/// When there is none.
+/// If there is no such process.
 pub(crate) fn kill(name: &str) -> Result<()> {
     let mut killed = 0;
     for process in fs::read_dir("/proc")? {
         let path = process?.path();
-        let called = fs::read_to_string(path.join("comm")).unwrap_or_default();
+        let comm = fs::read_to_string(path.join("comm")).unwrap_or_default();
         let number = path
             .file_name()
             .and_then(|name| name.to_str()?.parse().ok());
         let Some(pid) = number.and_then(Pid::from_raw) else {
             continue;
         };
-        if called.trim() == name {
+        if comm.trim() == name {
             kill_process(pid, Signal::KILL).with_context(|| format!("killing {pid:?}"))?;
             killed += 1;
         }
     }
-    ensure!(killed > 0, "no process is called {name}");
+    ensure!(killed > 0, "no process named {name}");
     Ok(())
 }
 
-/// Takes memory until the kernel kills process 1 for it, which it marks as the one to be killed.
+/// Allocates memory until the kernel kills process 1, after giving that the highest OOM score.
 ///
 /// # Errors
-/// When process 1 cannot be marked, or there is more memory than this can take.
+/// If the score of process 1 cannot be written, or the memory limit is not reached.
 pub(crate) fn exhaust_memory() -> Result<Infallible> {
     static CHUNK: [u8; 1 << 16] = [1; 1 << 16];
-    fs::write("/proc/1/oom_score_adj", "1000").context("marking process 1")?;
-    // It counts for the container, but for none of its processes: the kernel takes the greediest.
+    fs::write("/proc/1/oom_score_adj", "1000").context("setting the OOM score of process 1")?;
+    // Memory in /dev/shm counts towards the container's limit but not towards any process, so the
+    // kernel picks its victim by the score.
     let path = "/dev/shm/exhaust";
-    let mut taken = File::create(path).context(path)?;
+    let mut file = File::create(path).context(path)?;
     fs::remove_file(path).context(path)?;
     loop {
-        taken.write_all(&CHUNK).context("taking more memory")?;
+        file.write_all(&CHUNK).context("allocating memory")?;
     }
 }
 
-/// The names in a folder, a line each.
+/// Lists a directory, one name per line.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the directory cannot be read.
 pub(crate) fn list(folder: &Path) -> Result<String> {
     let mut names = String::new();
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
@@ -72,17 +73,17 @@ pub(crate) fn list(folder: &Path) -> Result<String> {
     Ok(names)
 }
 
-/// What is at a path of a server.
+/// Returns the body of a server's response to a GET request.
 ///
 /// # Errors
-/// When it does not give it.
+/// If the request fails, or its status is not 200.
 pub(crate) async fn get(server: SocketAddr, path: &str) -> Result<String> {
-    let answer = Client::from(server).get(path).await?;
+    let response = Client::from(server).get(path).await?;
     ensure!(
-        answer.status == StatusCode::OK,
+        response.status == StatusCode::OK,
         "{}: {}",
-        answer.status,
-        answer.body
+        response.status,
+        response.body
     );
-    Ok(answer.body)
+    Ok(response.body)
 }

@@ -1,5 +1,5 @@
-//! The straightforward webhook: kube's types for the review and the pod, and the difference of the
-//! whole pod before and after. It makes the same change, on the same server.
+//! The baseline, a straightforward webhook: it parses the review and the pod into kube's types and diffs
+//! the whole pod before and after injection. It makes the same change, on the same server.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,12 +22,12 @@ use webhook::server::{self, Limits, Metrics, MinVersion, Server, ServerPorts};
 
 use crate::pods;
 
-/// The argument that makes this program the baseline's server.
+/// The argument that makes this program serve the baseline.
 pub(crate) const ROLE: &str = "baseline";
 
 const ENVOY: &str = "envoy";
 
-/// What is added to every pod: ready made, where the product makes it anew for each.
+/// What is added to every pod. It is computed once, whereas the product computes it for each pod.
 struct Injection {
     drainer: Container,
     volumes: Vec<Volume>,
@@ -41,24 +41,28 @@ struct Injection {
 pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> {
     let mut next = || {
         args.next()
-            .context("four arguments: three addresses and a file")
+            .context("missing argument: three addresses and a file are required")
     };
-    let (tls, health, metrics, authority) = (next()?, next()?, next()?, next()?);
+    let (tls, health, metrics, ca_file) = (next()?, next()?, next()?, next()?);
     let body = pods::usual()?.bytes;
     let injection = Injection::from_product(&body)?;
     injection.ensure_same_patch(&body)?;
-    let (self_made, first) = InMemoryCa::try_new(vec!["localhost".into()], wall_clock())?;
-    fs::write(authority, self_made.ca_pem())?;
-    let listeners = ServerPorts {
+    let (ca, certificate) = InMemoryCa::try_new(vec!["localhost".into()], wall_clock())?;
+    fs::write(ca_file, ca.ca_pem())?;
+    let ports = ServerPorts {
         tls: server::listen(tls.parse()?)?,
         health: server::listen(health.parse()?)?,
         metrics: server::listen(metrics.parse()?)?,
     };
     let mut registry = registry();
     let server = Server {
-        admit: Box::new(move |body| Ok(injection.respond(body).expect("the bench sends pods"))),
+        admit: Box::new(move |body| {
+            Ok(injection
+                .respond(body)
+                .expect("the benchmark sends valid reviews"))
+        }),
         admit_workload: Box::new(|_| Err(InvalidReview::MissingRequest)),
-        resolver: Arc::new(CertResolver::new(first)),
+        resolver: Arc::new(CertResolver::new(certificate)),
         tls_min_version: MinVersion::Tls13,
         client_ca: None,
         limits: Limits::default(),
@@ -66,18 +70,18 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
         registry,
         events: None,
     };
-    server::run(listeners, server, future::pending()).await
+    server::run(ports, server, future::pending()).await
 }
 
 // === impl Injection ===
 
 impl Injection {
-    /// Takes what the product adds to this review's pod.
+    /// Extracts what the product adds to this review's pod.
     fn from_product(body: &[u8]) -> Result<Self> {
         let before: Pod = serde_json::from_value(pod(body)?)?;
-        let told = AdmissionResult::read(&admit(body, &defaults())?, pod(body)?);
-        let pod: Pod = serde_json::from_value(told.pod)?;
-        let spec = pod.spec.context("a spec")?;
+        let result = AdmissionResult::read(&admit(body, &defaults())?, pod(body)?);
+        let pod: Pod = serde_json::from_value(result.pod)?;
+        let spec = pod.spec.context("the pod has no spec")?;
         let old_volumes = before
             .spec
             .and_then(|spec| spec.volumes)
@@ -93,30 +97,33 @@ impl Injection {
             .into_iter()
             .find(|container| container.name == ENVOY);
         Ok(Self {
-            drainer: drainer.context("a native sidecar")?,
+            drainer: drainer.context("no native sidecar was injected")?,
             volumes,
-            lifecycle: envoy.context("an Envoy")?.lifecycle,
+            lifecycle: envoy.context("the pod has no Envoy")?.lifecycle,
             grace: spec.termination_grace_period_seconds,
             annotations: pod.metadata.annotations.unwrap_or_default(),
             labels: pod.metadata.labels.unwrap_or_default(),
         })
     }
 
-    /// Makes sure that both do the same work.
+    /// Returns an error unless the baseline and the product make the same change.
     fn ensure_same_patch(&self, body: &[u8]) -> Result<()> {
-        let ours = AdmissionResult::read(&admit(body, &defaults())?, pod(body)?);
+        let product = AdmissionResult::read(&admit(body, &defaults())?, pod(body)?);
         let review: Value = serde_json::from_slice(&self.respond(body)?.body)?;
         let patch: Vec<u8> = serde_json::from_value(review["response"]["patch"].clone())?;
         let mut patched = pod(body)?;
         json_patch::patch(&mut patched, &serde_json::from_slice::<Patch>(&patch)?)?;
-        ensure!(patched == ours.pod, "the baseline makes another change");
+        ensure!(
+            patched == product.pod,
+            "the baseline's change differs from the product's"
+        );
         Ok(())
     }
 
     fn respond(&self, body: &[u8]) -> Result<ReviewResponse> {
         let review: AdmissionReview<Pod> = serde_json::from_slice(body)?;
         let request: AdmissionRequest<Pod> = review.try_into()?;
-        let pod = request.object.as_ref().context("a pod")?;
+        let pod = request.object.as_ref().context("the review has no pod")?;
         let mut injected = pod.clone();
         self.inject(&mut injected)?;
         let patch = json_patch::diff(
@@ -146,7 +153,7 @@ impl Injection {
             .labels
             .get_or_insert_default()
             .extend(self.labels.clone());
-        let spec = pod.spec.as_mut().context("a spec")?;
+        let spec = pod.spec.as_mut().context("the pod has no spec")?;
         spec.termination_grace_period_seconds = self.grace;
         spec.volumes
             .get_or_insert_default()
@@ -157,7 +164,7 @@ impl Injection {
         let mut containers = spec.containers.iter_mut();
         let envoy = containers.find(|container| container.name == ENVOY);
         envoy
-            .context("an Envoy")?
+            .context("the pod has no Envoy")?
             .lifecycle
             .clone_from(&self.lifecycle);
         Ok(())

@@ -1,4 +1,4 @@
-//! The client: cheap enough to keep a server busy from one CPU, and strict about what it is answered.
+//! The load generator: cheap enough to saturate a server from one CPU, and strict about responses.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
-/// One connection that is kept alive.
+/// A keep-alive connection.
 pub(crate) struct KeepAliveConnection {
     stream: TlsStream<TcpStream>,
     response: Vec<u8>,
 }
 
-/// `POST /inject` with this body, as bytes.
+/// Returns the bytes of a `POST /inject` with this body.
 pub(crate) fn request(body: &[u8]) -> Vec<u8> {
     let head = format!(
         "POST /inject?timeout=5s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kube-apiserver-admission\r\n\
@@ -26,21 +26,22 @@ pub(crate) fn request(body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Asks over so many connections, each again as soon as it is answered, and counts the answers.
+/// Sends requests over `connections` connections, each one after the response to the last, and returns
+/// the number of responses.
 pub(crate) async fn closed_loop(
     https: &HttpsClient,
     body: &[u8],
     connections: u32,
-    time: Duration,
+    duration: Duration,
 ) -> Result<u64> {
     let mut clients = JoinSet::new();
     let start = Instant::now();
     for _ in 0..connections {
-        let (mut wire, request) = (KeepAliveConnection::open(https).await?, request(body));
+        let (mut connection, request) = (KeepAliveConnection::open(https).await?, request(body));
         clients.spawn(async move {
             let mut answered = 0;
-            while start.elapsed() < time {
-                wire.exchange(&request).await?;
+            while start.elapsed() < duration {
+                connection.exchange(&request).await?;
                 answered += 1;
             }
             anyhow::Ok(answered)
@@ -53,52 +54,52 @@ pub(crate) async fn closed_loop(
     Ok(answered)
 }
 
-/// Asks `rate` times a second over so many connections, whatever the server does, and returns the
-/// sorted times from when each request was due to its whole answer.
+/// Sends `rate` requests per second over `connections` connections, however slow the server is. Returns
+/// the sorted latencies, each from the time when the request was due to the end of its response.
 pub(crate) async fn open_loop(
     https: &HttpsClient,
     body: &[u8],
     connections: u32,
     rate: u32,
-    time: Duration,
+    duration: Duration,
 ) -> Result<Vec<Duration>> {
-    let mut wires = Vec::new();
+    let mut idle_connections = Vec::new();
     for _ in 0..connections {
-        wires.push(KeepAliveConnection::open(https).await?);
+        idle_connections.push(KeepAliveConnection::open(https).await?);
     }
     let mut clients = JoinSet::new();
     let start = Instant::now();
-    for (first, mut wire) in (0..).zip(wires) {
+    for (first, mut connection) in (0..).zip(idle_connections) {
         let request = request(body);
         clients.spawn(async move {
-            let mut times = Vec::new();
+            let mut latencies = Vec::new();
             for n in (first..).step_by(connections as usize) {
                 let due = start + Duration::from_secs(1) * n / rate;
-                if due >= start + time {
+                if due >= start + duration {
                     break;
                 }
-                // A timer would be late by up to its millisecond, which is what is measured.
+                // A timer has a resolution of 1 ms, which is the order of the latencies measured.
                 while Instant::now() < due {
                     yield_now().await;
                 }
-                wire.exchange(&request).await?;
-                times.push(due.elapsed());
+                connection.exchange(&request).await?;
+                latencies.push(due.elapsed());
             }
-            anyhow::Ok(times)
+            anyhow::Ok(latencies)
         });
     }
-    let mut times = Vec::new();
+    let mut latencies = Vec::new();
     while let Some(client) = clients.join_next().await {
-        times.extend(client??);
+        latencies.extend(client??);
     }
-    times.sort_unstable();
-    Ok(times)
+    latencies.sort_unstable();
+    Ok(latencies)
 }
 
-// === impl Wire ===
+// === impl KeepAliveConnection ===
 
 impl KeepAliveConnection {
-    /// Connects.
+    /// Opens a TLS connection.
     pub(crate) async fn open(https: &HttpsClient) -> Result<Self> {
         let stream = https.connect_tls().await?;
         Ok(Self {
@@ -107,19 +108,19 @@ impl KeepAliveConnection {
         })
     }
 
-    /// Sends bytes.
+    /// Writes and flushes bytes.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).await?;
         Ok(self.stream.flush().await?)
     }
 
-    /// Sends a request and reads its answer.
+    /// Sends a request and reads its response.
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<()> {
         self.send(request).await?;
         self.read_response().await
     }
 
-    /// Reads one answer, and makes sure that it injects.
+    /// Reads one response. Returns an error unless it carries a patch.
     pub(crate) async fn read_response(&mut self) -> Result<()> {
         self.response.clear();
         let mut size = None;
@@ -138,21 +139,21 @@ impl KeepAliveConnection {
     }
 }
 
-/// The size of a whole answer, as soon as its head is there.
-fn response_size(answer: &[u8]) -> Option<usize> {
+/// Returns the size of the whole response, once its head is complete.
+fn response_size(response: &[u8]) -> Option<usize> {
     const LENGTH: &[u8] = b"content-length: ";
-    let head = position(answer, b"\r\n\r\n")?;
-    let length = &answer[position(&answer[..head], LENGTH)? + LENGTH.len()..];
+    let head = position(response, b"\r\n\r\n")?;
+    let length = &response[position(&response[..head], LENGTH)? + LENGTH.len()..];
     let digits = length.iter().take_while(|byte| byte.is_ascii_digit());
     Some(head + 4 + digits.fold(0, |number, digit| number * 10 + usize::from(digit - b'0')))
 }
 
-fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
-    position(bytes, wanted).is_some()
+fn contains(bytes: &[u8], pattern: &[u8]) -> bool {
+    position(bytes, pattern).is_some()
 }
 
-fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+fn position(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
     bytes
-        .windows(wanted.len())
-        .position(|window| window == wanted)
+        .windows(pattern.len())
+        .position(|window| window == pattern)
 }

@@ -1,5 +1,6 @@
-//! What an admission costs: over TLS, on one CPU, beside a straightforward webhook on the same
-//! server. Figures by the clock want an idle machine; those by the server's CPU time do not.
+//! Measures the cost of an admission, over TLS on one CPU, and compares it with a straightforward webhook
+//! on the same server. Figures per second of wall time need an idle machine; those per second of the
+//! server's CPU time do not.
 
 mod baseline;
 mod load;
@@ -19,10 +20,10 @@ use tokio::runtime;
 use measure::Figures;
 use subject::{ServerAddresses, ServerProcess, pin};
 
-/// The CPU of the servers, and the client's.
+/// The servers' CPU and the client's CPU.
 const CPUS: [usize; 2] = [0, 1];
 
-/// Each figure is the median of so many rounds, in which the servers take turns.
+/// Number of rounds, in which the servers alternate; each figure is the median of all rounds.
 const ROUNDS: usize = 3;
 
 fn main() -> Result<()> {
@@ -42,11 +43,12 @@ fn main() -> Result<()> {
 
 async fn bench() -> Result<()> {
     let program = program()?;
-    pin(None, CPUS[1]).context("two CPUs are wanted")?;
+    pin(None, CPUS[1]).context("two CPUs are required")?;
     let (usual, large) = (pods::usual()?, pods::large()?);
-    let ours = ServerProcess::start(CPUS[0], |place| product(&program, place)).await?;
-    let theirs = ServerProcess::start(CPUS[0], baseline).await?;
-    let subjects = [&ours, &theirs];
+    let product_server =
+        ServerProcess::start(CPUS[0], |addresses| product(&program, addresses)).await?;
+    let baseline_server = ServerProcess::start(CPUS[0], baseline).await?;
+    let subjects = [&product_server, &baseline_server];
     let mut figures = [Figures::default(), Figures::default()];
     for (subject, figures) in subjects.into_iter().zip(&mut figures) {
         figures.memory(subject, &usual).await?;
@@ -59,44 +61,54 @@ async fn bench() -> Result<()> {
             figures.latency(subject, &usual).await?;
         }
     }
-    let [ours, theirs] = figures;
-    table::print(&ours, &theirs, &usual, &large);
+    let [product_figures, baseline_figures] = figures;
+    table::print(&product_figures, &baseline_figures, &usual, &large);
     Ok(())
 }
 
-/// The program as its image holds it: the binary that `ENVOY_DRAINER` names, else the one that
-/// `make bench` builds for this machine.
+/// Returns the webhook's release binary: the one that `ENVOY_DRAINER` names, or the one that `make bench`
+/// builds for this machine.
 fn program() -> Result<PathBuf> {
-    let shipped = || {
+    let default_path = || {
         let target = format!("../target/{}-unknown-linux-gnu", env::consts::ARCH);
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join(target);
         target.join("release/envoy-drainer")
     };
-    let program = env::var_os("ENVOY_DRAINER").map_or_else(shipped, PathBuf::from);
+    let program = env::var_os("ENVOY_DRAINER").map_or_else(default_path, PathBuf::from);
     ensure!(
         program.is_file(),
-        "{} is not there: run `make images`",
+        "{} does not exist: run `make images`",
         program.display()
     );
     Ok(program)
 }
 
-fn product(program: &PathBuf, place: &ServerAddresses<'_>) -> Command {
+fn product(program: &PathBuf, addresses: &ServerAddresses<'_>) -> Command {
     let mut command = Command::new(program);
     command
         .args(["serve", "--image", IMAGE, "--tls-name", "localhost"])
-        .args(["--listen", place.tls, "--health-listen", place.health])
-        .args(["--metrics-listen", place.metrics])
+        .args([
+            "--listen",
+            addresses.tls,
+            "--health-listen",
+            addresses.health,
+        ])
+        .args(["--metrics-listen", addresses.metrics])
         .arg("--tls-ca-out")
-        .arg(place.ca_file);
+        .arg(addresses.ca_file);
     command
 }
 
-fn baseline(place: &ServerAddresses<'_>) -> Command {
+fn baseline(addresses: &ServerAddresses<'_>) -> Command {
     let this = env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let mut command = Command::new(this);
     command
-        .args([baseline::ROLE, place.tls, place.health, place.metrics])
-        .arg(place.ca_file);
+        .args([
+            baseline::ROLE,
+            addresses.tls,
+            addresses.health,
+            addresses.metrics,
+        ])
+        .arg(addresses.ca_file);
     command
 }

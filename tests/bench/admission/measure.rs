@@ -1,4 +1,4 @@
-//! What is measured of a server.
+//! The figures that are measured for each server.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::load::{KeepAliveConnection, closed_loop, open_loop, request};
 use crate::pods::Body;
 use crate::subject::{Memory, ServerProcess};
 
-/// Enough to keep a server busy.
+/// Number of connections, enough to saturate a server.
 const CONNECTIONS: u32 = 16;
 
 const ROUND: Duration = Duration::from_secs(3);
 
-/// Before a round, to fill caches and grow buffers.
+/// Duration of the load before each measurement, which fills caches and grows buffers.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// Requests a second of the open loop.
+/// Requests per second of the open loop.
 pub(crate) const RATE: u32 = 1_000;
 
-/// Requests that are in flight at once when memory is read.
+/// Number of requests in flight when memory is measured.
 pub(crate) const IN_FLIGHT: usize = 256;
 
-/// All figures of one server; each list has an entry a round.
+/// All figures of one server; each list has one entry per round.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) idle_memory: Memory,
@@ -34,52 +34,51 @@ pub(crate) struct Figures {
     pub(crate) p99: Vec<Duration>,
 }
 
-/// Admissions a second in a closed loop.
+/// Admissions per second in a closed loop.
 #[derive(Debug, Default)]
 pub(crate) struct Throughput {
-    /// Of the clock, which others on the machine slow down.
+    /// Per second of wall time, which other processes on the machine affect.
     pub(crate) by_clock: Vec<f64>,
-    /// Of the server's CPU time, the kernel's part of it included.
+    /// Per second of the server's CPU time, including the kernel's part.
     pub(crate) by_cpu: Vec<f64>,
 }
 
 // === impl Figures ===
 
 impl Figures {
-    /// Reads the memory of a server that has done nothing yet, and then with many requests whose
-    /// last byte is still to come.
+    /// Measures the memory of an idle server, and then with many requests that lack their last byte.
     pub(crate) async fn memory(&mut self, subject: &ServerProcess, body: &Body) -> Result<()> {
         self.idle_memory = subject.memory()?;
         let request = request(&body.bytes);
-        let (last, most) = request.split_last().context("a request")?;
-        let mut wires = Vec::new();
+        let (last, rest) = request.split_last().context("an empty request")?;
+        let mut connections = Vec::new();
         for _ in 0..IN_FLIGHT {
-            let mut wire = KeepAliveConnection::open(&subject.https).await?;
-            wire.send(most).await?;
-            wires.push(wire);
+            let mut connection = KeepAliveConnection::open(&subject.https).await?;
+            connection.send(rest).await?;
+            connections.push(connection);
         }
-        let all = async {
+        let wait_for_all = async {
             while subject.in_flight().await? < IN_FLIGHT {
                 sleep(Duration::from_millis(10)).await;
             }
             anyhow::Ok(())
         };
-        timeout(ROUND, all)
+        timeout(ROUND, wait_for_all)
             .await
-            .context("not all are in flight")??;
+            .context("timed out before all requests were in flight")??;
         self.in_flight_memory = subject.memory()?;
-        for wire in &mut wires {
-            wire.exchange(&[*last]).await?;
+        for connection in &mut connections {
+            connection.exchange(&[*last]).await?;
         }
         Ok(())
     }
 
-    /// Measures how long answers take at a rate that leaves the server time.
+    /// Measures latencies at a rate below the server's capacity.
     pub(crate) async fn latency(&mut self, subject: &ServerProcess, body: &Body) -> Result<()> {
-        let times = open_loop(&subject.https, &body.bytes, CONNECTIONS, RATE, ROUND).await?;
-        let percentile = |percent| times.get(times.len() * percent / 100).copied();
-        self.p50.push(percentile(50).context("no answers")?);
-        self.p99.push(percentile(99).context("no answers")?);
+        let latencies = open_loop(&subject.https, &body.bytes, CONNECTIONS, RATE, ROUND).await?;
+        let percentile = |percent| latencies.get(latencies.len() * percent / 100).copied();
+        self.p50.push(percentile(50).context("no responses")?);
+        self.p99.push(percentile(99).context("no responses")?);
         Ok(())
     }
 }
@@ -87,9 +86,9 @@ impl Figures {
 // === impl Throughput ===
 
 impl Throughput {
-    /// Adds a round.
+    /// Runs one round and adds its figures.
     pub(crate) async fn round(&mut self, subject: &ServerProcess, body: &Body) -> Result<()> {
-        let load = |time| closed_loop(&subject.https, &body.bytes, CONNECTIONS, time);
+        let load = |duration| closed_loop(&subject.https, &body.bytes, CONNECTIONS, duration);
         load(WARM_UP).await?;
         let (cpu, clock) = (subject.cpu_time()?, Instant::now());
         let answered = load(ROUND).await? as f64;

@@ -1,24 +1,25 @@
-//! The reviews that are sent: the demo's pod, as a real API server sent it, grown by variables.
+//! The AdmissionReviews that are sent: the demo's pod, as a real API server sent it, with added environment
+//! variables.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 const REVIEW: &str = include_str!("../../demo/review.json");
 
-/// What an ordinary pod has.
+/// The size of an ordinary pod, in bytes.
 const USUAL: usize = 8 << 10;
 
-/// A request body, and what it is called in the table.
+/// A request body and its name in the table.
 #[derive(Debug, Clone)]
 pub(crate) struct Body {
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The review of a pod of 8 KiB.
+/// Returns the review of a pod of 8 KiB.
 pub(crate) fn usual() -> Result<Body> {
-    let grown = (0..).map(with_variables);
-    for review in grown {
+    let reviews = (0..).map(with_variables);
+    for review in reviews {
         let review = review?;
         if size(&review["request"]["object"]) >= USUAL {
             return Ok(body("a pod of 8 KiB", &review));
@@ -27,7 +28,7 @@ pub(crate) fn usual() -> Result<Body> {
     unreachable!("each pod is larger than the one before")
 }
 
-/// The review of a pod with 1,500 environment variables, for which an injector once took 15 s.
+/// Returns the review of a pod with 1,500 environment variables, for which an injector once took 15 s.
 /// <https://github.com/istio/istio/issues/34799>
 pub(crate) fn large() -> Result<Body> {
     Ok(body(
@@ -36,8 +37,8 @@ pub(crate) fn large() -> Result<Body> {
     ))
 }
 
-/// The pod with a second container that has so many environment variables, each of which its
-/// `managedFields` name as well.
+/// Returns the review with a second container that has `count` environment variables, each of which is
+/// in `managedFields` as well.
 fn with_variables(count: usize) -> Result<Value> {
     let mut review: Value = serde_json::from_str(REVIEW)?;
     let name = |n| format!("SETTING_{n:04}");

@@ -1,4 +1,4 @@
-//! A server under measurement: a process of its own on a CPU of its own.
+//! A server under measurement: a separate process, pinned to one CPU.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,12 +16,12 @@ use tests::process::Process;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
-/// A server may take so long to start.
+/// How long a server may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running server.
 pub(crate) struct ServerProcess {
-    /// Its TLS port.
+    /// Client of the TLS port.
     pub(crate) https: HttpsClient,
     metrics: Client,
     process: Process,
@@ -32,13 +32,13 @@ pub(crate) struct ServerProcess {
 /// Memory of a process, in KiB.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Memory {
-    /// All that is in memory.
+    /// Resident memory.
     pub(crate) resident: u64,
-    /// Of it what belongs to the process alone, and to no file.
+    /// Its anonymous part, which is private to the process and not backed by a file.
     pub(crate) private: u64,
 }
 
-/// Where a server is to listen, and where to put its authority's certificate.
+/// The addresses on which a server listens, and the file to which it writes its CA.
 pub(crate) struct ServerAddresses<'a> {
     pub(crate) tls: &'a str,
     pub(crate) health: &'a str,
@@ -46,18 +46,18 @@ pub(crate) struct ServerAddresses<'a> {
     pub(crate) ca_file: &'a Path,
 }
 
-/// Binds a process, or this one, to one CPU.
+/// Pins a process, by default this one, to one CPU.
 pub(crate) fn pin(pid: Option<Pid>, cpu: usize) -> Result<()> {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
-    sched_setaffinity(pid, &cpus).context("binding a process to a CPU")
+    sched_setaffinity(pid, &cpus).context("pinning a process to a CPU")
 }
 
-// === impl Subject ===
+// === impl ServerProcess ===
 
 impl ServerProcess {
-    /// Starts the server that `command` makes for a place, on this CPU. What it logs is formatted
-    /// and thrown away.
+    /// Starts the server with the command that `command` returns for its addresses, pinned to this CPU.
+    /// Its log is formatted and discarded.
     pub(crate) async fn start(
         cpu: usize,
         command: impl FnOnce(&ServerAddresses<'_>) -> Command,
@@ -66,12 +66,12 @@ impl ServerProcess {
         let address = |port: &Port| SocketAddr::from(([127, 0, 0, 1], port.number()));
         let [tls, health, metrics] = ports.each_ref().map(address);
         let dir = tempfile::tempdir()?;
-        let authority = dir.path().join("ca.crt");
+        let ca_file = dir.path().join("ca.crt");
         let command = command(&ServerAddresses {
             tls: &tls.to_string(),
             health: &health.to_string(),
             metrics: &metrics.to_string(),
-            ca_file: &authority,
+            ca_file: &ca_file,
         });
         let process = Process::start("the server", command, Path::new("/dev/null"))?;
         pin(Pid::from_raw(process.pid()), cpu)?;
@@ -82,15 +82,15 @@ impl ServerProcess {
                 .await
                 .is_ok_and(|ready| ready.status.is_success())
             {
-                ensure!(process.is_running(), "the server ended");
+                ensure!(process.is_running(), "the server exited");
                 sleep(Duration::from_millis(10)).await;
             }
             Ok(())
         };
         timeout(START_TIMEOUT, ready)
             .await
-            .context("the server is not ready")??;
-        let https = HttpsClient::new(tls, &fs::read_to_string(&authority)?)?;
+            .context("the server did not become ready")??;
+        let https = HttpsClient::new(tls, &fs::read_to_string(&ca_file)?)?;
         Ok(Self {
             https,
             metrics: metrics.into(),
@@ -100,15 +100,15 @@ impl ServerProcess {
         })
     }
 
-    /// The CPU time that it has used.
+    /// Returns the CPU time that the server has used.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
-        // The first number; in nanoseconds, where `stat` counts in hundredths of a second.
+        // The first number, in nanoseconds; `stat` has only hundredths of a second.
         let schedstat = fs::read_to_string(format!("/proc/{}/schedstat", self.process.pid()))?;
         let nanoseconds = schedstat.split(' ').next().context("an empty schedstat")?;
         Ok(Duration::from_nanos(nanoseconds.parse()?))
     }
 
-    /// The memory that it has now.
+    /// Returns the server's current memory.
     pub(crate) fn memory(&self) -> Result<Memory> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid()))?;
         let read = |name: &str| {
@@ -122,7 +122,7 @@ impl ServerProcess {
         })
     }
 
-    /// The requests that it is reading or answering.
+    /// Returns the number of requests that the server is reading or processing.
     pub(crate) async fn in_flight(&self) -> Result<usize> {
         let metrics = self.metrics.get("/metrics").await?.body;
         let mut lines = metrics.lines();

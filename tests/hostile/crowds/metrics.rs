@@ -1,24 +1,24 @@
-//! What the webhook's metrics say of a port's connections.
+//! Reads the webhook's metrics of connections.
 
 use anyhow::Result;
 use tests::http::Client;
 use tests::shipped::WebhookProcess;
 
-/// One port's connections.
+/// The connection metrics of one port.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ConnectionMetrics {
-    /// Places taken.
+    /// Connection slots in use.
     pub(crate) slots_used: u64,
-    /// Connections that had to make room.
+    /// Evicted connections.
     pub(crate) evicted: u64,
-    /// Seconds in which no place was free.
+    /// Seconds in which no slot was free.
     pub(crate) seconds_full: u64,
 }
 
-// === impl Metrics ===
+// === impl ConnectionMetrics ===
 
 impl ConnectionMetrics {
-    /// Reads those of this port.
+    /// Reads the metrics of a port.
     pub(crate) async fn read(webhook: &WebhookProcess, port: &str) -> Result<Self> {
         let text = Client::from(webhook.metrics).get("/metrics").await?.body;
         let sum = |name: &str| {
@@ -34,7 +34,7 @@ impl ConnectionMetrics {
         })
     }
 
-    /// The greater of each.
+    /// Returns the maximum of each metric.
     pub(crate) fn max(self, other: Self) -> Self {
         Self {
             slots_used: self.slots_used.max(other.slots_used),

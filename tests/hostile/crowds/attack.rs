@@ -1,4 +1,4 @@
-//! The crowds: what each of their connections does, how many there are and how fast they come.
+//! The attacks: how many connections each one opens, at what rate, and what each connection does.
 
 use std::future::pending;
 use std::io::Write as _;
@@ -21,63 +21,64 @@ use tests::shipped::WebhookProcess;
 
 use crate::documents::largest_response_review;
 
-/// A crowd: so many connections, each opened again when it was closed, so many a second at most.
+/// An attack: a number of connections, each opened again after it was closed, at a limited rate.
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
-    /// The port it is on, as metrics call it.
+    /// The port that is attacked, by its name in metrics.
     pub(crate) port: &'static str,
     connections: u32,
+    /// Maximum number of new connections per second.
     rate: u32,
-    /// The source addresses that it has.
+    /// Number of source addresses, which connections use in turn.
     source_addresses: u8,
-    /// What its connections do, in turn.
+    /// The behaviours of the connections, assigned in turn.
     behaviours: &'static [ConnectionBehaviour],
 }
 
-/// What a connection does until it is closed.
+/// The behaviour of a connection until it is closed.
 #[derive(Debug, Clone, Copy)]
 enum ConnectionBehaviour {
-    /// Asks for `/healthz` each second, or says nothing.
+    /// Requests `/healthz` every second, or sends nothing.
     Probe,
-    /// Asks for `/metrics` each second, or says nothing.
+    /// Requests `/metrics` every second, or sends nothing.
     Scrape,
-    /// Asks for something by TLS, and stays.
+    /// Sends this request over TLS and keeps the connection open.
     RequestThenIdle(&'static str),
-    /// Has a review answered, and stays.
+    /// Sends a review and keeps the connection open.
     ReviewThenIdle,
-    /// Says nothing, not even a handshake.
+    /// Sends nothing, not even a TLS handshake.
     NoBytes,
-    /// Says a byte of a head now and then.
+    /// Sends request headers slowly: 100 bytes every second.
     SlowHead,
-    /// Sends a head with so many bytes in it that mean nothing, and of the body that it promises all
-    /// but so many.
+    /// Sends headers with padding of `head` bytes, and a body of `content_length` bytes that lacks the
+    /// last `missing`.
     IncompleteBody {
         head: usize,
         content_length: usize,
         missing: usize,
     },
-    /// Shakes hands, and goes.
+    /// Completes the TLS handshake and disconnects.
     HandshakeOnly,
-    /// Sends one review after the other without a pause, whatever becomes of the answers.
+    /// Sends reviews continuously, without waiting for responses.
     Flood(FloodRequest, ReadRate),
-    /// Sends the largest body, each byte in a TLS record of its own.
+    /// Sends a body of the maximum size, each byte in a TLS record of its own.
     TinyRecords,
 }
 
-/// What a connection asks for.
+/// The review that a flood repeats.
 #[derive(Debug, Clone, Copy)]
 enum FloodRequest {
-    /// A bootstrap that takes as long to read as any.
+    /// A bootstrap that takes the longest to parse.
     CostlyBootstrap,
-    /// The largest answer.
+    /// A review with the largest response.
     LargestResponse,
 }
 
-/// How much of its answers a connection reads.
+/// How fast a connection reads its responses.
 #[derive(Debug, Clone, Copy)]
 enum ReadRate {
     Full,
-    /// A little, now and then.
+    /// 16 KiB every 250 ms.
     Slow,
     Zero,
 }
@@ -88,35 +89,36 @@ const KIB: usize = 1 << 10;
 
 const MIB: usize = 1 << 20;
 
-/// The largest body, but for its last byte.
+/// A body of the maximum size that lacks its last byte.
 const LARGEST_BODY: ConnectionBehaviour = ConnectionBehaviour::IncompleteBody {
     head: 0,
     content_length: 7 * MIB,
     missing: 1,
 };
 
-/// The largest head, and of the largest body that needs no share all but the last byte.
+/// Headers of nearly the maximum size, and the largest body that does not count against the body memory limit,
+/// without its last byte.
 const UNMETERED_BODY: ConnectionBehaviour = ConnectionBehaviour::IncompleteBody {
     head: 15 * KIB,
     content_length: 64 * KIB,
     missing: 1,
 };
 
-/// Each is what an ordinary pod, or a few of them, can do to the webhook.
+/// All attacks. One or a few ordinary pods can carry out each of them.
 pub(crate) const ATTACKS: &[Attack] = &[
-    Attack::new("600 kept on the health port", "health", 600, 4)
+    Attack::new("600 open on the health port", "health", 600, 4)
         .with_behaviours(2_000, &[ConnectionBehaviour::Probe]),
-    Attack::new("600 kept on the metrics port", "metrics", 600, 4)
+    Attack::new("600 open on the metrics port", "metrics", 600, 4)
         .with_behaviours(2_000, &[ConnectionBehaviour::Scrape]),
-    Attack::new("5,000 kept after a 404", "webhook", 5_000, 20)
+    Attack::new("5,000 idle after a 404", "webhook", 5_000, 20)
         .with_behaviours(500, &[ConnectionBehaviour::RequestThenIdle(GET)]),
-    Attack::new("5,000 kept after a review", "webhook", 5_000, 20)
+    Attack::new("5,000 idle after a review", "webhook", 5_000, 20)
         .with_behaviours(500, &[ConnectionBehaviour::ReviewThenIdle]),
-    Attack::new("1,000 silent a second", "webhook", 20_000, 8)
+    Attack::new("1,000 silent per second", "webhook", 20_000, 8)
         .with_behaviours(1_000, &[ConnectionBehaviour::NoBytes]),
-    Attack::new("1,000 slow heads", "webhook", 1_000, 8)
+    Attack::new("1,000 with slow headers", "webhook", 1_000, 8)
         .with_behaviours(500, &[ConnectionBehaviour::SlowHead]),
-    Attack::new("64 bodies of one byte", "webhook", 64, 4).with_behaviours(
+    Attack::new("64 bodies with one byte sent", "webhook", 64, 4).with_behaviours(
         500,
         &[ConnectionBehaviour::IncompleteBody {
             head: 0,
@@ -124,11 +126,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
             missing: 7 * MIB - 1,
         }],
     ),
-    Attack::new("64 bodies that lack a byte", "webhook", 64, 4)
+    Attack::new("64 bodies that lack one byte", "webhook", 64, 4)
         .with_behaviours(100, &[LARGEST_BODY]),
-    Attack::new("600 of all that needs no share", "webhook", 600, 8)
+    Attack::new("600 with large headers, small bodies", "webhook", 600, 8)
         .with_behaviours(500, &[UNMETERED_BODY]),
-    Attack::new("600 of either", "webhook", 600, 7).with_behaviours(
+    Attack::new("600 with small and large bodies", "webhook", 600, 7).with_behaviours(
         500,
         &[
             UNMETERED_BODY,
@@ -141,55 +143,55 @@ pub(crate) const ATTACKS: &[Attack] = &[
             LARGEST_BODY,
         ],
     ),
-    Attack::new("1,000 handshakes a second", "webhook", 200, 4)
+    Attack::new("1,000 handshakes per second", "webhook", 200, 4)
         .with_behaviours(1_000, &[ConnectionBehaviour::HandshakeOnly]),
-    Attack::new("handshakes without a pause", "webhook", 400, 4)
+    Attack::new("continuous handshakes", "webhook", 400, 4)
         .with_behaviours(100_000, &[ConnectionBehaviour::HandshakeOnly]),
-    Attack::new("40 reviews without a pause", "webhook", 40, 1).with_behaviours(
+    Attack::new("40 with continuous reviews", "webhook", 40, 1).with_behaviours(
         500,
         &[ConnectionBehaviour::Flood(
             FloodRequest::CostlyBootstrap,
             ReadRate::Full,
         )],
     ),
-    Attack::new("380 reviews without a pause", "webhook", 380, 8).with_behaviours(
+    Attack::new("380 with continuous reviews", "webhook", 380, 8).with_behaviours(
         500,
         &[ConnectionBehaviour::Flood(
             FloodRequest::CostlyBootstrap,
             ReadRate::Full,
         )],
     ),
-    Attack::new("380 that read no answer", "webhook", 380, 8).with_behaviours(
+    Attack::new("380 that read no response", "webhook", 380, 8).with_behaviours(
         500,
         &[ConnectionBehaviour::Flood(
             FloodRequest::LargestResponse,
             ReadRate::Zero,
         )],
     ),
-    Attack::new("380 that read a little", "webhook", 380, 8).with_behaviours(
+    Attack::new("380 that read responses slowly", "webhook", 380, 8).with_behaviours(
         500,
         &[ConnectionBehaviour::Flood(
             FloodRequest::LargestResponse,
             ReadRate::Slow,
         )],
     ),
-    Attack::new("40 with records of one byte", "webhook", 40, 1)
+    Attack::new("40 with one-byte TLS records", "webhook", 40, 1)
         .with_behaviours(500, &[ConnectionBehaviour::TinyRecords]),
 ];
 
-/// A crowd at work, on a thread of its own.
+/// A running attack, on a thread of its own.
 pub(crate) struct RunningAttack {
     stop: oneshot::Sender<()>,
     thread: JoinHandle<Result<()>>,
 }
 
-/// So many turns a second, whoever takes them.
+/// Limits the rate of new connections of all clients together.
 struct ConnectRate {
     next: Mutex<Instant>,
     interval: Duration,
 }
 
-/// One member's means.
+/// One client of an attack, with one connection at a time.
 #[derive(Clone)]
 struct AttackClient {
     behaviour: ConnectionBehaviour,
@@ -201,89 +203,99 @@ struct AttackClient {
     connect_rate: Arc<ConnectRate>,
 }
 
-// === impl Crowd ===
+// === impl Attack ===
 
 impl Attack {
-    const fn new(name: &'static str, port: &'static str, connections: u32, addresses: u8) -> Self {
+    const fn new(
+        name: &'static str,
+        port: &'static str,
+        connections: u32,
+        source_addresses: u8,
+    ) -> Self {
         Self {
             name,
             port,
             connections,
-            source_addresses: addresses,
+            source_addresses,
             rate: 1,
             behaviours: &[],
         }
     }
 
-    const fn with_behaviours(self, a_second: u32, does: &'static [ConnectionBehaviour]) -> Self {
+    const fn with_behaviours(self, rate: u32, behaviours: &'static [ConnectionBehaviour]) -> Self {
         Self {
-            rate: a_second,
-            behaviours: does,
+            rate,
+            behaviours,
             ..self
         }
     }
 }
 
-// === impl Running ===
+// === impl RunningAttack ===
 
 impl RunningAttack {
-    /// Sends the crowd.
-    pub(crate) fn start(crowd: &Attack, webhook: &WebhookProcess) -> Result<Self> {
-        let pace = Arc::new(ConnectRate {
+    /// Starts an attack.
+    pub(crate) fn start(attack: &Attack, webhook: &WebhookProcess) -> Result<Self> {
+        let connect_rate = Arc::new(ConnectRate {
             next: Mutex::new(Instant::now()),
-            interval: Duration::from_secs(1) / crowd.rate,
+            interval: Duration::from_secs(1) / attack.rate,
         });
-        let members: Vec<_> = (0..crowd.connections)
-            .zip((1..=crowd.source_addresses).cycle())
+        let clients: Vec<_> = (0..attack.connections)
+            .zip((1..=attack.source_addresses).cycle())
             .map(|(_, address)| IpAddr::from(Ipv4Addr::new(127, 0, 7, address)))
-            .zip(crowd.behaviours.iter().cycle())
-            .map(|(from, does)| AttackClient {
-                behaviour: *does,
-                https: webhook.https.clone().with_source(from),
-                source: from,
+            .zip(attack.behaviours.iter().cycle())
+            .map(|(source, behaviour)| AttackClient {
+                behaviour: *behaviour,
+                https: webhook.https.clone().with_source(source),
+                source,
                 health: webhook.health,
                 metrics: webhook.metrics,
                 tls: webhook.tls,
-                connect_rate: Arc::clone(&pace),
+                connect_rate: Arc::clone(&connect_rate),
             })
             .collect();
-        let (over, ended) = oneshot::channel();
-        let thread = thread::Builder::new().name("crowd".into()).spawn(move || {
-            let runtime = runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            for (n, member) in (0_u32..).zip(members) {
-                // Dropped with the runtime.
-                drop(runtime.spawn(member.run(n % 2 == 0)));
-            }
-            let _ = runtime.block_on(ended);
-            Ok(())
-        })?;
-        Ok(Self { stop: over, thread })
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::Builder::new()
+            .name("attack".into())
+            .spawn(move || {
+                let runtime = runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()?;
+                for (n, client) in (0_u32..).zip(clients) {
+                    // The task ends when the runtime is dropped.
+                    drop(runtime.spawn(client.run(n % 2 == 0)));
+                }
+                let _ = runtime.block_on(stopped);
+                Ok(())
+            })?;
+        Ok(Self { stop, thread })
     }
 
-    /// Has all go.
+    /// Closes all connections.
     pub(crate) fn stop(self) {
         let _ = self.stop.send(());
-        let ended = self.thread.join().map_err(|_| anyhow!("a panic"));
-        ended.flatten().expect("the crowd came");
+        let result = self
+            .thread
+            .join()
+            .map_err(|_| anyhow!("the thread panicked"));
+        result.flatten().expect("the attack did not fail");
     }
 }
 
-// === impl Pace ===
+// === impl ConnectRate ===
 
 impl ConnectRate {
     async fn wait(&self) {
-        let turn = {
-            let mut next = self.next.lock().expect("no turn panics");
+        let connect_at = {
+            let mut next = self.next.lock().expect("no holder of the lock panics");
             *next = (*next).max(Instant::now()) + self.interval;
             *next
         };
-        sleep_until(turn).await;
+        sleep_until(connect_at).await;
     }
 }
 
-// === impl Asks ===
+// === impl FloodRequest ===
 
 impl FloodRequest {
     fn request(self) -> Vec<u8> {
@@ -291,7 +303,7 @@ impl FloodRequest {
             Self::CostlyBootstrap => {
                 let keys: String = (0..5_800).map(|n| format!("k{n}: 1\n")).collect();
                 let args = json!(["--config-yaml", format!("admin: {{}}\n{keys}")]);
-                let review = review("crowd").with("/request/object/spec/containers/0/args", args);
+                let review = review("attack").with("/request/object/spec/containers/0/args", args);
                 review.bytes()
             }
             Self::LargestResponse => largest_response_review(),
@@ -300,7 +312,7 @@ impl FloodRequest {
     }
 }
 
-// === impl Reads ===
+// === impl ReadRate ===
 
 impl ReadRate {
     /// Reads until the connection is closed.
@@ -319,25 +331,25 @@ impl ReadRate {
     }
 }
 
-// === impl Member ===
+// === impl AttackClient ===
 
 impl AttackClient {
-    /// Comes again and again. Of two members the first may be the busier.
-    async fn run(self, first: bool) {
+    /// Connects again after each disconnect. Clients with `sends` poll the plain ports; the others stay silent there.
+    async fn run(self, sends: bool) {
         loop {
             self.connect_rate.wait().await;
-            // Cut off, it comes again.
-            let _ = self.run_once(first).await;
+            // An error means that the webhook closed the connection.
+            let _ = self.run_once(sends).await;
         }
     }
 
-    async fn run_once(&self, first: bool) -> Result<()> {
+    async fn run_once(&self, sends: bool) -> Result<()> {
         match self.behaviour {
             ConnectionBehaviour::Probe => {
-                poll_path(self.connect(self.health).await?, "/healthz", first).await
+                poll_path(self.connect(self.health).await?, "/healthz", sends).await
             }
             ConnectionBehaviour::Scrape => {
-                poll_path(self.connect(self.metrics).await?, "/metrics", first).await
+                poll_path(self.connect(self.metrics).await?, "/metrics", sends).await
             }
             ConnectionBehaviour::NoBytes => read_until_closed(self.connect(self.tls).await?).await,
             ConnectionBehaviour::HandshakeOnly => {
@@ -351,7 +363,7 @@ impl AttackClient {
             }
             ConnectionBehaviour::ReviewThenIdle => {
                 let mut stream = self.https.connect_tls().await?;
-                let review = review("crowd").bytes();
+                let review = review("attack").bytes();
                 stream.write_all(head(review.len(), "").as_bytes()).await?;
                 stream.write_all(&review).await?;
                 read_until_closed(stream).await
@@ -366,18 +378,18 @@ impl AttackClient {
             }
             ConnectionBehaviour::IncompleteBody {
                 head: padding,
-                content_length: promised,
-                missing: kept_back,
+                content_length,
+                missing,
             } => {
                 let mut stream = self.https.connect_tls().await?;
-                let head = head(promised, &"x".repeat(padding));
+                let head = head(content_length, &"x".repeat(padding));
                 stream.write_all(head.as_bytes()).await?;
-                let sent = vec![b' '; promised - kept_back];
-                stream.write_all(&sent).await?;
+                let body = vec![b' '; content_length - missing];
+                stream.write_all(&body).await?;
                 read_until_closed(stream).await
             }
-            ConnectionBehaviour::Flood(asks, reads) => {
-                let request = asks.request();
+            ConnectionBehaviour::Flood(flood_request, read_rate) => {
+                let request = flood_request.request();
                 let (reader, mut writer) = split(self.https.connect_tls().await?);
                 let writing = async {
                     loop {
@@ -385,8 +397,8 @@ impl AttackClient {
                     }
                 };
                 tokio::select! {
-                    ended = reads.read(reader) => ended,
-                    ended = writing => ended,
+                    result = read_rate.read(reader) => result,
+                    result = writing => result,
                 }
             }
             ConnectionBehaviour::TinyRecords => {
@@ -410,6 +422,7 @@ impl AttackClient {
     }
 }
 
+/// Returns the request line and the headers.
 fn head(length: usize, padding: &str) -> String {
     format!(
         "POST /inject HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
@@ -417,11 +430,11 @@ fn head(length: usize, padding: &str) -> String {
     )
 }
 
-/// Asks each second, or not at all, until the connection is closed.
-async fn poll_path(stream: TcpStream, path: &str, asks: bool) -> Result<()> {
+/// Requests a path every second, or never, until the connection is closed.
+async fn poll_path(stream: TcpStream, path: &str, sends: bool) -> Result<()> {
     let (reader, mut writer) = stream.into_split();
-    let asking = async {
-        if !asks {
+    let sending = async {
+        if !sends {
             return pending().await;
         }
         loop {
@@ -431,8 +444,8 @@ async fn poll_path(stream: TcpStream, path: &str, asks: bool) -> Result<()> {
         }
     };
     tokio::select! {
-        ended = read_until_closed(reader) => ended,
-        ended = asking => ended,
+        result = read_until_closed(reader) => result,
+        result = sending => result,
     }
 }
 
