@@ -100,7 +100,7 @@ fn admission_is_pure() {
         let text = path.join("::");
         let used = |what: &&str| text == **what || text.starts_with(&format!("{what}::"));
         assert!(
-            !IMPURE.iter().any(|what| used(what)),
+            !IMPURE.iter().any(used),
             "{module} uses {text}"
         );
         assert!(
