@@ -7,7 +7,7 @@ use kube::Config;
 use serde_json::{Value, json};
 use tests::https::inject_request;
 use tests::review::ReviewBuilder;
-use tests::scripted_api::{RecordedRequest, ScriptedApiServer};
+use tests::api_server::{FakeApiServer, RecordedRequest};
 use tests::timing::TIMEOUT;
 use tests::webhook::{Webhook, review, server};
 use tokio::sync::mpsc;
@@ -32,7 +32,7 @@ fn skipped_review(namespace: &str, uid: &str) -> ReviewBuilder {
 
 /// What the API server is asked for when these reviews are sent, up to an Event for the last.
 async fn requests_for(reviews: impl IntoIterator<Item = ReviewBuilder>) -> Vec<RecordedRequest> {
-    let api = ScriptedApiServer::start().await.unwrap();
+    let api = FakeApiServer::start().await.unwrap();
     api.set_response(201, &json!({"metadata": {}}));
     let config = Config::new(api.url().parse().unwrap());
     let objects =

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use kube::Config;
 use serde_json::{Value, json};
-use tests::scripted_api::{Reply, ScriptedApiServer};
+use tests::api_server::{FakeApiServer, Reply};
 use tests::test_ca::TestCa;
 use tokio::time::{Instant, timeout};
 use webhook::certificates::cluster::{Cluster, Secret, StoreError, Webhooks};
@@ -16,8 +16,8 @@ use webhook::kubernetes::CertificateStore;
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/s";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/w";
 
-async fn open_store() -> (ScriptedApiServer, CertificateStore) {
-    let api = ScriptedApiServer::start().await.unwrap();
+async fn open_store() -> (FakeApiServer, CertificateStore) {
+    let api = FakeApiServer::start().await.unwrap();
     let config = Config::new(api.url().parse().unwrap());
     let objects =
         CertificateStore::from_config(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
@@ -159,7 +159,7 @@ async fn a_secret_that_cannot_be_written_names_the_remedy() {
 
 #[tokio::test]
 async fn entries_that_call_another_server_are_left_alone() {
-    let api = ScriptedApiServer::start().await.unwrap();
+    let api = FakeApiServer::start().await.unwrap();
     let config = Config::new(api.url().parse().unwrap());
     let hosts = vec!["w.ns.svc".to_owned(), "10.0.0.1".to_owned()];
     let objects =

@@ -15,7 +15,7 @@ use tests::https::{HttpsClient, inject_request};
 use tests::port::Port;
 use tests::process::{Process, Signal};
 use tests::review::ReviewBuilder;
-use tests::scripted_api::ScriptedApiServer;
+use tests::api_server::FakeApiServer;
 use tests::test_ca::{Leaf, TestCa, TlsSecretMount};
 use tests::timing::TIMEOUT;
 use tests::webhook::{admission_response, assert_injected, review};
@@ -401,17 +401,9 @@ async fn its_settings_may_come_from_the_environment() {
 }
 
 /// Starts it with the cluster that a kubeconfig tells of.
-fn start_with_kubeconfig(api: &ScriptedApiServer, dir: &TempDir) -> Process {
+fn start_with_kubeconfig(api: &FakeApiServer, dir: &TempDir) -> Process {
     let kubeconfig = dir.path().join("kubeconfig");
-    let config = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "it",
-        "clusters": [{ "name": "it", "cluster": { "server": api.url() } }],
-        "users": [{ "name": "it", "user": {} }],
-        "contexts": [{ "name": "it", "context": { "cluster": "it", "user": "it" } }],
-    });
-    fs::write(&kubeconfig, config.to_string()).unwrap();
+    fs::write(&kubeconfig, api.kubeconfig()).unwrap();
     let mut command = serve(&[
         "--listen=127.0.0.1:0",
         "--health-listen=127.0.0.1:0",
@@ -431,7 +423,7 @@ fn start_with_kubeconfig(api: &ScriptedApiServer, dir: &TempDir) -> Process {
 
 #[tokio::test]
 async fn what_a_secret_holds_is_never_logged() {
-    let api = ScriptedApiServer::start().await.unwrap();
+    let api = FakeApiServer::start().await.unwrap();
     // Not base64, so that it cannot be decoded.
     api.set_response(200, &json!({ "metadata": {}, "data": { "k": "?deep" } }));
     let dir = tempfile::tempdir().unwrap();
@@ -449,7 +441,7 @@ async fn what_a_secret_holds_is_never_logged() {
 
 #[tokio::test]
 async fn who_leaves_asks_for_nothing_any_more() {
-    let api = ScriptedApiServer::start().await.unwrap();
+    let api = FakeApiServer::start().await.unwrap();
     api.set_response(
         404,
         &json!({ "kind": "Status", "status": "Failure", "code": 404 }),
