@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use kube::Config;
 use serde_json::{Value, json};
+use tests::api_server::{FakeApiServer, RecordedRequest};
 use tests::https::inject_request;
 use tests::review::ReviewBuilder;
-use tests::api_server::{FakeApiServer, RecordedRequest};
 use tests::timing::TIMEOUT;
 use tests::webhook::{Webhook, review, server};
 use tokio::sync::mpsc;

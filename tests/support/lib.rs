@@ -1,6 +1,7 @@
 //! What the tests, the demo and the benchmarks share.
 
 pub mod admin;
+pub mod api_server;
 pub mod binaries;
 pub mod bootstrap;
 pub mod cpu_pressure;
@@ -8,7 +9,6 @@ pub mod drainer;
 pub mod envoy;
 pub mod envoy_versions;
 pub mod fake_admin;
-pub mod api_server;
 pub mod flood;
 pub mod golden;
 pub mod helm;
