@@ -1,4 +1,4 @@
-//! A certificate authority, and its leaves where the kubelet would mount them.
+//! A CA, and its leaves in a Secret volume as the kubelet mounts it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-/// An authority that clients trust by its [`Authority::pem`].
+/// A CA, which clients trust by its [`TestCa::pem`].
 #[derive(Debug)]
 pub struct TestCa {
     issuer: Issuer<'static, KeyPair>,
@@ -26,26 +26,26 @@ pub struct Leaf {
     pub key: String,
 }
 
-/// A `kubernetes.io/tls` Secret in a directory, changed as the kubelet does: the files are links
-/// into `..data`, itself a link that is replaced in one step.
+/// A `kubernetes.io/tls` Secret in a directory, updated as the kubelet does: the files are links into `..data`, a link
+/// that is replaced atomically.
 #[derive(Debug)]
 pub struct TlsSecretMount {
     dir: TempDir,
     writes: usize,
 }
 
-// === impl Authority ===
+// === impl TestCa ===
 
 impl TestCa {
-    /// Makes an authority.
+    /// Generates a CA.
     ///
     /// # Errors
-    /// When the system gives no randomness.
+    /// When the system has no randomness.
     pub fn new() -> Result<Self> {
         let mut params = CertificateParams::default();
         params
             .distinguished_name
-            .push(DnType::CommonName, "a test's authority");
+            .push(DnType::CommonName, "test CA");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate()?;
         let pem = params.self_signed(&key)?.pem();
@@ -55,24 +55,23 @@ impl TestCa {
         })
     }
 
-    /// Its certificate.
-    #[must_use]
+    /// Its certificate, PEM.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// Signs a leaf for `localhost`.
+    /// Issues a leaf for `localhost`.
     ///
     /// # Errors
-    /// When the system gives no randomness.
+    /// When the system has no randomness.
     pub fn issue_leaf(&self) -> Result<Leaf> {
         self.issue_leaf_for("localhost")
     }
 
-    /// Signs a leaf for a DNS name or an IP address.
+    /// Issues a leaf for a DNS name or an IP address.
     ///
     /// # Errors
-    /// When it is neither, or the system gives no randomness.
+    /// When it is neither, or the system has no randomness.
     pub fn issue_leaf_for(&self, name: &str) -> Result<Leaf> {
         let key = KeyPair::generate()?;
         let params = CertificateParams::new([name.to_owned()])?;
@@ -85,7 +84,7 @@ impl TestCa {
     }
 }
 
-// === impl Mount ===
+// === impl TlsSecretMount ===
 
 impl TlsSecretMount {
     /// Mounts a leaf.
@@ -106,7 +105,7 @@ impl TlsSecretMount {
         Ok(mount)
     }
 
-    /// Replaces it by another, all at once.
+    /// Replaces the leaf atomically.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -127,13 +126,11 @@ impl TlsSecretMount {
     }
 
     /// The path of the certificate.
-    #[must_use]
     pub fn certificate(&self) -> PathBuf {
         self.dir.path().join("tls.crt")
     }
 
     /// The path of its key.
-    #[must_use]
     pub fn key(&self) -> PathBuf {
         self.dir.path().join("tls.key")
     }

@@ -1,18 +1,18 @@
-//! YAML as people write it: in many styles, with comments anywhere.
+//! A generator of YAML in the styles that people use, with comments in any place.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// How a manifest is written.
+/// The style of one manifest.
 #[derive(Debug, Clone)]
 pub struct YamlStyle {
     indent: usize,
     list_indent: usize,
     newline: &'static str,
-    /// What stands between the lines, in turn.
+    /// What follows each value, in reverse order.
     trivia: Vec<Trivia>,
-    /// Whether the n-th collection is in brackets.
+    /// Whether each collection is in flow style, in reverse order.
     is_flow: Vec<bool>,
     quotes_all: bool,
 }
@@ -27,8 +27,7 @@ enum Trivia {
 }
 
 impl YamlStyle {
-    /// Writes an object down. A hand is for one manifest.
-    #[must_use]
+    /// Renders an object. A style is used up by it.
     pub fn write(mut self, value: &Value) -> String {
         let mut text = String::new();
         self.block(value, 0, &mut text);
@@ -38,17 +37,17 @@ impl YamlStyle {
     fn block(&mut self, value: &Value, column: usize, text: &mut String) {
         match value {
             Value::Object(entries) if !entries.is_empty() => {
-                for (nth, (key, value)) in entries.iter().enumerate() {
-                    if nth > 0 || !text.ends_with("- ") {
+                for (index, (key, value)) in entries.iter().enumerate() {
+                    if index > 0 || !text.ends_with("- ") {
                         text.push_str(&" ".repeat(column));
                     }
                     text.push_str(&self.scalar(&key.as_str().into()));
                     text.push(':');
-                    let deeper = match value {
+                    let value_column = match value {
                         Value::Array(_) => column + self.list_indent,
                         _ => column + self.indent,
                     };
-                    self.value(value, deeper, text);
+                    self.value(value, value_column, text);
                 }
             }
             Value::Array(items) if !items.is_empty() => {
@@ -63,11 +62,11 @@ impl YamlStyle {
                     }
                 }
             }
-            _ => unreachable!("a scalar is no block"),
+            _ => unreachable!("a scalar is not a block"),
         }
     }
 
-    /// What stands behind a colon or a dash.
+    /// The value after a colon or a dash.
     fn value(&mut self, value: &Value, column: usize, text: &mut String) {
         let is_collection = value.as_array().is_some_and(|items| !items.is_empty())
             || value.as_object().is_some_and(|entries| !entries.is_empty());
@@ -84,8 +83,8 @@ impl YamlStyle {
     }
 
     fn end_line(&mut self, column: usize, text: &mut String) {
-        let noise = self.trivia.pop().unwrap_or(Trivia::None);
-        text.push_str(&match noise {
+        let trivia = self.trivia.pop().unwrap_or(Trivia::None);
+        text.push_str(&match trivia {
             Trivia::None => "\n".to_owned(),
             Trivia::Blank => "\n  \n".to_owned(),
             Trivia::Comment => "\n# a: b\n".to_owned(),
@@ -94,7 +93,7 @@ impl YamlStyle {
         });
     }
 
-    /// A scalar; words that are nothing else need no quotes.
+    /// A scalar; only words that YAML cannot take for another type are written without quotes.
     fn scalar(&self, value: &Value) -> String {
         let is_word =
             |text: &str| text.len() > 5 && text.bytes().all(|byte| byte.is_ascii_lowercase());
@@ -105,9 +104,9 @@ impl YamlStyle {
     }
 }
 
-/// Any hand.
+/// Any style.
 pub fn yaml_style() -> impl Strategy<Value = YamlStyle> {
-    let noise = prop_oneof![
+    let trivia = prop_oneof![
         4 => Just(Trivia::None),
         1 => Just(Trivia::Blank),
         1 => Just(Trivia::Comment),
@@ -118,18 +117,18 @@ pub fn yaml_style() -> impl Strategy<Value = YamlStyle> {
         1..5_usize,
         prop_oneof![Just(0), Just(2), Just(3)],
         prop_oneof![Just("\n"), Just("\r\n")],
-        vec(noise, 0..60),
+        vec(trivia, 0..60),
         vec(proptest::bool::weighted(0.1), 0..30),
         any::<bool>(),
     )
         .prop_map(
-            |(indent, list_indent, newline, noise, flow, quotes)| YamlStyle {
+            |(indent, list_indent, newline, trivia, is_flow, quotes_all)| YamlStyle {
                 indent,
                 list_indent,
                 newline,
-                trivia: noise,
-                is_flow: flow,
-                quotes_all: quotes,
+                trivia,
+                is_flow,
+                quotes_all,
             },
         )
 }

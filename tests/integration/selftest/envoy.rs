@@ -116,7 +116,7 @@ async fn the_upstream_streams_upgrades_and_takes_its_time() -> Result<()> {
     assert_eq!(envoy.client("web").post("/slow?ms=300").await?.status, 200);
     assert!(before.elapsed() >= Duration::from_millis(300));
     let answer = envoy.client("web").get("/stream?ms=300").await?;
-    assert_eq!(answer.body, "piece\n".repeat(3));
+    assert_eq!(answer.body, "chunk\n".repeat(3));
 
     let mut stream = TcpStream::connect(envoy.address("web")).await?;
     stream

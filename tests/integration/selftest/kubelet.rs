@@ -309,15 +309,16 @@ async fn a_container_sees_its_mounts_its_variables_and_nothing_of_ours() -> Resu
         { "name": "config", "mountPath": "/etc/config" },
         { "name": "run", "mountPath": "/run/thing" },
     ]);
-    main["env"] = json!([{ "name": "VALUE", "value": "7" }]);
+    main["env"] = json!([
+        { "name": "VALUE", "value": "7" },
+        { "name": "RUN", "value": "/run/thing" },
+        { "name": "LAST_WORDS", "value": "/dev/termination-log" },
+    ]);
     let pod = serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Pod", "spec": { "containers": [main] },
     }))?;
-    let shell = Program::new("/bin/sh")
-        .path_variable("/run/thing", "RUN")
-        .path_variable("/dev/termination-log", "LAST_WORDS");
     let mut pod = Kubelet::new(pod)?
-        .program("main", shell)
+        .program("main", Program::new("/bin/sh"))
         .file("config", "greeting", "hello\n")?
         .start()?;
     wait_for_output(&pod, "main", says).await?;

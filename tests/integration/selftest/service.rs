@@ -49,7 +49,7 @@ async fn wait_for_serving(service: &Service, serves: bool) -> Result<Duration> {
 async fn a_pod_that_is_unready_is_left_after_its_probes_and_the_lag() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
     let service = service_for(&envoy).await?;
-    let kept = service.connect(Protocol::Http).await?;
+    let (kept, guard) = service.connect(Protocol::Http).await?;
     envoy.admin().post("/healthcheck/fail").await?;
     let took = wait_for_serving(&service, false).await?;
     let least = LAG + PERIOD * (FAILURES - 1);
@@ -58,9 +58,9 @@ async fn a_pod_that_is_unready_is_left_after_its_probes_and_the_lag() -> Result<
     let refused = service.connect(Protocol::Http).await.unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
     assert_eq!(service.open_connections("envoy"), 1);
-    kept.stream.writable().await?;
-    assert_eq!(kept.stream.try_write(b"GET")?, 3);
-    drop(kept);
+    kept.writable().await?;
+    assert_eq!(kept.try_write(b"GET")?, 3);
+    drop((kept, guard));
     assert_eq!(service.open_connections("envoy"), 0);
 
     envoy.admin().post("/healthcheck/ok").await?;
