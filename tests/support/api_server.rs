@@ -161,7 +161,6 @@ impl FakeApiServer {
     }
 
     /// The requests since the last call, without watches.
-    #[must_use]
     pub fn take_requests(&self) -> Vec<RecordedRequest> {
         std::mem::take(&mut lock(&self.state).requests)
     }

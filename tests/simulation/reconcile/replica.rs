@@ -1,5 +1,6 @@
 //! One replica whose reconciles a test runs one at a time.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -53,7 +54,7 @@ impl Replica {
         let client = ApiClient {
             cluster: cluster.clone(),
             network: network.clone(),
-            mode: std::rc::Rc::new(replica_mode.into()),
+            mode: Rc::new(replica_mode.into()),
         };
         Self {
             reconciler: CertificateReconciler::new(client, mode),

@@ -114,7 +114,7 @@ impl fmt::Display for FailureKind {
             Self::Refused => "refused",
             Self::CutInFlight => "cut in flight",
             Self::CutOnReused => "cut on a reused connection",
-            Self::BadResponse => "bad answer",
+            Self::BadResponse => "bad response",
             Self::TimedOut => "timed out",
         })
     }
