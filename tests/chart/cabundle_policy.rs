@@ -1,4 +1,5 @@
-//! The policy for the webhook's account: it names every field that the account must not change.
+//! The ValidatingAdmissionPolicy for the webhook configuration: it names every field that the webhook's account must not
+//! change.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use tests::helm::{self, object, objects};
 
-/// The fields of an entry in Kubernetes 1.37, the newest that k8s-openapi has.
+/// The fields of a webhook entry in Kubernetes 1.37, the newest version in k8s-openapi.
 const ENTRY_FIELDS: [&str; 12] = [
     "admissionReviewVersions",
     "clientConfig",
@@ -26,7 +27,7 @@ const ENTRY_FIELDS: [&str; 12] = [
     "timeoutSeconds",
 ];
 
-/// The fields of metadata that an update can change. The API server keeps all others to itself.
+/// The fields of metadata that an update can change; the API server does not let updates change the others.
 /// <https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/objectmeta.go>
 pub(crate) const METADATA_FIELDS: [&str; 5] = [
     "annotations",
@@ -36,7 +37,7 @@ pub(crate) const METADATA_FIELDS: [&str; 5] = [
     "ownerReferences",
 ];
 
-/// The rest of it.
+/// The fields of metadata that no update can change.
 const PROTECTED_METADATA_FIELDS: [&str; 10] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -53,12 +54,12 @@ const PROTECTED_METADATA_FIELDS: [&str; 10] = [
 /// The fields of a struct, as its deserializer names them.
 pub(crate) fn fields<'de, T: Deserialize<'de>>() -> BTreeSet<&'static str> {
     let Err(FieldNames(fields)) = T::deserialize(FieldNameDeserializer) else {
-        panic!("nothing can be read from no fields");
+        panic!("a struct was deserialized without fields");
     };
     fields.iter().copied().collect()
 }
 
-/// Fails with the names of the fields that it is asked for.
+/// Fails with the names of the fields that a struct deserializes.
 struct FieldNameDeserializer;
 
 #[derive(Debug)]
@@ -100,7 +101,7 @@ impl de::Error for FieldNames {
     }
 }
 
-/// The text of the policy's one rule, in one line.
+/// The expression of the policy's only validation, in one line.
 fn rule() -> Option<String> {
     let objects = objects(&helm::find_helm()?.render_with(&[]).unwrap());
     let policy = object(&objects, "ValidatingAdmissionPolicy", "-cabundle");
@@ -111,7 +112,7 @@ fn rule() -> Option<String> {
 }
 
 #[test]
-fn every_field_but_the_ca_bundle_is_compared() {
+fn policy_compares_every_field_but_the_ca_bundle() {
     let Some(rule) = rule() else { return };
     let entry = ENTRY_FIELDS
         .iter()
@@ -132,7 +133,7 @@ fn every_field_but_the_ca_bundle_is_compared() {
 }
 
 #[test]
-fn kubernetes_has_no_field_that_the_policy_does_not_know() {
+fn policy_knows_every_field_of_kubernetes() {
     assert_eq!(fields::<MutatingWebhook>(), ENTRY_FIELDS.into());
     let client = ["caBundle", "service", "url"];
     assert_eq!(fields::<WebhookClientConfig>(), client.into());

@@ -1,4 +1,4 @@
-//! `envoy-drainer check` knows the chart's objects, and finds nothing wrong with them.
+//! `envoy-drainer check` finds the objects that the chart renders, and reports nothing wrong with them.
 
 use k8s_openapi::api::core::v1::{Container, Pod, Service};
 use serde::de::DeserializeOwned;
@@ -18,21 +18,21 @@ fn read<T: DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// True if the pod by which an installation is tried gets its drainer.
+/// Returns true if the sample pod of the dry run gets a drainer.
 fn is_dry_run_injected(defaults: &Defaults) -> bool {
     let pod = dry_run::sample_pod(true, DryRunRequests::Minimal, defaults);
     let json = serde_json::to_string(&pod).unwrap();
-    let facts = PodContext {
+    let context = PodContext {
         namespace: Some("shop"),
         in_job: false,
         token: token(&[]),
     };
-    let verdict = decide(&PodView::decode(&json).unwrap(), &facts, defaults);
-    matches!(verdict, Decision::Inject { .. })
+    let decision = decide(&PodView::decode(&json).unwrap(), &context, defaults);
+    matches!(decision, Decision::Inject { .. })
 }
 
 #[test]
-fn an_installation_is_found_as_the_chart_makes_it() {
+fn check_finds_the_rendered_installation() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -40,8 +40,8 @@ fn an_installation_is_found_as_the_chart_makes_it() {
         let objects = objects(&set.rendered);
         let configurations = vec![read(object(&objects, "MutatingWebhookConfiguration", ""))];
         let found = installation::find(configurations, None).unwrap();
-        for point in webhook_configuration::section(&found).results {
-            assert_eq!(point.severity, Severity::Ok, "{}: {point:?}", set.name);
+        for result in webhook_configuration::section(&found).results {
+            assert_eq!(result.severity, Severity::Ok, "{}: {result:?}", set.name);
         }
         for kind in [
             "ValidatingAdmissionPolicy",
@@ -62,7 +62,7 @@ fn an_installation_is_found_as_the_chart_makes_it() {
         let serving = serve_args::serve_container(&containers).unwrap();
         let ServeArgs {
             defaults,
-            certificate_mode: keeper,
+            certificate_mode,
         } = ServeArgs::read(serving, &found.namespace).unwrap();
         assert_eq!(defaults.release_namespace, found.namespace, "{}", set.name);
         assert!(defaults.image.contains("/drainer"), "{}", defaults.image);
@@ -71,7 +71,10 @@ fn an_installation_is_found_as_the_chart_makes_it() {
         let has_secret = has_secret
             .clone()
             .any(|arg| arg.starts_with("--tls-secret="));
-        assert_eq!(matches!(keeper, CertificateMode::Secret(_)), has_secret);
+        assert_eq!(
+            matches!(certificate_mode, CertificateMode::Secret(_)),
+            has_secret
+        );
 
         let pod: Pod = read(&json!({"spec": template["spec"]}));
         let service: Service = read(service);

@@ -1,6 +1,9 @@
-//! The chart: what Helm makes of it is what the program expects, and what Kubernetes knows.
+//! What Helm renders from the chart: it fits the program, and Kubernetes knows every field.
 
-#![expect(clippy::unwrap_used, reason = "a test's helpers may, as its tests do")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "tests may panic, and so may their helpers"
+)]
 
 mod cabundle_policy;
 mod check;

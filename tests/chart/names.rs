@@ -1,4 +1,4 @@
-//! Names, ports, paths and keys: each end of a wire in the chart finds the other, there or in the code.
+//! Names, ports, paths and keys in the chart refer to each other and to the constants of the code.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use webhook::server::Limits;
 
 use crate::sets;
 
-/// What the chart is rendered to without settings.
+/// The objects that the chart renders with its default values.
 fn defaults() -> Option<Vec<Value>> {
     Some(objects(&helm::find_helm()?.render_with(&[]).unwrap()))
 }
@@ -25,7 +25,7 @@ fn text(value: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn the_api_server_finds_what_the_program_serves() {
+async fn webhook_configuration_and_probes_name_served_paths() {
     let Some(objects) = defaults() else { return };
     let webhook = Webhook::start(Limits::default()).await;
     let configuration = object(&objects, "MutatingWebhookConfiguration", "");
@@ -40,14 +40,14 @@ async fn the_api_server_finds_what_the_program_serves() {
     let pod = &object(&objects, "Deployment", "")["spec"]["template"]["spec"];
     for probe in ["livenessProbe", "readinessProbe"] {
         let get = &pod["containers"][0][probe]["httpGet"];
-        let answer = webhook.health.get(text(&get["path"])).await.unwrap();
-        assert_eq!(answer.status, StatusCode::OK, "{probe}");
+        let response = webhook.health.get(text(&get["path"])).await.unwrap();
+        assert_eq!(response.status, StatusCode::OK, "{probe}");
         assert_eq!(get["port"], "health");
     }
 }
 
 #[test]
-fn the_service_leads_to_the_containers_ports() {
+fn service_selects_the_pods_and_their_ports() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -69,10 +69,13 @@ fn the_service_leads_to_the_containers_ports() {
         }
         let configuration = object(&objects, "MutatingWebhookConfiguration", "");
         for webhook in configuration["webhooks"].as_array().unwrap() {
-            let called = &webhook["clientConfig"]["service"];
-            assert_eq!(called["name"], service["metadata"]["name"]);
-            assert_eq!(called["namespace"], RELEASE);
-            assert_eq!(called["port"], service["spec"]["ports"][0]["port"]);
+            let service_reference = &webhook["clientConfig"]["service"];
+            assert_eq!(service_reference["name"], service["metadata"]["name"]);
+            assert_eq!(service_reference["namespace"], RELEASE);
+            assert_eq!(
+                service_reference["port"],
+                service["spec"]["ports"][0]["port"]
+            );
         }
         let args = &pod["spec"]["containers"][0]["args"];
         let host = format!("{}.{RELEASE}.svc", text(&service["metadata"]["name"]));
@@ -81,11 +84,11 @@ fn the_service_leads_to_the_containers_ports() {
             *arg == format!("--webhook-configuration={name}")
         };
         assert!(args.as_array().unwrap().iter().any(names), "{}", set.name);
-        let mut of_tls = args.as_array().unwrap().iter().map(text);
+        let mut tls_args = args.as_array().unwrap().iter().map(text);
         match objects.iter().find(|o| o["kind"] == "Certificate") {
             Some(certificate) => assert_eq!(certificate["spec"]["dnsNames"], json!([host])),
             None => assert!(
-                set.name == "own-secret" || of_tls.any(|arg| arg == format!("--tls-name={host}")),
+                set.name == "own-secret" || tls_args.any(|arg| arg == format!("--tls-name={host}")),
                 "{}",
                 set.name
             ),
@@ -94,7 +97,7 @@ fn the_service_leads_to_the_containers_ports() {
 }
 
 #[test]
-fn the_account_may_touch_what_the_arguments_name_and_nothing_else() {
+fn account_has_rights_to_the_named_objects_only() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -102,46 +105,46 @@ fn the_account_may_touch_what_the_arguments_name_and_nothing_else() {
         let objects = objects(&set.rendered);
         let pod = &object(&objects, "Deployment", "")["spec"]["template"]["spec"];
         let args = pod["containers"][0]["args"].as_array().unwrap();
-        let named = |wanted: &str| {
+        let flag_value = |wanted: &str| {
             let mut values = args.iter().filter_map(|arg| {
                 let (flag, value) = text(arg).split_once('=')?;
                 (flag == wanted).then_some(value.to_owned())
             });
             values.next()
         };
-        let (authority, secret) = (named("--ca-secret"), named("--tls-secret"));
-        let verbs = match authority {
+        let (ca_secret, tls_secret) = (flag_value("--ca-secret"), flag_value("--tls-secret"));
+        let verbs = match ca_secret {
             Some(_) => json!(["create", "get", "list", "watch", "patch"]),
             None => json!(["get", "list", "watch"]),
         };
-        let secret = authority.or(secret).unwrap();
+        let secret = ca_secret.or(tls_secret).unwrap();
         let rules = &object(&objects, "Role", "")["rules"];
         assert_eq!(rules.as_array().unwrap().len(), 1);
         assert_eq!(rules[0]["resources"], json!(["secrets"]));
         assert_eq!(rules[0]["resourceNames"], json!([secret]));
         assert_eq!(rules[0]["verbs"], verbs, "{}", set.name);
-        let configuration = named("--webhook-configuration").unwrap();
+        let configuration = flag_value("--webhook-configuration").unwrap();
         let rules = &object(&objects, "ClusterRole", "")["rules"];
         assert_eq!(rules[0]["resourceNames"], json!([configuration]));
-        let tells = !args.contains(&json!("--events=false"));
+        let publishes_events = !args.contains(&json!("--events=false"));
         let events = json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]});
-        let others = Vec::from_iter(tells.then_some(events));
-        assert_eq!(rules.as_array().unwrap()[1..], others);
+        let event_rules = Vec::from_iter(publishes_events.then_some(events));
+        assert_eq!(rules.as_array().unwrap()[1..], event_rules);
         for binding in ["RoleBinding", "ClusterRoleBinding"] {
             let subject = &object(&objects, binding, "")["subjects"][0];
             assert_eq!(subject["name"], pod["serviceAccountName"]);
         }
-        for made in objects.iter().filter(|o| o["kind"] == "ServiceAccount") {
-            assert_eq!(made["metadata"]["name"], pod["serviceAccountName"]);
+        for object in objects.iter().filter(|o| o["kind"] == "ServiceAccount") {
+            assert_eq!(object["metadata"]["name"], pod["serviceAccountName"]);
         }
-        for made in objects.iter().filter(|o| o["kind"] == "Secret") {
-            assert_eq!(made["metadata"]["name"], *secret);
+        for object in objects.iter().filter(|o| o["kind"] == "Secret") {
+            assert_eq!(object["metadata"]["name"], *secret);
         }
     }
 }
 
 #[test]
-fn keys_are_the_codes() {
+fn keys_equal_the_constants_of_the_code() {
     let Some(objects) = defaults() else { return };
     let configuration = object(&objects, "MutatingWebhookConfiguration", "");
     let policy = &object(&objects, "ValidatingAdmissionPolicy", "-seen")["spec"];
@@ -164,31 +167,34 @@ fn keys_are_the_codes() {
             json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", RELEASE]})
         );
     }
-    let asks = text(&pods["matchConditions"][0]["expression"]);
-    assert!(asks.contains(&format!("'{INJECT}'")), "{asks}");
-    let seen = text(&policy["validations"][0]["expression"]);
-    assert!(seen.contains(&format!("'{STATUS}'")), "{seen}");
+    let condition = text(&pods["matchConditions"][0]["expression"]);
+    assert!(condition.contains(&format!("'{INJECT}'")), "{condition}");
+    let validation = text(&policy["validations"][0]["expression"]);
+    assert!(validation.contains(&format!("'{STATUS}'")), "{validation}");
     assert!(
-        seen.contains(&format!("container.name == '{CONTAINER_NAME}'")),
-        "{seen}"
+        validation.contains(&format!("container.name == '{CONTAINER_NAME}'")),
+        "{validation}"
     );
-    assert!(!seen.contains(INJECTED), "a label may be copied: {seen}");
+    assert!(
+        !validation.contains(INJECTED),
+        "a label may be copied: {validation}"
+    );
 }
 
 #[test]
-fn the_chart_is_of_the_programs_version() {
+fn chart_has_the_version_of_the_program() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
-    let told = helm.run(["show", "chart", helm::CHART]).unwrap();
-    let chart: Value = objects(&told).remove(0);
+    let metadata = helm.run(["show", "chart", helm::CHART]).unwrap();
+    let chart: Value = objects(&metadata).remove(0);
     for key in ["version", "appVersion"] {
         assert_eq!(chart[key], env!("CARGO_PKG_VERSION"), "{key}");
     }
 }
 
 #[test]
-fn the_labels_in_a_dockerfile_are_the_packages_own() {
+fn dockerfile_labels_equal_the_package_metadata() {
     for (package, title) in [("webhook", "envoy-drainer"), ("drainer", "drainer")] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("..")

@@ -7,7 +7,7 @@ use tests::{golden, kubernetes};
 use crate::sets;
 
 #[test]
-fn every_set_renders_to_what_it_did() {
+fn value_sets_render_to_the_golden_files() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -17,7 +17,7 @@ fn every_set_renders_to_what_it_did() {
 }
 
 #[test]
-fn every_field_is_one_that_kubernetes_has() {
+fn rendered_fields_exist_in_kubernetes() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -32,7 +32,7 @@ fn every_field_is_one_that_kubernetes_has() {
 }
 
 #[test]
-fn a_name_that_looks_like_a_number_stays_a_name() {
+fn numeric_names_stay_strings() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -43,8 +43,8 @@ fn a_name_that_looks_like_a_number_stays_a_name() {
         "--namespace=2",
         "--kube-version=1.30.0",
     ];
-    let refused = helm.run(release).unwrap_err().to_string();
-    assert!(refused.contains("fullnameOverride"), "{refused}");
+    let error = helm.run(release).unwrap_err().to_string();
+    assert!(error.contains("fullnameOverride"), "{error}");
     let flags = [
         "--set-string=serviceAccount.name=3",
         "--set-string=priorityClassName=4",
@@ -62,7 +62,7 @@ fn a_name_that_looks_like_a_number_stays_a_name() {
 }
 
 #[test]
-fn no_name_is_longer_than_a_services_may_be() {
+fn names_are_at_most_63_bytes() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -74,7 +74,7 @@ fn no_name_is_longer_than_a_services_may_be() {
 }
 
 #[test]
-fn what_the_webhook_writes_is_not_rendered() {
+fn fields_that_the_webhook_writes_are_not_rendered() {
     fn keys(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(fields) => {
@@ -100,7 +100,7 @@ fn what_the_webhook_writes_is_not_rendered() {
 }
 
 #[test]
-fn without_rbac_there_are_no_rights() {
+fn rbac_create_false_renders_no_roles() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -111,14 +111,14 @@ fn without_rbac_there_are_no_rights() {
 }
 
 #[test]
-fn there_is_a_policy_where_the_cluster_has_policies() {
+fn policies_are_rendered_where_the_cluster_has_them() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
     const ACCEPTED: &str = "--set=policy.acceptUnrestrictedAccount=true";
     const DISABLED: &str = "--set=policy.enabled=false";
     const ENABLED: &str = "--set=policy.enabled=true";
-    // As a cloud names its versions.
+    // The form of a cloud provider's version.
     const CLOUD: [&str; 1] = ["--kube-version=v1.30.4-eks-0123456"];
     const LATER: [&str; 1] = ["--kube-version=1.40.0-alpha.1"];
     for (cluster, flags, wanted) in [
@@ -139,7 +139,7 @@ fn there_is_a_policy_where_the_cluster_has_policies() {
 }
 
 #[test]
-fn an_unrestricted_account_is_rendered_only_where_that_is_accepted() {
+fn unrestricted_account_must_be_accepted() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -157,12 +157,12 @@ fn an_unrestricted_account_is_rendered_only_where_that_is_accepted() {
                 "policy.enabled is false",
             ),
         ] {
-            let refused = helm.render_for(cluster, mode.iter().copied().chain(flag));
-            let refused = refused.expect_err("an unrestricted account").to_string();
-            assert!(refused.contains(wanted), "{refused}");
+            let rendered = helm.render_for(cluster, mode.iter().copied().chain(flag));
+            let error = rendered.expect_err("an unrestricted account").to_string();
+            assert!(error.contains(wanted), "{error}");
             assert!(
-                refused.contains("policy.acceptUnrestrictedAccount"),
-                "{refused}"
+                error.contains("policy.acceptUnrestrictedAccount"),
+                "{error}"
             );
         }
     }

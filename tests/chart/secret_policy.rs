@@ -1,4 +1,4 @@
-//! The policy for the webhook's Secret: the account may write its data alone.
+//! The ValidatingAdmissionPolicy for the CA Secret: the webhook's account may only write `data`.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use tests::helm::{self, object, objects};
 use crate::cabundle_policy::{METADATA_FIELDS, fields};
 
 #[test]
-fn every_field_of_the_secret_but_data_is_compared() {
+fn policy_compares_every_field_but_data() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -38,8 +38,8 @@ fn every_field_of_the_secret_but_data_is_compared() {
 }
 
 #[test]
-fn a_secret_has_no_field_that_the_policy_does_not_know() {
-    // The API server keeps no `stringData`.
+fn policy_knows_every_field_of_a_secret() {
+    // The API server does not store `stringData`.
     let known = [
         "apiVersion",
         "data",
@@ -53,11 +53,11 @@ fn a_secret_has_no_field_that_the_policy_does_not_know() {
 }
 
 #[test]
-fn a_secret_of_another_has_no_policy() {
+fn mode_secret_renders_no_secret_policy() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
-    let values = ["certificates.mode=secret", "certificates.secret.name=given"];
+    let values = ["certificates.mode=secret", "certificates.secret.name=mine"];
     let rendered = helm.render_with(&values).unwrap();
     let names = objects(&rendered);
     let mut names = names

@@ -1,19 +1,19 @@
-//! The sets of values that the chart is rendered with: `tests/golden/chart/NAME.values.yaml`; `floor` is for
-//! the oldest cluster.
+//! The value files that the chart is rendered with: `tests/golden/chart/NAME.values.yaml`. `floor` is rendered for the
+//! oldest supported cluster.
 
 use std::fs;
 use std::path::Path;
 
 use tests::helm::{Helm, OLDEST_CLUSTER};
 
-/// One of them.
+/// One value file.
 pub(crate) struct ValueSet {
     pub name: String,
-    /// What Helm made of it.
+    /// What Helm rendered.
     pub rendered: String,
 }
 
-/// Renders all of them, by name.
+/// Renders all value files, sorted by name.
 pub(crate) fn all(helm: &Helm) -> Vec<ValueSet> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/chart");
     let mut sets: Vec<_> = fs::read_dir(folder)

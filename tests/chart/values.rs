@@ -57,11 +57,11 @@ pub(crate) fn entries() -> Vec<ValuesEntry> {
 fn page(entries: &[ValuesEntry]) -> String {
     let mut page = "# envoy-drainer\n\n\
         <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test chart`; edit `values.yaml`. -->\n\n\
-        Gives every Envoy pod a graceful end, by injecting a drainer at admission.\n\n\
+        A mutating admission webhook that injects a drainer sidecar beside Envoy, so that pods drain before they terminate.\n\n\
         ```\n\
         helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace --wait\n\
         ```\n\n\
-        A value without a default here is left to the program, whose own default stands in brackets.\n\n\
+        Defaults in brackets are those of the program; the chart does not set them.\n\n\
         | value | default | meaning |\n| --- | --- | --- |\n"
         .to_owned();
     for ValuesEntry {

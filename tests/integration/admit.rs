@@ -12,7 +12,7 @@ fn pod(name: &str) -> Value {
 }
 
 /// Admits `golden/NAME.yaml` and compares the pod it becomes with `NAME.patched.yaml`, or the answer
-/// with `NAME.verdict` where the pod stays as it is.
+/// with `NAME.decision` where the pod stays as it is.
 fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> AdmissionResult {
     let mut defaults = defaults();
     set(&mut defaults);
@@ -28,7 +28,7 @@ fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> AdmissionResult {
             if told.allowed { "allowed" } else { "denied" },
             told.message
         );
-        golden::check(&format!("{name}.verdict"), &text);
+        golden::check(&format!("{name}.decision"), &text);
     } else {
         text += &serde_saphyr::to_string(&told.pod).expect("a pod is YAML");
         golden::check(&format!("{name}.patched.yaml"), &text);

@@ -391,7 +391,7 @@ fn all_mistakes_are_told_at_once() {
     assert_eq!(
         told.warnings,
         [
-            "DRN012: `envoy-container: edge` is not among the pod's containers so far: `proxy`, `app`; correct the name, unless a later webhook adds that container: the pod is then looked at again"
+            "DRN012: `envoy-container: edge` is not among the pod's containers so far: `proxy`, `app`; correct the name, unless a later webhook adds that container: the API server then calls this webhook again"
         ]
     );
 }
@@ -408,7 +408,7 @@ fn the_default_port_makes_way_for_the_pods_own() {
         assert_eq!(
             told.warnings,
             [
-                "DRN058: the drainer's port 9902 belongs to container `app`, so 9904 is used; annotate `port` if it should be another"
+                "DRN058: the drainer's port 9902 belongs to container `app`, so 9904 is used; annotate `port` to choose another"
             ]
         );
         let drainer = drainer(&told.pod);

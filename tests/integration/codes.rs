@@ -1,12 +1,55 @@
-//! The page of codes is what the code says.
+//! `docs/codes.md` lists every code of the webhook.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use tests::golden;
-use webhook::admission::diagnostics;
+use webhook::admission::{Code, Effect};
 
 #[test]
-fn the_page_lists_every_code() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/codes.md");
-    golden::check_file(&page, &diagnostics::to_markdown());
+fn page_lists_every_code() {
+    let page = to_markdown();
+    for code in Code::ALL {
+        assert!(page.contains(&format!("| {code} | {} |", code.name())));
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/codes.md");
+    golden::check_file(&path, &page);
+}
+
+/// Renders all codes as the page `docs/codes.md`.
+fn to_markdown() -> String {
+    let mut page = String::from(
+        "# Codes\n\n\
+         <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test integration codes::`; edit `webhook/src/admission/diagnostics.rs`. -->\n\n\
+         Every reason why a pod is skipped or denied has a code, and so has every warning.\n\
+         Annotations are named without their prefix `envoy-drainer.dev/`.\n\n\
+         Only `explain` and `check` report DRN002 to DRN005: in a cluster the API server does not call the webhook for such pods.\n",
+    );
+    for (effect, title) in [
+        (Effect::Skip, "Skipped: admitted without a drainer"),
+        (
+            Effect::Refusal,
+            "Denied (with `onInvalid: warn`: a default is used, or the pod is skipped)",
+        ),
+        (Effect::Warning, "Warnings: independent of the decision"),
+        (
+            Effect::Fault,
+            "Faults of the webhook: admitted without a drainer",
+        ),
+    ] {
+        let _ = write!(
+            page,
+            "\n## {title}\n\n| code | name | what it means | what to do |\n| --- | --- | --- | --- |\n"
+        );
+        for code in Code::ALL.iter().filter(|code| code.effect() == effect) {
+            let _ = writeln!(
+                page,
+                "| {code} | {} | {} | {} |",
+                code.name(),
+                code.sentence(),
+                code.remedy()
+            );
+        }
+    }
+    page
 }

@@ -1,4 +1,4 @@
-//! `inject` and `explain`: what they make of manifests, tell of them, and say by their exit codes.
+//! Output, messages and exit codes of `inject` and `explain`.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -10,7 +10,6 @@ use tests::{binaries, golden};
 use webhook::cli::explain::{ExplainReport, InjectionOutcome, ReasonModel};
 use webhook::cli::inject;
 use webhook::cli::inject::InjectReport;
-use webhook::manifest;
 use webhook::offline::{Input, MessageKind};
 
 fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
@@ -28,74 +27,73 @@ fn shop_manifest() -> Input {
     input("shop.yaml")
 }
 
-/// The remarks as stderr shows them.
-fn remarks(input: &Input) -> String {
-    let remarks = inject(&input.bytes).messages;
-    let lines = remarks
+/// The messages as printed to stderr.
+fn messages(input: &Input) -> String {
+    let messages = inject(&input.bytes).messages;
+    let lines = messages
         .iter()
-        .map(|remark| format!("{}\n", remark.display(&input.name, false)));
+        .map(|message| format!("{}\n", message.display(&input.name, false)));
     lines.collect()
 }
 
 #[test]
-fn a_diff_shows_the_changes_alone() {
-    golden::check("offline/shop.remarks", &remarks(&shop_manifest()));
+fn diff_shows_only_changes() {
+    golden::check("offline/shop.remarks", &messages(&shop_manifest()));
     let Input { name, bytes } = shop_manifest();
     let injected = inject(&bytes);
-    let diff = manifest::unified_diff(&name, &bytes, &injected.bytes, false);
+    let diff = inject::unified_diff(&name, &bytes, &injected.bytes, false);
     golden::check("offline/shop.diff", &diff);
-    let styled = manifest::unified_diff(&name, &bytes, &injected.bytes, true);
+    let styled = inject::unified_diff(&name, &bytes, &injected.bytes, true);
     assert_eq!(without_styles(&styled), diff);
     assert!(styled.contains("\u{1b}[32m+"), "{styled}");
 }
 
 #[test]
-fn what_looks_like_ours_and_counts_for_no_pod_is_told() {
+fn misplaced_annotations_are_reported() {
     let astray = input("astray.yaml");
-    golden::check("offline/astray.remarks", &remarks(&astray));
+    golden::check("offline/astray.remarks", &messages(&astray));
     let injected = inject(&astray.bytes);
     assert_eq!(injected.bytes, astray.bytes);
-    assert_eq!((injected.requested, injected.injected), (1, 0));
+    assert_eq!((injected.requested, injected.injected), (2, 0));
     let explained = ExplainReport::new(&[astray], &defaults());
     assert!(explained.is_success());
     golden::check("offline/astray.explained.txt", &explained.to_text(false));
 }
 
 #[test]
-fn everything_wrong_is_told_at_once_unquoted_values_too() {
+fn all_bad_values_are_reported_at_once() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  annotations:\n    \
         envoy-drainer.dev/inject: yes\n    envoy-drainer.dev/drain-timeout: 5\n    \
         envoy-drainer.dev/idle-exit: off\n    envoy-drainer.dev/port: 0\n\
         spec:\n  containers:\n  - name: envoy\n";
     let injected = inject(pod);
-    let told: Vec<_> = injected
+    let texts: Vec<_> = injected
         .messages
         .iter()
-        .map(|remark| &*remark.text)
+        .map(|message| &*message.text)
         .collect();
     assert_eq!(
-        told,
+        texts,
         [
-            "Pod a: DRN020: `envoy-drainer.dev/inject`: a boolean is not a text: write \"true\", with the quotes",
-            "Pod a: DRN020: `envoy-drainer.dev/drain-timeout`: a number is not a text: write \"5s\", with the quotes",
-            "Pod a: DRN020: drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",
-            "Pod a: DRN020: `envoy-drainer.dev/idle-exit`: a boolean is not a text: write \"off\", with the quotes",
-            "Pod a: DRN020: `envoy-drainer.dev/port`: invalid port `0`: a number from 1 to 65535",
+            "Pod a: DRN020: `envoy-drainer.dev/inject` is a boolean, not a string: quote it",
+            "Pod a: DRN020: `envoy-drainer.dev/drain-timeout` is a number, not a string: quote it",
+            "Pod a: DRN020: `envoy-drainer.dev/idle-exit` is a boolean, not a string: quote it",
+            "Pod a: DRN020: `envoy-drainer.dev/port` is a number, not a string: quote it",
         ]
     );
     assert_eq!(injected.bytes, pod.as_bytes());
-    let field = inject(pod.replace("name: envoy", "name: [envoy]"));
-    let wanted = "Pod a: DRN026: spec.containers[0].name: invalid type: sequence";
-    let mut told = field.messages.iter();
+    let mistyped = inject(pod.replace("name: envoy", "name: [envoy]"));
+    let want = "Pod a: DRN026: spec.containers[0].name: invalid type: sequence";
+    let mut messages = mistyped.messages.iter();
     assert!(
-        told.any(|remark| remark.text.starts_with(wanted)),
+        messages.any(|message| message.text.starts_with(want)),
         "{:?}",
-        field.messages
+        mistyped.messages
     );
 }
 
 #[test]
-fn what_is_told_of_an_annotation_has_its_line() {
+fn annotation_messages_have_their_line() {
     let pod = manifest_with_inject("v1", "Pod", "").replace(
         "spec:",
         "    envoy-drainer.dev/port: '0'\n    envoy-drainer.dev/prot: '1'\n    \
@@ -103,21 +101,21 @@ fn what_is_told_of_an_annotation_has_its_line() {
     );
     let at = |name: &str| 1 + pod.lines().position(|line| line.contains(name)).unwrap();
     let [port, prot, minimum] = ["/port", "/prot", "/min-drain-duration"].map(at);
-    let remarks = inject(&pod).messages;
-    let lines: Vec<_> = remarks.iter().map(|remark| remark.line).collect();
-    assert_eq!(lines, [port, prot, minimum], "{remarks:?}");
+    let messages = inject(&pod).messages;
+    let lines: Vec<_> = messages.iter().map(|message| message.line).collect();
+    assert_eq!(lines, [port, prot, minimum], "{messages:?}");
     let input = Input {
         name: String::new(),
         bytes: pod.clone().into_bytes(),
     };
     let explained = ExplainReport::new(&[input], &defaults());
-    let [told] = &explained.pods[..] else {
+    let [pod] = &explained.pods[..] else {
         panic!("{explained:?}");
     };
     let lines =
         |reasons: &[ReasonModel]| reasons.iter().map(|reason| reason.line).collect::<Vec<_>>();
-    assert_eq!(lines(&told.reasons), [port, minimum]);
-    assert_eq!(lines(&told.warnings), [prot]);
+    assert_eq!(lines(&pod.reasons), [port, minimum]);
+    assert_eq!(lines(&pod.warnings), [prot]);
     let text = explained.to_text(false);
     assert!(
         text.contains(&format!("DRN050    line {prot}: unknown")),
@@ -126,7 +124,7 @@ fn what_is_told_of_an_annotation_has_its_line() {
 }
 
 #[test]
-fn explanations_are_for_people_and_programs() {
+fn explanations_render_as_text_and_json() {
     let explained = ExplainReport::new(&[shop_manifest()], &defaults());
     assert!(!explained.is_success());
     let text = explained.to_text(false);
@@ -138,7 +136,7 @@ fn explanations_are_for_people_and_programs() {
 }
 
 #[test]
-fn a_mere_guess_is_told_as_such_and_the_admins_port_by_its_name() {
+fn guessed_container_and_named_admin_port_are_explained() {
     let pod = manifest_with_inject("v1", "Pod", "").replace(
         "  - name: envoy\n    image: envoy\n",
         "  - name: web\n    image: nginx\n    ports: [{name: envoy-admin, containerPort: 9902}]\n",
@@ -148,21 +146,21 @@ fn a_mere_guess_is_told_as_such_and_the_admins_port_by_its_name() {
         bytes: pod.into_bytes(),
     };
     let text = ExplainReport::new(&[input], &defaults()).to_text(false);
-    for told in [
-        "container `web` (a mere guess: it is the only container)",
-        "127.0.0.1:9902 (the container port called `envoy-admin`)",
+    for want in [
+        "container `web` (a guess: it is the only container)",
+        "127.0.0.1:9902 (the container port named `envoy-admin`)",
         "listening on port 9903",
         "    port                    9903  next free\n",
         "DRN057",
         "→ annotate `envoy-container`",
         "DRN058",
     ] {
-        assert!(text.contains(told), "{told}: {text}");
+        assert!(text.contains(want), "{want}: {text}");
     }
 }
 
 #[test]
-fn a_long_value_widens_its_column() {
+fn long_values_widen_their_column() {
     let pod = manifest_with_inject("v1", "Pod", "").replace(
         "spec:",
         "    envoy-drainer.dev/ignore-listeners: 9100,health\nspec:",
@@ -170,29 +168,29 @@ fn a_long_value_widens_its_column() {
     let bytes = pod.into_bytes();
     let name = String::new();
     let text = ExplainReport::new(&[Input { name, bytes }], &defaults()).to_text(false);
-    for told in [
+    for want in [
         "\n    drain-timeout               60s  default\n",
         "\n    ignore-listeners    9100,health  annotation\n",
     ] {
-        assert!(text.contains(told), "{told}: {text}");
+        assert!(text.contains(want), "{want}: {text}");
     }
 }
 
 #[test]
-fn only_who_has_not_decided_is_told_how_to_ask() {
-    let asks = "envoy-drainer.dev/inject: \"true\"";
-    for (instead, is_told) in [("envoy-drainer.dev/inject: 'false'", false), ("a: b", true)] {
-        let pod = manifest_with_inject("v1", "Pod", "").replace(asks, instead);
+fn opt_in_hint_is_only_for_undecided_pods() {
+    let inject = "envoy-drainer.dev/inject: \"true\"";
+    for (annotation, has_hint) in [("envoy-drainer.dev/inject: 'false'", false), ("a: b", true)] {
+        let pod = manifest_with_inject("v1", "Pod", "").replace(inject, annotation);
         let bytes = pod.into_bytes();
         let name = String::new();
         let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
         let text = explained.to_text(false);
-        assert_eq!(text.contains("To ask for a drainer"), is_told, "{text}");
+        assert_eq!(text.contains("To ask for a drainer"), has_hint, "{text}");
     }
 }
 
 #[test]
-fn the_end_of_a_pod_follows_its_timings() {
+fn timeline_follows_settings() {
     let table: &[(&str, &[(&str, f64)])] = &[
         (
             "",
@@ -311,7 +309,7 @@ const KINDS: [(&str, &str, &str); 8] = [
     ("batch/v1", "CronJob", "/spec/jobTemplate/spec/template"),
 ];
 
-/// Asserts that the object has its drainer, timed for a Job or not.
+/// Asserts that the object has a drainer, with the `min-drain-duration` of its kind.
 fn assert_drainer(object: &Value, path: &str, kind: &str) {
     let pod = object.pointer(path).unwrap();
     let drainer = &pod["spec"]["initContainers"][0];
@@ -326,7 +324,7 @@ fn assert_drainer(object: &Value, path: &str, kind: &str) {
 }
 
 #[test]
-fn every_kind_gets_its_drainer_alone_in_lists_and_in_json() {
+fn every_kind_is_injected_in_yaml_and_json() {
     for (version, kind, path) in KINDS {
         let yaml = manifest_with_inject(version, kind, path);
         let [object] = &read::<Value>(inject_all(&yaml).as_bytes())[..] else {
@@ -354,7 +352,7 @@ fn every_kind_gets_its_drainer_alone_in_lists_and_in_json() {
 }
 
 #[test]
-fn a_token_is_the_documents_own_and_the_same_each_time() {
+fn token_depends_only_on_the_document() {
     let token = |text: &str| {
         let injected = inject_all(text);
         let at = injected.find("--token=").unwrap() + "--token=".len();
@@ -374,7 +372,7 @@ fn a_token_is_the_documents_own_and_the_same_each_time() {
 }
 
 #[test]
-fn offline_and_at_admission_a_pod_becomes_the_same() {
+fn offline_and_admission_inject_the_same() {
     for name in [
         "admin-unix-socket",
         "envoy-main",
@@ -401,7 +399,7 @@ fn offline_and_at_admission_a_pod_becomes_the_same() {
 }
 
 #[test]
-fn one_refused_pod_keeps_its_list_as_it_is() {
+fn refused_pod_leaves_its_list_unchanged() {
     let good = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "good", "annotations": {"envoy-drainer.dev/inject": "true"}},
@@ -415,24 +413,27 @@ fn one_refused_pod_keeps_its_list_as_it_is() {
     let output = String::from_utf8(injected.bytes).unwrap();
     assert!(output.starts_with(&format!("{list}\n")), "{output}");
     assert_eq!((injected.requested, injected.injected), (3, 1));
-    let kinds: Vec<_> = injected.messages.iter().map(|remark| remark.kind).collect();
+    let kinds: Vec<_> = injected
+        .messages
+        .iter()
+        .map(|message| message.kind)
+        .collect();
     assert_eq!(kinds, [MessageKind::Skipped, MessageKind::Refused]);
 }
 
 #[test]
-fn what_cannot_be_changed_is_told_by_both_commands_alike() {
+fn both_commands_report_unchangeable_documents() {
     let pod = manifest_with_inject("v1", "Pod", "");
     let template = "apiVersion: v1\nkind: List\nitems:\n\
         - {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: &t\n    \
         {metadata: {annotations: {envoy-drainer.dev/inject: 'true'}}, spec: {containers: [{name: envoy}]}}}}\n\
         - {apiVersion: apps/v1, kind: Deployment, metadata: {name: b}, spec: {template: *t}}\n";
-    let twice =
-        |key: &str, advice: &str| format!("the key `{key}` stands here a second time: {advice}");
+    let twice = |key: &str, advice: &str| format!("duplicate key `{key}`: {advice}");
     let table = [
         (
             template.to_owned(),
             5,
-            "an alias on line 6 stands for what is to be changed here: write it out there"
+            "an alias on line 6 refers to what changes here: write its value out instead of the alias"
                 .to_owned(),
         ),
         (
@@ -449,12 +450,12 @@ fn what_cannot_be_changed_is_told_by_both_commands_alike() {
     for (text, line, why) in table {
         let injected = inject(&text);
         assert_eq!(injected.bytes, text.as_bytes());
-        let told: Vec<_> = injected
+        let messages: Vec<_> = injected
             .messages
             .iter()
-            .map(|remark| (remark.kind, remark.line, &*remark.text))
+            .map(|message| (message.kind, message.line, &*message.text))
             .collect();
-        assert_eq!(told, [(MessageKind::Error, line, &*why)], "{text}");
+        assert_eq!(messages, [(MessageKind::Error, line, &*why)], "{text}");
         let name = "a.yaml".to_owned();
         let bytes = text.into_bytes();
         let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
@@ -472,7 +473,7 @@ fn what_cannot_be_changed_is_told_by_both_commands_alike() {
 }
 
 #[test]
-fn streams_are_joined_with_the_separators_they_need() {
+fn joined_streams_get_needed_separators() {
     let table: &[(&[&str], &str)] = &[
         (&["a: 1", "b: 2\n"], "a: 1\n---\nb: 2\n"),
         (&["a: 1\n", "# c\n---\nb: 2\n"], "a: 1\n# c\n---\nb: 2\n"),
@@ -499,13 +500,13 @@ fn envoy_drainer(args: &[&str], stdin: &[u8]) -> Output {
         .unwrap();
     let written = child.stdin.take().unwrap().write_all(stdin);
     let output = child.wait_with_output().unwrap();
-    // A program that refuses its arguments ends without reading.
+    // With wrong arguments the program exits without reading stdin.
     assert!(written.is_ok() || output.status.code() == Some(2));
     output
 }
 
 #[test]
-fn exit_codes_tell_what_happened() {
+fn exit_codes_match_the_result() {
     let fine = manifest_with_inject("v1", "Pod", "");
     let Input { bytes: shop, .. } = shop_manifest();
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -535,13 +536,13 @@ fn exit_codes_tell_what_happened() {
 
     let output = envoy_drainer(&["inject"], &shop);
     assert_eq!(output.stdout, inject(&shop).bytes);
-    let told = String::from_utf8(output.stderr).unwrap();
-    let told = told.replace("stdin:", "shop.yaml:");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let stderr = stderr.replace("stdin:", "shop.yaml:");
     let want = golden::read("offline/shop.remarks")
         + "of 5 pods that ask for a drainer, 2 get one, 1 is skipped, 2 are refused\n";
-    assert_eq!(told, want);
+    assert_eq!(stderr, want);
 
-    // What can be read is explained, but never half of the files are written.
+    // `explain` covers the readable files; `inject` writes all files or none.
     let output = envoy_drainer(&["explain", path, "/no/such/file"], b"");
     assert_eq!(output.status.code(), Some(1));
     assert!(!output.stdout.is_empty());
@@ -562,14 +563,14 @@ fn exit_codes_tell_what_happened() {
         ),
         (unread, "no pod asks for a drainer in what could be read\n"),
     ] {
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(told.ends_with(want), "{told}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.ends_with(want), "{stderr}");
     }
     let unread = envoy_drainer(&["explain"], b"a: [\n");
-    let told = String::from_utf8(unread.stderr).unwrap();
-    assert_eq!(told.lines().count(), 1, "{told}");
+    let stderr = String::from_utf8(unread.stderr).unwrap();
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
 
-    // Whoever asks for colours gets them anywhere; else a pipe has none.
+    // A pipe gets colours only with `--color always`.
     let output = envoy_drainer(&["explain", "--color", "always"], fine.as_bytes());
     assert!(output.stdout.contains(&0x1b));
     let output = envoy_drainer(&["explain"], fine.as_bytes());

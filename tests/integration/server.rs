@@ -149,7 +149,7 @@ async fn the_author_of_a_workload_is_warned_and_nothing_else_happens() {
     let body: Value = serde_json::from_slice(response.unwrap().body()).unwrap();
     let warning = body["response"]["warnings"][0].as_str().unwrap();
     assert!(
-        warning.starts_with("DRN020: its pods will be refused: `envoy-drainer.dev/inject`"),
+        warning.starts_with("DRN020: its pods will be denied: `envoy-drainer.dev/inject`"),
         "{warning}"
     );
     let nothing_else = json!({"uid": "w", "allowed": true, "warnings": [warning]});

@@ -1,4 +1,4 @@
-//! Manifests keep every byte that an injection does not concern, and their meaning.
+//! Injection into hand-written YAML keeps the value and every other byte of the text.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
 }
 
 #[test]
-fn what_is_not_concerned_passes_byte_for_byte() {
+fn other_documents_pass_byte_for_byte() {
     let streams: &[&[u8]] = &[
         b"",
         b"\n",
@@ -54,7 +54,7 @@ fn what_is_not_concerned_passes_byte_for_byte() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_passes_too() {
+fn unreadable_documents_pass_with_an_error() {
     let table: &[(&[u8], (usize, usize), &str)] = &[
         (
             b"a: 1\n---\n{{- if .Values.x }}\na: 1\n{{- end }}\n",
@@ -71,7 +71,7 @@ fn what_cannot_be_read_is_told_and_passes_too() {
         (
             b"a: &a [*a]\n",
             (1, 8),
-            "an alias inside the node that it stands for",
+            "an alias inside the node that it refers to",
         ),
         (
             b"a: .inf\n",
@@ -95,15 +95,15 @@ fn what_cannot_be_read_is_told_and_passes_too() {
     for (stream, place, why) in table {
         let injected = inject(stream);
         assert_eq!(injected.bytes, *stream);
-        let [remark] = &injected.messages[..] else {
+        let [message] = &injected.messages[..] else {
             panic!("{:?}", injected.messages);
         };
-        assert_eq!(remark.kind, MessageKind::Error);
-        assert_eq!((remark.line, remark.column), (place.0, Some(place.1)));
-        assert_eq!(remark.text, *why);
-        let shown = remark.display("a.yaml", false).to_string();
+        assert_eq!(message.kind, MessageKind::Error);
+        assert_eq!((message.line, message.column), (place.0, Some(place.1)));
+        assert_eq!(message.text, *why);
+        let displayed = message.display("a.yaml", false).to_string();
         let (line, column) = place;
-        assert_eq!(shown, format!("a.yaml:{line}:{column}: error: {why}"));
+        assert_eq!(displayed, format!("a.yaml:{line}:{column}: error: {why}"));
     }
     let laughs: String = (1..30)
         .map(|n| format!("a{n}: &a{n} [*a{0}, *a{0}, *a{0}]\n", n - 1))
@@ -117,13 +117,13 @@ fn what_cannot_be_read_is_told_and_passes_too() {
 }
 
 #[test]
-fn anchors_and_aliases_expand_to_no_more_than_memory_has() {
+fn alias_expansion_is_bounded() {
     let numbers = "1,".repeat(20_000);
     let (text, key) = ("x".repeat(500_000), "x".repeat(1000));
     let anchors = |many: usize| (0..many).map(|n| format!("&a{n} [")).collect::<String>();
     let nested =
         |many: usize, inner: &str| format!("a: {}{inner}{}\n", anchors(many), "]".repeat(many));
-    for (hostile, is_read) in [
+    for (document, is_read) in [
         (nested(60, &numbers), false),
         (nested(60, &format!("{text:?}")), false),
         (
@@ -134,23 +134,23 @@ fn anchors_and_aliases_expand_to_no_more_than_memory_has() {
             format!("a: &a {{{key}: {{}}}}\nb: [{}]\n", "*a,".repeat(20_000)),
             false,
         ),
-        // What people write.
+        // As in real manifests.
         (nested(60, "1,2"), true),
         (format!("a: &a [{numbers}]\nb: [*a, *a, *a]\n"), true),
         (format!("a: &a {text}\nb: [{}]\n", "*a,".repeat(20)), true),
     ] {
-        let head: String = hostile.chars().take(40).collect();
-        let injected = inject(&hostile);
-        assert_eq!(injected.bytes, hostile.as_bytes(), "{head}");
-        let remarks: Vec<_> = injected
+        let head: String = document.chars().take(40).collect();
+        let injected = inject(&document);
+        assert_eq!(injected.bytes, document.as_bytes(), "{head}");
+        let messages: Vec<_> = injected
             .messages
             .iter()
-            .map(|remark| &*remark.text)
+            .map(|message| &*message.text)
             .collect();
         match is_read {
-            true => assert_eq!(remarks, [""; 0], "{head}"),
+            true => assert_eq!(messages, [""; 0], "{head}"),
             false => assert_eq!(
-                remarks,
+                messages,
                 ["anchors and aliases expand to more than 250000 nodes"],
                 "{head}"
             ),
@@ -159,10 +159,10 @@ fn anchors_and_aliases_expand_to_no_more_than_memory_has() {
 }
 
 #[test]
-fn a_pod_of_many_annotations_is_read_in_time() {
+fn many_annotations_take_linear_time() {
     use std::fmt::Write;
 
-    // Each twice as long as the one before may take no more than some twice the time.
+    // 16 times as many annotations, with a factor of 4 for a busy machine: quadratic time would be 256 times as long.
     let pod = |many: usize| {
         let mut annotations = String::new();
         for number in 0..many {
@@ -185,10 +185,10 @@ fn a_pod_of_many_annotations_is_read_in_time() {
 }
 
 #[test]
-fn a_document_too_large_for_memory_passes_with_an_error() {
+fn oversized_documents_pass_with_an_error() {
     let wanted = |line: usize| {
-        let why = "too many nodes in one document, with those of its drainers, for 200 MiB of memory: \
-                   give its objects as documents of their own";
+        let why = "too many nodes in one document, with those to be added, for 200 MiB of memory: \
+                   split it into several documents";
         vec![(line, why.to_owned())]
     };
     let item = "- apiVersion: v1\n  kind: Pod\n  metadata: {name: a, annotations: {envoy-drainer.dev/inject: \"true\"}}\n  \
@@ -205,19 +205,19 @@ fn a_document_too_large_for_memory_passes_with_an_error() {
             assert_eq!(injected.injected, 1_000, "{head}");
             continue;
         }
-        let remarks = injected
+        let messages = injected
             .messages
             .iter()
-            .map(|remark| (remark.line, remark.text.clone()));
-        let remarks: Vec<_> = remarks.collect();
-        assert_eq!(remarks, wanted(remarks[0].0), "{head}");
+            .map(|message| (message.line, message.text.clone()));
+        let messages: Vec<_> = messages.collect();
+        assert_eq!(messages, wanted(messages[0].0), "{head}");
         assert!(injected.messages[0].is_failure());
         assert_eq!(injected.bytes, document.as_bytes(), "{head}");
     }
 }
 
 #[test]
-fn what_ends_a_line_for_kubectl_alone_passes_with_an_error() {
+fn yaml_1_1_line_breaks_pass_with_an_error() {
     for foreign in ['\u{85}', '\u{2028}', '\u{2029}'] {
         let asking = manifest_with_inject("v1", "Pod", "");
         let hidden = format!("a: 1 # é{foreign}  envoy-drainer.dev/inject: \"true\"\n");
@@ -231,14 +231,14 @@ fn what_ends_a_line_for_kubectl_alone_passes_with_an_error() {
         ] {
             let injected = inject(&document);
             assert_eq!(injected.bytes, document.as_bytes(), "{document:?}");
-            let [remark] = &injected.messages[..] else {
+            let [message] = &injected.messages[..] else {
                 panic!("{document:?}: {:?}", injected.messages)
             };
-            assert!(remark.is_failure() && remark.line == line, "{remark:?}");
+            assert!(message.is_failure() && message.line == line, "{message:?}");
             let code = foreign.escape_unicode().to_string();
-            assert!(remark.text.contains(&code), "{remark:?}");
+            assert!(message.text.contains(&code), "{message:?}");
         }
-        // Of what is not ours nothing is said, and JSON has its own rules.
+        // Documents without our annotations are not reported, and JSON is not affected.
         let other = format!("a: b{foreign}c\n");
         assert_eq!(inject(&other).messages, []);
         let json = json!({
@@ -252,28 +252,28 @@ fn what_ends_a_line_for_kubectl_alone_passes_with_an_error() {
 }
 
 #[test]
-fn a_diff_obeys_no_name() {
-    let diff = webhook::manifest::unified_diff("a\u{1b}[2J\n.yaml", b"a\n", b"b\n", false);
+fn diff_escapes_names() {
+    let diff = inject::unified_diff("a\u{1b}[2J\n.yaml", b"a\n", b"b\n", false);
     assert!(diff.starts_with(r"--- a/a\u{1b}[2J\n.yaml"), "{diff}");
 }
 
 #[test]
-fn a_remark_obeys_no_name() {
-    let hostile = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: \"a\\e]0;owned\\a\\r\"\n  \
+fn message_escapes_names() {
+    let manifest = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: \"a\\e]0;owned\\a\\r\"\n  \
         annotations: {envoy-drainer.dev/inject: maybe}\nspec: {containers: [{name: envoy}]}\n";
-    let injected = inject(hostile);
-    let [remark] = &injected.messages[..] else {
+    let injected = inject(manifest);
+    let [message] = &injected.messages[..] else {
         panic!("{:?}", injected.messages);
     };
-    let shown = remark.display("a\u{1b}[2J.yaml", false).to_string();
-    assert!(!shown.contains(char::is_control), "{shown:?}");
+    let displayed = message.display("a\u{1b}[2J.yaml", false).to_string();
+    assert!(!displayed.contains(char::is_control), "{displayed:?}");
     assert!(
-        shown.contains(r"Pod a\u{1b}]0;owned\u{7}\r: DRN"),
-        "{shown}"
+        displayed.contains(r"Pod a\u{1b}]0;owned\u{7}\r: DRN"),
+        "{displayed}"
     );
 }
 
-/// Texts that one reader or another takes for something else, as they may stand in a manifest.
+/// Scalars and collections that YAML readers interpret differently.
 const AMBIGUOUS_SCALARS: &[&str] = &[
     "yes",
     "no",
@@ -326,96 +326,96 @@ const AMBIGUOUS_SCALARS: &[&str] = &[
 ];
 
 #[test]
-fn no_scalar_changes_its_meaning_or_its_look() {
+fn scalars_keep_their_text_and_value() {
     let mut manifest = manifest_with_inject("apps/v1", "Deployment", "/spec/template");
-    manifest += "    x-traps:\n";
-    for trap in AMBIGUOUS_SCALARS {
-        manifest += &format!("      - {trap}\n");
+    manifest += "    x-ambiguous:\n";
+    for scalar in AMBIGUOUS_SCALARS {
+        manifest += &format!("      - {scalar}\n");
     }
     manifest += "      - 80: non-string\n        true: keys\n        1.5: too\n        ? [a]\n";
-    // A list as a key has no form in JSON.
+    // JSON cannot have a list as a key.
     let refused = inject(&manifest);
     assert_eq!(refused.bytes, manifest.as_bytes());
     assert_eq!(refused.messages[0].kind, MessageKind::Error);
 
     let manifest = manifest.replace("        ? [a]\n", "");
     let injected = inject_all(&manifest);
-    let (_, before) = manifest.split_once("    x-traps:").unwrap();
+    let (_, before) = manifest.split_once("    x-ambiguous:").unwrap();
     assert!(injected.contains(before), "{injected}");
-    let traps = |text: &str| {
+    let ambiguous = |text: &str| {
         let [document] = &read::<serde_norway::Value>(text.as_bytes())[..] else {
             panic!("{text}");
         };
-        document["spec"]["template"]["x-traps"].clone()
+        document["spec"]["template"]["x-ambiguous"].clone()
     };
-    assert!(traps(&manifest).is_sequence());
-    assert_eq!(traps(&injected), traps(&manifest));
+    assert!(ambiguous(&manifest).is_sequence());
+    assert_eq!(ambiguous(&injected), ambiguous(&manifest));
 }
 
 #[test]
-fn what_looks_like_another_type_is_quoted_where_it_is_written_anew() {
-    // Behind an alias, values are written out.
-    for trap in AMBIGUOUS_SCALARS
+fn ambiguous_strings_are_quoted_when_written_out() {
+    // A changed alias is written out.
+    for scalar in AMBIGUOUS_SCALARS
         .iter()
-        .filter(|trap| !trap.contains(['\n', '&', '*', '[', '{', ':', '!', '"', '\'']))
+        .filter(|scalar| !scalar.contains(['\n', '&', '*', '[', '{', ':', '!', '"', '\'']))
     {
-        let quoted = serde_json::to_string(trap).unwrap();
+        let quoted = serde_json::to_string(scalar).unwrap();
         let manifest = format!(
-            "apiVersion: v1\nkind: Pod\nx: &m\n  annotations:\n    envoy-drainer.dev/inject: \"true\"\n    trap: {quoted}\nmetadata: *m\nspec:\n  containers:\n  - name: envoy\n"
+            "apiVersion: v1\nkind: Pod\nx: &m\n  annotations:\n    envoy-drainer.dev/inject: \"true\"\n    note: {quoted}\nmetadata: *m\nspec:\n  containers:\n  - name: envoy\n"
         );
         let injected = inject_all(&manifest);
         let written = injected
             .lines()
-            .rfind(|line| line.contains("trap:"))
+            .rfind(|line| line.contains("note:"))
             .unwrap();
         let is_plain = !written.contains(['"', '\'']);
-        assert!(!is_plain, "{trap}: {written}");
+        assert!(!is_plain, "{scalar}: {written}");
         assert_eq!(
-            read::<Value>(injected.as_bytes())[0]["metadata"]["annotations"]["trap"],
-            **trap
+            read::<Value>(injected.as_bytes())[0]["metadata"]["annotations"]["note"],
+            **scalar
         );
     }
 }
 
 #[test]
-fn a_document_that_cannot_take_the_change_stays_as_it_is() {
+fn unsupported_documents_pass_with_an_error() {
     let asks = "envoy-drainer.dev/inject: \"true\"";
     let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n";
     let spec = "spec:\n  containers:\n  - name: envoy\n";
     let table = [
         (
             format!("{pod}  annotations: &a\n    {asks}\n{spec}x: *a\n"),
-            "an alias on line 11 stands for what is to be changed here: write it out there",
+            "an alias on line 11 refers to what changes here: write its value out instead of the alias",
             7,
         ),
         (
             format!(
                 "{pod}  annotations:\n    {asks}\n{spec}spec:\n  containers:\n  - name: envoy\n"
             ),
-            "the key `spec` stands here a second time: is a `---` missing?",
+            "duplicate key `spec`: is a `---` missing?",
             11,
         ),
     ];
     for (manifest, text, line) in table {
-        // The second document: lines are those of the file.
+        // Lines count from the start of the stream, here two lines before the document.
         let injected = inject(format!("a: 1\n---\n{manifest}"));
         assert_eq!(
             injected.bytes,
             format!("a: 1\n---\n{manifest}").into_bytes()
         );
-        let [remark] = &injected.messages[..] else {
+        let [message] = &injected.messages[..] else {
             panic!("{:?}", injected.messages);
         };
-        assert_eq!(remark.text, text);
+        assert_eq!(message.text, text);
         assert_eq!(
-            (remark.kind, remark.line),
+            (message.kind, message.line),
             (MessageKind::Error, line),
             "{manifest}"
         );
     }
 }
 
-/// Fields that nobody knows.
+/// Values of unknown fields.
 fn unknown_fields() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
         Just(Value::Null),
@@ -432,7 +432,7 @@ fn unknown_fields() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A Deployment whose pod asks, has what every pod may have or not, and unknown fields everywhere.
+/// A Deployment that requests a drainer, with or without optional fields, and with unknown fields everywhere.
 fn deployment() -> impl Strategy<Value = Value> {
     let fields = || btree_map("x-[a-z]{1,4}", unknown_fields(), 0..3);
     let shuffled = |object: Value| {
@@ -476,7 +476,7 @@ fn deployment() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Takes away what injection adds; panics where it is missing.
+/// Removes what injection adds; panics if it is missing.
 fn remove_injection(object: &mut Value) {
     let pod = object.pointer_mut("/spec/template").unwrap();
     let metadata = pod["metadata"].as_object_mut().unwrap();
@@ -526,11 +526,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn every_byte_survives_and_nothing_else_changes_its_meaning(
-        (object, hand) in (deployment(), yaml_style())
+    fn injection_keeps_every_byte_and_value(
+        (object, style) in (deployment(), yaml_style())
     ) {
-        let text = hand.write(&object);
-        prop_assert_eq!(&read::<Value>(text.as_bytes())[0], &object, "the test writes what it means: {}", text);
+        let text = style.write(&object);
+        prop_assert_eq!(&read::<Value>(text.as_bytes())[0], &object, "libyaml reads the generated text: {}", text);
         let injected = inject_all(&text);
         let mut read = read::<Value>(injected.as_bytes()).remove(0);
         remove_injection(&mut read);

@@ -1,18 +1,18 @@
-//! A generator of YAML in the styles that people use, with comments in any place.
+//! A generator of hand-written YAML: any indentation and quotes, blank lines and comments anywhere.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// The style of one manifest.
+/// The style of a manifest.
 #[derive(Debug, Clone)]
 pub struct YamlStyle {
     indent: usize,
     list_indent: usize,
     newline: &'static str,
-    /// What follows each value, in reverse order.
+    /// What comes after each line, taken from the end.
     trivia: Vec<Trivia>,
-    /// Whether each collection is in flow style, in reverse order.
+    /// Whether each collection is in brackets, taken from the end.
     is_flow: Vec<bool>,
     quotes_all: bool,
 }
@@ -27,7 +27,7 @@ enum Trivia {
 }
 
 impl YamlStyle {
-    /// Renders an object. A style is used up by it.
+    /// Writes an object.
     pub fn write(mut self, value: &Value) -> String {
         let mut text = String::new();
         self.block(value, 0, &mut text);
@@ -43,11 +43,11 @@ impl YamlStyle {
                     }
                     text.push_str(&self.scalar(&key.as_str().into()));
                     text.push(':');
-                    let value_column = match value {
+                    let deeper = match value {
                         Value::Array(_) => column + self.list_indent,
                         _ => column + self.indent,
                     };
-                    self.value(value, value_column, text);
+                    self.value(value, deeper, text);
                 }
             }
             Value::Array(items) if !items.is_empty() => {
@@ -62,11 +62,11 @@ impl YamlStyle {
                     }
                 }
             }
-            _ => unreachable!("a scalar is not a block"),
+            _ => unreachable!("a scalar is no block"),
         }
     }
 
-    /// The value after a colon or a dash.
+    /// Writes the value after a colon or a dash.
     fn value(&mut self, value: &Value, column: usize, text: &mut String) {
         let is_collection = value.as_array().is_some_and(|items| !items.is_empty())
             || value.as_object().is_some_and(|entries| !entries.is_empty());
@@ -89,11 +89,11 @@ impl YamlStyle {
             Trivia::Blank => "\n  \n".to_owned(),
             Trivia::Comment => "\n# a: b\n".to_owned(),
             Trivia::IndentedComment => format!("\n{}# - c\n", " ".repeat(column)),
-            Trivia::TrailingComment => "   # behind: it\n".to_owned(),
+            Trivia::TrailingComment => "   # trailing: it\n".to_owned(),
         });
     }
 
-    /// A scalar; only words that YAML cannot take for another type are written without quotes.
+    /// A scalar. Lower-case words of more than five letters, which no reader interprets otherwise, need no quotes.
     fn scalar(&self, value: &Value) -> String {
         let is_word =
             |text: &str| text.len() > 5 && text.bytes().all(|byte| byte.is_ascii_lowercase());

@@ -1,24 +1,29 @@
-//! Admission: what a pod becomes. Pure: bytes in, bytes out, no client, clock or log.
+//! Admission: decides how a pod changes. It is pure: bytes in, bytes out, no client, clock or log.
 //!
 //! ```text
 //! AdmissionReview bytes
-//!   └ review ──► PodView, borrowed from the bytes; Facts
-//!       └ mutate ─► eligibility ──► Verdict::Skip: allowed, a warning with its code, annotation `status`
-//!                ├► Settings      the annotations over the Defaults; every bad value at once
-//!                ├► DrainPlan     Envoy's container, its admin, timings, grace, the drainer's container
-//!                └► edit          DrainPlan ─► Patch
-//!                     └ answer ─► AdmissionReview bytes: the same uid, the patch in base64
+//!   └ review::request::decode ─► PodReview { PodView borrowed from the bytes, PodContext }
+//!       └ decide ─► eligibility ─► Decision::Skip: allowed, a warning with its code, annotation `status`
+//!                ├► settings     the annotations over the Defaults; every bad value at once
+//!                ├► plan         DrainPlan: Envoy's container, its admin, timings, grace period, the sidecar
+//!                └► patch        DrainPlan ─► Patch, of `add` operations
+//!                     └ review::response::encode ─► AdmissionReview bytes: same uid, patch in base64
 //! ```
 //!
-//! [`mutate`] serves manifests as well: of a pod's template it asks no more than of a pod.
+//! A workload is only checked ([`admit_workload`]): `decide` runs on its pod template, and all that is kept are the
+//! warnings. `inject` and `explain` call [`decide()`] on manifests.
+//!
+//! Modules import downwards: `review`, `workload` → `decide` → `plan` → `settings` → `pod` → `diagnostics`, `names`,
+//! `quantity`.
 
 mod amounts;
+mod context;
 mod decide;
 mod defaults;
 pub mod diagnostics;
-mod edit;
 mod eligibility;
 mod excerpt;
+mod names;
 mod owner_notification;
 mod patch;
 mod plan;
@@ -26,34 +31,33 @@ mod pod;
 mod quantity;
 mod review;
 pub mod settings;
+mod sidecar_mode;
 mod status;
-mod token;
 mod workload;
 
 pub use amounts::{
     DrainerResources, InvalidAmount, InvalidResources, RequestAboveLimit, ResourceAmounts,
 };
-pub use decide::{Decision, PodContext, decide};
+pub use context::{PodContext, token};
+pub use decide::{Decision, decide};
 pub use defaults::{Defaults, OnInvalid};
 pub use diagnostics::{Code, Diagnostic, Effect};
+pub use excerpt::needs_escape;
+pub use names::CONTAINER_NAME;
 pub use owner_notification::{MAX_NOTE_LEN, Owner, SkippedPod};
 pub use patch::Patch;
 pub use plan::admin_endpoint::{AdminAddressSource, AdminEndpoint};
-pub use plan::envoy_container::{
-    ContainerList, ContainerRef, EnvoyContainer, EnvoyContainerSource,
-};
-pub use plan::sidecar_container::DRAINER_NAME as CONTAINER_NAME;
-pub use plan::{DrainPlan, GracePeriod, SidecarMode};
-pub use pod::{DecodeError, PodView};
+pub use plan::envoy_container::{EnvoyContainer, EnvoyContainerSource};
+pub use plan::{DrainPlan, GracePeriod};
+pub use pod::{ContainerList, ContainerRef, DecodeError, PodView};
 pub use quantity::{InvalidQuantity, Quantity};
-pub use review::request::InvalidReview;
-pub use review::response::{AdmissionOutcome, RequestMeta, ReviewResponse, admit_pod};
-pub(crate) use settings::check_value;
+pub use review::request::{InvalidReview, RequestMeta};
+pub use review::response::{AdmissionOutcome, ReviewResponse, admit_pod};
 pub use settings::{
     ExistingHook, NativeSidecar, ResourceSetting, Setting, SettingRow, SettingSource, Settings,
 };
+pub use sidecar_mode::SidecarMode;
 pub use status::skip_code;
-pub use token::token;
 pub use workload::admit_workload;
 pub use workload::misplaced::{MisplacedAnnotation, misplaced};
 pub use workload::objects::{PodTemplate, WorkloadObject, objects};

@@ -1,110 +1,96 @@
-//! Pods in manifests, before the same judge as those in a cluster.
+//! Admission decisions for the pods and pod templates in manifests, without a cluster: `inject` and `explain`.
 
 mod message;
-mod token;
-mod unquoted;
 mod workload;
 
 pub use message::{Message, MessageKind};
-pub use workload::{Lint, WorkloadResult};
-
-use std::fmt;
+pub use workload::{Lint, ObjectName, WorkloadResult};
 
 use crate::admission::settings::keys::PREFIX;
 use crate::admission::{Decision, Defaults, objects};
-use crate::manifest::{self, Document, EditError, MAX_NODES, Manifest, YamlError};
+use crate::manifest::{self, Document, DuplicateKey, EditError, MAX_NODES, Manifest, YamlError};
 
-/// What is kept of a document that changes is in memory so many times: as it was, as it becomes, and as it is read
-/// again.
+/// The top-level keys of every object: one of them twice in a document means that a `---` is missing.
+const OBJECT_KEYS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
+
+/// Copies in memory of each node of a document that changes: as it was, as it becomes, and as it is read again.
 const KEPT_COPIES: usize = 3;
 
-/// And what is added, keys not counted.
+/// Copies in memory of each added node, keys not counted.
 const ADDED_COPIES: usize = 4;
 
-/// A stream of documents.
+/// A file or stdin.
 #[derive(Debug)]
 pub struct Input {
     /// The file's path, or `stdin`.
     pub name: String,
-    /// All of it.
+    /// Its whole content: a stream of documents.
     pub bytes: Vec<u8>,
 }
 
-/// A document and what becomes of its pods.
+/// A document with the decision on each of its pods and pod templates.
 #[derive(Debug)]
 pub struct DocumentReview<'a> {
-    /// Its pods and pod templates, and what else seems to ask for a drainer, in the order of the text.
+    /// Its pods, its pod templates, and other objects that seem to request a drainer, in the order of the text.
     pub workloads: Vec<WorkloadResult>,
     manifest: Manifest<'a>,
-}
-
-/// An object as people name it: `Deployment shop/front`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObjectName {
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace, if the document says it.
-    pub namespace: Option<String>,
-    /// Its name, or what the API server will begin it with.
-    pub name: String,
 }
 
 // === impl DocumentReview ===
 
 impl<'a> DocumentReview<'a> {
-    /// Reads a document and decides what becomes of each of its pods.
+    /// Reads a document and decides on each of its pods.
     ///
     /// # Errors
-    /// If it cannot be read, or is too large; where something of ours is in it, also if a key is repeated, or if
-    /// `kubectl` may read something else.
+    /// If the document cannot be read, or is too large. If it has an annotation of ours, also for a duplicate key, and
+    /// for a character that makes `kubectl` read another document.
     pub fn try_new(document: &Document<'a>, defaults: &Defaults) -> Result<Self, YamlError> {
         let manifest = Manifest::read(document)?;
         let is_ours = manifest.text().contains(PREFIX);
-        if let Some(repeated) = manifest.duplicate_key().filter(|_| is_ours) {
-            return Err(repeated);
+        if let Some(duplicate) = manifest.duplicate_key().filter(|_| is_ours) {
+            return Err(duplicate_key_error(&duplicate));
         }
-        let mut cases = Vec::new();
+        let mut workloads = Vec::new();
         let (nodes, mut added) = (manifest.node_count(), 0);
         for object in objects(manifest.value()) {
-            let Some(case) = WorkloadResult::decide(&object, &manifest, defaults) else {
+            let Some(workload) = WorkloadResult::decide(&object, &manifest, defaults) else {
                 continue;
             };
-            added += case.added_node_count();
+            added += workload.added_node_count();
             if added > 0 && nodes * KEPT_COPIES + added * ADDED_COPIES > MAX_NODES {
-                return Err(YamlError::too_large(case.line));
+                return Err(YamlError::too_large(workload.line));
             }
-            cases.push(case);
+            workloads.push(workload);
         }
-        let is_ours = is_ours || cases.iter().any(WorkloadResult::requests_drainer);
+        let is_ours = is_ours || workloads.iter().any(WorkloadResult::requests_drainer);
         match manifest.yaml_1_1_line_break().filter(|_| is_ours) {
-            Some(foreign) => Err(foreign),
+            Some(error) => Err(error),
             None => Ok(Self {
-                workloads: cases,
+                workloads,
                 manifest,
             }),
         }
     }
 
-    /// True if one of its pods is refused, so that it stays as it is.
-    #[must_use]
+    /// Whether one of its pods is refused, so that the document is not changed.
     pub fn is_refused(&self) -> bool {
         self.workloads.iter().any(WorkloadResult::is_refused)
     }
 
-    /// The document's text with the drainers of all its pods; `None` if it stays as it is.
+    /// The document's text with the drainers of all its pods; `None` if it does not change.
     ///
     /// # Errors
-    /// Where the text cannot take a change without changing something else.
+    /// If a change cannot be written into the text without changing something else.
     pub fn injected_text(&self) -> Result<Option<String>, EditError> {
         if self.is_refused() {
             return Ok(None);
         }
         let mut operations = Vec::new();
-        for case in &self.workloads {
-            // A skip's annotation `status` is the cluster's to write: in a manifest it would outlive
+        for workload in &self.workloads {
+            // The annotation `status` of a skipped pod is written in clusters only: in a manifest it would outlive
             // its reason.
-            if let Decision::Inject { patch, .. } = &case.decision {
-                operations.extend(manifest::rebase(patch.operations(), &case.path));
+            if let Decision::Inject { patch, .. } = &workload.decision {
+                operations.extend(manifest::rebase(patch.operations(), &workload.path));
             }
         }
         match &operations[..] {
@@ -114,14 +100,40 @@ impl<'a> DocumentReview<'a> {
     }
 }
 
-// === impl ObjectName ===
+fn duplicate_key_error(duplicate: &DuplicateKey) -> YamlError {
+    let DuplicateKey { key, line, column } = duplicate;
+    let advice = match column {
+        1 if OBJECT_KEYS.contains(&&**key) => "is a `---` missing?",
+        _ => "remove one of the two",
+    };
+    YamlError {
+        line: *line,
+        column: *column,
+        message: format!("duplicate key `{key}`: {advice}"),
+    }
+}
 
-impl fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ", self.kind)?;
-        if let Some(namespace) = &self.namespace {
-            write!(f, "{namespace}/")?;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duplicate_object_keys_mean_missing_separators() {
+        let (separator, remove) = ("is a `---` missing?", "remove one of the two");
+        for (key, column, advice) in [
+            ("apiVersion", 1, separator),
+            ("kind", 1, separator),
+            ("kind", 13, remove),
+            ("a", 1, remove),
+        ] {
+            let duplicate = DuplicateKey {
+                key: key.to_owned(),
+                line: 4,
+                column,
+            };
+            let error = duplicate_key_error(&duplicate);
+            assert_eq!((error.line, error.column), (4, column));
+            assert_eq!(error.message, format!("duplicate key `{key}`: {advice}"));
         }
-        f.write_str(&self.name)
     }
 }

@@ -22,7 +22,7 @@ pub(crate) async fn comes_with_kubectl_apply(stage: &ClusterFixture<'_>) -> Resu
     annotations["envoy-drainer.dev/drain-timeout"] = json!("90");
     let told = namespace.apply(bad).await?.stderr;
     stage.add_row("told", told.trim());
-    let wanted = "DRN020: its pods will be refused: `envoy-drainer.dev/drain-timeout`";
+    let wanted = "DRN020: its pods will be denied: `envoy-drainer.dev/drain-timeout`";
     ensure!(
         told.contains("Warning: ") && told.contains(wanted),
         "told: {told:?}"

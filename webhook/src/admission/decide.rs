@@ -1,119 +1,116 @@
-//! What becomes of a pod: the whole story on one page.
+//! The decision about a pod, on one screen: eligibility, settings, plan, patch.
 
-use drainer::Token;
-
+use super::context::PodContext;
 use super::defaults::{Defaults, OnInvalid};
-use super::diagnostics::{Diagnostic, Effect};
+use super::diagnostics::{Diagnostic, Diagnostics, Effect};
+use super::eligibility;
+use super::names::INJECT;
+use super::patch;
 use super::patch::Patch;
 use super::plan::DrainPlan;
 use super::pod::PodView;
 use super::settings::ParsedSettings;
 use super::settings::keys;
-use super::settings::keys::INJECT;
-use super::{edit, eligibility};
 
-/// What is known of a pod beside its manifest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PodContext<'a> {
-    /// The namespace, if it is known; else the manifest's counts.
-    pub namespace: Option<&'a str>,
-    /// The pod is of a Job. A pod whose owner is a Job says so itself; a Job's template does not.
-    pub in_job: bool,
-    /// The secret of the pod's hooks: at admission from the system's randomness, offline from the
-    /// document by [`super::token`].
-    pub token: Token,
-}
-
-/// What becomes of a pod.
+/// The decision about a pod.
 #[derive(Debug, Clone)]
 pub enum Decision {
-    /// The pod does not ask for a drainer.
+    /// The pod does not request a drainer.
     NotRequested,
     /// The pod gets its drainer.
     Inject {
-        /// What will happen, and why.
+        /// The settings and objects of the drain, each with its source.
         plan: Box<DrainPlan>,
         /// The change of the manifest.
         patch: Patch,
         /// What the pod's author should know.
         warnings: Vec<Diagnostic>,
     },
-    /// The pod stays as it is, but for the annotation `status`.
+    /// The pod is admitted without a drainer; at most its annotation `status` changes.
     Skip {
         /// Why.
         reason: Diagnostic,
         /// The change of the manifest; it may be empty.
         patch: Patch,
-        /// What the pod's author should know beside.
+        /// What the pod's author should know besides.
         warnings: Vec<Diagnostic>,
     },
-    /// The pod asks for what it cannot have and is refused.
+    /// The pod is denied because its annotations are invalid.
     Deny {
         /// Everything that is wrong.
         reasons: Vec<Diagnostic>,
-        /// What the pod's author should know beside.
+        /// What the pod's author should know besides.
         warnings: Vec<Diagnostic>,
     },
 }
 
-/// Decides what becomes of a pod.
-#[must_use]
-pub fn decide(pod: &PodView<'_>, facts: &PodContext<'_>, defaults: &Defaults) -> Decision {
-    let unclear = match pod.annotation(INJECT).map(keys::inject_requested) {
+/// Decides whether a pod gets a drainer, and how its manifest changes.
+pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) -> Decision {
+    let invalid_inject = match pod.annotation(INJECT).map(keys::inject_requested) {
         None | Some(Ok(false)) => return Decision::NotRequested,
         Some(Ok(true)) => None,
         Some(Err(bad_value)) => Some(bad_value),
     };
-    if let Some(reason) = eligibility::skip_reason(pod, facts, defaults) {
+    if let Some(reason) = eligibility::skip_reason(pod, context, defaults) {
         return skip(pod, vec![reason], Vec::new());
     }
-    let facts = PodContext {
-        in_job: facts.in_job || pod.is_owned_by_job(),
-        ..*facts
+    let context = PodContext {
+        in_job: context.in_job || pod.is_owned_by_job(),
+        ..*context
     };
     let ParsedSettings {
         settings,
         bad_values,
-        mut warnings,
-        defaulted: stand_ins,
-    } = ParsedSettings::parse(pod, facts.in_job, defaults);
-    let mut obstacles = Vec::from_iter(unclear);
-    let plan = DrainPlan::try_new(pod, settings, &facts, defaults, &mut warnings)
-        .map_err(|found| obstacles.extend(found));
-    if defaults.on_invalid == OnInvalid::Deny {
-        let refusal = |notice: &&Diagnostic| {
-            notice.code.effect() == Effect::Refusal && !stand_ins.accounts_for(notice)
-        };
-        let refusals = bad_values.iter().chain(&obstacles).filter(refusal);
-        let reasons: Vec<_> = refusals.cloned().collect();
-        if !reasons.is_empty() {
-            let skip = |notice: &Diagnostic| notice.code.effect() == Effect::Skip;
-            warnings.extend(obstacles.into_iter().filter(skip));
-            warnings.retain(|warning| !stand_ins.accounts_for(warning));
-            return Decision::Deny { reasons, warnings };
-        }
+        warnings,
+        defaulted,
+    } = ParsedSettings::parse(pod, context.in_job, defaults);
+    let mut diagnostics = Diagnostics {
+        failures: Vec::new(),
+        warnings,
+    };
+    let plan = DrainPlan::try_new(pod, settings, &context, defaults, &mut diagnostics);
+    let invalid = bad_values.into_iter().chain(invalid_inject);
+    diagnostics.failures.splice(0..0, invalid);
+    let (failures, mut warnings) = match diagnostics.finish(plan) {
+        Ok((plan, warnings)) => return inject(pod, plan, warnings),
+        Err(Diagnostics { failures, warnings }) => (failures, warnings),
+    };
+    // A pod is not denied for what a defaulted setting alone may cause.
+    let (reasons, others): (Vec<_>, Vec<_>) = failures.iter().cloned().partition(|failure| {
+        failure.code.effect() == Effect::Refusal && !defaulted.accounts_for(failure)
+    });
+    if reasons.is_empty() || defaults.on_invalid == OnInvalid::Warn {
+        return skip(pod, failures, warnings);
     }
-    match plan {
-        Ok(plan) if obstacles.is_empty() => Decision::Inject {
-            patch: edit::inject(&plan, pod, &mut warnings),
-            plan: Box::new(plan),
-            warnings,
-        },
-        _ => skip(pod, obstacles, warnings),
+    let skips = others.into_iter();
+    warnings.extend(skips.filter(|failure| failure.code.effect() == Effect::Skip));
+    warnings.retain(|warning| !defaulted.accounts_for(warning));
+    Decision::Deny { reasons, warnings }
+}
+
+/// Injects the drainer of a plan.
+fn inject(pod: &PodView<'_>, plan: DrainPlan, mut warnings: Vec<Diagnostic>) -> Decision {
+    let (patch, status_left_out) = patch::inject(&plan, pod);
+    warnings.extend(status_left_out);
+    Decision::Inject {
+        plan: Box::new(plan),
+        patch,
+        warnings,
     }
 }
 
-/// Skips a pod for the first of these reasons; the others are told beside it.
+/// Skips a pod for the first failure; the others become warnings.
 fn skip(
     pod: &PodView<'_>,
-    mut reasons: Vec<Diagnostic>,
+    mut failures: Vec<Diagnostic>,
     mut warnings: Vec<Diagnostic>,
 ) -> Decision {
-    let reason = reasons.remove(0);
-    warnings.extend(reasons);
+    let reason = failures.remove(0);
+    let (patch, status_left_out) = patch::record_skip(reason.code, pod);
+    warnings.extend(failures.into_iter().chain(status_left_out));
     Decision::Skip {
-        patch: edit::skip(reason.code, pod, &mut warnings),
         reason,
+        patch,
         warnings,
     }
 }

@@ -1,7 +1,7 @@
-//! Every reason why a pod is skipped or refused, and every warning, each with a stable code.
+//! The diagnostics of a pod: every reason why it is skipped or denied, and every warning, each with a stable
+//! code.
 
 use std::fmt;
-use std::fmt::Write as _;
 
 use super::excerpt::truncate;
 
@@ -10,60 +10,65 @@ use super::excerpt::truncate;
 pub enum Effect {
     /// The pod is admitted without a drainer.
     Skip,
-    /// The pod is refused: it asks for what it cannot have.
+    /// The pod is denied, or skipped where the installation only warns.
     Refusal,
-    /// Whatever becomes of the pod, its author should know something.
+    /// The decision about the pod does not depend on it.
     Warning,
-    /// The pod is admitted without a drainer, and that is the webhook's own fault.
+    /// The pod is admitted without a drainer because the webhook failed.
     Fault,
 }
 
 /// One occurrence of a code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// What it is.
+    /// The code.
     pub code: Code,
-    /// The annotations that it is about, by their names under our prefix.
+    /// The annotations that it is about, by their names without the prefix.
     pub keys: Vec<String>,
-    /// What it is about: names, values, and what would be right.
+    /// The names and values that it is about, and what would be right.
     pub detail: String,
 }
 
-/// In bytes: twice the longest value that a message repeats.
+/// What was found about one pod, in the order in which it was found.
+#[derive(Debug, Default)]
+pub(super) struct Diagnostics {
+    /// Why the pod gets no drainer.
+    pub failures: Vec<Diagnostic>,
+    /// What its author should know besides.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Maximum length of a detail, in bytes: twice that of the longest value that a message repeats.
 const MAX_DETAIL_LEN: usize = 2048;
 
 macro_rules! codes {
     ($($variant:ident = $number:literal, $effect:ident, $sentence:literal, $remedy:literal;)*) => {
-        /// A stable code: `DRN` and its number. Numbers are never used again for something else.
+        /// A stable code: `DRN` and its number. Numbers are never reused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
             $(#[doc = $sentence] $variant = $number,)*
         }
 
         impl Code {
-            /// All codes, in the order of their numbers.
+            /// All codes, ordered by number.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The code in one word.
-            #[must_use]
+            /// The name of the code.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => stringify!($variant),)* }
             }
 
             /// What the code means for the pod.
-            #[must_use]
             pub fn effect(self) -> Effect {
                 match self { $(Self::$variant => Effect::$effect,)* }
             }
 
-            /// The code in a sentence.
-            #[must_use]
+            /// The meaning of the code, in a sentence.
             pub fn sentence(self) -> &'static str {
                 match self { $(Self::$variant => $sentence,)* }
             }
 
             /// What to do about it, in the imperative.
-            #[must_use]
             pub fn remedy(self) -> &'static str {
                 match self { $(Self::$variant => $remedy,)* }
             }
@@ -74,10 +79,10 @@ macro_rules! codes {
 codes! {
     AlreadyInjected = 1, Skip,
         "The pod has a drainer already.",
-        "nothing is to be done";
+        "nothing to do";
     SystemNamespace = 2, Skip,
         "Pods in `kube-system` are never changed.",
-        "run this Envoy in a namespace of its own";
+        "run this Envoy in another namespace";
     ReleaseNamespace = 3, Skip,
         "Pods in the namespace of envoy-drainer itself are never changed.",
         "run this Envoy in another namespace";
@@ -85,54 +90,54 @@ codes! {
         "The pod runs on Windows, for which there is no drainer.",
         "remove the annotation `inject`";
     MirrorPod = 5, Skip,
-        "The pod mirrors a static pod, which only its node's kubelet can change.",
+        "The pod mirrors a static pod, which only the kubelet of its node can change.",
         "run `envoy-drainer inject` on the static pod's manifest";
     EnvoyGatewayPod = 6, Skip,
-        "The pod is Envoy Gateway's, which has a drainer of its own.",
+        "The pod belongs to Envoy Gateway, which runs a drainer of its own.",
         "set `shutdown` in the EnvoyProxy resource instead";
     ContourPod = 7, Skip,
-        "The pod is Contour's, which has a drainer of its own.",
+        "The pod belongs to Contour, which runs a drainer of its own.",
         "set the flags of Contour's `shutdown-manager` instead";
     ExistingHook = 8, Skip,
         "Envoy's container has a preStop hook already.",
         "remove that hook, or annotate `existing-hook: replace`";
     NoEnvoy = 9, Skip,
-        "No container of the pod is known to be an Envoy.",
+        "No container of the pod was recognized as Envoy.",
         "annotate `envoy-container` with the name of Envoy's container";
     PlainSidecarInJob = 10, Skip,
-        "This cluster's drainers are plain containers, and one would keep a Job from completing.",
-        "annotate `native-sidecar: \"true\"` if the nodes know native sidecars";
+        "The installation injects drainers as plain containers, and one would keep a Job from completing.",
+        "annotate `native-sidecar: \"true\"` if the nodes support native sidecars";
     StatusAlone = 11, Skip,
-        "The annotation `status` says that the pod has a drainer, but it has none.",
-        "remove the annotation `status`, which is ours alone to write";
+        "The annotation `status` records a drainer, but the pod has none.",
+        "remove the annotation `status`; only the webhook may set it";
     NoSuchContainer = 12, Skip,
-        "The annotation `envoy-container` names no container of the pod so far.",
-        "correct the name, unless a later webhook adds that container: the pod is then looked at again";
+        "The annotation `envoy-container` names a container that the pod does not have yet.",
+        "correct the name, unless a later webhook adds that container: the API server then calls this webhook again";
     UnknownKind = 13, Skip,
-        "Only offline: how objects of this kind make their pods is not known.",
-        "leave it to the webhook, which sees the pods themselves";
+        "Offline only: how objects of this kind create their pods is not known.",
+        "leave it to the webhook, which receives the pods themselves";
 
     BadValue = 20, Refusal,
-        "An annotation has a value that it cannot have.",
-        "write what the message says would be right";
+        "An annotation has an invalid value.",
+        "correct the value as the message says";
     SeveralEnvoys = 21, Refusal,
-        "More than one container may be the Envoy.",
+        "More than one container may be Envoy.",
         "annotate `envoy-container` with one of their names";
     ContainerEnds = 22, Refusal,
         "The annotation `envoy-container` names an init container that ends before the others start.",
         "name a container, or an init container with `restartPolicy: Always`";
     SocketNotMounted = 23, Refusal,
-        "The admin's Unix socket is not in a volume that the drainer could mount too.",
+        "The admin's Unix socket is not in a volume that the drainer can mount.",
         "mount an emptyDir in Envoy's container at the socket's directory, without `subPathExpr`";
     PortTaken = 24, Refusal,
-        "The annotated port is taken, by a container of the pod or by Envoy's admin.",
-        "annotate `port` with a free one, or leave it away to have one found";
+        "The annotated port is in use by a container of the pod or by Envoy's admin.",
+        "annotate `port` with a free port, or remove the annotation to have one chosen";
     NameTaken = 25, Refusal,
-        "A name or a path that the drainer needs is taken in the pod.",
-        "rename what has it";
+        "The pod already uses a container name, volume name or mount path that the drainer needs.",
+        "rename the conflicting container, volume or mount path";
     NotAPod = 26, Refusal,
-        "What asks for a drainer is not a pod, and the API server refuses it.",
-        "give the field what Kubernetes wants there";
+        "The object that requests a drainer is not a valid pod: the API server would reject it.",
+        "correct the field's type or value";
 
     UnknownKey = 50, Warning,
         "An annotation under the prefix is unknown and has no effect.",
@@ -141,89 +146,49 @@ codes! {
         "An annotation is not supported by this version and has no effect.",
         "remove it, or wait for a version that supports it";
     DefaultUsed = 52, Warning,
-        "An annotation has a value that it cannot have; its default is used.",
-        "write what the message says would be right";
+        "An annotation has an invalid value; its default is used.",
+        "correct the value as the message says";
     LongGrace = 53, Warning,
-        "The pod may take longer to end than the cluster autoscaler waits (600 s by default).",
+        "The pod may take longer to terminate than the cluster autoscaler waits (600 s by default).",
         "shorten `drain-timeout` or `drain-delay`, or raise the autoscaler's limit";
     AdminNotRead = 54, Warning,
         "The admin address in `--config-yaml` cannot be read; the default address is used.",
         "annotate `admin-address`";
     SocketUserUnknown = 55, Warning,
-        "Envoy's user is unknown or root, so the drainer may not be allowed to use the admin's socket.",
+        "Envoy's user is unknown or root, so the drainer may not be permitted to use the admin's socket.",
         "set `runAsUser` for Envoy, or `mode: 0666` on the admin's pipe";
     ResourcesIgnored = 56, Warning,
-        "The pod has resources of its own (`spec.resources`), so the drainer's are left out.",
-        "remove the annotations for the drainer's resources";
+        "The pod has pod-level resources (`spec.resources`), so the drainer's are left out.",
+        "remove the annotations of the drainer's resources";
     EnvoyGuessed = 57, Warning,
-        "Nothing but that it is alone says that the container is an Envoy.",
+        "The container was taken for Envoy only because the pod has no other.",
         "annotate `envoy-container` with its name if it is one, or else remove `inject`";
     OtherPort = 58, Warning,
-        "The drainer's default port is taken in the pod; the next free one is used.",
-        "annotate `port` if it should be another";
+        "The drainer's default port is in use in the pod; the next free one is used.",
+        "annotate `port` to choose another";
     Misplaced = 59, Warning,
-        "An annotation stands where no pod gets it from (told of workloads, and offline).",
+        "An annotation is not on the pod template, so pods will not have it (reported for workloads and offline).",
         "move it to the annotations of the pod template";
     SettingsAlone = 60, Warning,
-        "A pod has settings for a drainer, and asks for none (told of workloads, and offline).",
+        "A pod has settings for a drainer but does not request one (reported for workloads and offline).",
         "annotate `inject: \"true\"`, or remove the settings";
 
     StatusLeftOut = 61, Warning,
-        "The pod's annotations have no room for `status` within Kubernetes' limit of 256 KiB; it is left out.",
-        "make the other annotations smaller if you read `status`";
+        "The pod's annotations leave no room for `status` within Kubernetes' limit of 256 KiB; it is left out.",
+        "shorten the other annotations if you rely on `status`";
 
     PodNotRead = 80, Fault,
-        "The webhook could not read the pod, or the pod has more of something than pods have.",
-        "make what the message names smaller, or else report it with the pod's manifest";
+        "The webhook could not read the pod, or the pod exceeds one of its limits.",
+        "reduce what the message names, or else report it with the pod's manifest";
     InternalError = 81, Fault,
-        "The webhook failed.",
+        "The webhook failed because of a bug.",
         "report it with the webhook's log";
-}
-
-/// Describes all codes as the page `docs/codes.md`.
-#[must_use]
-pub fn to_markdown() -> String {
-    let mut page = String::from(
-        "# Codes\n\n\
-         <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test codes`; edit `webhook/src/admission/codes.rs`. -->\n\n\
-         Every reason why a pod is skipped or refused has a code, and so has every warning.\n\
-         Annotations are named without their prefix `envoy-drainer.dev/`.\n\n\
-         Only `explain` and `check` report DRN002 to DRN005: in a cluster the API server does not ask about such pods.\n",
-    );
-    for (effect, title) in [
-        (Effect::Skip, "Skipped: admitted without a drainer"),
-        (
-            Effect::Refusal,
-            "Refused (with `onInvalid: warn`: a default is used, or the pod is skipped)",
-        ),
-        (Effect::Warning, "Warnings: whatever becomes of the pod"),
-        (
-            Effect::Fault,
-            "Faults of the webhook: admitted without a drainer",
-        ),
-    ] {
-        let _ = write!(
-            page,
-            "\n## {title}\n\n| code | name | what it means | what to do |\n| --- | --- | --- | --- |\n"
-        );
-        for code in Code::ALL.iter().filter(|code| code.effect() == effect) {
-            let _ = writeln!(
-                page,
-                "| {code} | {} | {} | {} |",
-                code.name(),
-                code.sentence(),
-                code.remedy()
-            );
-        }
-    }
-    page
 }
 
 // === impl Code ===
 
 impl Code {
-    /// An occurrence of this code; a long detail is cut.
-    #[must_use]
+    /// Creates an occurrence of this code; a long detail is truncated.
     pub fn diagnostic(self, detail: impl Into<String>) -> Diagnostic {
         let detail = detail.into();
         Diagnostic {
@@ -236,13 +201,13 @@ impl Code {
         }
     }
 
-    /// True if a pod's author should know.
+    /// Returns true if the pod's author gets a warning with it.
     pub(super) fn is_user_visible(self) -> bool {
         self != Self::AlreadyInjected
     }
 
-    /// True if the pod is to tell this skip in its annotation `status`: not where nothing of a pod
-    /// may be changed, nor where another status is right.
+    /// Returns true if the annotation `status` of a skipped pod records it: not where the pod may not be
+    /// changed, nor where it has a status of another kind.
     pub(super) fn is_recorded_in_status(self) -> bool {
         !matches!(
             self,
@@ -262,10 +227,35 @@ impl fmt::Display for Code {
     }
 }
 
+// === impl Diagnostics ===
+
+impl Diagnostics {
+    /// Records a warning.
+    pub(super) fn warn(&mut self, warning: Diagnostic) {
+        self.warnings.push(warning);
+    }
+
+    /// Records a failure and goes on, so that the pod's author gets all of them at once.
+    pub(super) fn fail<T>(&mut self, result: Result<T, Diagnostic>) -> Option<T> {
+        result.map_err(|failure| self.failures.push(failure)).ok()
+    }
+
+    /// Returns `value` and the warnings if nothing failed, else the failures and the warnings.
+    ///
+    /// # Errors
+    /// If there is a failure or no value.
+    pub(super) fn finish<T>(self, value: Option<T>) -> Result<(T, Vec<Diagnostic>), Self> {
+        match value {
+            Some(value) if self.failures.is_empty() => Ok((value, self.warnings)),
+            _ => Err(self),
+        }
+    }
+}
+
 // === impl Diagnostic ===
 
 impl Diagnostic {
-    /// The same about these annotations.
+    /// Sets the annotations that it is about, by their names without the prefix.
     #[must_use]
     pub(crate) fn for_annotations<K: Into<String>>(
         self,
@@ -277,8 +267,7 @@ impl Diagnostic {
         }
     }
 
-    /// What to do about it, unless the detail itself says what would be right.
-    #[must_use]
+    /// What to do about it; `None` where the detail itself says what would be right.
     pub fn remedy(&self) -> Option<&'static str> {
         match self.code {
             Code::BadValue | Code::DefaultUsed | Code::UnknownKey | Code::Misplaced => None,
@@ -287,7 +276,7 @@ impl Diagnostic {
     }
 }
 
-/// Shows code and detail; `{:#}` adds the remedy.
+/// Formats the code and the detail; `{:#}` adds the remedy.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.detail)?;
@@ -303,30 +292,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_in_order_and_so_different() {
+    fn codes_are_ordered_and_unique() {
         assert!(Code::ALL.is_sorted_by(|one, next| one.to_string() < next.to_string()));
         assert_eq!(Code::AlreadyInjected.to_string(), "DRN001");
     }
 
     #[test]
-    fn every_code_says_what_it_means_and_what_to_do() {
+    fn code_has_a_sentence_and_an_imperative_remedy() {
         for code in Code::ALL {
             assert!(code.sentence().ends_with('.'), "{code}");
             assert!(
                 code.remedy().starts_with(char::is_lowercase) && !code.remedy().ends_with('.'),
                 "{code}"
             );
-            assert!(to_markdown().contains(&format!("| {code} | {} |", code.name())));
         }
     }
 
     #[test]
-    fn a_notice_shows_its_remedy_when_asked() {
-        let notice = Code::ExistingHook.diagnostic("container `envoy` has a hook");
-        assert_eq!(notice.to_string(), "DRN008: container `envoy` has a hook");
+    fn diagnostic_formats_its_remedy_on_request() {
+        let diagnostic = Code::ExistingHook.diagnostic("container `envoy` has a hook");
         assert_eq!(
-            format!("{notice:#}"),
+            diagnostic.to_string(),
+            "DRN008: container `envoy` has a hook"
+        );
+        assert_eq!(
+            format!("{diagnostic:#}"),
             "DRN008: container `envoy` has a hook; remove that hook, or annotate `existing-hook: replace`"
         );
+    }
+
+    #[test]
+    fn failure_keeps_later_findings() {
+        let mut diagnostics = Diagnostics::default();
+        assert_eq!(diagnostics.fail(Ok(1)), Some(1));
+        diagnostics.warn(Code::OtherPort.diagnostic("a"));
+        assert_eq!(
+            diagnostics.fail::<u8>(Err(Code::NoEnvoy.diagnostic("b"))),
+            None
+        );
+        diagnostics.warn(Code::LongGrace.diagnostic("c"));
+        let diagnostics = diagnostics.finish(Some(1)).unwrap_err();
+        let codes = |diagnostics: &[Diagnostic]| -> Vec<_> {
+            diagnostics
+                .iter()
+                .map(|diagnostic| diagnostic.code)
+                .collect()
+        };
+        assert_eq!(codes(&diagnostics.failures), [Code::NoEnvoy]);
+        assert_eq!(
+            codes(&diagnostics.warnings),
+            [Code::OtherPort, Code::LongGrace]
+        );
+        assert!(Diagnostics::default().finish(None::<u8>).is_err());
     }
 }

@@ -1,27 +1,26 @@
-//! The pods that are left alone, whatever they ask for.
+//! Eligibility: pods that are skipped whatever their annotations request.
 
-use super::decide::PodContext;
+use super::context::PodContext;
 use super::defaults::Defaults;
 use super::diagnostics::{Code, Diagnostic};
-use super::plan::sidecar_container::DRAINER_NAME;
+use super::names::{CONTAINER_NAME, MANAGED_BY, MIRROR, STATUS};
 use super::pod::{Container, PodView};
-use super::settings::keys::{MANAGED_BY, MIRROR, STATUS};
 use super::status;
 
-/// The container by which Envoy Gateway and Contour drain their Envoys.
+/// Name of the container with which Envoy Gateway and Contour drain their Envoys.
 const SHUTDOWN_MANAGER: &str = "shutdown-manager";
 
-/// Tells why a pod that asks is left alone, if it is.
+/// Returns why a pod that requests a drainer is skipped; `None` if it is eligible.
 pub(super) fn skip_reason(
     pod: &PodView<'_>,
-    facts: &PodContext<'_>,
+    context: &PodContext<'_>,
     defaults: &Defaults,
 ) -> Option<Diagnostic> {
-    let namespace = facts.namespace.or_else(|| pod.namespace());
+    let namespace = context.namespace.or_else(|| pod.namespace());
     let status = pod.annotation(STATUS);
     let is_injected = status.is_some_and(status::records_injection);
-    let mut named = pod.all_containers().filter(|c| c.name() == DRAINER_NAME);
-    if named.any(|container| is_injected || is_drainer(container)) {
+    let mut candidates = pod.all_containers().filter(|c| c.name() == CONTAINER_NAME);
+    if candidates.any(|container| is_injected || is_drainer(container)) {
         return Some(Code::AlreadyInjected.diagnostic("the pod has a drainer already"));
     }
     if namespace == Some("kube-system") {
@@ -41,7 +40,7 @@ pub(super) fn skip_reason(
         return Some(Code::MirrorPod.diagnostic("the pod mirrors a static pod"));
     }
     if is_injected {
-        let detail = format!("`{STATUS}` says that the pod has a drainer, but it has none");
+        let detail = format!("`{STATUS}` records a drainer, but the pod has none");
         return Some(
             Code::StatusAlone
                 .diagnostic(detail)
@@ -51,27 +50,29 @@ pub(super) fn skip_reason(
     existing_drainer(pod)
 }
 
-/// True for the arguments that our drainers have, and no other container of their name.
+/// Returns true if the container has the arguments of an injected drainer, which another container of that name
+/// does not have.
 fn is_drainer(container: &Container<'_>) -> bool {
     let args = container.args.as_deref().unwrap_or_default();
     args.first().is_some_and(|arg| **arg == *"serve")
         && args.iter().any(|arg| arg.starts_with("--token="))
 }
 
-/// A drainer that came with the pod. Both products call it the same; the label tells them apart.
+/// Returns a skip for a pod that has the drainer of another product. Both products give its container the same
+/// name; the label distinguishes them.
 fn existing_drainer(pod: &PodView<'_>) -> Option<Diagnostic> {
     let is_manager = |container: &Container<'_>| container.name() == SHUTDOWN_MANAGER;
     pod.long_running_containers()
         .find(|(_, container)| is_manager(container))?;
     if pod.label(MANAGED_BY) == Some("envoy-gateway") {
-        let detail = "Envoy Gateway's pods have a drainer of their own, `shutdown-manager`";
+        let detail = "the pods of Envoy Gateway have their own drainer, `shutdown-manager`";
         return Some(Code::EnvoyGatewayPod.diagnostic(detail));
     }
     let mut others = pod
         .long_running_containers()
         .filter(|(_, container)| !is_manager(container));
     others.find(|(_, container)| container.pre_stop().is_some())?;
-    let detail = "Contour's pods have a drainer of their own, `shutdown-manager`";
+    let detail = "the pods of Contour have their own drainer, `shutdown-manager`";
     Some(Code::ContourPod.diagnostic(detail))
 }
 
@@ -85,12 +86,13 @@ mod tests {
     fn skip_code_of(pod: &Value, namespace: Option<&str>) -> Option<Code> {
         let pod = pod.to_string();
         let pod = PodView::decode(&pod).unwrap();
-        let facts = PodContext {
+        let context = PodContext {
             namespace,
             in_job: false,
             token: token(b""),
         };
-        skip_reason(&pod, &facts, &Defaults::new("", "drainers")).map(|notice| notice.code)
+        skip_reason(&pod, &context, &Defaults::new("", "drainers"))
+            .map(|diagnostic| diagnostic.code)
     }
 
     /// A pod whose required node affinity has these terms of key, operator and values.
@@ -107,38 +109,38 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_left_alone_for_what_it_is() {
-        let ours = ["serve", "--port=9902", "--token=0123456789abcdef"];
+    fn pod_is_skipped_for_its_manifest() {
+        let args = ["serve", "--port=9902", "--token=0123456789abcdef"];
         let status = |status: &str| json!({"metadata": {"annotations": {STATUS: status}}});
         let hooked = json!({"name": "envoy", "lifecycle": {"preStop": {}}});
         let manager = json!({"name": "shutdown-manager", "lifecycle": {"preStop": {}}});
         let table = [
             (json!({}), None),
             (
-                json!({"spec": {"containers": [{"name": DRAINER_NAME, "args": ours}]}}),
+                json!({"spec": {"containers": [{"name": CONTAINER_NAME, "args": args}]}}),
                 Some(Code::AlreadyInjected),
             ),
             (
-                json!({"spec": {"initContainers": [{"name": DRAINER_NAME, "args": ours}]}}),
+                json!({"spec": {"initContainers": [{"name": CONTAINER_NAME, "args": args}]}}),
                 Some(Code::AlreadyInjected),
             ),
             (
                 json!({
                     "metadata": {"annotations": {STATUS: "{}"}},
-                    "spec": {"containers": [{"name": DRAINER_NAME}]},
+                    "spec": {"containers": [{"name": CONTAINER_NAME}]},
                 }),
                 Some(Code::AlreadyInjected),
             ),
             (
-                json!({"spec": {"containers": [{"name": DRAINER_NAME}]}}),
+                json!({"spec": {"containers": [{"name": CONTAINER_NAME}]}}),
                 None,
             ),
             (
-                json!({"spec": {"containers": [{"name": DRAINER_NAME, "args": ["serve", "--port=1"]}]}}),
+                json!({"spec": {"containers": [{"name": CONTAINER_NAME, "args": ["serve", "--port=1"]}]}}),
                 None,
             ),
             (
-                json!({"spec": {"containers": [{"name": "other", "args": ours}]}}),
+                json!({"spec": {"containers": [{"name": "other", "args": args}]}}),
                 None,
             ),
             (
@@ -177,7 +179,7 @@ mod tests {
                 ]),
                 Some(Code::WindowsPod),
             ),
-            // Another term may hold, or another value.
+            // Another term may match, or another value.
             (
                 with_node_affinity(&[&[("kubernetes.io/os", "In", &["windows"])], &[]]),
                 None,
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_left_alone_for_where_it_is() {
+    fn pod_is_skipped_for_its_namespace() {
         let table = [
             (Some("kube-system"), None, Some(Code::SystemNamespace)),
             (Some("drainers"), None, Some(Code::ReleaseNamespace)),
@@ -231,9 +233,13 @@ mod tests {
             (Some("shop"), Some("kube-system"), None),
             (None, None, None),
         ];
-        for (known, in_manifest, code) in table {
+        for (requested, in_manifest, code) in table {
             let pod = json!({"metadata": {"namespace": in_manifest}});
-            assert_eq!(skip_code_of(&pod, known), code, "{known:?} {in_manifest:?}");
+            assert_eq!(
+                skip_code_of(&pod, requested),
+                code,
+                "{requested:?} {in_manifest:?}"
+            );
         }
     }
 }

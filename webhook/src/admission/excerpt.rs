@@ -1,14 +1,12 @@
-//! As much of a text as a message repeats.
+//! Excerpts of foreign text that are safe to show: one line, bounded, without control characters.
 
-use crate::printable::needs_escape;
-
-/// The text in one line, without what a terminal obeys or nothing shows, of at most `longest` bytes, an ellipsis
-/// included.
-pub(super) fn truncate(text: &str, longest: usize) -> String {
+/// Returns the text on one line, with a space for each character that [`needs_escape`], cut to at most
+/// `max_len` bytes, an ellipsis included.
+pub(super) fn truncate(text: &str, max_len: usize) -> String {
     let ellipsis = '…';
-    match text.len() > longest {
+    match text.len() > max_len {
         true => {
-            let end = text.floor_char_boundary(longest.saturating_sub(ellipsis.len_utf8()));
+            let end = text.floor_char_boundary(max_len.saturating_sub(ellipsis.len_utf8()));
             let mut text = text[..end].replace(needs_escape, " ");
             text.push(ellipsis);
             text
@@ -17,12 +15,40 @@ pub(super) fn truncate(text: &str, longest: usize) -> String {
     }
 }
 
+/// Returns true for control characters, separators of lines, and what Unicode calls format characters (Cf): they are
+/// invisible, and reorder, join or hide others. <https://www.unicode.org/reports/tr44/#General_Category_Values>
+pub fn needs_escape(char: char) -> bool {
+    char.is_control()
+        || matches!(
+            char,
+            '\u{ad}'
+                | '\u{600}'..='\u{605}'
+                | '\u{61c}'
+                | '\u{6dd}'
+                | '\u{70f}'
+                | '\u{890}'..='\u{891}'
+                | '\u{8e2}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{110bd}'
+                | '\u{110cd}'
+                | '\u{13430}'..='\u{1343f}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0001}'..='\u{e007f}'
+        )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_is_cut_between_characters() {
+    fn text_is_cut_between_characters() {
         assert_eq!(truncate("a\tb\r\n", 256), "a b  ");
         assert_eq!(truncate("a\u{202e}b\u{200b}c\u{feff}", 256), "a b c ");
         let cut = truncate(&"é".repeat(200), 256);

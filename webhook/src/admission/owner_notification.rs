@@ -1,33 +1,33 @@
-//! Whom to tell of a pod that asked for a drainer and was admitted without one. The warnings of a pod
-//! that a controller made are read by nobody, so its owner is told.
+//! Skipped pods whose owner gets an Event. A controller that creates pods ignores the warnings about them, so
+//! the reason is reported on the controller.
 
 use super::defaults::Defaults;
 use super::diagnostics::{Code, Diagnostic};
 use super::excerpt::truncate;
 use super::review::request::PodReview;
 
-/// A pod that was admitted without the drainer it asked for, as its owner is told of it.
+/// A pod that was admitted without the drainer it requests, for an Event on its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedPod {
-    /// The controller that made the pod.
+    /// The controller that created the pod.
     pub owner: Owner,
     /// Why it has no drainer.
     pub code: Code,
-    /// The same in words, and what to do about it; at most [`LONGEST_NOTE`] bytes.
+    /// The reason as text, and what to do about it; at most [`MAX_NOTE_LEN`] bytes.
     pub note: String,
 }
 
-/// The controller of a pod: a ReplicaSet, a Job.
+/// The controller of a pod, such as a ReplicaSet or a Job.
 ///
-/// Any pod of the cluster can send a review, so it is only what an API server could have sent: each field
-/// has the form that Kubernetes demands of it. Namespace and uid become part of a path of the API.
+/// Any pod of the cluster can send a review, so only what an API server could have sent is accepted: each field
+/// has the form that Kubernetes requires. Namespace and uid become part of a path of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     /// Its `apiVersion`.
     pub api_version: String,
     /// Its kind.
     pub kind: String,
-    /// The pod's namespace, which is that of its owner.
+    /// The pod's namespace, which is the owner's too.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -35,28 +35,28 @@ pub struct Owner {
     pub uid: String,
 }
 
-/// In bytes. The API server refuses Events with longer notes.
+/// Maximum length of an Event's note, in bytes. The API server rejects longer ones.
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/events.go>
 pub const MAX_NOTE_LEN: usize = 1024;
 
-/// Its pods never get a drainer.
+/// The namespace of the control plane, whose pods never get a drainer.
 const SYSTEM_NAMESPACE: &str = "kube-system";
 
-/// What a note says about the pod itself, in bytes. It quotes what the pod's author wrote.
+/// Maximum length of the detail in a note, in bytes, since it quotes the pod's manifest.
 const MAX_DETAIL_LEN: usize = 256;
 
-/// The longest DNS label. <https://www.rfc-editor.org/rfc/rfc1123>
+/// Maximum length of a DNS label. <https://www.rfc-editor.org/rfc/rfc1123>
 const MAX_LABEL_LEN: usize = 63;
 
-/// The longest DNS subdomain that is a name in Kubernetes.
+/// Maximum length of a DNS subdomain that is a name in Kubernetes.
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>
 const MAX_SUBDOMAIN_LEN: usize = 253;
 
 // === impl SkippedPod ===
 
 impl SkippedPod {
-    /// The Event that the owner of the review's pod gets, if the pod will exist, lacks what it asked
-    /// for, and is in a namespace whose pods can have a drainer.
+    /// Returns the pod of a review if its owner gets an Event: the pod will exist without the drainer it
+    /// requests, and is in a namespace whose pods can have one.
     pub(super) fn from_review(
         review: &PodReview<'_>,
         reason: &Diagnostic,
@@ -87,7 +87,7 @@ fn event_note(reason: &Diagnostic) -> String {
 // === impl Owner ===
 
 impl Owner {
-    /// The controller of the review's pod; `None` if there is none, or no API server could have sent it.
+    /// Returns the controller of the review's pod; `None` if there is none, or if no API server could have sent it.
     fn from_review(review: &PodReview<'_>) -> Option<Self> {
         let owner = review.pod()?.controller()?;
         let valid = |text: Option<&str>, is_valid: fn(&str) -> bool| {
@@ -101,13 +101,13 @@ impl Owner {
             kind,
             namespace: valid(review.namespace.as_deref(), is_label)?,
             name: valid(owner.name.as_deref(), is_subdomain)?,
-            // It begins the name of the Event.
+            // The name of the Event starts with it.
             uid: valid(owner.uid.as_deref(), is_label)?,
         })
     }
 }
 
-/// Returns true for a kind whose controllers make pods: of Kubernetes' own these, and any of others.
+/// Returns true for a kind whose controller creates pods: these of Kubernetes, and any of other groups.
 fn can_own_pods(api_version: &str, kind: &str) -> bool {
     let (group, _) = api_version.split_once('/').unwrap_or_default();
     match group {
@@ -131,7 +131,7 @@ fn is_subdomain(text: &str) -> bool {
     text.len() <= MAX_SUBDOMAIN_LEN && text.split('.').all(is_label)
 }
 
-/// `v1`, `apps/v1`.
+/// Returns true for the form of `v1` and `apps/v1`.
 fn is_api_version(text: &str) -> bool {
     match text.split_once('/') {
         Some((group, version)) => is_subdomain(group) && is_label(version),
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::admission::{Defaults, admit_pod};
 
-    /// A pod that is skipped for its hook, made by a ReplicaSet.
+    /// A review of a pod of a ReplicaSet that is skipped because of its hook.
     fn review() -> Value {
         json!({
             "apiVersion": "admission.k8s.io/v1",
@@ -176,7 +176,7 @@ mod tests {
         })
     }
 
-    /// What is told of the review's pod, with something else at a JSON pointer.
+    /// Returns the skipped pod of the review with another value at a JSON pointer.
     fn skipped_pod(pointer: &str, value: Value) -> Option<SkippedPod> {
         let mut review = review();
         let (parent, key) = pointer.rsplit_once('/').unwrap();
@@ -192,8 +192,8 @@ mod tests {
     }
 
     #[test]
-    fn the_controller_is_told_why_and_what_to_do() {
-        let told = skipped_pod("/request/name", json!("edge-7f-1")).unwrap();
+    fn note_has_the_reason_and_the_remedy() {
+        let skipped = skipped_pod("/request/name", json!("edge-7f-1")).unwrap();
         let owner = Owner {
             api_version: "apps/v1".to_owned(),
             kind: "ReplicaSet".to_owned(),
@@ -201,42 +201,47 @@ mod tests {
             name: "edge-7f".to_owned(),
             uid: "2".to_owned(),
         };
-        assert_eq!((told.owner, told.code), (owner, Code::ExistingHook));
-        assert!(told.note.starts_with("DRN008: "), "{}", told.note);
+        assert_eq!((skipped.owner, skipped.code), (owner, Code::ExistingHook));
+        assert!(skipped.note.starts_with("DRN008: "), "{}", skipped.note);
         assert!(
-            told.note.ends_with(Code::ExistingHook.remedy()),
+            skipped.note.ends_with(Code::ExistingHook.remedy()),
             "{}",
-            told.note
+            skipped.note
         );
     }
 
     #[test]
-    fn a_fault_of_ours_is_told_as_far_as_the_pod_can_be_read() {
+    fn fault_is_reported_if_the_owner_is_readable() {
         let long = "x".repeat(2000);
         let fault = skipped_pod("/request/object/spec", json!({"containers": long})).unwrap();
         assert_eq!(fault.code, Code::PodNotRead);
         assert_eq!(fault.owner.name, "edge-7f");
         assert!(fault.note.len() <= MAX_NOTE_LEN, "{}", fault.note.len());
-        let nobody = skipped_pod("/request/object/metadata/labels", json!(7));
-        assert_eq!(nobody, None);
+        let without_owner = skipped_pod("/request/object/metadata/labels", json!(7));
+        assert_eq!(without_owner, None);
     }
 
     #[test]
-    fn a_note_quotes_little_of_a_pod_and_ends_with_the_remedy() {
+    fn note_is_bounded_and_ends_with_the_remedy() {
         let containers = vec![json!({"name": "a\n".repeat(31)}); 20];
-        let told = skipped_pod("/request/object/spec", json!({"containers": containers})).unwrap();
+        let skipped =
+            skipped_pod("/request/object/spec", json!({"containers": containers})).unwrap();
         let remedy = Code::NoEnvoy.remedy();
-        assert!(told.note.ends_with(remedy), "{}", told.note);
-        let most = MAX_DETAIL_LEN + remedy.len() + "DRN009: ; ".len();
-        assert!(told.note.len() <= most, "{}", told.note.len());
-        assert!(!told.note.contains(char::is_control), "{:?}", told.note);
+        assert!(skipped.note.ends_with(remedy), "{}", skipped.note);
+        let max = MAX_DETAIL_LEN + remedy.len() + "DRN009: ; ".len();
+        assert!(skipped.note.len() <= max, "{}", skipped.note.len());
+        assert!(
+            !skipped.note.contains(char::is_control),
+            "{:?}",
+            skipped.note
+        );
     }
 
     #[test]
-    fn an_owner_that_no_api_server_sends_gets_no_event() {
+    fn forged_owner_gets_no_event() {
         let owner = "/request/object/metadata/ownerReferences/1";
         let path = "../../../../api/v1/namespaces/own/secrets/ca?x=";
-        let long = |many: usize| "x".repeat(many);
+        let long = |len: usize| "x".repeat(len);
         for (field, valid, invalid) in [
             (
                 "/request/namespace".to_owned(),
@@ -296,8 +301,8 @@ mod tests {
     }
 
     #[test]
-    fn events_are_of_kinds_that_can_own_pods() {
-        for (api_version, kind, wanted) in [
+    fn only_kinds_that_own_pods_get_events() {
+        for (api_version, kind, can_own) in [
             ("v1", "ReplicationController", true),
             ("v1", "Namespace", false),
             ("v1", "Secret", false),
@@ -312,34 +317,34 @@ mod tests {
             let owner = json!({
                 "apiVersion": api_version, "kind": kind, "name": "n", "uid": "1", "controller": true,
             });
-            let told = skipped_pod("/request/object/metadata/ownerReferences", json!([owner]));
-            assert_eq!(told.is_some(), wanted, "{api_version} {kind}");
+            let skipped = skipped_pod("/request/object/metadata/ownerReferences", json!([owner]));
+            assert_eq!(skipped.is_some(), can_own, "{api_version} {kind}");
         }
     }
 
     #[test]
-    fn an_excluded_namespace_gets_no_event_whatever_is_wrong() {
+    fn excluded_namespace_gets_no_event() {
         for namespace in ["kube-system", "own"] {
             let mut review = review();
             review["request"]["namespace"] = json!(namespace);
             review["request"]["object"]["spec"] = json!({"containers": 7});
-            let answer = admit_pod(
+            let response = admit_pod(
                 review.to_string().as_bytes(),
                 &Defaults::new("image", "own"),
                 || Token::new(1),
             );
-            let answer = answer.unwrap();
-            assert_eq!(answer.diagnostics[0].code, Code::PodNotRead);
-            assert_eq!(answer.skipped_pod, None, "{namespace}");
+            let response = response.unwrap();
+            assert_eq!(response.diagnostics[0].code, Code::PodNotRead);
+            assert_eq!(response.skipped_pod, None, "{namespace}");
         }
     }
 
     #[test]
-    fn nobody_is_told_where_there_is_nobody_or_nothing_to_tell() {
+    fn no_event_without_owner_or_reason() {
         let owners = "/request/object/metadata/ownerReferences";
         let owner = format!("{owners}/1");
         let injected = json!({"containers": [{"name": "envoy"}]});
-        let ours = json!({"containers": [
+        let already_injected = json!({"containers": [
             {"name": "envoy"},
             {"name": "envoy-drainer", "args": ["serve", "--token=0123456789abcdef"]},
         ]});
@@ -352,7 +357,7 @@ mod tests {
             ),
             ("/request/object/metadata/annotations", json!({})),
             ("/request/object/spec", injected),
-            ("/request/object/spec", ours),
+            ("/request/object/spec", already_injected),
             (owners, json!([])),
             (owners, Value::Null),
             (&format!("{owner}/controller"), json!(false)),

@@ -1,19 +1,30 @@
-//! The change of a pod, as the JSON that the API server is sent.
+//! The change of a pod's manifest, as a JSON patch of explicit `add` operations.
+//!
+//! Parents that are missing or `null` are added first: if a patch does not apply, the API server rejects the
+//! pod.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use json_patch::jsonptr::PointerBuf;
 use serde::Serialize;
 
-/// A JSON patch, in its text. <https://datatracker.ietf.org/doc/html/rfc6902>
+use super::diagnostics::{Code, Diagnostic};
+use super::names::{INJECTED, STATUS};
+use super::plan::DrainPlan;
+use super::pod::{ContainerList, ContainerRef, PodView};
+use super::sidecar_mode::SidecarMode;
+use super::status;
+
+/// A JSON patch, as text. <https://datatracker.ietf.org/doc/html/rfc6902>
 ///
-/// Written operation by operation as they are decided: a document in between would cost an admission
-/// a fifth of its time.
+/// Each operation is written as it is decided: an intermediate document would cost an admission a fifth of
+/// its time.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Patch(String);
 
-/// A [`Patch`] that grows. Of the operations it has `add` alone, which replaces a member that is there.
-pub(super) struct PatchBuilder(Vec<u8>);
+/// The only writer of a [`Patch`]. Its only operation is `add`, which replaces a member that exists.
+struct PatchBuilder(Vec<u8>);
 
 #[derive(Serialize)]
 struct Operation<V> {
@@ -22,32 +33,98 @@ struct Operation<V> {
     value: V,
 }
 
-/// In bytes: what an injection takes, so that the buffer need not grow.
+/// Initial size of the buffer, in bytes: what an injection takes, so that it need not grow.
 const INITIAL_CAPACITY: usize = 4096;
+
+/// A parent without members, and one without elements.
+const EMPTY_MAP: BTreeMap<(), ()> = BTreeMap::new();
+const EMPTY_LIST: [(); 0] = [];
+
+/// Maximum size of all keys and values of a pod's annotations together, in bytes.
+/// <https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go>
+const MAX_ANNOTATIONS_SIZE: usize = 256 << 10;
+
+/// Returns the patch that gives a pod its drainer, and a warning if the annotation `status` is left out.
+pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diagnostic>) {
+    let spec = &pod.spec;
+    let mut patch = PatchBuilder::new();
+    let status_left_out = patch.set_status(pod, status::encode_injected(plan));
+    let labels = pod
+        .metadata
+        .as_ref()
+        .and_then(|metadata| metadata.labels.as_ref());
+    patch.ensure_parent(["metadata", "labels"], labels.is_some(), EMPTY_MAP);
+    patch.add(["metadata", "labels", INJECTED], "true");
+    if spec.termination_grace_period_seconds != Some(plan.grace.to) {
+        patch.add(["spec", "terminationGracePeriodSeconds"], plan.grace.to);
+    }
+    patch.ensure_parent(["spec", "volumes"], spec.volumes.is_some(), EMPTY_LIST);
+    patch.add(["spec", "volumes", "-"], &plan.volume);
+    // Envoy's hook comes before the drainer's container, whose insertion may move Envoy's index.
+    let ContainerRef { list, index } = plan.envoy.container_ref;
+    let (key, index) = (list.key(), &*index.to_string());
+    let lifecycle = pod
+        .container(plan.envoy.container_ref)
+        .and_then(|envoy| envoy.lifecycle.as_ref());
+    patch.ensure_parent(
+        ["spec", key, index, "lifecycle"],
+        lifecycle.is_some(),
+        EMPTY_MAP,
+    );
+    patch.add(["spec", key, index, "lifecycle", "preStop"], &plan.hook);
+    match (plan.sidecar, list) {
+        // The kubelet stops native sidecars in reverse order: Envoy first.
+        (SidecarMode::Native, ContainerList::InitContainers) => {
+            patch.add(["spec", key, index], &plan.container)
+        }
+        (SidecarMode::Native, ContainerList::Containers) => {
+            patch.ensure_parent(
+                ["spec", "initContainers"],
+                spec.init_containers.is_some(),
+                EMPTY_LIST,
+            );
+            patch.add(["spec", "initContainers", "-"], &plan.container);
+        }
+        (SidecarMode::Plain, _) => {
+            patch.ensure_parent(
+                ["spec", "containers"],
+                spec.containers.is_some(),
+                EMPTY_LIST,
+            );
+            patch.add(["spec", "containers", "-"], &plan.container);
+        }
+    }
+    (patch.finish(), status_left_out)
+}
+
+/// Returns the patch that records in a pod why it was skipped, and a warning if there is no room for it.
+pub(super) fn record_skip(code: Code, pod: &PodView<'_>) -> (Patch, Option<Diagnostic>) {
+    let mut patch = PatchBuilder::new();
+    let status = status::encode_skipped(code);
+    let is_due = code.is_recorded_in_status() && pod.annotation(STATUS) != Some(&status);
+    let status_left_out = is_due.then(|| patch.set_status(pod, status)).flatten();
+    (patch.finish(), status_left_out)
+}
 
 // === impl Patch ===
 
 impl Patch {
-    /// The patch that changes nothing.
-    #[must_use]
+    /// Creates the patch that changes nothing.
     pub fn empty() -> Self {
-        PatchBuilder::new().into_patch()
+        PatchBuilder::new().finish()
     }
 
-    /// True if it changes nothing.
-    #[must_use]
+    /// Returns true if the patch changes nothing.
     pub fn is_empty(&self) -> bool {
         self.0 == "[]"
     }
 
-    /// Its JSON: an array of operations.
-    #[must_use]
+    /// The patch as JSON: an array of operations.
     pub fn json(&self) -> &str {
         &self.0
     }
 
-    /// Its operations, for those who carry them out themselves.
-    #[must_use]
+    /// The operations, for callers that apply them.
     pub fn operations(&self) -> json_patch::Patch {
         serde_json::from_str(&self.0).expect("it was written as a patch")
     }
@@ -62,14 +139,14 @@ impl fmt::Debug for Patch {
 // === impl PatchBuilder ===
 
 impl PatchBuilder {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         let mut json = Vec::with_capacity(INITIAL_CAPACITY);
         json.push(b'[');
         Self(json)
     }
 
     /// Adds a value at a path of keys, which are escaped here.
-    pub(super) fn add<const N: usize>(&mut self, path: [&str; N], value: impl Serialize) {
+    fn add<const N: usize>(&mut self, path: [&str; N], value: impl Serialize) {
         if self.0.len() > 1 {
             self.0.push(b',');
         }
@@ -79,10 +156,47 @@ impl PatchBuilder {
             value,
         };
         serde_json::to_writer(&mut self.0, &operation)
-            .expect("memory takes all bytes, and Kubernetes' types have string keys");
+            .expect("writing to memory cannot fail, and the keys of Kubernetes' types are strings");
     }
 
-    pub(super) fn into_patch(mut self) -> Patch {
+    /// Adds what other operations add to, unless it exists.
+    fn ensure_parent<const N: usize>(
+        &mut self,
+        path: [&str; N],
+        exists: bool,
+        empty: impl Serialize,
+    ) {
+        if !exists {
+            self.add(path, empty);
+        }
+    }
+
+    /// Sets the annotation `status`. Where it does not fit, it is left out with a warning, since the API
+    /// server would reject the pod; a drainer is recognized by its arguments as well.
+    fn set_status(&mut self, pod: &PodView<'_>, status: String) -> Option<Diagnostic> {
+        let present = pod
+            .annotation(STATUS)
+            .map_or(0, |present| STATUS.len() + present.len());
+        let others = pod.annotations_size() - present;
+        if others + STATUS.len() + status.len() > MAX_ANNOTATIONS_SIZE {
+            let detail = format!("the pod's other annotations have {others} bytes");
+            return Some(Code::StatusLeftOut.diagnostic(detail));
+        }
+        self.ensure_parent(["metadata"], pod.metadata.is_some(), EMPTY_MAP);
+        let annotations = pod
+            .metadata
+            .as_ref()
+            .and_then(|metadata| metadata.annotations.as_ref());
+        self.ensure_parent(
+            ["metadata", "annotations"],
+            annotations.is_some(),
+            EMPTY_MAP,
+        );
+        self.add(["metadata", "annotations", STATUS], status);
+        None
+    }
+
+    fn finish(mut self) -> Patch {
         self.0.push(b']');
         Patch(String::from_utf8(self.0).expect("JSON is written in UTF-8"))
     }

@@ -1,32 +1,29 @@
-//! A pod's fields that decide, borrowed from the bytes of its manifest.
+//! The fields of a pod on which the decision depends, borrowed from the bytes of its manifest.
 //!
-//! Whatever is not listed here is skipped unread and therefore never lost. `null` and missing are
-//! alike, as they are to the API server.
+//! All other fields are skipped unread, so none is lost. `null` means missing, as it does to the API server.
 
 mod decode_error;
+mod deserialize;
 mod list;
-mod object;
-mod scalar;
 mod text;
 
 use std::path::Path;
 
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::plan::envoy_container::{ContainerList, ContainerRef};
-use super::settings::keys;
-use list::Item;
+use self::deserialize::or_default;
+use self::list::Item;
+use self::text::{Entries, bounded_text};
+use super::names;
 
 pub use decode_error::DecodeError;
+pub(super) use deserialize::{ObjectOnly, from_objects, number_or_bool};
 pub(super) use list::Items;
-pub(super) use object::{ObjectOnly, from_objects};
-pub(super) use scalar::number_or_bool;
-use text::bounded_text;
-pub(super) use text::{Entries, Scalar, Text};
+pub(super) use text::{Scalar, Text};
 
-/// A pod, or the template of one.
+/// A pod, or a pod template.
 #[derive(Debug, Default, Deserialize)]
 #[serde(remote = "Self")]
 pub struct PodView<'a> {
@@ -232,7 +229,7 @@ pub(super) struct NodeAffinity<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct NodeSelector<'a> {
-    /// One of them must hold.
+    /// One of them must match.
     #[serde(borrow)]
     pub node_selector_terms: Option<Items<NodeSelectorTerm<'a>>>,
 }
@@ -240,7 +237,7 @@ pub(super) struct NodeSelector<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
 pub(super) struct NodeSelectorTerm<'a> {
-    /// All of them must hold.
+    /// All of them must match.
     #[serde(borrow)]
     pub match_expressions: Option<Items<NodeSelectorRequirement<'a>>>,
 }
@@ -254,6 +251,24 @@ pub(super) struct NodeSelectorRequirement<'a> {
     pub operator: Option<Text<'a>>,
     #[serde(borrow)]
     pub values: Option<Items<Text<'a>>>,
+}
+
+/// Reference to a container of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContainerRef {
+    /// The list.
+    pub list: ContainerList,
+    /// The index in that list.
+    pub index: usize,
+}
+
+/// A pod's lists of containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContainerList {
+    /// `spec.containers`.
+    Containers,
+    /// `spec.initContainers`, of which those with `restartPolicy: Always` run as long as the pod.
+    InitContainers,
 }
 
 from_objects! {
@@ -303,34 +318,32 @@ impl Item for NodeSelectorRequirement<'_> {
     }
 }
 
-/// In bytes: the longest name of a container or a volume, a DNS label. A patch repeats both.
+/// Maximum length of the name of a container or a volume, a DNS label, in bytes. A patch repeats both.
 const MAX_NAME_LEN: usize = 63;
 
-/// In bytes: Linux' `PATH_MAX`; a longer path cannot be mounted. A patch repeats paths of mounts.
+/// Maximum length of a mount's path, in bytes: Linux' `PATH_MAX`. A patch repeats it.
 const MAX_PATH_LEN: usize = 4096;
 
-/// The value of [`keys::OS`] for Windows, and of a pod's `os`.
+/// Windows in the labels [`names::OS`] and in a pod's `os`.
 const WINDOWS: &str = "windows";
-
-/// Reads `null` like a missing field.
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
-}
 
 // === impl PodView ===
 
 impl<'a> PodView<'a> {
-    /// Reads a pod, or the template of one, from JSON.
+    /// Decodes a pod, or a pod template, from JSON.
     ///
     /// # Errors
-    /// If a field that decides is not of its type.
+    /// If a relevant field has another type or exceeds its limit.
     pub fn decode(json: &'a str) -> Result<Self, DecodeError> {
-        serde_json::from_str(json).map_err(|error| DecodeError::locate(json, &error))
+        serde_json::from_str(json).map_err(|error| Self::decode_error(json, &error))
     }
 
-    /// Reads the metadata alone of what is no pod; nothing if that is to blame.
+    /// Returns the error of decoding a pod, with the field that caused `error`.
+    pub(super) fn decode_error(json: &str, error: &serde_json::Error) -> DecodeError {
+        DecodeError::locate::<PodView<'_>>(json, error)
+    }
+
+    /// Decodes only the metadata of a pod that cannot be decoded; empty if the metadata cannot be either.
     pub(super) fn decode_metadata(json: &'a str) -> Self {
         #[derive(Deserialize)]
         #[serde(remote = "Self")]
@@ -346,18 +359,18 @@ impl<'a> PodView<'a> {
         }
     }
 
-    /// The value of one of the annotations that decide.
+    /// Returns the value of a relevant annotation.
     pub(super) fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.as_ref()?.annotations.as_ref()?.get(key)
     }
 
-    /// The annotations that decide.
+    /// Iterates over the relevant annotations.
     pub(super) fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
         let annotations = self.metadata.iter().filter_map(|m| m.annotations.as_ref());
         annotations.flat_map(Entries::iter)
     }
 
-    /// The value of one of the labels that decide.
+    /// Returns the value of a relevant label.
     pub(super) fn label(&self, key: &str) -> Option<&str> {
         self.metadata.as_ref()?.labels.as_ref()?.get(key)
     }
@@ -366,7 +379,7 @@ impl<'a> PodView<'a> {
         self.metadata.as_ref()?.namespace.as_deref()
     }
 
-    /// The pod's name, or what the API server will begin it with.
+    /// Returns the pod's name, or else its `generateName`.
     pub(super) fn name(&self) -> Option<&str> {
         let metadata = self.metadata.as_ref()?;
         let name = metadata.name.as_deref().filter(|name| !name.is_empty());
@@ -380,7 +393,7 @@ impl<'a> PodView<'a> {
         })
     }
 
-    /// The one owner that made the pod and watches over it.
+    /// Returns the owner that controls the pod.
     pub(super) fn controller(&self) -> Option<&OwnerReference<'a>> {
         self.owners().find(|owner| owner.controller == Some(true))
     }
@@ -393,48 +406,49 @@ impl<'a> PodView<'a> {
         owners.flatten()
     }
 
-    /// True if the pod can run on Windows nodes alone: by its `os`, its node selector, or every term of
-    /// its required node affinity. A RuntimeClass may say so too, but not to an admission webhook.
+    /// Returns true if the pod can only run on Windows nodes: by its `os`, its node selector, or every term of
+    /// its required node affinity. A RuntimeClass may select them too, but an admission webhook does not see it.
     pub(super) fn is_for_windows(&self) -> bool {
         let spec = &self.spec;
-        let named = spec.os.as_ref().and_then(|os| os.name.as_deref());
+        let os = spec.os.as_ref().and_then(|os| os.name.as_deref());
         let selected = |key| spec.node_selector.as_ref()?.get(key);
         let affinity = || {
             let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
             affinity.required.as_ref()
         };
-        named == Some(WINDOWS)
-            || keys::OS.map(selected).contains(&Some(WINDOWS))
+        os == Some(WINDOWS)
+            || names::OS.map(selected).contains(&Some(WINDOWS))
             || affinity().is_some_and(NodeSelector::is_for_windows)
     }
 
-    /// The bytes of all annotations' keys and values, which Kubernetes bounds.
+    /// Returns the size of all annotations' keys and values in bytes, which Kubernetes limits.
     pub(super) fn annotations_size(&self) -> usize {
         let annotations = self.metadata.as_ref().and_then(|m| m.annotations.as_ref());
         annotations.map_or(0, Entries::size)
     }
 
-    /// The container at a place that [`Self::staying`] gave.
-    pub(super) fn container(&self, place: ContainerRef) -> Option<&Container<'a>> {
-        self.containers_in(place.list).get(place.index)
+    /// Returns the container of a reference from [`Self::long_running_containers`].
+    pub(super) fn container(&self, container_ref: ContainerRef) -> Option<&Container<'a>> {
+        self.containers_in(container_ref.list)
+            .get(container_ref.index)
     }
 
-    /// Every container of the pod, those that only run before the others among them.
+    /// Iterates over all containers of the pod, init containers included.
     pub(super) fn all_containers(&self) -> impl Iterator<Item = &Container<'a>> {
         [ContainerList::InitContainers, ContainerList::Containers]
             .into_iter()
             .flat_map(|list| self.containers_in(list))
     }
 
-    /// The containers that live as long as the pod, with their places.
+    /// Iterates over the containers that run as long as the pod: all but init containers that complete.
     pub(super) fn long_running_containers(
         &self,
     ) -> impl Iterator<Item = (ContainerRef, &Container<'a>)> {
         [ContainerList::Containers, ContainerList::InitContainers]
             .into_iter()
             .flat_map(|list| {
-                let placed = self.containers_in(list).iter().enumerate();
-                placed
+                let containers = self.containers_in(list).iter().enumerate();
+                containers
                     .filter(move |(_, c)| {
                         list == ContainerList::Containers
                             || c.restart_policy.as_deref() == Some("Always")
@@ -452,6 +466,18 @@ impl<'a> PodView<'a> {
     }
 }
 
+// === impl ContainerList ===
+
+impl ContainerList {
+    /// Returns the list's key in a pod's `spec`.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Containers => "containers",
+            Self::InitContainers => "initContainers",
+        }
+    }
+}
+
 // === impl Container ===
 
 impl Container<'_> {
@@ -459,7 +485,7 @@ impl Container<'_> {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// The number of a port that the container declares by name.
+    /// Returns the number of the port that the container declares under this name.
     pub(super) fn port_named(&self, name: &str) -> Option<u16> {
         let mut ports = self.ports.iter().flatten();
         ports
@@ -496,7 +522,7 @@ impl NodeSelectorTerm<'_> {
         expressions.any(|expression| {
             let mut values = expression.values.iter().flatten().peekable();
             let key = expression.key.as_deref().unwrap_or_default();
-            keys::OS.contains(&key)
+            names::OS.contains(&key)
                 && expression.operator.as_deref() == Some("In")
                 && values.peek().is_some()
                 && values.all(|value| **value == *WINDOWS)
@@ -507,7 +533,7 @@ impl NodeSelectorTerm<'_> {
 // === impl VolumeMount ===
 
 impl VolumeMount<'_> {
-    /// Where the volume is mounted.
+    /// Returns the path at which the volume is mounted, unless it is empty.
     pub(super) fn path(&self) -> Option<&Path> {
         let path = self.mount_path.as_deref().filter(|path| !path.is_empty());
         path.map(Path::new)
@@ -517,7 +543,7 @@ impl VolumeMount<'_> {
 // === impl Resources ===
 
 impl Resources<'_> {
-    /// True if CPU or memory is requested or limited.
+    /// Returns true if CPU or memory is requested or limited.
     pub(super) fn is_set(&self) -> bool {
         let mut lists = [&self.requests, &self.limits].into_iter().flatten();
         lists.any(|amounts| amounts.cpu.is_some() || amounts.memory.is_some())
@@ -529,7 +555,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_is_as_good_as_missing() {
+    fn null_means_missing() {
         let text = r#"{"metadata": null, "spec": null}"#;
         for text in [
             "{}",
@@ -547,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_no_object() {
+    fn array_is_not_an_object() {
         let spec = |container: &str| format!(r#"{{"spec": {{"containers": [{container}]}}}}"#);
         for text in [
             r#"[{}, {}]"#,
@@ -561,8 +587,8 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_known_by_kind_and_group() {
-        for (owners, of_a_job) in [
+    fn job_is_recognized_by_kind_and_group() {
+        for (owners, is_owned_by_job) in [
             (r#"[{"apiVersion": "batch/v1", "kind": "Job"}]"#, true),
             (
                 r#"[{"apiVersion": "apps/v1", "kind": "ReplicaSet"}, {"apiVersion": "batch/v1", "kind": "Job"}]"#,
@@ -577,7 +603,7 @@ mod tests {
             let pod = format!(r#"{{"metadata": {{"ownerReferences": {owners}}}}}"#);
             assert_eq!(
                 PodView::decode(&pod).unwrap().is_owned_by_job(),
-                of_a_job,
+                is_owned_by_job,
                 "{owners}"
             );
         }

@@ -1,4 +1,4 @@
-//! AdmissionReviews: the request that an API server sends, and the response.
+//! AdmissionReviews: the API server's request, and the response.
 
 pub(crate) mod request;
 pub(crate) mod response;

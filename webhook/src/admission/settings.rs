@@ -16,7 +16,6 @@ use super::defaults::Defaults;
 use super::quantity::Quantity;
 
 pub(super) use parse::ParsedSettings;
-pub(crate) use parse::check_value;
 pub use row::SettingRow;
 
 /// Every setting of one pod, each with its source. They are valid and fit together.

@@ -1,10 +1,11 @@
-//! The annotation `status`: what was done to a pod, for people and for the next admission.
+//! The annotation `status`: what the webhook did to a pod, for operators and for the next admission.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::diagnostics::Code;
-use super::plan::{DrainPlan, GracePeriod, SidecarMode};
+use super::plan::{DrainPlan, GracePeriod};
+use super::sidecar_mode::SidecarMode;
 
 /// The status of a pod that has a drainer.
 #[derive(Serialize)]
@@ -25,16 +26,17 @@ enum ReplacedHook<'a> {
     TooLong(&'static str),
 }
 
-/// In bytes. A pod's annotations may have 256 KiB in all, and nobody reads more of a hook.
+/// Maximum length of a replaced hook that the status repeats, in bytes. All annotations of a pod together may have
+/// 256 KiB.
 const MAX_HOOK_LEN: usize = 4096;
 
-/// The status of a pod that asked and was skipped.
+/// The status of a pod that requested a drainer and was skipped.
 #[derive(Serialize, Deserialize)]
 struct SkippedStatus {
     skipped: String,
 }
 
-/// Writes the status of a pod that gets a drainer.
+/// Encodes the status of a pod that gets a drainer.
 pub(super) fn encode_injected(plan: &DrainPlan) -> String {
     let status = StatusAnnotation {
         version: env!("CARGO_PKG_VERSION"),
@@ -52,7 +54,7 @@ pub(super) fn encode_injected(plan: &DrainPlan) -> String {
     serde_json::to_string(&status).expect("strings, numbers and JSON always serialise")
 }
 
-/// Writes the status of a pod that is skipped.
+/// Encodes the status of a pod that is skipped.
 pub(super) fn encode_skipped(code: Code) -> String {
     serde_json::to_string(&SkippedStatus {
         skipped: code.to_string(),
@@ -60,14 +62,13 @@ pub(super) fn encode_skipped(code: Code) -> String {
     .expect("a string always serialises")
 }
 
-/// True unless the status is a skip's: that one is decided anew, since another webhook may have
-/// brought the Envoy that was missing.
+/// Returns true unless the status records a skip: that pod is decided again, since another webhook may have
+/// added the Envoy that was missing.
 pub(super) fn records_injection(status: &str) -> bool {
     serde_json::from_str::<SkippedStatus>(status).is_err()
 }
 
-/// Why a pod with this status was skipped; `None` if it was not, or for a reason that is not known.
-#[must_use]
+/// Returns the code with which a pod was skipped; `None` if it was not skipped or the code is unknown.
 pub fn skip_code(status: &str) -> Option<Code> {
     let SkippedStatus { skipped } = serde_json::from_str(status).ok()?;
     let mut codes = Code::ALL.iter().copied();

@@ -1,120 +1,59 @@
-//! The second webhook: what becomes of a workload's pods is told when the workload is written, where a
-//! person reads it. At the pods' own admission only a controller would.
-//!
-//! Warnings are the only answer: a workload is never refused or changed.
+//! The second webhook: warnings about the pods of a workload when the workload is written, since a controller
+//! ignores the warnings about the pods themselves. It never denies or changes a workload.
 
-pub(crate) mod metadata_maps;
 pub(crate) mod misplaced;
 pub(crate) mod objects;
-
-use serde::Deserialize;
-use serde_json::value::RawValue;
+mod view;
 
 use self::misplaced::find_misplaced;
-use super::decide::{Decision, PodContext, decide};
+use self::view::WorkloadView;
+use super::context::{PodContext, token};
+use super::decide::{Decision, decide};
 use super::defaults::Defaults;
 use super::diagnostics::{Code, Diagnostic};
-use super::review::response::{AdmissionOutcome, RequestMeta, ReviewResponse, allow, catch_panic};
+use super::pod::PodView;
+use super::review::request::{InvalidReview, ObjectReview, RequestMeta};
+use super::review::response::{AdmissionOutcome, ReviewResponse, allow, catch_panic};
 
-use super::pod::{Items, OwnerReference, PodView, Text, from_objects};
-use super::review::request::{InvalidReview, ObjectReview};
-use super::token::token;
-
-/// A workload, borrowed from the bytes of its manifest.
-#[derive(Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
-struct Workload<'a> {
-    #[serde(borrow)]
-    api_version: Option<Text<'a>>,
-    #[serde(borrow)]
-    kind: Option<Text<'a>>,
-    #[serde(borrow)]
-    metadata: Option<Metadata<'a>>,
-    #[serde(borrow)]
-    spec: Option<Spec<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
-struct Metadata<'a> {
-    #[serde(borrow)]
-    name: Option<Text<'a>>,
-    #[serde(borrow)]
-    generate_name: Option<Text<'a>>,
-    #[serde(borrow)]
-    owner_references: Option<Items<OwnerReference<'a>>>,
-}
-
-#[derive(Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
-struct Spec<'a> {
-    #[serde(borrow)]
-    template: Option<&'a RawValue>,
-    #[serde(borrow)]
-    job_template: Option<JobTemplate<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(remote = "Self")]
-struct JobTemplate<'a> {
-    #[serde(borrow)]
-    spec: Option<JobSpec<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(remote = "Self")]
-struct JobSpec<'a> {
-    #[serde(borrow)]
-    template: Option<&'a RawValue>,
-}
-
-from_objects! {
-    Workload<'a>,
-    Metadata<'a>,
-    Spec<'a>,
-    JobTemplate<'a>,
-    JobSpec<'a>,
-}
-
-/// What is said of a workload, and what it is called.
+/// The outcome of a workload's review.
 struct WorkloadAdmission {
     name: String,
     outcome: AdmissionOutcome,
     diagnostics: Vec<Diagnostic>,
 }
 
-/// Answers an AdmissionReview of a workload with what its author should know of its pods.
+/// Responds to the AdmissionReview of a workload with warnings about its pods.
 ///
 /// # Errors
-/// If the bytes hold no request that could be answered, which is the caller's mistake.
+/// If no response to the body is possible, which is the caller's error.
 pub fn admit_workload(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse, InvalidReview> {
     let review = ObjectReview::decode(body)?;
     let namespace = review.namespace.as_deref();
-    let advice = match review.object {
+    let admission = match review.object {
         Some(json) => catch_panic(|| WorkloadAdmission::for_object(json, namespace, defaults)),
         None => Ok(WorkloadAdmission::ignored()),
     };
     let WorkloadAdmission {
         name,
         outcome,
-        diagnostics: notices,
-    } = advice.unwrap_or_else(|fault| WorkloadAdmission {
+        diagnostics,
+    } = admission.unwrap_or_else(|fault| WorkloadAdmission {
         outcome: AdmissionOutcome::Failed(fault.code),
         ..WorkloadAdmission::ignored()
     });
-    let about = RequestMeta {
+    let request = RequestMeta {
         uid: review.uid.to_string(),
         namespace: namespace.unwrap_or_default().to_owned(),
         name,
         dry_run: review.dry_run,
     };
-    Ok(allow(about, outcome, None, notices))
+    Ok(allow(request, outcome, None, diagnostics))
 }
 
 // === impl WorkloadAdmission ===
 
 impl WorkloadAdmission {
-    /// On what is no workload of a person's.
+    /// For an object whose author gets no warnings.
     fn ignored() -> Self {
         Self {
             name: String::new(),
@@ -123,17 +62,19 @@ impl WorkloadAdmission {
         }
     }
 
-    /// On an object, whatever it is.
+    /// For an object of any kind.
     fn for_object(json: &str, namespace: Option<&str>, defaults: &Defaults) -> Self {
-        let workload = match serde_json::from_str::<Workload<'_>>(json) {
+        let workload = WorkloadView::decode(json);
+        let workload = workload.and_then(|workload| Ok((workload.metadata()?, workload)));
+        let (metadata, workload) = match workload {
             Ok(workload) => workload,
             Err(error) => return Self::for_invalid_object(&error),
         };
         let (Some(version), Some(kind)) = (&workload.api_version, &workload.kind) else {
             return Self::ignored();
         };
-        let name = workload.name().to_owned();
-        if workload.has_controller() {
+        let name = metadata.name().to_owned();
+        if metadata.has_controller() {
             return Self {
                 name,
                 ..Self::ignored()
@@ -143,111 +84,79 @@ impl WorkloadAdmission {
             Some((template, in_job)) => warnings_for(template, in_job, namespace, defaults),
             None => Ok(Vec::new()),
         };
-        let strays = find_misplaced(version, kind, json).into_iter();
-        let strays = strays.map(|stray| stray.diagnostic);
-        let (outcome, notices) = match pods {
-            Ok(pods) => {
-                let notices: Vec<_> = pods.into_iter().chain(strays).collect();
-                match notices.is_empty() {
-                    true => (AdmissionOutcome::NotRequested, notices),
-                    false => (AdmissionOutcome::Warned, notices),
+        let misplaced = find_misplaced(version, kind, &workload).into_iter();
+        let misplaced = misplaced.map(|misplaced| misplaced.diagnostic);
+        let (outcome, diagnostics) = match pods {
+            Ok(warnings) => {
+                let warnings: Vec<_> = warnings.into_iter().chain(misplaced).collect();
+                match warnings.is_empty() {
+                    true => (AdmissionOutcome::NotRequested, warnings),
+                    false => (AdmissionOutcome::Warned, warnings),
                 }
             }
-            Err(unread) => (AdmissionOutcome::Failed(unread.code), vec![unread]),
+            Err(fault) => (AdmissionOutcome::Failed(fault.code), vec![fault]),
         };
         Self {
             name,
             outcome,
-            diagnostics: notices,
+            diagnostics,
         }
     }
 
-    /// On what has the shape of no workload, or too much of something.
+    /// For an object that has not the form of a workload, or exceeds a limit.
     fn for_invalid_object(error: &serde_json::Error) -> Self {
-        let why = error.to_string();
-        // The position is one in JSON that nobody has seen.
-        let why = why.split(" at line ").next().unwrap_or_default();
+        let reason = error.to_string();
+        // The position is in JSON that the author does not have.
+        let reason = reason.split(" at line ").next().unwrap_or_default();
         Self {
             outcome: AdmissionOutcome::Failed(Code::PodNotRead),
-            diagnostics: vec![pod_not_read(why)],
+            diagnostics: vec![pod_not_read(reason)],
             ..Self::ignored()
         }
     }
 }
 
-// === impl Workload ===
-
-impl<'a> Workload<'a> {
-    /// Its name, or what the API server will begin it with.
-    fn name(&self) -> &str {
-        let metadata = self.metadata.as_ref();
-        let name = metadata.and_then(|metadata| metadata.name.as_deref());
-        let prefix = || metadata?.generate_name.as_deref();
-        name.or_else(prefix).unwrap_or_default()
-    }
-
-    /// True for the ReplicaSet of a Deployment and the Job of a CronJob: their author has been told, and
-    /// whoever writes them is a controller.
-    fn has_controller(&self) -> bool {
-        let owners = self
-            .metadata
-            .iter()
-            .filter_map(|m| m.owner_references.as_ref());
-        owners.flatten().any(|owner| owner.controller == Some(true))
-    }
-
-    /// The manifest of its pods, and whether they are a Job's. `json` is its own.
-    fn pod_template(&self, version: &str, kind: &str, json: &'a str) -> Option<(&'a str, bool)> {
-        let place = objects::template_path(version, kind)?;
-        let spec = self.spec.as_ref();
-        let template = match (place.is_root(), kind) {
-            (true, _) => return Some((json, false)),
-            (false, "CronJob") => spec?.job_template.as_ref()?.spec.as_ref()?.template?,
-            (false, _) => spec?.template?,
-        };
-        Some((template.get(), matches!(kind, "Job" | "CronJob")))
-    }
-}
-
-/// What becomes of the pods, if their author may not expect it.
+/// Returns what the workload's author should know about its pods.
 ///
 /// # Errors
-/// With the warning that they cannot be read.
+/// If the pod template cannot be decoded.
 fn warnings_for(
     template: &str,
     in_job: bool,
     namespace: Option<&str>,
     defaults: &Defaults,
 ) -> Result<Vec<Diagnostic>, Diagnostic> {
-    let pod = PodView::decode(template).map_err(|why| pod_not_read(&why.to_string()))?;
-    let facts = PodContext {
+    let pod = PodView::decode(template).map_err(|error| pod_not_read(&error.to_string()))?;
+    let context = PodContext {
         namespace,
         in_job,
-        // Nothing of the patch is kept.
+        // The patch, which contains it, is dropped.
         token: token(&[]),
     };
-    let led =
-        |by: &str, notice: Diagnostic| notice.code.diagnostic(format!("{by}: {}", notice.detail));
-    Ok(match decide(&pod, &facts, defaults) {
+    let prefixed = |prefix: &str, diagnostic: Diagnostic| {
+        let detail = format!("{prefix}: {}", diagnostic.detail);
+        diagnostic.code.diagnostic(detail)
+    };
+    Ok(match decide(&pod, &context, defaults) {
         Decision::NotRequested => Vec::new(),
         Decision::Inject { warnings, .. } => warnings,
         Decision::Skip {
             reason, warnings, ..
         } => {
-            let skip = led("its pods get no drainer as they are", reason);
+            let skip = prefixed("its pods get no drainer", reason);
             [skip].into_iter().chain(warnings).collect()
         }
         Decision::Deny { reasons, warnings } => {
-            let refusals = reasons
+            let denials = reasons
                 .into_iter()
-                .map(|reason| led("its pods will be refused", reason));
-            refusals.chain(warnings).collect()
+                .map(|reason| prefixed("its pods will be denied", reason));
+            denials.chain(warnings).collect()
         }
     })
 }
 
-fn pod_not_read(why: &str) -> Diagnostic {
-    Code::PodNotRead.diagnostic(format!("its pods could not be read: {why}"))
+fn pod_not_read(reason: &str) -> Diagnostic {
+    Code::PodNotRead.diagnostic(format!("its pods could not be read: {reason}"))
 }
 
 #[cfg(test)]
@@ -256,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// What the answer to a review of an object is, and its warnings.
+    /// Reviews an object; returns the outcome and the warnings.
     fn admit_object(
         object: &Value,
         change: impl FnOnce(&mut Value),
@@ -273,18 +182,18 @@ mod tests {
             },
         });
         change(&mut review["request"]);
-        let answer = admit_workload(
+        let response = admit_workload(
             review.to_string().as_bytes(),
             &Defaults::new("image", "own"),
         )
         .unwrap();
-        let body: Value = serde_json::from_slice(&answer.body).unwrap();
-        let response = &body["response"];
-        assert_eq!(response["allowed"], true);
-        assert_eq!(response.get("patch"), None);
-        let warnings = response["warnings"].as_array().into_iter().flatten();
+        let body: Value = serde_json::from_slice(&response.body).unwrap();
+        let body = &body["response"];
+        assert_eq!(body["allowed"], true);
+        assert_eq!(body.get("patch"), None);
+        let warnings = body["warnings"].as_array().into_iter().flatten();
         let warnings = warnings.map(|warning| warning.as_str().unwrap().to_owned());
-        (answer.outcome, warnings.collect())
+        (response.outcome, warnings.collect())
     }
 
     fn deployment(annotations: &Value, containers: &Value) -> Value {
@@ -300,26 +209,26 @@ mod tests {
     fn unchanged(_: &mut Value) {}
 
     #[test]
-    fn the_author_of_a_workload_is_told_what_its_pods_will_meet() {
+    fn author_of_a_workload_is_warned_about_its_pods() {
         let envoy = json!([{"name": "envoy", "image": "envoy"}]);
         let hooked =
             json!([{"name": "envoy", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}]);
-        let asks = json!({"envoy-drainer.dev/inject": "true"});
+        let inject = json!({"envoy-drainer.dev/inject": "true"});
         let bad = json!({"envoy-drainer.dev/inject": "true", "envoy-drainer.dev/drain-timeout": "90",
             "envoy-drainer.dev/quiet": "1s"});
         let table: [(Value, Value, &[&str]); 6] = [
             (json!({}), envoy.clone(), &[]),
-            (asks.clone(), envoy.clone(), &[]),
+            (inject.clone(), envoy.clone(), &[]),
             (
-                asks,
+                inject,
                 hooked,
-                &["DRN008: its pods get no drainer as they are: container `envoy`"],
+                &["DRN008: its pods get no drainer: container `envoy`"],
             ),
             (
                 bad,
                 envoy.clone(),
                 &[
-                    "DRN020: its pods will be refused: `envoy-drainer.dev/drain-timeout`",
+                    "DRN020: its pods will be denied: `envoy-drainer.dev/drain-timeout`",
                     "DRN050: unknown annotation `envoy-drainer.dev/quiet`",
                 ],
             ),
@@ -341,8 +250,7 @@ mod tests {
             for (warning, want) in warnings.iter().zip(want) {
                 assert!(warning.starts_with(want), "{warning}");
             }
-            let nothing = want.is_empty();
-            let expected = if nothing {
+            let expected = if want.is_empty() {
                 AdmissionOutcome::NotRequested
             } else {
                 AdmissionOutcome::Warned
@@ -352,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_of_the_workload_itself_is_told_where_it_belongs() {
+    fn misplaced_annotation_names_the_right_place() {
         let mut object = deployment(&json!({}), &json!([{"name": "envoy"}]));
         object["metadata"]["annotations"] = json!({"envoy-drainer.dev/inject": "true"});
         let (_, warnings) = admit_object(&object, unchanged);
@@ -366,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_controller_writes_and_what_is_not_written_is_not_ours() {
+    fn only_written_objects_without_controller_are_checked() {
         let bad = json!({"envoy-drainer.dev/inject": "maybe"});
         let object = deployment(&bad, &json!([{"name": "envoy"}]));
         let owners = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "controller": true}]);
@@ -393,17 +301,17 @@ mod tests {
         for (change, want) in changes {
             assert_eq!(admit_object(&object, change).0, want);
         }
-        for odd in [json!(null), json!({}), json!({"kind": "Deployment"})] {
+        for invalid in [json!(null), json!({}), json!({"kind": "Deployment"})] {
             assert_eq!(
-                admit_object(&odd, unchanged),
+                admit_object(&invalid, unchanged),
                 (AdmissionOutcome::Ignored, vec![]),
-                "{odd}"
+                "{invalid}"
             );
         }
     }
 
     #[test]
-    fn what_cannot_be_read_is_allowed_with_one_warning() {
+    fn unreadable_workload_is_allowed_with_one_warning() {
         let containers = json!(vec![json!({}); 2_001]);
         let mut owned = deployment(&json!({}), &json!([]));
         owned["metadata"]["ownerReferences"] = json!(vec![json!({}); 2_001]);
@@ -437,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn more_strays_than_slips_are_not_reported() {
+    fn reported_keys_are_bounded() {
         let keys = (0..1_000).map(|n| (format!("envoy-drainer.dev/drain-timeou{n}"), json!("")));
         let keys = Value::Object(keys.collect());
         let (_, warnings) = admit_object(&deployment(&keys, &json!([])), unchanged);

@@ -205,14 +205,14 @@ mod tests {
         let table: [(Change, &str); 3] = [
             (
                 |set| set["metadata"]["annotations"] = json!({INJECT: "true"}),
-                "DRN059: no pod gets `envoy-drainer.dev/inject` from metadata.annotations: move to spec.template.metadata.annotations",
+                "DRN059: `envoy-drainer.dev/inject` in metadata.annotations will not reach pods: move to spec.template.metadata.annotations",
             ),
             (
                 |set| {
                     set["spec"]["template"]["metadata"]["annotations"] =
                         json!({"envoy-drainer.dev/drain-timeout": "90s"});
                 },
-                "DRN060: `envoy-drainer.dev/drain-timeout` is set, and no `inject` asks for a drainer",
+                "DRN060: `envoy-drainer.dev/drain-timeout` is set, but no `inject` requests a drainer",
             ),
             (
                 |set| {

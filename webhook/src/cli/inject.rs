@@ -1,5 +1,9 @@
 //! `envoy-drainer inject`: the webhook's change, in manifests.
 
+mod diff;
+
+pub use diff::unified_diff;
+
 use std::io;
 use std::process::ExitCode;
 
@@ -80,7 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         true => {
             let styled = color.is_enabled_for(&io::stdout());
             let diff = |(input, injected): (&Input, &InjectReport)| {
-                manifest::unified_diff(&input.name, &input.bytes, &injected.bytes, styled)
+                unified_diff(&input.name, &input.bytes, &injected.bytes, styled)
             };
             streams().map(diff).collect::<String>().into_bytes()
         }

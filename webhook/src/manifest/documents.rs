@@ -1,36 +1,34 @@
-//! Where one document of a stream ends and the next begins, to the byte.
+//! Splits a stream of YAML or JSON into its documents, byte for byte.
 
 use serde::de::IgnoredAny;
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// One document of a stream with all that stands around it: its separator line, directives,
-/// comments, blank lines. A stream is the concatenation of its documents.
+/// One document of a stream with its separator line, directives, comments and blank lines. A stream is the
+/// concatenation of its documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Document<'a> {
-    /// Everything between the end of the document before and the start of the one after.
+    /// Everything between the end of the previous document and the start of the next.
     pub bytes: &'a [u8],
     /// The line of the stream on which it starts, from 1.
     pub line: usize,
 }
 
-/// What of a document was seen when a line is looked at.
+/// How much of a document comes before a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DocumentState {
-    /// Blank lines, comments and directives alone: a `---` that follows belongs to them.
+    /// Only blank lines, comments and directives: a `---` that follows belongs to the document.
     Preamble,
     /// A `---` or content: the next `---` starts another document.
     Started,
-    /// A `...`: whatever follows is another document.
+    /// A `...`: what follows is another document.
     Ended,
 }
 
-/// Cuts a stream into its documents: YAML at its separator lines, JSON also after each value.
+/// Splits a stream into its documents: YAML at its separator lines, JSON also after each value.
 ///
-/// Cutting by lines is exact: YAML forbids `---` and `...` at the start of a line inside any
-/// scalar (<https://yaml.org/spec/1.2.2/#914-explicit-documents>), and JSON has no multi-line
-/// strings.
-#[must_use]
+/// Splitting by lines is exact: YAML forbids `---` and `...` at the start of a line inside any scalar
+/// (<https://yaml.org/spec/1.2.2/#914-explicit-documents>), and JSON has no multi-line strings.
 pub fn documents(stream: &[u8]) -> Vec<Document<'_>> {
     let mut documents = Vec::new();
     let mut line = 1;
@@ -81,8 +79,7 @@ fn has_content(line: &[u8]) -> bool {
     !line.starts_with(b"%") && first.is_some_and(|&byte| byte != b'#')
 }
 
-/// Cuts JSON values that follow one another without a separator, as `kubectl` reads them; anything
-/// else stays whole.
+/// Splits JSON values that follow one another without a separator, as `kubectl` does; anything else is one document.
 fn json_values(document: &[u8]) -> Vec<&[u8]> {
     let mut values = Vec::new();
     let mut rest = document;
@@ -111,8 +108,7 @@ fn starts_json(bytes: &[u8]) -> bool {
     matches!(first, Some(b'{' | b'['))
 }
 
-/// Whether the whole stream is JSON, or nothing: such streams need no `---` between them.
-#[must_use]
+/// Whether the whole stream is JSON, or empty: such streams need no `---` between them.
 pub fn is_json(stream: &[u8]) -> bool {
     let stream = stream.strip_prefix(BYTE_ORDER_MARK).unwrap_or(stream);
     serde_json::Deserializer::from_slice(stream)
@@ -120,8 +116,7 @@ pub fn is_json(stream: &[u8]) -> bool {
         .all(|value| value.is_ok())
 }
 
-/// Whether the stream begins with a separator of its own.
-#[must_use]
+/// Whether the stream begins with a separator.
 pub fn starts_with_separator(stream: &[u8]) -> bool {
     documents(stream).first().is_some_and(|first| {
         let mut lines = first.bytes.split(|&byte| byte == b'\n');
@@ -135,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    fn cut(stream: &str) -> Vec<(usize, &str)> {
+    fn split(stream: &str) -> Vec<(usize, &str)> {
         documents(stream.as_bytes())
             .into_iter()
             .map(|document| (document.line, str::from_utf8(document.bytes).unwrap()))
@@ -143,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_cut_at_separator_lines_alone() {
+    fn only_separator_lines_split_documents() {
         let table: &[(&str, &[(usize, &str)])] = &[
             ("", &[]),
             ("a: 1", &[(1, "a: 1")]),
@@ -175,7 +170,7 @@ mod tests {
             ("--- {a: 1}\n---", &[(1, "--- {a: 1}\n"), (2, "---")]),
         ];
         for (stream, want) in table {
-            assert_eq!(&cut(stream), want, "{stream:?}");
+            assert_eq!(&split(stream), want, "{stream:?}");
         }
     }
 
@@ -195,13 +190,13 @@ mod tests {
             ("\u{feff}{}{}", &[(1, "\u{feff}{}"), (1, "{}")]),
         ];
         for (stream, want) in table {
-            assert_eq!(&cut(stream), want, "{stream:?}");
+            assert_eq!(&split(stream), want, "{stream:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn a_stream_is_the_concatenation_of_its_documents(
+        fn documents_concatenate_to_their_stream(
             lines in proptest::collection::vec(
                 prop_oneof![
                     Just("---"), Just("..."), Just("--- # x"), Just("%YAML 1.1"), Just("# c"), Just(""),

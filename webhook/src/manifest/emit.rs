@@ -1,4 +1,4 @@
-//! Values as text that YAML 1.1, YAML 1.2 and JSON readers take alike.
+//! Renders values as text that YAML 1.1, YAML 1.2 and JSON readers read alike.
 
 use serde::Serialize;
 use serde_json::ser::{PrettyFormatter, Serializer};
@@ -6,30 +6,25 @@ use serde_json::{Map, Value};
 
 use super::scalar;
 
-/// How the lines of a document are written.
+/// The layout of a document's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockFormat {
-    /// Whether a list stands deeper than its key; `kubectl` writes it level.
+    /// Whether a list is indented below its key; `kubectl` does not indent it.
     pub(super) indents_lists: bool,
 }
 
-/// A value in brackets.
-pub(super) enum FlowFormat<'a> {
-    /// On one line of YAML.
-    Yaml,
-    /// On one line of JSON.
-    CompactJson,
-    /// JSON on many, each below `indent`, one level more for each bracket.
-    PrettyJson {
-        indent: &'a str,
-        indent_unit: &'a str,
-    },
+/// The layout of a collection in brackets. What is new in it is JSON, which is YAML too.
+pub(super) struct FlowFormat<'a> {
+    /// The indentation of its elements if each begins a line; else all are on one line.
+    pub(super) indent: Option<&'a str>,
+    /// One more level of indentation.
+    pub(super) indent_unit: &'a str,
 }
 
 // === impl BlockFormat ===
 
 impl BlockFormat {
-    /// The lines of a mapping's entry whose key stands in `column`.
+    /// The lines of a mapping's entry whose key is in `column`.
     pub(super) fn entry(self, column: usize, key: &str, value: &Value) -> String {
         let mut lines = String::new();
         push_indent(&mut lines, column);
@@ -37,7 +32,7 @@ impl BlockFormat {
         lines
     }
 
-    /// The lines of a list's item whose dash stands in `column`.
+    /// The lines of a list's item whose dash is in `column`.
     pub(super) fn item(self, column: usize, value: &Value) -> String {
         let mut lines = String::new();
         push_indent(&mut lines, column);
@@ -45,8 +40,7 @@ impl BlockFormat {
         lines
     }
 
-    /// The lines of a collection that is the value of a key in `column`; `None` where the value
-    /// stands behind its key.
+    /// The lines of a collection below its key in `column`; `None` for a value on the key's line.
     pub(super) fn block_value(self, column: usize, value: &Value) -> Option<String> {
         let mut lines = String::new();
         match value {
@@ -86,16 +80,16 @@ impl BlockFormat {
         lines.push_str("- ");
         match value {
             Value::Object(entries) if !entries.is_empty() => {
-                for (nth, (key, value)) in name_first(entries).enumerate() {
-                    if nth > 0 {
+                for (index, (key, value)) in name_first(entries).enumerate() {
+                    if index > 0 {
                         push_indent(lines, column + 2);
                     }
                     self.push_entry(lines, column + 2, key, value);
                 }
             }
             Value::Array(items) if !items.is_empty() => {
-                for (nth, item) in items.iter().enumerate() {
-                    if nth > 0 {
+                for (index, item) in items.iter().enumerate() {
+                    if index > 0 {
                         push_indent(lines, column + 2);
                     }
                     self.push_item(lines, column + 2, item);
@@ -113,13 +107,13 @@ fn push_indent(lines: &mut String, column: usize) {
     lines.extend(std::iter::repeat_n(' ', column));
 }
 
-/// People look for a container's name first.
+/// The entries with `name` first, as it is written by hand in lists.
 fn name_first(entries: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
     let name = entries.iter().filter(|(key, _)| *key == "name");
     name.chain(entries.iter().filter(|(key, _)| *key != "name"))
 }
 
-/// A scalar, or an empty collection.
+/// A scalar or an empty collection.
 pub(super) fn inline(value: &Value) -> String {
     match value {
         Value::String(text) => quote_if_needed(text),
@@ -127,7 +121,7 @@ pub(super) fn inline(value: &Value) -> String {
     }
 }
 
-/// A string that no reader takes for anything else.
+/// A string in the style that needs the fewest escapes.
 fn quote_if_needed(text: &str) -> String {
     let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     if is_plain(text) {
@@ -139,32 +133,25 @@ fn quote_if_needed(text: &str) -> String {
     }
 }
 
-/// Whether a text needs no quotes: words, paths, images, flags, quantities. Whatever YAML 1.1 reads
-/// as another type needs them.
+/// Whether every reader takes a text without quotes for a string: words, paths, images, flags, quantities.
 fn is_plain(text: &str) -> bool {
-    is_quantity(text)
-        || is_word(text) && scalar::resolve(text) == Ok(Value::String(text.to_owned()))
-}
-
-fn is_word(text: &str) -> bool {
     let bytes = text.as_bytes();
-    let starts = match bytes {
+    let is_start = match bytes {
         [b'-', b'-', third, ..] => third.is_ascii_alphabetic(),
+        // A quantity such as `64Mi`; dates and times end with a digit.
+        [b'0'..=b'9', .., last] => {
+            last.is_ascii_alphabetic() && bytes.iter().all(u8::is_ascii_alphanumeric)
+        }
         [first, ..] => first.is_ascii_alphabetic() || matches!(first, b'/' | b'_'),
         [] => false,
     };
-    let goes_on = bytes.iter().enumerate().all(|(at, byte)| match byte {
+    let is_word = bytes.iter().enumerate().all(|(index, byte)| match byte {
         b':' => bytes
-            .get(at + 1)
+            .get(index + 1)
             .is_some_and(|next| !next.is_ascii_whitespace()),
         _ => byte.is_ascii_alphanumeric() || b"_./-@+=".contains(byte),
     });
-    starts && goes_on
-}
-
-fn is_quantity(text: &str) -> bool {
-    let unit = text.trim_start_matches(|char: char| char.is_ascii_digit());
-    unit.len() < text.len() && ["m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"].contains(&unit)
+    is_start && is_word && scalar::resolve(text) == Ok(Value::String(text.to_owned()))
 }
 
 fn double_quoted(text: &str) -> String {
@@ -174,7 +161,7 @@ fn double_quoted(text: &str) -> String {
             '"' | '\\' => quoted.extend(['\\', char]),
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push_str("\\t"),
-            // What YAML calls not printable, and what YAML 1.1 takes for a line break.
+            // Characters that are not printable in YAML, and line breaks of YAML 1.1.
             '\0'..='\u{1f}'
             | '\u{7f}'..='\u{9f}'
             | '\u{2028}'
@@ -191,63 +178,30 @@ fn double_quoted(text: &str) -> String {
     quoted
 }
 
-/// A value in brackets, with as few quotes as may be.
-fn flow_value(value: &Value) -> String {
-    match value {
-        Value::Object(entries) => {
-            let entries: Vec<_> = name_first(entries)
-                .map(|(key, value)| format!("{}: {}", flow_string(key), flow_value(value)))
-                .collect();
-            format!("{{{}}}", entries.join(", "))
-        }
-        Value::Array(items) => {
-            let items: Vec<_> = items.iter().map(flow_value).collect();
-            format!("[{}]", items.join(", "))
-        }
-        Value::String(text) => flow_string(text),
-        value => value.to_string(),
-    }
-}
-
-/// A string in brackets, where older readers stumble over a colon in an unquoted one.
-fn flow_string(text: &str) -> String {
-    match text.contains(':') && is_plain(text) {
-        true => double_quoted(text),
-        false => quote_if_needed(text),
-    }
-}
-
 // === impl FlowFormat ===
 
 impl FlowFormat<'_> {
     pub(super) fn value(&self, value: &Value) -> String {
-        match self {
-            FlowFormat::Yaml => flow_value(value),
-            FlowFormat::CompactJson => value.to_string(),
-            FlowFormat::PrettyJson {
-                indent,
-                indent_unit: unit,
-            } => {
-                let formatter = PrettyFormatter::with_indent(unit.as_bytes());
-                let mut json = Vec::new();
-                value
-                    .serialize(&mut Serializer::with_formatter(&mut json, formatter))
-                    .expect("a Value has string keys, and a Vec takes all bytes");
-                String::from_utf8_lossy(&json).replace('\n', &format!("\n{indent}"))
-            }
-        }
+        let Some(indent) = self.indent else {
+            return value.to_string();
+        };
+        let formatter = PrettyFormatter::with_indent(self.indent_unit.as_bytes());
+        let mut json = Vec::new();
+        value
+            .serialize(&mut Serializer::with_formatter(&mut json, formatter))
+            .expect("a Value has string keys, and a Vec takes all bytes");
+        String::from_utf8_lossy(&json).replace('\n', &format!("\n{indent}"))
     }
 
     pub(super) fn entry(&self, key: &str, value: &Value) -> String {
-        let key = self.value(&Value::from(key));
-        format!("{key}: {}", self.value(value))
+        format!("{}: {}", Value::from(key), self.value(value))
     }
 
-    /// What stands between a comma and the next item.
+    /// The white space between a comma and the next element.
     pub(super) fn gap(&self) -> String {
-        match self {
-            FlowFormat::Yaml | FlowFormat::CompactJson => " ".to_owned(),
-            FlowFormat::PrettyJson { indent, .. } => format!("\n{indent}"),
+        match self.indent {
+            None => " ".to_owned(),
+            Some(indent) => format!("\n{indent}"),
         }
     }
 }

@@ -1,43 +1,42 @@
-//! Reads a document's text into a tree.
+//! Parses a document's text into a tree.
 //!
-//! The parser is granit-parser, which serde-saphyr stands on: alive, without unsafe, fuzzed, and the
-//! one that gives exact byte spans and the style of every node. It reads JSON as the YAML it is.
-//! What an unquoted scalar *means* is ours (see [`super::scalar`]), since Rust's crates read YAML 1.2
-//! and `kubectl` reads 1.1.
+//! The parser is granit-parser, which is beneath serde-saphyr: maintained, fuzzed, without unsafe code, and with exact
+//! byte spans and the style of every node. It reads JSON as YAML. The meaning of unquoted scalars is in
+//! [`super::scalar`], since Rust's crates read YAML 1.2 and `kubectl` reads YAML 1.1.
 
 use std::ops::Range;
 
-use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput, StructureStyle, Tag};
+use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::Value;
 
 use super::scalar::{self, NonFiniteNumber};
-use super::tree::{AnchoredValue, Anchors, Content, Key, MappingEntry, Node, Style, Tree};
+use super::tree::{Anchors, Content, Key, MappingEntry, Node, Tree};
 
-/// A billion laughs end here: the most nodes that anchors may name, and aliases expand to, in one document,
-/// all copies counted. So many take some 32 MiB.
+/// Maximum number of nodes that anchors name and aliases expand to in one document, all copies counted: about 32 MiB.
+/// Bounds a "billion laughs" attack.
 const MAX_EXPANDED_NODES: usize = 250_000;
 
-/// How many nodes a document has at most, keys included. So many take some 180 MiB, each as a tree and as a value.
+/// Maximum number of nodes in a document, keys included: about 180 MiB as tree and value.
 pub const MAX_NODES: usize = 350_000;
 
-/// So many bytes of a text count as a node.
+/// Bytes of a string that count as one node.
 const BYTES_PER_NODE: usize = 64;
 
-/// Why a document cannot be read.
+/// Why a document cannot be read, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct YamlError {
-    /// The line of the stream.
+    /// The line of the stream, from 1.
     pub line: usize,
-    /// The column in that line, from 1, in characters.
+    /// The column, from 1, in characters.
     pub column: usize,
-    /// What is wrong there.
+    /// The error.
     pub message: String,
 }
 
 struct Reader<'a> {
     text: &'a str,
-    /// The stream's lines before the text.
+    /// The lines of the stream before the text.
     lines_before: usize,
     events: Parser<'a, StrInput<'a>>,
     anchors: Anchors,
@@ -46,10 +45,10 @@ struct Reader<'a> {
 }
 
 impl Tree {
-    /// Reads a document that starts on `first_line` of its stream; one without content is null.
+    /// Parses a document that starts on `first_line` of its stream; an empty one is null.
     ///
     /// # Errors
-    /// For text that is not YAML, is more than one document, or has no JSON form.
+    /// For text that is not YAML, more than one document, too large, or without a JSON form.
     pub(super) fn read(text: &str, first_line: usize) -> Result<Self, YamlError> {
         let options = granit_parser::options! { emit_comments: false };
         let mut reader = Reader {
@@ -79,8 +78,8 @@ impl<'a> Reader<'a> {
             match event {
                 Event::StreamEnd => break,
                 Event::DocumentStart(..) if root.is_some() => {
-                    let why = "a second document without a line `---` before it";
-                    return Err(self.error(&span, why));
+                    let message = "a second document without a line `---` before it";
+                    return Err(self.error(&span, message));
                 }
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
                 event => root = Some(self.node(event, &span)?),
@@ -106,7 +105,7 @@ impl<'a> Reader<'a> {
         if self.node_count > MAX_NODES {
             return Err(YamlError::too_large(self.line(span)));
         }
-        let mut at = byte_range(span);
+        let mut range = byte_range(span);
         let anchor = event.anchor_id().unwrap_or(0);
         let content = match event {
             Event::Scalar(text, style, _, tag) => Content::Scalar(
@@ -126,8 +125,8 @@ impl<'a> Reader<'a> {
                         (event, span) => items.push(self.node(event, &span)?),
                     }
                 };
-                at.end = byte_range(&end).end;
-                Content::Sequence(style.into(), items)
+                range.end = byte_range(&end).end;
+                Content::Sequence(style, items)
             }
             Event::MappingStart(style, ..) => {
                 let mut entries = Vec::new();
@@ -137,15 +136,15 @@ impl<'a> Reader<'a> {
                         (event, span) => entries.push(self.entry(event, &span)?),
                     }
                 };
-                at.end = byte_range(&end).end;
-                Content::Mapping(style.into(), entries)
+                range.end = byte_range(&end).end;
+                Content::Mapping(style, entries)
             }
             event => {
-                return Err(self.error(span, format!("{event:?} in the place of a node")));
+                return Err(self.error(span, format!("{event:?} instead of a node")));
             }
         };
         let node = Node {
-            range: at,
+            range,
             line: self.line(span),
             anchor,
             content,
@@ -153,14 +152,9 @@ impl<'a> Reader<'a> {
         };
         if anchor != 0 {
             let value = node.value(&self.anchors);
-            let nodes = count_nodes(&value);
-            // It is kept beside the node, and so again for each anchor around it.
-            self.count_expanded(nodes, span)?;
-            let anchored = AnchoredValue {
-                value,
-                node_count: nodes,
-            };
-            self.anchors.values.insert(anchor, anchored);
+            // The value is kept beside the node, and again in the value of each anchor around it.
+            self.count_expanded(count_nodes(&value), span)?;
+            self.anchors.values.insert(anchor, value);
         }
         Ok(node)
     }
@@ -179,7 +173,7 @@ impl<'a> Reader<'a> {
         let (event, value_span) = self.next()?;
         let value = self.node(event, &value_span)?;
         if key == Key::Merge && !is_mergeable(&value.value(&self.anchors)) {
-            return Err(self.error(span, "`<<` wants a mapping or a list of mappings"));
+            return Err(self.error(span, "`<<` needs a mapping or a list of mappings"));
         }
         Ok(MappingEntry {
             key,
@@ -189,13 +183,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Counts what an alias expands to against the bound.
+    /// Counts the nodes that an alias expands to.
     fn expand_alias(&mut self, anchor: usize, span: &Span) -> Result<(), YamlError> {
-        let Some(anchored) = self.anchors.values.get(&anchor) else {
-            return Err(self.error(span, "an alias inside the node that it stands for"));
+        let Some(value) = self.anchors.values.get(&anchor) else {
+            return Err(self.error(span, "an alias inside the node that it refers to"));
         };
-        let nodes = anchored.node_count;
-        self.count_expanded(nodes, span)?;
+        self.count_expanded(count_nodes(value), span)?;
         let line = self.line(span);
         self.anchors.first_alias_lines.entry(anchor).or_insert(line);
         Ok(())
@@ -204,8 +197,9 @@ impl<'a> Reader<'a> {
     fn count_expanded(&mut self, nodes: usize, span: &Span) -> Result<(), YamlError> {
         self.expanded_nodes += nodes;
         if self.expanded_nodes > MAX_EXPANDED_NODES {
-            let why = format!("anchors and aliases expand to more than {MAX_EXPANDED_NODES} nodes");
-            return Err(self.error(span, why));
+            let message =
+                format!("anchors and aliases expand to more than {MAX_EXPANDED_NODES} nodes");
+            return Err(self.error(span, message));
         }
         Ok(())
     }
@@ -214,29 +208,29 @@ impl<'a> Reader<'a> {
         self.lines_before + span.start.line()
     }
 
-    fn error(&self, span: &Span, why: impl Into<String>) -> YamlError {
-        self.error_at(span.start.line(), span.start.col(), why)
+    fn error(&self, span: &Span, message: impl Into<String>) -> YamlError {
+        self.error_at(span.start.line(), span.start.col(), message)
     }
 
-    /// Blames a place in the text, and what it may be if it is not YAML.
-    fn error_at(&self, line: usize, column: usize, why: impl Into<String>) -> YamlError {
-        let written = self.text.lines().nth(line.saturating_sub(1));
-        let why = match written.is_some_and(|line| line.contains("{{")) {
+    /// An error at a place of the text, or, if its line has `{{`, that the text is a template.
+    fn error_at(&self, line: usize, column: usize, message: impl Into<String>) -> YamlError {
+        let text = self.text.lines().nth(line.saturating_sub(1));
+        let message = match text.is_some_and(|text| text.contains("{{")) {
             true => "a template, not YAML: render it first, as by `helm template`".to_owned(),
-            false => why.into(),
+            false => message.into(),
         };
         YamlError {
             line: self.lines_before + line,
             column: column + 1,
-            message: why,
+            message,
         }
     }
 }
 
-/// What is wrong, without what the parser was about.
+/// The parser's error without its context ("while parsing a block mapping, …").
 fn strip_parser_context(info: &str) -> &str {
     match info.split_once(", ") {
-        Some((about, reason)) if about.starts_with("while ") => reason,
+        Some((context, error)) if context.starts_with("while ") => error,
         _ => info,
     }
 }
@@ -250,7 +244,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, No
     }
 }
 
-/// A key as JSON writes it.
+/// A key in JSON's form.
 fn key_name(key: Value) -> Option<String> {
     match key {
         Value::String(name) => Some(name),
@@ -267,8 +261,7 @@ fn is_mergeable(value: &Value) -> bool {
     }
 }
 
-/// The nodes of a value, texts by their length.
-#[must_use]
+/// The number of nodes of a value; long strings count as several.
 pub fn count_nodes(value: &Value) -> usize {
     let entry = |(key, value): (&String, &Value)| key.len() / BYTES_PER_NODE + count_nodes(value);
     1 + match value {
@@ -287,26 +280,15 @@ fn byte_range(span: &Span) -> Range<usize> {
 // === impl YamlError ===
 
 impl YamlError {
-    /// A document that is, or becomes, larger than [`MOST_NODES`] allow, at this line of the stream.
-    #[must_use]
+    /// The error for a document that has, or would get, more than [`MAX_NODES`] nodes, at a line of the stream.
     pub fn too_large(line: usize) -> Self {
         Self {
             line,
             column: 1,
-            message: "too many nodes in one document, with those of its drainers, for 200 MiB of memory: \
-                  give its objects as documents of their own"
-                .to_owned(),
-        }
-    }
-}
-
-// === impl Style ===
-
-impl From<StructureStyle> for Style {
-    fn from(style: StructureStyle) -> Self {
-        match style {
-            StructureStyle::Block => Self::Block,
-            StructureStyle::Flow => Self::Flow,
+            message:
+                "too many nodes in one document, with those to be added, for 200 MiB of memory: \
+                      split it into several documents"
+                    .to_owned(),
         }
     }
 }

@@ -1,18 +1,15 @@
-//! What an unquoted scalar means to `kubectl`: YAML 1.1 as go-yaml v2 reads it, then JSON.
+//! The value of an unquoted scalar as `kubectl` reads it: YAML 1.1 after go-yaml v2, converted to JSON.
 //!
 //! `yes` is a boolean, `0777` and `0x1F` are numbers, a date is text. The tables are those of
 //! <https://github.com/yaml/go-yaml/blob/v2.4.0/resolve.go>, which sigs.k8s.io/yaml carries.
 
 use serde_json::{Number, Value};
 
-/// A plain scalar that JSON cannot hold: `.inf`, `.nan`.
+/// The error for a number that JSON does not have: `.inf`, `.nan`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NonFiniteNumber;
 
-/// Reads a plain scalar without a tag.
-///
-/// # Errors
-/// For the numbers that JSON does not have.
+/// The value of a plain scalar without a tag.
 pub(super) fn resolve(text: &str) -> Result<Value, NonFiniteNumber> {
     Ok(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -39,8 +36,8 @@ fn number(text: &str) -> Option<Number> {
     }
 }
 
-/// An integer as Go's `strconv.ParseInt(text, 0, 64)` or `ParseUint` reads it: the prefix says
-/// the base, a leading `0` alone is octal.
+/// An integer as Go's `strconv.ParseInt(text, 0, 64)` or `ParseUint` reads it: the base is in the prefix, and a leading
+/// `0` alone means octal.
 fn integer(text: &str) -> Option<Number> {
     let (negative, digits) = match text.as_bytes()[0] {
         b'-' => (true, &text[1..]),
@@ -55,7 +52,7 @@ fn integer(text: &str) -> Option<Number> {
         [b'0', _, ..] => (8, &lower[1..]),
         _ => (10, lower.as_str()),
     };
-    // Rust takes a second sign here; Go does not.
+    // Rust accepts a second sign here, Go does not.
     if digits.starts_with(['+', '-']) {
         return None;
     }
@@ -63,7 +60,7 @@ fn integer(text: &str) -> Option<Number> {
     Number::from_i128(if negative { -value } else { value })
 }
 
-/// A float as go-yaml takes it. A whole one becomes the integer that Go's JSON makes of it.
+/// A float as go-yaml reads it. Go's JSON writes a whole one as an integer.
 fn float(text: &str) -> Option<Number> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent)),
@@ -95,8 +92,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_scalars_mean_what_kubectl_reads() {
-        // The right side is what `sigs.k8s.io/yaml.YAMLToJSON` makes of the left.
+    fn plain_scalars_resolve_as_in_go_yaml() {
+        // Written text, and its value by `sigs.k8s.io/yaml.YAMLToJSON`.
         let table = [
             ("", json!(null)),
             ("~", json!(null)),

@@ -1,9 +1,9 @@
-//! Where things begin and end in a document's text.
+//! Positions in a document's text: lines, columns, the ends of nodes.
 
 use super::emit::FlowFormat;
 use super::tree::{Content, MappingEntry, Node, Style};
 
-/// The document's text, and questions about places in it.
+/// A document's text.
 #[derive(Clone, Copy)]
 pub(super) struct SourceText<'a>(pub(super) &'a str);
 
@@ -23,7 +23,7 @@ impl<'a> SourceText<'a> {
         self.0[self.line_start(at)..at].chars().count()
     }
 
-    /// The start of the next line, or `at` where a line starts there.
+    /// The start of the next line; `at` itself if it is the start of a line.
     pub(super) fn next_line(self, at: usize) -> usize {
         match self.0[..at].ends_with('\n') {
             true => at,
@@ -45,7 +45,7 @@ impl<'a> SourceText<'a> {
         }
     }
 
-    /// The first dash of a list whose key ends at `from`, or that starts there.
+    /// The first dash of a list that starts at `from`, or whose key ends there.
     pub(super) fn dash(self, from: usize) -> Option<usize> {
         let at = self.skip_blanks(from);
         match self.0[at..].chars().next()? {
@@ -59,7 +59,7 @@ impl<'a> SourceText<'a> {
         }
     }
 
-    /// The end of what of `node` is in the text.
+    /// The end of `node` in the text, without what is inserted.
     pub(super) fn node_end(self, node: &Node) -> usize {
         match &node.content {
             Content::Mapping(Style::Block, entries) => entries
@@ -70,7 +70,7 @@ impl<'a> SourceText<'a> {
                 .iter()
                 .rfind(|item| !item.is_inserted())
                 .map_or(node.range.end, |last| self.node_end(last)),
-            // A block scalar ends where the next token begins, perhaps behind its indentation.
+            // The parser ends a block scalar at the next token, past that token's indentation.
             Content::Scalar(_) if self.begins_line(node.range.end) => {
                 self.line_start(node.range.end)
             }
@@ -86,8 +86,7 @@ impl<'a> SourceText<'a> {
         }
     }
 
-    /// The start of the line after `node` and after the comments that follow it at `column` or
-    /// deeper.
+    /// The start of the line after `node` and after the comments below it that are at `column` or deeper.
     pub(super) fn line_after(self, node: &Node, column: usize) -> usize {
         let mut at = self.next_line(self.node_end(node));
         while let Some(line) = self.0[at..].split_inclusive('\n').next() {
@@ -100,26 +99,21 @@ impl<'a> SourceText<'a> {
         at
     }
 
-    /// How the items of a bracket stand whose first one starts at `first`.
-    pub(super) fn flow(
+    /// The layout of the collection in brackets `node`, whose first element starts at `first`.
+    pub(super) fn flow_format(
         self,
         node: &Node,
         first: usize,
         indent_unit: &'a str,
-        is_json: bool,
     ) -> FlowFormat<'a> {
-        let lead = &self.0[node.range.start..first];
-        match lead.contains('\n') && self.begins_line(first) {
-            true => FlowFormat::PrettyJson {
-                indent: &self.0[self.line_start(first)..first],
-                indent_unit,
-            },
-            false if is_json => FlowFormat::CompactJson,
-            false => FlowFormat::Yaml,
+        let begins_line = self.0[node.range.start..first].contains('\n') && self.begins_line(first);
+        FlowFormat {
+            indent: begins_line.then(|| &self.0[self.line_start(first)..first]),
+            indent_unit,
         }
     }
 
-    /// One level of indentation in a JSON document: that of the first thing in it.
+    /// One level of indentation in a JSON document: that of its first element.
     pub(super) fn indent_unit(self, root: &Node) -> &'a str {
         let first = match &root.content {
             Content::Mapping(Style::Flow, entries) => {
@@ -134,7 +128,7 @@ impl<'a> SourceText<'a> {
         }
     }
 
-    /// Whether the first list below a key stands deeper than the key.
+    /// Whether the first list below a key is indented; `None` if there is none.
     pub(super) fn indents_lists(self, node: &Node) -> Option<bool> {
         match &node.content {
             Content::Mapping(Style::Block, entries) => {

@@ -1,4 +1,4 @@
-//! Writes what is new in a tree into the document's text, and touches nothing else.
+//! Writes the new values of a tree into the document's text, and changes nothing else.
 
 use std::ops::Range;
 
@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::emit::{BlockFormat, inline};
 use super::source::SourceText;
-use super::tree::{Anchors, Content, Key, MappingEntry, Node, Style, Tree};
+use super::tree::{Content, Key, MappingEntry, Node, Style, Tree};
 
-/// The text has a form into which something new cannot be written.
+/// The text has a layout into which a new value cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UnsupportedLayout;
 
@@ -17,58 +17,38 @@ struct Splicer<'a> {
     block_format: BlockFormat,
     /// One level of indentation in JSON.
     indent_unit: &'a str,
-    is_json: bool,
-    anchors: &'a Anchors,
     splices: Vec<Splice>,
 }
 
-/// A piece of text in the place of another.
+/// The replacement of a range of the text.
 struct Splice {
     range: Range<usize>,
     replacement: String,
-    /// Whether `with` is whole lines, which want a line's start before them.
+    /// Whether `replacement` is whole lines, which must begin at the start of a line.
     is_lines: bool,
 }
 
 impl Tree {
-    /// The text from which this tree was read, with what is new.
+    /// The text from which this tree was read, with its new values.
     pub(super) fn write(&self, text: &str) -> Result<String, UnsupportedLayout> {
         let source = SourceText(text);
-        let mut writer = Splicer {
+        let mut splicer = Splicer {
             source,
             block_format: BlockFormat {
                 indents_lists: source.indents_lists(&self.root).unwrap_or(false),
             },
             indent_unit: source.indent_unit(&self.root),
-            is_json: matches!(
-                self.root.content,
-                Content::Mapping(Style::Flow, _) | Content::Sequence(Style::Flow, _)
-            ),
-            anchors: &self.anchors,
             splices: Vec::new(),
         };
-        writer.splice_node(&self.root, self.root.range.start)?;
-        writer.finish()
-    }
-}
-
-/// True for a bracket of whose content nothing stays: what takes its place need not be in brackets.
-fn is_fully_replaced(node: &Node) -> bool {
-    let is_new = |node: &Node| node.new_value.is_some() || is_fully_replaced(node);
-    match &node.content {
-        Content::Mapping(Style::Flow, entries) => {
-            !entries.is_empty() && entries.iter().all(|entry| is_new(&entry.value))
-        }
-        Content::Sequence(Style::Flow, items) => !items.is_empty() && items.iter().all(is_new),
-        _ => false,
+        splicer.splice_node(&self.root, self.root.range.start)?;
+        splicer.finish()
     }
 }
 
 // === impl Splicer ===
 
 impl Splicer<'_> {
-    /// Writes what is new in `node`. Nothing but its tag, its anchor and blanks stand between
-    /// `from` and its first byte.
+    /// Writes the new values below `node`. Only its tag, its anchor and blanks are between `from` and its first byte.
     fn splice_node(&mut self, node: &Node, from: usize) -> Result<(), UnsupportedLayout> {
         if node.new_value.is_some() {
             return Err(UnsupportedLayout);
@@ -77,8 +57,13 @@ impl Splicer<'_> {
             Content::Scalar(_) | Content::Alias(_) => Ok(()),
             Content::Mapping(Style::Block, entries) => self.splice_block_mapping(node, entries),
             Content::Sequence(Style::Block, items) => self.splice_block_sequence(items, from),
-            Content::Mapping(Style::Flow, entries) => self.splice_flow_mapping(node, entries),
-            Content::Sequence(Style::Flow, items) => self.splice_flow_sequence(node, items),
+            Content::Mapping(Style::Flow, entries) => self.splice_flow(
+                node,
+                entries.iter().map(|entry| (Some(entry), &entry.value)),
+            ),
+            Content::Sequence(Style::Flow, items) => {
+                self.splice_flow(node, items.iter().map(|item| (None, item)))
+            }
         }
     }
 
@@ -90,10 +75,6 @@ impl Splicer<'_> {
         let column = self.source.column(node.range.start);
         for entry in entries {
             match (&entry.value.new_value, &entry.key) {
-                (None, _) if is_fully_replaced(&entry.value) => {
-                    let new = entry.value.value(self.anchors);
-                    self.replace_in_block(entry, column, &new)?;
-                }
                 (None, _) => self.splice_node(&entry.value, entry.key_range.end)?,
                 (Some(new), Key::Name(name)) if entry.value.is_inserted() => {
                     let at = self.source.line_after(node, column);
@@ -118,7 +99,7 @@ impl Splicer<'_> {
                 None => self.splice_node(item, item.range.start)?,
                 Some(new) if item.is_inserted() => {
                     let at = match before {
-                        // A comment as deep as the dash belongs to the next item.
+                        // A comment in the dash's column belongs to the next item.
                         Some(before) => self.source.line_after(before, column + 1),
                         None if self.source.begins_line(first) => self.source.line_start(first),
                         None => return Err(UnsupportedLayout),
@@ -139,8 +120,7 @@ impl Splicer<'_> {
         Ok(())
     }
 
-    /// Puts `new` behind or below the key of `entry`, whichever is its form, in the place of what
-    /// stands there. Comments stay.
+    /// Replaces the value of `entry` by `new`, on the key's line or below it. Comments stay.
     fn replace_in_block(
         &mut self,
         entry: &MappingEntry,
@@ -156,9 +136,9 @@ impl Splicer<'_> {
         let behind = colon + 1;
         let start = self.source.skip_blanks(behind);
         let is_empty = old.range.is_empty();
-        let stands_below = !is_empty && text[behind..start].contains('\n');
+        let is_below = !is_empty && text[behind..start].contains('\n');
         let below = self.block_format.block_value(column, new);
-        if stands_below {
+        if is_below {
             let lines = self.source.line_start(start)..self.source.line_after(old, column + 1);
             if below.is_none() {
                 self.replace(behind..behind, format!(" {}", inline(new)));
@@ -181,99 +161,70 @@ impl Splicer<'_> {
         Ok(())
     }
 
-    fn splice_flow_mapping(
+    /// Writes the new elements of a collection in brackets: the entries of a mapping, or items without entry.
+    fn splice_flow<'n>(
         &mut self,
         node: &Node,
-        entries: &[MappingEntry],
+        elements: impl Iterator<Item = (Option<&'n MappingEntry>, &'n Node)> + Clone,
     ) -> Result<(), UnsupportedLayout> {
-        let Some(first) = entries.first() else {
+        let start = |(entry, value): (Option<&MappingEntry>, &Node)| {
+            entry.map_or(value.range.start, |entry| entry.key_range.start)
+        };
+        let mut written = elements.clone().filter(|(_, value)| !value.is_inserted());
+        let Some(first) = written.next().map(start) else {
             return Ok(());
         };
-        let flow = self
-            .source
-            .flow(node, first.key_range.start, self.indent_unit, self.is_json);
+        let format = self.source.flow_format(node, first, self.indent_unit);
         let mut end = None;
-        for entry in entries {
-            let value = &entry.value;
-            match (&value.new_value, &entry.key) {
-                (None, _) => {
-                    self.splice_node(value, entry.key_range.end)?;
+        for (entry, value) in elements {
+            let at = value.range.start;
+            match &value.new_value {
+                None => {
+                    self.splice_node(value, entry.map_or(at, |entry| entry.key_range.end))?;
                     end = (!value.range.is_empty()).then(|| self.source.node_end(value));
                 }
-                (Some(new), Key::Name(name)) if value.is_inserted() => {
-                    let at = end.ok_or(UnsupportedLayout)?;
-                    self.replace(at..at, format!(",{}{}", flow.gap(), flow.entry(name, new)));
+                Some(new) if value.is_inserted() => {
+                    let text = match entry.map(|entry| &entry.key) {
+                        Some(Key::Name(name)) => format.entry(name, new),
+                        _ => format.value(new),
+                    };
+                    match end {
+                        Some(at) => self.replace(at..at, format!(",{}{text}", format.gap())),
+                        None => self.replace(first..first, format!("{text},{}", format.gap())),
+                    }
                 }
-                (Some(_), _) if value.range.is_empty() => return Err(UnsupportedLayout),
-                (Some(new), _) => {
-                    end = Some(self.source.node_end(value));
-                    self.replace(
-                        value.range.start..self.source.node_end(value),
-                        flow.value(new),
-                    );
+                Some(_) if value.range.is_empty() => return Err(UnsupportedLayout),
+                Some(new) => {
+                    let value_end = self.source.node_end(value);
+                    self.replace(at..value_end, format.value(new));
+                    end = Some(value_end);
                 }
             }
         }
         Ok(())
     }
 
-    fn splice_flow_sequence(
-        &mut self,
-        node: &Node,
-        items: &[Node],
-    ) -> Result<(), UnsupportedLayout> {
-        let Some(first) = items.iter().find(|item| !item.is_inserted()) else {
-            return Ok(());
-        };
-        let flow = self
-            .source
-            .flow(node, first.range.start, self.indent_unit, self.is_json);
-        let mut end = None;
-        for item in items {
-            match (&item.new_value, end) {
-                (None, _) => self.splice_node(item, item.range.start)?,
-                (Some(new), _) if !item.is_inserted() => {
-                    self.replace(
-                        item.range.start..self.source.node_end(item),
-                        flow.value(new),
-                    );
-                }
-                (Some(new), Some(at)) => {
-                    self.replace(at..at, format!(",{}{}", flow.gap(), flow.value(new)));
-                }
-                (Some(new), None) => {
-                    let at = first.range.start;
-                    self.replace(at..at, format!("{},{}", flow.value(new), flow.gap()));
-                }
-            }
-            if !item.is_inserted() {
-                end = Some(self.source.node_end(item));
-            }
-        }
-        Ok(())
+    fn insert_lines(&mut self, at: usize, replacement: String) {
+        self.replace_lines(at..at, replacement);
     }
 
-    fn insert_lines(&mut self, at: usize, with: String) {
-        self.replace_lines(at..at, with);
-    }
-
-    fn replace_lines(&mut self, at: Range<usize>, with: String) {
+    fn replace_lines(&mut self, range: Range<usize>, replacement: String) {
         self.splices.push(Splice {
-            range: at,
-            replacement: with,
+            range,
+            replacement,
             is_lines: true,
         });
     }
 
-    fn replace(&mut self, at: Range<usize>, with: String) {
+    fn replace(&mut self, range: Range<usize>, replacement: String) {
         self.splices.push(Splice {
-            range: at,
-            replacement: with,
+            range,
+            replacement,
             is_lines: false,
         });
     }
 
-    /// What was written at one place stays in its order: the inner node's first.
+    /// Applies the splices. Those at the same place keep their order, inner nodes first.
     fn finish(mut self) -> Result<String, UnsupportedLayout> {
         let SourceText(text) = self.source;
         let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };

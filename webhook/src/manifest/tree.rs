@@ -1,12 +1,13 @@
-//! A document as a tree that knows where in the text each node stands.
+//! The tree of a document: its nodes with their places in the text, and the values to write there.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+pub(super) use granit_parser::StructureStyle as Style;
 use json_patch::jsonptr::Pointer;
 use serde_json::{Map, Value};
 
-/// A document's nodes and their places in its text.
+/// A document's nodes.
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
     pub(super) root: Node,
@@ -15,23 +16,23 @@ pub(super) struct Tree {
     pub(super) node_count: usize,
 }
 
-/// A node and where it stands.
+/// A node in the text, or one to insert.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
-    /// Its bytes in the text, without tag and anchor. A block collection's end is not known: the
-    /// parser sees it at the next token, past comments.
+    /// Its bytes in the text, without tag and anchor. The end of a block collection is not exact: it is the start of the
+    /// next token, past comments.
     pub(super) range: Range<usize>,
     /// Its line in the stream, from 1; 0 for an inserted node.
     pub(super) line: usize,
-    /// The anchor that names it; 0 is none.
+    /// The parser's number of its anchor; 0 is none.
     pub(super) anchor: usize,
-    /// What stands there in the text.
+    /// What is in the text.
     pub(super) content: Content,
-    /// What is to stand there instead; or, of an inserted node, for the first time.
+    /// The value to write instead, or to insert.
     pub(super) new_value: Option<Value>,
 }
 
-/// What a node is.
+/// The content of a node.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     Scalar(Value),
@@ -51,53 +52,37 @@ pub(super) struct MappingEntry {
     pub(super) value: Node,
 }
 
-/// A key, as JSON has it.
+/// A key in JSON's form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Key {
     Name(String),
-    /// `<<`: the entries of another mapping stand here.
+    /// `<<`, which merges the entries of another mapping.
     Merge,
 }
 
-/// How a collection is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
-    /// Lines and indentation.
-    Block,
-    /// Brackets; JSON.
-    Flow,
-}
-
-/// What aliases stand for.
+/// The values of aliases.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Anchors {
-    pub(super) values: HashMap<usize, AnchoredValue>,
+    /// The value of each anchor.
+    pub(super) values: HashMap<usize, Value>,
     /// The line of the first alias of each anchor.
     pub(super) first_alias_lines: HashMap<usize, usize>,
-}
-
-/// What an anchor names.
-#[derive(Debug, Clone)]
-pub(super) struct AnchoredValue {
-    pub(super) value: Value,
-    /// How many nodes the value has.
-    pub(super) node_count: usize,
 }
 
 // === impl Tree ===
 
 impl Tree {
-    /// The document as the API server gets it.
+    /// The document's value.
     pub(super) fn value(&self) -> Value {
         self.root.value(&self.anchors)
     }
 
-    /// The first entry, in the order of the text, whose key its mapping has already.
+    /// The first entry, in the order of the text, whose key is in its mapping already.
     pub(super) fn duplicate_entry(&self) -> Option<&MappingEntry> {
         self.root.duplicate_entry()
     }
 
-    /// The lines of the entries of the mapping at `path`, by their keys; none where no mapping is in the text.
+    /// The lines of the entries of the mapping at `path`, by their keys; empty if the text has no mapping there.
     pub(super) fn lines(&self, path: &Pointer) -> HashMap<&str, usize> {
         let (node, is_found) = self.nearest(path);
         match &node.content {
@@ -113,12 +98,12 @@ impl Tree {
         }
     }
 
-    /// The line of the node at `path`, or of the nearest above it that is in the text.
+    /// The line of the node at `path`, or of its nearest ancestor in the text.
     pub(super) fn line(&self, path: &Pointer) -> usize {
         self.nearest(path).0.line
     }
 
-    /// The node at `path`, or the nearest above it that is in the text; and whether it is the former.
+    /// The node at `path` or its nearest ancestor in the text, and whether it is the node itself.
     fn nearest(&self, path: &Pointer) -> (&Node, bool) {
         let mut node = &self.root;
         for token in path.tokens() {
@@ -127,7 +112,7 @@ impl Tree {
                 Content::Mapping(_, entries) => entries
                     .iter()
                     .rev()
-                    .find(|entry| matches!(&entry.key, Key::Name(name) if *name == token))
+                    .find(|entry| entry.is_named(&token))
                     .map(|entry| &entry.value),
                 Content::Sequence(_, items) => {
                     token.parse().ok().and_then(|index: usize| items.get(index))
@@ -143,10 +128,18 @@ impl Tree {
     }
 }
 
+// === impl MappingEntry ===
+
+impl MappingEntry {
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        matches!(&self.key, Key::Name(key) if key == name)
+    }
+}
+
 // === impl Node ===
 
 impl Node {
-    /// A node that is not in the text yet.
+    /// A node to insert.
     pub(super) fn inserted(value: Value) -> Self {
         Self {
             new_value: Some(value),
@@ -168,7 +161,7 @@ impl Node {
         }
     }
 
-    /// True if nothing of the node is in the text.
+    /// Whether the node is not in the text.
     pub(super) fn is_inserted(&self) -> bool {
         self.line == 0
     }
@@ -184,22 +177,19 @@ impl Node {
         }
     }
 
-    /// The node as the API server gets it, with what is new.
+    /// The node's value in the text.
     pub(super) fn value(&self, anchors: &Anchors) -> Value {
-        if let Some(new) = &self.new_value {
-            return new.clone();
-        }
         match &self.content {
             Content::Scalar(value) => value.clone(),
-            Content::Alias(anchor) => anchors.value(*anchor).cloned().unwrap_or_default(),
+            Content::Alias(anchor) => anchors.values.get(anchor).cloned().unwrap_or_default(),
             Content::Sequence(_, items) => items.iter().map(|item| item.value(anchors)).collect(),
             Content::Mapping(_, entries) => Value::Object(mapping_value(entries, anchors)),
         }
     }
 }
 
-/// The mapping of these entries, as the API server gets it.
-pub(super) fn mapping_value(entries: &[MappingEntry], anchors: &Anchors) -> Map<String, Value> {
+/// The value of a mapping with these entries.
+fn mapping_value(entries: &[MappingEntry], anchors: &Anchors) -> Map<String, Value> {
     let mut object = Map::new();
     for entry in entries {
         let value = entry.value.value(anchors);
@@ -213,8 +203,7 @@ pub(super) fn mapping_value(entries: &[MappingEntry], anchors: &Anchors) -> Map<
     object
 }
 
-/// Merges as go-yaml v2 does: in the order of the text, so that what stands later wins; of several
-/// mappings the first wins.
+/// Merges as go-yaml v2 does: in the order of the text, so that later keys win; of a list of mappings the first wins.
 fn merge(object: &mut Map<String, Value>, merged: Value) {
     match merged {
         Value::Object(entries) => object.extend(entries),
@@ -223,15 +212,7 @@ fn merge(object: &mut Map<String, Value>, merged: Value) {
                 merge(object, mapping);
             }
         }
-        // The reader has ruled the others out.
+        // The reader refuses all others.
         _ => {}
-    }
-}
-
-// === impl Anchors ===
-
-impl Anchors {
-    pub(super) fn value(&self, anchor: usize) -> Option<&Value> {
-        self.values.get(&anchor).map(|anchored| &anchored.value)
     }
 }

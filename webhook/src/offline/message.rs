@@ -1,38 +1,37 @@
-//! What an author should know about a line of a manifest.
+//! Messages about the lines of a manifest, printed as compilers print theirs.
 
 use std::fmt;
 
 use anstyle::{AnsiColor, Style};
 
+use super::workload::{Lint, WorkloadResult};
 use crate::admission::Diagnostic;
 use crate::manifest::{EditError, YamlError};
 use crate::printable::printable;
 
-use super::{Lint, WorkloadResult};
-
-/// Something to know about a line of a stream.
+/// A message about a line of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// The line.
+    /// The line, from 1.
     pub line: usize,
-    /// The column, where a single character is to blame; from 1.
+    /// The column, from 1, if it is about a single character.
     pub column: Option<usize>,
-    /// What it means.
+    /// Its severity.
     pub kind: MessageKind,
-    /// What it is.
+    /// Its text.
     pub text: String,
 }
 
-/// What a [`Remark`] means.
+/// The severity of a [`Message`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageKind {
-    /// The document cannot be read or changed, and stays as it is.
+    /// The document cannot be read or changed, and passes unchanged.
     Error,
-    /// A pod asks for what it cannot have, and its document stays as it is.
+    /// A pod would be denied, and its document passes unchanged.
     Refused,
-    /// A pod asks for a drainer and gets none.
+    /// A pod requests a drainer and gets none.
     Skipped,
-    /// Whatever becomes of a pod, its author should know something.
+    /// Whatever the decision, there is something to correct.
     Warning,
 }
 
@@ -45,7 +44,7 @@ struct MessageText<'a> {
 // === impl Message ===
 
 impl Message {
-    /// About a pod.
+    /// A message about a workload, with its name.
     pub(crate) fn for_workload(
         workload: &WorkloadResult,
         kind: MessageKind,
@@ -59,7 +58,7 @@ impl Message {
         }
     }
 
-    /// What a notice says of a pod, and what to do about it.
+    /// A diagnostic about a workload, with its remedy.
     pub(crate) fn from_diagnostic(
         workload: &WorkloadResult,
         kind: MessageKind,
@@ -71,7 +70,7 @@ impl Message {
         }
     }
 
-    /// What is said beside of a case's object.
+    /// A warning about an annotation of a workload that has no effect.
     pub(crate) fn from_lint(workload: &WorkloadResult, lint: &Lint) -> Self {
         Self {
             line: lint.line,
@@ -79,14 +78,12 @@ impl Message {
         }
     }
 
-    /// True if it makes the command fail.
-    #[must_use]
+    /// Whether it makes the command fail.
     pub fn is_failure(&self) -> bool {
         matches!(self.kind, MessageKind::Error | MessageKind::Refused)
     }
 
-    /// One line as compilers write them, which editors and people find their way by.
-    #[must_use]
+    /// Formats it as `file:line:column: kind: text`, as compilers do, so that editors can jump to the line.
     pub fn display<'a>(&'a self, file: &'a str, styled: bool) -> impl fmt::Display + 'a {
         MessageText {
             message: self,
@@ -145,22 +142,20 @@ impl fmt::Display for MessageKind {
 
 impl fmt::Display for MessageText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            message:
-                Message {
-                    line,
-                    column,
-                    kind,
-                    text,
-                },
-            file,
-            styled,
-        } = self;
-        let style = if *styled { kind.style() } else { Style::new() };
-        write!(f, "{}:{line}:", printable(file))?;
+        let Message {
+            line,
+            column,
+            kind,
+            text,
+        } = self.message;
+        write!(f, "{}:{line}:", printable(self.file))?;
         if let Some(column) = column {
             write!(f, "{column}:")?;
         }
+        let style = match self.styled {
+            true => kind.style(),
+            false => Style::new(),
+        };
         write!(f, " {style}{kind}{style:#}: {}", printable(text))
     }
 }

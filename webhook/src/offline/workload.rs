@@ -1,199 +1,108 @@
-//! An object of a manifest, before the judge of the cluster's pods.
+//! The admission decision on one object of a manifest.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 
 use json_patch::PatchOperation;
 use json_patch::jsonptr::{Pointer, PointerBuf};
 use serde_json::Value;
 
-use super::{ObjectName, token, unquoted};
 use crate::admission::settings::keys::{INJECT, PREFIX};
 use crate::admission::{
-    self, Code, Decision, Defaults, Diagnostic, MisplacedAnnotation, Patch, PodContext,
-    PodTemplate, PodView, decide, misplaced,
+    Code, Decision, Defaults, Diagnostic, MisplacedAnnotation, Patch, PodContext, PodTemplate,
+    PodView, WorkloadObject, decide, misplaced, token,
 };
 use crate::manifest::{self, Manifest};
 
-/// A pod, a pod template, or another object that seems to ask for a drainer, and what becomes of it.
+const ANNOTATIONS: &Pointer = Pointer::from_static("/metadata/annotations");
+
+/// The decision on a pod, a pod template, or another object that seems to request a drainer.
 #[derive(Debug)]
 pub struct WorkloadResult {
-    /// Whose pods these are.
+    /// The object.
     pub object: ObjectName,
-    /// The line of the stream where it asks for a drainer, or else where it starts.
+    /// The line of the stream with the annotation that requests a drainer, or else where the object starts.
     pub line: usize,
-    /// What becomes of it.
+    /// The decision on its pods.
     pub decision: Decision,
-    /// What else is in the object that looks as if it were ours.
+    /// Annotations under our prefix in places that do not reach the pods.
     pub lints: Vec<Lint>,
-    /// Where its pod template stands in the document.
+    /// The path of the pod template in the document.
     pub(super) path: PointerBuf,
-    /// The lines of its pod's annotations, by their names under our prefix.
+    /// The lines of the pod's annotations under our prefix, by the rest of their keys.
     annotation_lines: HashMap<String, usize>,
 }
 
-/// Something that looks like an annotation of ours and counts for no pod.
+/// The name of an object; displayed as `Deployment shop/front`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectName {
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace, if the document has it.
+    pub namespace: Option<String>,
+    /// Its `name`, or its `generateName`.
+    pub name: String,
+}
+
+/// A diagnostic about an annotation that has no effect on any pod.
 #[derive(Debug)]
 pub struct Lint {
-    /// The line of the stream where it stands.
+    /// The line of the stream.
     pub line: usize,
-    /// What is to be said of it.
+    /// The diagnostic.
     pub diagnostic: Diagnostic,
-}
-
-/// The lines of the annotations of the pod at `path`, by their names under our prefix.
-fn annotation_lines(
-    pod: &Value,
-    path: &Pointer,
-    manifest: &Manifest<'_>,
-) -> HashMap<String, usize> {
-    let annotations = Pointer::from_static("/metadata/annotations");
-    let Ok(Value::Object(entries)) = annotations.resolve(pod) else {
-        return HashMap::new();
-    };
-    let path = path.concat(annotations);
-    // Those that an alias or `<<` brings stand elsewhere.
-    let (written, otherwise) = (manifest.lines(&path), manifest.line(&path));
-    let line = |key: &String| {
-        let name = key.strip_prefix(PREFIX)?;
-        let line = written.get(key.as_str()).copied().unwrap_or(otherwise);
-        Some((name.to_owned(), line))
-    };
-    entries.keys().filter_map(line).collect()
-}
-
-/// What becomes of a pod, and the place in its object where it asks, or else where it starts.
-fn decide_template(
-    template: &PodTemplate<'_>,
-    object: &ObjectName,
-    defaults: &Defaults,
-) -> (PointerBuf, Decision) {
-    let PodTemplate { in_job, path, pod } = *template;
-    let asks = Pointer::from_static("/metadata/annotations").with_trailing_token(INJECT);
-    if asks.resolve(pod).is_ok_and(|asks| !asks.is_null()) {
-        let context = PodContext {
-            namespace: object.namespace.as_deref(),
-            in_job,
-            token: token::token(object, pod),
-        };
-        (path.concat(&asks), decide_pod(pod, &context, defaults))
-    } else {
-        (path.to_buf(), Decision::NotRequested)
-    }
-}
-
-/// What becomes of the pods of an object of a kind that is not known.
-fn for_unknown_kind(misplaced_annotations: &mut Vec<MisplacedAnnotation>) -> Decision {
-    let is_asking = |stray: &MisplacedAnnotation| stray.diagnostic.code == Code::UnknownKind;
-    match misplaced_annotations.iter().position(is_asking) {
-        Some(asking) => Decision::Skip {
-            reason: misplaced_annotations.remove(asking).diagnostic,
-            patch: Patch::empty(),
-            warnings: Vec::new(),
-        },
-        None => Decision::NotRequested,
-    }
-}
-
-/// What becomes of a pod that asks: everything that is wrong at once.
-fn decide_pod(pod: &Value, context: &PodContext<'_>, defaults: &Defaults) -> Decision {
-    let (pod, unquoted) = unquoted::quote_annotations(pod, context.in_job);
-    let json = pod.to_string();
-    let verdict = match PodView::decode(&json) {
-        Ok(pod) => decide(&pod, context, defaults),
-        Err(unread) => Decision::Deny {
-            reasons: vec![Code::NotAPod.diagnostic(unread.to_string())],
-            warnings: Vec::new(),
-        },
-    };
-    if unquoted.is_empty() {
-        return verdict;
-    }
-    let (found, warnings) = match verdict {
-        Decision::NotRequested => (Vec::new(), Vec::new()),
-        Decision::Inject { warnings, .. } => (Vec::new(), warnings),
-        Decision::Skip {
-            reason,
-            mut warnings,
-            ..
-        } => {
-            warnings.insert(0, reason);
-            (Vec::new(), warnings)
-        }
-        Decision::Deny { reasons, warnings } => (reasons, warnings),
-    };
-    let mut reasons = unquoted;
-    for reason in found {
-        if !reasons.contains(&reason) {
-            reasons.push(reason);
-        }
-    }
-    Decision::Deny { reasons, warnings }
 }
 
 // === impl WorkloadResult ===
 
 impl WorkloadResult {
-    /// `None` for an object that has no pods and nothing that looks like ours.
+    /// Decides on an object; `None` if it has neither pods nor an annotation of ours.
     pub(super) fn decide(
-        written: &admission::WorkloadObject<'_>,
+        object: &WorkloadObject<'_>,
         manifest: &Manifest<'_>,
         defaults: &Defaults,
     ) -> Option<Self> {
-        let mut misplaced_annotations = misplaced(written);
-        let admission::WorkloadObject {
-            kind,
-            namespace,
-            name,
-            ..
-        } = *written;
-        let object = ObjectName {
-            kind: kind.to_owned(),
-            namespace: namespace.map(ToOwned::to_owned),
-            name: name.to_owned(),
-        };
-        let (place, verdict) = match &written.template {
-            Some(template) => decide_template(template, &object, defaults),
+        let mut misplaced = misplaced(object);
+        let name = ObjectName::from(object);
+        let (position, decision) = match &object.template {
+            Some(template) => decide_template(template, &name, defaults),
             None => {
-                let place = misplaced_annotations.first()?.path.clone();
-                (place, for_unknown_kind(&mut misplaced_annotations))
+                let position = misplaced.first()?.path.clone();
+                (position, decide_unknown_kind(&mut misplaced))
             }
         };
-        let template = written.template.as_ref();
-        let hints = misplaced_annotations.into_iter().map(
-            |MisplacedAnnotation {
-                 path,
-                 diagnostic: notice,
-             }| Lint {
-                line: manifest.line(&written.path.concat(&path)),
-                diagnostic: notice,
-            },
-        );
-        let path = template.map_or_else(PointerBuf::new, |template| {
-            written.path.concat(template.path)
+        let line = |path: &Pointer| manifest.line(&object.path.concat(path));
+        let lints = misplaced.into_iter().map(|annotation| Lint {
+            line: line(&annotation.path),
+            diagnostic: annotation.diagnostic,
         });
+        let (path, annotation_lines) = match &object.template {
+            Some(PodTemplate { path, pod, .. }) => {
+                let path = object.path.concat(path);
+                let lines = annotation_lines(pod, &path, manifest);
+                (path, lines)
+            }
+            None => Default::default(),
+        };
         Some(Self {
-            object,
-            annotation_lines: template.map_or_else(HashMap::new, |template| {
-                annotation_lines(template.pod, &path, manifest)
-            }),
-            line: manifest.line(&written.path.concat(&place)),
-            decision: verdict,
-            lints: hints.collect(),
+            object: name,
+            line: line(&position),
+            decision,
+            lints: lints.collect(),
             path,
+            annotation_lines,
         })
     }
 
-    /// The line of the first annotation that a notice is about; where it is about none, the case's.
-    #[must_use]
+    /// The line of the first annotation that a diagnostic is about, or else the workload's.
     pub fn line_of(&self, diagnostic: &Diagnostic) -> usize {
-        let mut lines = diagnostic
-            .keys
-            .iter()
-            .filter_map(|key| self.annotation_lines.get(key));
+        let keys = diagnostic.keys.iter();
+        let mut lines = keys.filter_map(|key| self.annotation_lines.get(key));
         lines.next().copied().unwrap_or(self.line)
     }
 
-    /// True if it asks for a drainer, whatever becomes of that.
+    /// Whether it requests a drainer, whatever the decision.
     pub(super) fn requests_drainer(&self) -> bool {
         !matches!(self.decision, Decision::NotRequested)
     }
@@ -203,37 +112,270 @@ impl WorkloadResult {
         let Decision::Inject { patch, .. } = &self.decision else {
             return 0;
         };
-        let operations = patch.operations();
-        let values = operations.0.iter().map(|operation| match operation {
+        let nodes = |operation: &PatchOperation| match operation {
             PatchOperation::Add(add) => manifest::count_nodes(&add.value),
-            PatchOperation::Replace(replace) => manifest::count_nodes(&replace.value),
             _ => 1,
-        });
-        values.sum()
+        };
+        patch.operations().0.iter().map(nodes).sum()
     }
 
-    /// True if the pod gets a drainer.
-    #[must_use]
+    /// Whether its pods get a drainer.
     pub fn is_injected(&self) -> bool {
         matches!(self.decision, Decision::Inject { .. })
     }
 
-    /// True if the pod says that it wants no drainer.
-    #[must_use]
+    /// Whether the annotation `inject` is there and requests no drainer.
     pub fn opts_out(&self) -> bool {
         matches!(self.decision, Decision::NotRequested)
             && self.annotation_lines.contains_key("inject")
     }
 
-    /// True if the pod has a drainer already.
-    #[must_use]
+    /// Whether it has a drainer already.
     pub fn has_drainer(&self) -> bool {
         matches!(&self.decision, Decision::Skip { reason, .. } if reason.code == Code::AlreadyInjected)
     }
 
-    /// True if the pod asks for what it cannot have, so that its document stays as it is.
-    #[must_use]
+    /// Whether its pods would be denied, so that its document is not changed.
     pub fn is_refused(&self) -> bool {
         matches!(self.decision, Decision::Deny { .. })
+    }
+}
+
+/// The lines of the annotations of the pod at `path`, by their keys without our prefix.
+fn annotation_lines(
+    pod: &Value,
+    path: &Pointer,
+    manifest: &Manifest<'_>,
+) -> HashMap<String, usize> {
+    let Ok(Value::Object(annotations)) = ANNOTATIONS.resolve(pod) else {
+        return HashMap::new();
+    };
+    let path = path.concat(ANNOTATIONS);
+    // Annotations from an alias or a merge key are in another mapping of the text.
+    let (lines, fallback) = (manifest.lines(&path), manifest.line(&path));
+    let line = |key: &String| {
+        let name = key.strip_prefix(PREFIX)?;
+        let line = lines.get(key.as_str()).copied().unwrap_or(fallback);
+        Some((name.to_owned(), line))
+    };
+    annotations.keys().filter_map(line).collect()
+}
+
+/// The decision on a pod template, and the path in its object of the request for a drainer, or else of the template.
+fn decide_template(
+    template: &PodTemplate<'_>,
+    object: &ObjectName,
+    defaults: &Defaults,
+) -> (PointerBuf, Decision) {
+    let PodTemplate { in_job, path, pod } = *template;
+    let inject = ANNOTATIONS.with_trailing_token(INJECT);
+    if !inject.resolve(pod).is_ok_and(|value| !value.is_null()) {
+        return (path.to_buf(), Decision::NotRequested);
+    }
+    let context = PodContext {
+        namespace: object.namespace.as_deref(),
+        in_job,
+        token: token_of(object, pod),
+    };
+    (path.concat(&inject), decide_pod(pod, &context, defaults))
+}
+
+/// The decision on an object of a kind whose pods are unknown: skipped if it seems to request a drainer.
+fn decide_unknown_kind(misplaced: &mut Vec<MisplacedAnnotation>) -> Decision {
+    let requests =
+        |annotation: &MisplacedAnnotation| annotation.diagnostic.code == Code::UnknownKind;
+    match misplaced.iter().position(requests) {
+        Some(index) => Decision::Skip {
+            reason: misplaced.remove(index).diagnostic,
+            patch: Patch::empty(),
+            warnings: Vec::new(),
+        },
+        None => Decision::NotRequested,
+    }
+}
+
+/// The decision on a pod that has the annotation `inject`; a denial has all reasons at once.
+fn decide_pod(pod: &Value, context: &PodContext<'_>, defaults: &Defaults) -> Decision {
+    let (pod, mut not_strings) = take_non_strings(pod);
+    let json = pod.to_string();
+    let decision = match PodView::decode(&json) {
+        Ok(pod) => decide(&pod, context, defaults),
+        Err(error) => Decision::Deny {
+            reasons: vec![Code::NotAPod.diagnostic(error.to_string())],
+            warnings: Vec::new(),
+        },
+    };
+    if not_strings.is_empty() {
+        return decision;
+    }
+    let warnings = match decision {
+        Decision::NotRequested => Vec::new(),
+        Decision::Inject { warnings, .. } => warnings,
+        Decision::Skip {
+            reason, warnings, ..
+        } => [vec![reason], warnings].concat(),
+        Decision::Deny { reasons, warnings } => {
+            not_strings.extend(reasons);
+            warnings
+        }
+    };
+    Decision::Deny {
+        reasons: not_strings,
+        warnings,
+    }
+}
+
+/// Reports annotations under our prefix that are not strings, for which the API server rejects the pod: to YAML `90` is
+/// a number and `off` is `false`. Returns the pod without them, and with `inject: "true"` if that is one of them, so
+/// that the rest of the pod can be checked.
+fn take_non_strings(pod: &Value) -> (Cow<'_, Value>, Vec<Diagnostic>) {
+    let mut strings_only = Cow::Borrowed(pod);
+    let mut diagnostics = Vec::new();
+    let annotations = ANNOTATIONS.resolve(pod).ok().and_then(Value::as_object);
+    for (key, value) in annotations.into_iter().flatten() {
+        let Some(name) = key.strip_prefix(PREFIX) else {
+            continue;
+        };
+        let value_type = match value {
+            // The API server reads null as an empty string.
+            Value::String(_) | Value::Null => continue,
+            Value::Bool(_) => "boolean",
+            Value::Number(_) => "number",
+            Value::Array(_) => "list",
+            Value::Object(_) => "mapping",
+        };
+        let detail = format!("`{key}` is a {value_type}, not a string: quote it");
+        diagnostics.push(Code::BadValue.diagnostic(detail).for_annotations([name]));
+        let Some(annotations) = strings_only.to_mut()["metadata"]["annotations"].as_object_mut()
+        else {
+            continue;
+        };
+        match key == INJECT {
+            true => annotations.insert(key.clone(), "true".into()),
+            false => annotations.shift_remove(key),
+        };
+    }
+    (strings_only, diagnostics)
+}
+
+/// The token of a pod that has no admission request: a hash of the object's kind, namespace and name, and of the value
+/// of its pod template. Every run derives the same token from the same document, and only a change that rolls the pods
+/// anyway changes it. Comments, quotes and the order of keys do not count.
+fn token_of(object: &ObjectName, pod: &Value) -> drainer::Token {
+    let mut source = String::new();
+    let ObjectName {
+        kind,
+        namespace,
+        name,
+    } = object;
+    for part in [kind, namespace.as_deref().unwrap_or_default(), name] {
+        source.push_str(part);
+        source.push('\0');
+    }
+    write_canonical(pod, &mut source);
+    token(source.as_bytes())
+}
+
+/// Writes JSON with sorted keys, whatever serde_json's feature `preserve_order`.
+fn write_canonical(value: &Value, source: &mut String) {
+    match value {
+        Value::Object(entries) => {
+            let mut entries: Vec<_> = entries.iter().collect();
+            entries.sort_unstable_by_key(|(key, _)| *key);
+            source.push('{');
+            for (key, value) in entries {
+                source.push_str(&Value::from(key.as_str()).to_string());
+                write_canonical(value, source);
+            }
+            source.push('}');
+        }
+        Value::Array(items) => {
+            source.push('[');
+            for item in items {
+                write_canonical(item, source);
+            }
+            source.push(']');
+        }
+        scalar => {
+            source.push_str(&scalar.to_string());
+            source.push(',');
+        }
+    }
+}
+
+// === impl ObjectName ===
+
+impl From<&WorkloadObject<'_>> for ObjectName {
+    fn from(object: &WorkloadObject<'_>) -> Self {
+        Self {
+            kind: object.kind.to_owned(),
+            namespace: object.namespace.map(ToOwned::to_owned),
+            name: object.name.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.kind)?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn non_string_annotations_are_bad_values() {
+        let table = [
+            ("inject", json!(true), "boolean"),
+            ("drain-timeout", json!(90), "number"),
+            ("drain-timeout", json!(1.5), "number"),
+            ("drain-timeout", json!(true), "boolean"),
+            ("drain-delay", json!(0), "number"),
+            ("idle-exit", json!(false), "boolean"),
+            ("ignore-listeners", json!([8080, "probes"]), "list"),
+            ("ignore-listeners", json!({"a": 1}), "mapping"),
+            ("prot", json!(9903), "number"),
+            ("port", json!(0), "number"),
+        ];
+        for (name, value, value_type) in table {
+            let key = format!("{PREFIX}{name}");
+            let pod = json!({"metadata": {"annotations": {(key.as_str()): value, "other": 1}}});
+            let (strings_only, diagnostics) = take_non_strings(&pod);
+            let want = format!("`{key}` is a {value_type}, not a string: quote it");
+            assert_eq!(
+                diagnostics,
+                [Code::BadValue.diagnostic(want).for_annotations([name])],
+                "{name}"
+            );
+            let annotations = &strings_only["metadata"]["annotations"];
+            let rest = (name == "inject").then(|| json!("true"));
+            assert_eq!(annotations.get(&key), rest.as_ref(), "{name}");
+            assert_eq!(annotations["other"], 1);
+        }
+    }
+
+    #[test]
+    fn string_annotations_are_kept() {
+        for annotations in [
+            json!({"envoy-drainer.dev/inject": "true", "envoy-drainer.dev/port": null, "a": 1}),
+            json!(null),
+            json!([1]),
+        ] {
+            let pod = json!({"metadata": {"annotations": annotations}});
+            let (strings_only, diagnostics) = take_non_strings(&pod);
+            assert_eq!(
+                (&*strings_only, diagnostics),
+                (&pod, vec![]),
+                "{annotations}"
+            );
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Where Envoy's admin interface is, as far as the pod tells.
+//! The address of Envoy's admin interface, from the pod's annotation, ports or arguments.
 
 use std::fmt;
 
@@ -6,41 +6,42 @@ use drainer::AdminAddress;
 
 use super::bootstrap;
 use crate::admission::defaults::Defaults;
-use crate::admission::diagnostics::{Code, Diagnostic};
+use crate::admission::diagnostics::{Code, Diagnostics};
 use crate::admission::excerpt::truncate;
 use crate::admission::pod::Container;
 
 /// Envoy's admin interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminEndpoint {
-    /// Where it is.
+    /// Its address.
     pub address: AdminAddress,
-    /// How that was found.
+    /// Where the address comes from.
     pub source: AdminAddressSource,
 }
 
-/// How the admin's address was found.
+/// Where the admin's address comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdminAddressSource {
-    /// The annotation tells it.
+    /// The annotation `admin-address`.
     Annotation,
     /// A container port of this name.
     ContainerPort(&'static str),
-    /// The `--config-yaml` among Envoy's arguments.
+    /// `--config-yaml` among Envoy's arguments.
     ConfigYaml,
     /// The installation's default.
     Default,
 }
 
-/// What people call the admin's port.
+/// Usual names of the admin's container port.
 const PORT_NAMES: [&str; 2] = ["admin", "envoy-admin"];
 
-/// Finds the admin's address. What `--config-yaml` says and cannot be read is a warning.
+/// Finds the admin's address: the annotation's, else a named port's, else that of `--config-yaml`, else the
+/// installation's default. A `--config-yaml` whose admin cannot be read is a warning.
 pub(crate) fn find(
     envoy: &Container<'_>,
     annotated: Option<&AdminAddress>,
     defaults: &Defaults,
-    warnings: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) -> AdminEndpoint {
     let named_port = || {
         let number = |name: &'static str| Some((name, envoy.port_named(name)?));
@@ -66,11 +67,11 @@ pub(crate) fn find(
                 source: AdminAddressSource::ConfigYaml,
             };
         }
-        Some(Err(reason)) => warnings.push(Code::AdminNotRead.diagnostic(format!(
+        Some(Err(reason)) => diagnostics.warn(Code::AdminNotRead.diagnostic(format!(
             "the admin address in --config-yaml cannot be read: {reason}; {} is used",
             defaults.admin_address
         ))),
-        // Envoy lays `--config-yaml` over the file of `-c`, which may hold the admin instead.
+        // Envoy merges `--config-yaml` into the file of `-c`, which may hold the admin instead.
         Some(Ok(None)) | None => {}
     }
     AdminEndpoint {
@@ -79,30 +80,30 @@ pub(crate) fn find(
     }
 }
 
-/// The admin's address in a `--config-yaml`, read as it is written. Kubernetes expands each `$(NAME)` in
-/// it before Envoy reads it; the values are not looked up, since together they may be of any size.
+/// Reads the admin's address in a `--config-yaml` as it is written. Kubernetes expands each `$(NAME)` in it
+/// before Envoy reads it; the values are not inserted here, since together they may be of any size.
 /// <https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>
 fn parse_bootstrap(yaml: &str) -> Result<Option<AdminAddress>, String> {
     match (bootstrap::admin_address(yaml), first_variable(yaml)) {
         (Err(reason), Some(name)) => Err(format!("{reason} ($({name}) is not expanded)")),
-        // The whole of it, or its beginning.
+        // The variable is the whole text, or its beginning.
         (Ok(None), Some(name)) if yaml.trim_start().starts_with("$(") => {
             Err(format!("$({name}) is not expanded"))
         }
-        (read, _) => read,
+        (address, _) => address,
     }
 }
 
-/// The name of the first `$(NAME)` in a text.
+/// Returns the name of the first `$(NAME)` in a text.
 fn first_variable(text: &str) -> Option<String> {
     let (name, _) = text.split_once("$(")?.1.split_once(')')?;
     Some(truncate(name, MAX_VARIABLE_NAME_LEN))
 }
 
-/// In bytes. A message cuts longer names of variables.
+/// Maximum length of a variable's name in a message, in bytes.
 const MAX_VARIABLE_NAME_LEN: usize = 63;
 
-/// The value of `--config-yaml` in the container's command line.
+/// Returns the value of `--config-yaml` in the container's command line.
 fn config_yaml<'c>(envoy: &'c Container<'_>) -> Option<&'c str> {
     let mut words = envoy
         .command
@@ -129,9 +130,9 @@ fn config_yaml<'c>(envoy: &'c Container<'_>) -> Option<&'c str> {
 impl fmt::Display for AdminAddressSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Annotation => f.write_str("told by the annotation `admin-address`"),
-            Self::ContainerPort(name) => write!(f, "the container port called `{name}`"),
-            Self::ConfigYaml => f.write_str("read from `--config-yaml`"),
+            Self::Annotation => f.write_str("the annotation `admin-address`"),
+            Self::ContainerPort(name) => write!(f, "the container port named `{name}`"),
+            Self::ConfigYaml => f.write_str("`--config-yaml`"),
             Self::Default => f.write_str("the default"),
         }
     }
@@ -142,6 +143,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::admission::diagnostics::Diagnostic;
 
     fn find_in(
         envoy: &serde_json::Value,
@@ -150,24 +152,31 @@ mod tests {
         let envoy = envoy.to_string();
         let envoy = serde_json::from_str(&envoy).unwrap();
         let annotated = annotated.map(|address| address.parse().unwrap());
-        let mut warnings = Vec::new();
+        let mut diagnostics = Diagnostics::default();
         let admin = find(
             &envoy,
             annotated.as_ref(),
             &Defaults::new("", ""),
-            &mut warnings,
+            &mut diagnostics,
         );
-        (admin.address.to_string(), admin.source, warnings)
+        (
+            admin.address.to_string(),
+            admin.source,
+            diagnostics.warnings,
+        )
     }
 
     #[test]
-    fn the_annotation_wins_over_the_port_and_the_port_over_the_arguments() {
+    fn annotation_wins_over_port_and_port_over_arguments() {
         let mut envoy = json!({
             "ports": [{"name": "admin", "containerPort": 19000}],
             "args": ["--config-yaml", "{admin: {address: {pipe: {path: '@a'}}}}"],
         });
-        let check = |envoy: &serde_json::Value, annotated, address: &str, by| {
-            assert_eq!(find_in(envoy, annotated), (address.to_owned(), by, vec![]));
+        let check = |envoy: &serde_json::Value, annotated, address: &str, source| {
+            assert_eq!(
+                find_in(envoy, annotated),
+                (address.to_owned(), source, vec![])
+            );
         };
         check(
             &envoy,
@@ -186,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bootstrap_is_read_in_every_notation() {
+    fn bootstrap_is_read_in_every_notation() {
         let table = [
             (
                 "admin:\n  address:\n    socket_address: {address: 0.0.0.0, port_value: 9000}",
@@ -236,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_is_reported_where_it_hides_the_address() {
+    fn variable_that_hides_the_address_is_a_warning() {
         let env = json!([{"name": "PORT", "value": "19000"}]);
         let socket =
             "admin: {address: {socket_address: {address: 127.0.0.1, port_value: $(PORT)}}}";
@@ -256,17 +265,17 @@ mod tests {
             (
                 "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
                 "127.0.0.1:9901",
-                Some("it holds a variable ($(POD_IP) is not expanded)"),
+                Some("it contains a variable ($(POD_IP) is not expanded)"),
             ),
             (
                 "admin: {address: {pipe: {path: /run/$(POD)/a.sock}}}",
                 "127.0.0.1:9901",
-                Some("it holds a variable ($(POD) is not expanded)"),
+                Some("it contains a variable ($(POD) is not expanded)"),
             ),
             (
                 "admin: {address: {pipe: {path: /run/$$x/a.sock}}}",
                 "127.0.0.1:9901",
-                Some("it holds a variable"),
+                Some("it contains a variable"),
             ),
             (
                 "{node: {id: $(POD_NAME)}, admin: {address: {pipe: {path: /run/a.sock}}}}",
@@ -276,8 +285,8 @@ mod tests {
             ("node: {id: $(POD_NAME)}", "127.0.0.1:9901", None),
         ] {
             let envoy = json!({"args": ["--config-yaml", yaml], "env": env});
-            let (found, _, warnings) = find_in(&envoy, None);
-            assert_eq!(found, address, "{yaml}");
+            let (got, _, warnings) = find_in(&envoy, None);
+            assert_eq!(got, address, "{yaml}");
             match (hidden, &warnings[..]) {
                 (None, []) => {}
                 (Some(hidden), [warning]) => {
@@ -290,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bootstrap_without_an_admin_leaves_it_to_the_default() {
+    fn bootstrap_without_admin_means_the_default() {
         for yaml in [
             "",
             "node: {id: a}",
@@ -324,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_bootstrap_is_read() {
+    fn large_bootstrap_is_read() {
         let cluster = |n: usize| {
             format!(
                 "  - name: cluster_{n}\n    connect_timeout: 1s\n    type: STRICT_DNS\n    load_assignment:\n      \
@@ -337,16 +346,16 @@ mod tests {
             "static_resources:\n  clusters:\n{clusters}admin: {{address: {{pipe: {{path: '@a'}}}}}}\n"
         );
         assert!(yaml.len() > 44 << 10, "{}", yaml.len());
-        let (address, by, warnings) = find_in(&json!({"args": ["--config-yaml", yaml]}), None);
+        let (address, source, warnings) = find_in(&json!({"args": ["--config-yaml", yaml]}), None);
         assert_eq!(
-            (&*address, by),
+            (&*address, source),
             ("unix:@a", AdminAddressSource::ConfigYaml),
             "{warnings:?}"
         );
     }
 
     #[test]
-    fn an_admin_that_cannot_be_read_is_a_warning() {
+    fn unreadable_admin_is_a_warning() {
         let long = format!("admin: {{}}\n#{}", "x".repeat(64 << 10));
         let anchors = format!("admin: {{}}\nx: &a [{}]", "1,".repeat(2_000));
         let merged = format!(
@@ -369,9 +378,10 @@ mod tests {
             &numbers,
             &nested,
         ] {
-            let (address, by, warnings) = find_in(&json!({"args": ["--config-yaml", yaml]}), None);
+            let (address, source, warnings) =
+                find_in(&json!({"args": ["--config-yaml", yaml]}), None);
             assert_eq!(
-                (&*address, by),
+                (&*address, source),
                 ("127.0.0.1:9901", AdminAddressSource::Default),
                 "{yaml}"
             );

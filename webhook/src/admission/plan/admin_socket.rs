@@ -1,16 +1,16 @@
-//! How the drainer reaches an admin on a Unix socket: through Envoy's mount, as Envoy's user.
+//! Access to an Envoy admin on a Unix socket: Envoy's volume mount and user, for the drainer's container.
 
 use std::path::Path;
 
 use drainer::{AdminAddress, RUN_DIR};
 use k8s_openapi::api::core::v1 as core;
 
-use super::sidecar_container::TOKEN_DIR;
 use crate::admission::defaults::Defaults;
-use crate::admission::diagnostics::{Code, Diagnostic};
+use crate::admission::diagnostics::{Code, Diagnostic, Diagnostics};
+use crate::admission::names::TOKEN_DIR;
 use crate::admission::pod::{Container, PodView, SecurityContext, Text, VolumeMount};
 
-/// What the drainer's container takes over from Envoy's.
+/// What the drainer's container takes over from Envoy's, to reach the admin's socket.
 #[derive(Debug, Default)]
 pub(crate) struct AdminSocketMount {
     /// The mount that holds the socket.
@@ -19,26 +19,27 @@ pub(crate) struct AdminSocketMount {
     pub user: Option<i64>,
     /// Envoy's group.
     pub group: Option<i64>,
-    /// A container without a user of its own is root's in this pod.
+    /// Whether a container that sets no user runs as root in this pod.
     pub inherits_root: bool,
 }
 
 // === impl AdminSocketMount ===
 
 impl AdminSocketMount {
-    /// Settles the access to the admin; nothing is needed but for a socket with a path.
+    /// Finds the mount and the user for the admin's socket; an admin without a socket path needs neither. A user
+    /// that is unknown or root is a warning.
     ///
     /// # Errors
-    /// If no volume of Envoy's holds the socket, or the drainer cannot mount it there.
+    /// If the socket is in no volume of Envoy's, or the drainer cannot mount that volume.
     pub(crate) fn covering(
         admin: &AdminAddress,
         envoy: &Container<'_>,
         pod: &PodView<'_>,
         defaults: &Defaults,
-        warnings: &mut Vec<Diagnostic>,
+        diagnostics: &mut Diagnostics,
     ) -> Result<Self, Diagnostic> {
-        let (own, pods) = (envoy.security_context, pod.spec.security_context);
-        let inherits_root = pods.and_then(|pod| pod.run_as_user) == Some(0);
+        let (own, inherited) = (envoy.security_context, pod.spec.security_context);
+        let inherits_root = inherited.and_then(|pod| pod.run_as_user) == Some(0);
         let AdminAddress::Path(socket) = admin else {
             return Ok(Self {
                 inherits_root,
@@ -46,17 +47,18 @@ impl AdminSocketMount {
             });
         };
         let mount = covering_mount(envoy, socket, pod)?;
-        let id = |of: fn(SecurityContext) -> Option<i64>| own.and_then(of).or(pods.and_then(of));
+        let id =
+            |of: fn(SecurityContext) -> Option<i64>| own.and_then(of).or(inherited.and_then(of));
         let (user, group) = (id(|c| c.run_as_user), id(|c| c.run_as_group));
         let known = user.filter(|user| *user != 0);
-        // OpenShift gives all of a pod's containers the same user.
+        // OpenShift assigns the same user to all containers of a pod.
         if known.is_none() && !defaults.open_shift {
-            let why = match user {
-                Some(_) => "runs as root, which the drainer never does",
-                None => "has no `runAsUser`, so that its user is unknown",
+            let reason = match user {
+                Some(_) => "runs as root, as the drainer never does",
+                None => "has no `runAsUser`, so its user is unknown",
             };
-            warnings.push(Code::SocketUserUnknown.diagnostic(format!(
-                "container `{}` {why}: the drainer may not be allowed to use {}",
+            diagnostics.warn(Code::SocketUserUnknown.diagnostic(format!(
+                "container `{}` {reason}: the drainer may not be permitted to use {}",
                 envoy.name(),
                 socket.display()
             )));
@@ -70,27 +72,27 @@ impl AdminSocketMount {
     }
 }
 
-/// The mount of Envoy's that the socket lies in, the one with the longest path, for the drainer.
+/// Returns, for the drainer, Envoy's mount that contains the socket: the one with the longest path.
 fn covering_mount(
     envoy: &Container<'_>,
     socket: &Path,
     pod: &PodView<'_>,
 ) -> Result<core::VolumeMount, Diagnostic> {
-    let (name, socket_shown) = (envoy.name(), socket.display());
+    let (name, socket_path) = (envoy.name(), socket.display());
     let mounts = envoy.volume_mounts.iter().flatten();
     let covering = mounts
         .filter(|mount| mount.path().is_some_and(|path| socket.starts_with(path)))
         .max_by_key(|mount| mount.path().map(|path| path.components().count()))
-        // Its variables are those of Envoy's container; the drainer's would make another path of it.
+        // Its variables are those of Envoy's container; in the drainer's it would expand to another path.
         .filter(|mount| non_empty(&mount.sub_path_expr).is_none());
     let Some(mount) = covering else {
         return Err(Code::SocketNotMounted.diagnostic(format!(
-            "no volume of container `{name}` holds the admin's socket {socket_shown}"
+            "no volume of container `{name}` contains the admin's socket {socket_path}"
         )));
     };
     let path = mount.path().unwrap_or(Path::new(""));
     let is_taken = |own: &&str| match *own {
-        // Read-only, so that no mount point can be made below it.
+        // The drainer's mount is read-only, so no mount point can be created below it.
         TOKEN_DIR => path.starts_with(TOKEN_DIR),
         own => path == Path::new(own),
     };
@@ -98,12 +100,12 @@ fn covering_mount(
         let detail = format!("container `{name}` mounts a volume at the drainer's {own}");
         return Err(Code::NameTaken.diagnostic(detail));
     }
-    // In a parent, the runtime makes the mount points of the drainer's volume, and so must write to it.
+    // In a parent directory, the runtime creates the mount points of the drainer's volume, so it must be writable.
     let is_below = |own: &&str| Path::new(own).starts_with(path);
     let below = [RUN_DIR, TOKEN_DIR].into_iter().find(is_below);
     if let Some(own) = below.filter(|_| !is_writable_empty_dir(mount, pod)) {
         return Err(Code::SocketNotMounted.diagnostic(format!(
-            "the admin's socket {socket_shown} is in a volume at {}, where {own} cannot be made: only in an emptyDir that container `{name}` may write to",
+            "the admin's socket {socket_path} is in a volume at {}, where {own} cannot be created: it must be an emptyDir to which container `{name}` may write",
             path.display()
         )));
     }
@@ -111,14 +113,14 @@ fn covering_mount(
         name: non_empty(&mount.name).unwrap_or_default(),
         mount_path: non_empty(&mount.mount_path).unwrap_or_default(),
         sub_path: non_empty(&mount.sub_path),
-        // A socket can be connected to on a read-only mount, whatever Envoy's is.
+        // Connecting to a socket needs no write access to the mount.
         read_only: below.is_none().then_some(true),
         ..Default::default()
     })
 }
 
-/// True for an emptyDir that Envoy may write to: with it the drainer gets no more than Envoy has, and
-/// what is made in it ends with the pod.
+/// Returns true for an emptyDir to which Envoy may write: the drainer then gets no more access than Envoy has,
+/// and what is created in it is deleted with the pod.
 fn is_writable_empty_dir(mount: &VolumeMount<'_>, pod: &PodView<'_>) -> bool {
     let mut volumes = pod.spec.volumes.iter().flatten();
     mount.read_only != Some(true)
@@ -145,15 +147,15 @@ mod tests {
         let envoy = serde_json::from_str(&envoy).unwrap();
         let pod = PodView::decode(&pod).unwrap();
         let defaults = Defaults::new("", "");
-        let mut warnings = Vec::new();
-        let access = AdminSocketMount::covering(
+        let mut diagnostics = Diagnostics::default();
+        let mount = AdminSocketMount::covering(
             &admin.parse().unwrap(),
             &envoy,
             &pod,
             &defaults,
-            &mut warnings,
+            &mut diagnostics,
         );
-        (access, warnings)
+        (mount, diagnostics.warnings)
     }
 
     fn mount_for(socket: &str, mounts: &Value) -> Result<Value, Diagnostic> {
@@ -163,12 +165,12 @@ mod tests {
             {"name": "kept", "emptyDir": null, "hostPath": {"path": "/run"}},
         ]);
         let pod = json!({"volumes": volumes});
-        let (access, _) = resolve_mount(&format!("unix:{socket}"), &envoy, &pod);
-        access.map(|access| serde_json::to_value(access.mount).unwrap())
+        let (mount, _) = resolve_mount(&format!("unix:{socket}"), &envoy, &pod);
+        mount.map(|mount| serde_json::to_value(mount.mount).unwrap())
     }
 
     #[test]
-    fn the_mount_with_the_longest_path_is_taken_read_only() {
+    fn mount_with_the_longest_path_is_used_read_only() {
         let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
         let read_only =
             |name: &str, path: &str| json!({"name": name, "mountPath": path, "readOnly": true});
@@ -192,16 +194,16 @@ mod tests {
         for (socket, want) in table {
             assert_eq!(mount_for(socket, &mounts), Ok(want), "{socket}");
         }
-        let refused = mount_for("/var/admin.sock", &mounts).unwrap_err();
-        assert_eq!(refused.code, Code::SocketNotMounted);
+        let failure = mount_for("/var/admin.sock", &mounts).unwrap_err();
+        assert_eq!(failure.code, Code::SocketNotMounted);
         assert_eq!(
-            refused.detail,
-            "no volume of container `envoy` holds the admin's socket /var/admin.sock"
+            failure.detail,
+            "no volume of container `envoy` contains the admin's socket /var/admin.sock"
         );
     }
 
     #[test]
-    fn a_mount_that_the_drainer_cannot_have_is_refused() {
+    fn mount_that_the_drainer_cannot_have_fails() {
         let expr = json!([
             {"name": "a", "mountPath": "/run"},
             {"name": "b", "mountPath": "/run/envoy", "subPathExpr": "$(POD_NAME)"},
@@ -227,7 +229,7 @@ mod tests {
         ];
         for (socket, mounts, code) in table {
             assert_eq!(
-                mount_for(socket, &mounts).map_err(|refused| refused.code),
+                mount_for(socket, &mounts).map_err(|failure| failure.code),
                 Err(code),
                 "{socket}"
             );
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_of_our_directories_is_mounted_writable_or_refused() {
+    fn parent_of_the_drainers_directories_must_be_writable() {
         let parents = [
             "/run",
             "/run/",
@@ -252,15 +254,15 @@ mod tests {
                 assert_eq!(got, Ok(writable.clone()), "{parent}");
             }
             for (name, read_only) in [("scratch", Some(true)), ("kept", None), ("none", None)] {
-                let refused = mount_for(&socket, &json!([mount(name, read_only)])).unwrap_err();
-                assert_eq!(refused.code, Code::SocketNotMounted, "{parent} {name}");
-                assert!(refused.detail.contains("cannot be made"), "{refused}");
+                let failure = mount_for(&socket, &json!([mount(name, read_only)])).unwrap_err();
+                assert_eq!(failure.code, Code::SocketNotMounted, "{parent} {name}");
+                assert!(failure.detail.contains("cannot be created"), "{failure}");
             }
         }
     }
 
     #[test]
-    fn envoys_user_is_taken_unless_it_is_root() {
+    fn envoys_user_is_used_unless_root() {
         let table = [
             (json!({}), json!({}), None, None),
             (json!({"runAsUser": 101}), json!({}), Some(101), None),
@@ -283,29 +285,36 @@ mod tests {
                 Some(5),
             ),
         ];
-        for (own, pods, user, group) in table {
+        for (own, inherited, user, group) in table {
             let envoy = json!({"name": "envoy", "securityContext": own, "volumeMounts": [{"name": "a", "mountPath": "/srv"}]});
-            let (access, warnings) =
-                resolve_mount("unix:/srv/a", &envoy, &json!({"securityContext": pods}));
-            let access = access.unwrap();
-            assert_eq!((access.user, access.group), (user, group), "{own} {pods}");
+            let (mount, warnings) = resolve_mount(
+                "unix:/srv/a",
+                &envoy,
+                &json!({"securityContext": inherited}),
+            );
+            let mount = mount.unwrap();
+            assert_eq!(
+                (mount.user, mount.group),
+                (user, group),
+                "{own} {inherited}"
+            );
             let codes: Vec<_> = warnings.iter().map(|warning| warning.code).collect();
             let want = if user.is_none() {
                 vec![Code::SocketUserUnknown]
             } else {
                 vec![]
             };
-            assert_eq!(codes, want, "{own} {pods}");
+            assert_eq!(codes, want, "{own} {inherited}");
         }
     }
 
     #[test]
-    fn no_other_admin_needs_anything() {
+    fn admin_without_socket_path_needs_nothing() {
         for admin in ["127.0.0.1:9901", "unix:@admin"] {
-            let (access, warnings) = resolve_mount(admin, &json!({}), &Value::Null);
-            let access = access.unwrap();
+            let (mount, warnings) = resolve_mount(admin, &json!({}), &Value::Null);
+            let mount = mount.unwrap();
             assert_eq!(
-                (access.mount, access.user, access.group, warnings),
+                (mount.mount, mount.user, mount.group, warnings),
                 (None, None, None, vec![]),
                 "{admin}"
             );

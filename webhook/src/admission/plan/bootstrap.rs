@@ -1,4 +1,4 @@
-//! The admin interface in an Envoy's bootstrap.
+//! The admin address in an Envoy bootstrap.
 
 use drainer::{AdminAddress, InvalidAddress};
 use serde::Deserialize;
@@ -6,13 +6,13 @@ use serde_saphyr::{Options, budget, options};
 
 use crate::admission::excerpt::truncate;
 
-/// In bytes. A longer one is not parsed, and with at most 16,000 events one takes some 10 ms.
+/// Maximum length of a bootstrap that is parsed, in bytes; with at most 16,000 events that takes some 10 ms.
 const MAX_YAML_LEN: usize = 64 << 10;
 
-/// In bytes. A parser's message may repeat what it could not read.
+/// Maximum length of a parser's message, in bytes, since it may repeat the input.
 const MAX_REASON_LEN: usize = 256;
 
-/// What is read of a bootstrap, in the names of protobuf and of its JSON.
+/// The part of a bootstrap that is read, by the field names of protobuf and of its JSON.
 /// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/bootstrap/v3/bootstrap.proto>
 #[derive(Deserialize)]
 struct Bootstrap {
@@ -43,16 +43,16 @@ struct Pipe {
     path: String,
 }
 
-/// Reads the admin address of a bootstrap, if it has one.
+/// Reads the admin address of a bootstrap; `None` if it has none.
 ///
 /// # Errors
-/// With what is in the way of reading it.
+/// If the bootstrap or the address is invalid or too long, with the reason.
 pub(crate) fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> {
     if !yaml.contains("admin") {
         return Ok(None);
     }
     if yaml.len() > MAX_YAML_LEN {
-        return Err(format!("{} bytes are too long to look through", yaml.len()));
+        return Err(format!("{} bytes are too many to parse", yaml.len()));
     }
     let bootstrap: Bootstrap = serde_saphyr::from_str_with_options(yaml, parser_options())
         .map_err(|error| {
@@ -70,16 +70,16 @@ pub(crate) fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> 
         (None, Some(socket)) => format!("{}:{}", socket.address, socket.port_value),
         (None, None) => return Err("neither socket_address nor pipe".into()),
     };
-    // Kubernetes puts something else in its place, or takes one of two `$` away.
+    // Kubernetes replaces `$(NAME)` and removes one of two `$`.
     if text.contains('$') {
-        return Err("it holds a variable".to_owned());
+        return Err("it contains a variable".to_owned());
     }
     text.parse()
         .map(Some)
         .map_err(|error: InvalidAddress| truncate(&error.to_string(), MAX_REASON_LEN))
 }
 
-/// What a bootstrap may become while it is parsed: anchors and merge keys make much out of little.
+/// Limits of what parsing may expand a bootstrap to: anchors and merge keys multiply their input.
 fn parser_options() -> Options {
     options! {
         budget: budget! {

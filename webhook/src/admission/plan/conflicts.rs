@@ -1,43 +1,43 @@
-//! What the drainer needs and the pod has given away.
+//! Conflicts of the drainer with ports, containers and volumes that the pod declares.
 
 use std::num::NonZeroU16;
 
 use drainer::AdminAddress;
 
-use super::sidecar_container::DRAINER_NAME;
-use crate::admission::diagnostics::{Code, Diagnostic};
+use crate::admission::diagnostics::{Code, Diagnostic, Diagnostics};
+use crate::admission::names::CONTAINER_NAME;
 use crate::admission::pod::PodView;
 use crate::admission::settings::{Setting, SettingSource};
 
-/// So many ports after the default are looked at. No pod declares all of them but in bad faith.
+/// Number of ports after the default that are tried. No genuine pod declares all of them.
 const MAX_PORTS_TRIED: usize = 100;
 
-/// Settles the drainer's port: the annotated one, which must be free, or else the default one or the
-/// next that is free. Hook and drainer get it from the same plan, so that any will do.
+/// Chooses the drainer's port: the annotated one, which must be free, or else the default or the next free one,
+/// with a warning. Any will do, since hook and drainer get it from the same plan.
 ///
 /// # Errors
-/// If the annotated port is taken.
+/// If the annotated port is in use, or none is free.
 pub(crate) fn free_port(
     pod: &PodView<'_>,
-    asked: &Setting<NonZeroU16>,
+    requested: &Setting<NonZeroU16>,
     admin: Option<&AdminAddress>,
-    warnings: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) -> Result<Setting<NonZeroU16>, Diagnostic> {
-    let clash =
+    let conflict =
         |port| declared_port_conflict(pod, port).or_else(|| admin_port_conflict(port, admin?));
-    let Some(taken) = clash(asked.value) else {
-        return Ok(*asked);
+    let Some(taken) = conflict(requested.value) else {
+        return Ok(*requested);
     };
-    let mut others = (asked.value.get()..=u16::MAX)
+    let mut others = (requested.value.get()..=u16::MAX)
         .skip(1)
         .take(MAX_PORTS_TRIED)
         .filter_map(NonZeroU16::new);
-    match asked.source {
+    match requested.source {
         SettingSource::Annotation => Err(taken.for_annotations(["port"])),
-        _ => match others.find(|port| clash(*port).is_none()) {
+        _ => match others.find(|port| conflict(*port).is_none()) {
             Some(free) => {
                 let detail = format!("{}, so {free} is used", taken.detail);
-                warnings.push(Code::OtherPort.diagnostic(detail));
+                diagnostics.warn(Code::OtherPort.diagnostic(detail));
                 let source = SettingSource::NextFree;
                 Ok(Setting {
                     value: free,
@@ -49,7 +49,7 @@ pub(crate) fn free_port(
     }
 }
 
-/// Refuses a port that a container of the pod declares.
+/// Returns a conflict with a port that a long-running container of the pod declares.
 fn declared_port_conflict(pod: &PodView<'_>, port: NonZeroU16) -> Option<Diagnostic> {
     let (_, owner) = pod
         .long_running_containers()
@@ -57,7 +57,7 @@ fn declared_port_conflict(pod: &PodView<'_>, port: NonZeroU16) -> Option<Diagnos
     Some(port_taken(port, &format!("container `{}`", owner.name())))
 }
 
-/// Refuses a port that Envoy's admin has.
+/// Returns a conflict with the port of Envoy's admin.
 fn admin_port_conflict(port: NonZeroU16, admin: &AdminAddress) -> Option<Diagnostic> {
     match admin {
         AdminAddress::Tcp(address) if address.port() == port.get() => {
@@ -71,18 +71,20 @@ fn port_taken(port: NonZeroU16, owner: &str) -> Diagnostic {
     Code::PortTaken.diagnostic(format!("the drainer's port {port} belongs to {owner}"))
 }
 
-/// Refuses the drainer's name for a container or a volume of another's.
+/// Returns a conflict for each container and volume of the pod that has the drainer's name.
 pub(crate) fn check_names(pod: &PodView<'_>) -> impl Iterator<Item = Diagnostic> {
     let mut volumes = pod.spec.volumes.iter().flatten();
     let container = pod
         .all_containers()
-        .any(|container| container.name() == DRAINER_NAME);
-    let volume = volumes.any(|volume| volume.name.as_deref() == Some(DRAINER_NAME));
+        .any(|container| container.name() == CONTAINER_NAME);
+    let volume = volumes.any(|volume| volume.name.as_deref() == Some(CONTAINER_NAME));
     [("container", container), ("volume", volume)]
         .into_iter()
-        .filter(|(_, is_taken)| *is_taken)
-        .map(|(what, _)| {
-            Code::NameTaken.diagnostic(format!("the pod has a {what} `{DRAINER_NAME}` of its own"))
+        .filter(|(_, is_used)| *is_used)
+        .map(|(kind, _)| {
+            Code::NameTaken.diagnostic(format!(
+                "the pod has a {kind} `{CONTAINER_NAME}` of its own"
+            ))
         })
 }
 
@@ -95,7 +97,7 @@ mod tests {
     const PORT: NonZeroU16 = NonZeroU16::new(9902).unwrap();
 
     #[test]
-    fn a_port_is_taken_by_whoever_listens_there_while_the_drainer_does() {
+    fn port_of_a_long_running_container_is_taken() {
         let ports = |ports: Value| json!({"containers": [{"name": "app"}, {"name": "web", "ports": ports}]});
         let taken = Some("the drainer's port 9902 belongs to container `web`".to_owned());
         let table = [
@@ -127,49 +129,50 @@ mod tests {
         for (spec, want) in table {
             let pod = json!({ "spec": spec }).to_string();
             let pod = PodView::decode(&pod).unwrap();
-            let told = declared_port_conflict(&pod, PORT).map(|notice| notice.detail);
-            assert_eq!(told, want, "{spec}");
+            let conflict = declared_port_conflict(&pod, PORT);
+            assert_eq!(conflict.map(|failure| failure.detail), want, "{spec}");
         }
     }
 
     #[test]
-    fn a_port_is_taken_by_envoys_admin() {
+    fn port_of_envoys_admin_is_taken() {
         for (admin, is_taken) in [
             ("[::1]:9902", true),
             ("127.0.0.1:9901", false),
             ("unix:@a", false),
         ] {
-            let told =
-                admin_port_conflict(PORT, &admin.parse().unwrap()).map(|notice| notice.detail);
+            let conflict = admin_port_conflict(PORT, &admin.parse().unwrap());
+            let detail = conflict.map(|failure| failure.detail);
             let want = is_taken.then_some("the drainer's port 9902 belongs to Envoy's admin");
-            assert_eq!(told.as_deref(), want, "{admin}");
+            assert_eq!(detail.as_deref(), want, "{admin}");
         }
     }
 
     #[test]
-    fn only_an_annotated_port_must_be_free() {
-        let settled = |ports: &[u16], admin: &str, source| {
+    fn only_the_annotated_port_must_be_free() {
+        let choose = |ports: &[u16], admin: &str, source| {
             let ports: Vec<_> = ports
                 .iter()
                 .map(|port| json!({"containerPort": port}))
                 .collect();
             let pod = json!({"spec": {"containers": [{"name": "web", "ports": ports}]}});
             let pod = pod.to_string();
-            let mut warnings = Vec::new();
-            let asked = Setting {
+            let mut diagnostics = Diagnostics::default();
+            let requested = Setting {
                 value: PORT,
                 source,
             };
             let admin = admin.parse().unwrap();
             let pod = PodView::decode(&pod).unwrap();
-            let settled = free_port(&pod, &asked, Some(&admin), &mut warnings);
-            let told: Vec<_> = warnings.into_iter().map(|notice| notice.detail).collect();
-            let port = settled.ok().map(|port| (port.value.get(), port.source));
-            (port, told)
+            let port = free_port(&pod, &requested, Some(&admin), &mut diagnostics);
+            let warnings = diagnostics.warnings.into_iter();
+            let details: Vec<_> = warnings.map(|warning| warning.detail).collect();
+            let port = port.ok().map(|port| (port.value.get(), port.source));
+            (port, details)
         };
         let other = |owner: &str, port: u16| {
-            let told = format!("the drainer's port 9902 belongs to {owner}, so {port} is used");
-            (Some((port, SettingSource::NextFree)), vec![told])
+            let detail = format!("the drainer's port 9902 belongs to {owner}, so {port} is used");
+            (Some((port, SettingSource::NextFree)), vec![detail])
         };
         let many: Vec<_> = (9902..10_100).collect();
         let table = [
@@ -188,17 +191,17 @@ mod tests {
             (&many, "127.0.0.1:9901", (None, vec![])),
         ];
         for (ports, admin, want) in table {
-            let got = settled(ports, admin, SettingSource::Default);
+            let got = choose(ports, admin, SettingSource::Default);
             assert_eq!(got, want, "{ports:?} {admin}");
             let free = want.0.filter(|(port, _)| *port == 9902);
-            let annotated = settled(ports, admin, SettingSource::Annotation);
+            let annotated = choose(ports, admin, SettingSource::Annotation);
             let want = free.map(|(port, _)| (port, SettingSource::Annotation));
             assert_eq!(annotated, (want, vec![]), "{ports:?}");
         }
     }
 
     #[test]
-    fn the_drainers_name_must_be_free() {
+    fn drainers_name_must_be_free() {
         let table = [
             (json!({}), vec![]),
             (
@@ -206,11 +209,11 @@ mod tests {
                 vec![],
             ),
             (
-                json!({"volumes": [{"name": "a"}, {"name": DRAINER_NAME}]}),
+                json!({"volumes": [{"name": "a"}, {"name": CONTAINER_NAME}]}),
                 vec!["the pod has a volume `envoy-drainer` of its own"],
             ),
             (
-                json!({"initContainers": [{"name": DRAINER_NAME}], "volumes": [{"name": DRAINER_NAME}]}),
+                json!({"initContainers": [{"name": CONTAINER_NAME}], "volumes": [{"name": CONTAINER_NAME}]}),
                 vec![
                     "the pod has a container `envoy-drainer` of its own",
                     "the pod has a volume `envoy-drainer` of its own",
@@ -220,8 +223,8 @@ mod tests {
         for (spec, want) in table {
             let pod = json!({ "spec": spec }).to_string();
             let pod = PodView::decode(&pod).unwrap();
-            let told: Vec<_> = check_names(&pod).map(|notice| notice.detail).collect();
-            assert_eq!(told, want, "{spec}");
+            let details: Vec<_> = check_names(&pod).map(|failure| failure.detail).collect();
+            assert_eq!(details, want, "{spec}");
         }
     }
 }

@@ -1,128 +1,111 @@
-//! Which container of a pod is the Envoy.
+//! Finds Envoy's container in a pod.
 
 use std::fmt;
 
-use crate::admission::diagnostics::{Code, Diagnostic};
+use crate::admission::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::admission::excerpt::truncate;
-use crate::admission::pod::{Container, PodView};
+use crate::admission::pod::{Container, ContainerRef, PodView};
 
 /// Envoy's container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvoyContainer {
     /// Its name.
     pub name: String,
-    /// Where it stands in the pod.
+    /// Its position in the pod.
     pub container_ref: ContainerRef,
     /// How it was found.
     pub source: EnvoyContainerSource,
 }
 
-/// Where a container stands in a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ContainerRef {
-    /// The list.
-    pub list: ContainerList,
-    /// The index in that list.
-    pub index: usize,
-}
-
-/// A pod's lists of containers that run as long as the pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ContainerList {
-    /// `spec.containers`.
-    Containers,
-    /// `spec.initContainers`, of which those with `restartPolicy: Always` stay.
-    InitContainers,
-}
-
 /// How Envoy's container was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnvoyContainerSource {
-    /// The annotation names it.
+    /// The annotation `envoy-container` names it.
     Annotation,
-    /// It is called `envoy`.
+    /// Its name is `envoy`.
     Name,
-    /// No other image is called `envoy…`.
+    /// It is the only one whose image name starts with `envoy`.
     Image,
-    /// There is no other container, and its name or its image speaks of Envoy.
+    /// There is no other container, and its name or image mentions Envoy.
     OnlyContainer,
-    /// There is no other container, and nothing speaks of Envoy.
+    /// There is no other container, and nothing mentions Envoy.
     Guess,
 }
 
-/// Istio's Envoy, which has a drain of its own and is ours only if somebody says so.
+/// Istio's Envoy, which has a drain of its own: it is chosen only by the annotation.
 const ISTIO_PROXY: &str = "istio-proxy";
 
-/// Finds Envoy's container. A mere guess is a warning.
+/// Finds Envoy's container: the one named `name` if an annotation gives it, else by its own name or image, else
+/// the pod's only container. The last, if nothing mentions Envoy, is a warning.
 ///
 /// # Errors
-/// With the code that says why there is none, or more than one.
+/// If there is no such container, or more than one.
 pub(crate) fn find<'p, 'a>(
     pod: &'p PodView<'a>,
-    named: Option<&str>,
-    warnings: &mut Vec<Diagnostic>,
+    name: Option<&str>,
+    diagnostics: &mut Diagnostics,
 ) -> Result<(EnvoyContainer, &'p Container<'a>), Diagnostic> {
-    let found = |found, (place, container): (ContainerRef, &'p Container<'a>)| {
+    let envoy = |source, (container_ref, container): (ContainerRef, &'p Container<'a>)| {
         let name = container.name().to_owned();
         (
             EnvoyContainer {
                 name,
-                container_ref: place,
-                source: found,
+                container_ref,
+                source,
             },
             container,
         )
     };
-    if let Some(name) = named {
+    if let Some(name) = name {
         return pod
             .long_running_containers()
             .find(|(_, container)| container.name() == name)
-            .map(|envoy| found(EnvoyContainerSource::Annotation, envoy))
+            .map(|container| envoy(EnvoyContainerSource::Annotation, container))
             .ok_or_else(|| container_not_found(pod, name));
     }
     let (istios, candidates): (Vec<_>, Vec<_>) = pod
         .long_running_containers()
         .partition(|(_, container)| container.name() == ISTIO_PROXY);
-    if let Some(envoy) = candidates.iter().find(|(_, c)| c.name() == "envoy") {
-        return Ok(found(EnvoyContainerSource::Name, *envoy));
+    if let Some(container) = candidates.iter().find(|(_, c)| c.name() == "envoy") {
+        return Ok(envoy(EnvoyContainerSource::Name, *container));
     }
     let by_image: Vec<_> = candidates
         .iter()
         .filter(|(_, c)| has_envoy_image(c))
         .collect();
     match (&by_image[..], &candidates[..], &istios[..]) {
-        ([envoy], ..) => Ok(found(EnvoyContainerSource::Image, **envoy)),
+        ([container], ..) => Ok(envoy(EnvoyContainerSource::Image, **container)),
         ([], [only], []) if mentions_envoy(only.1) => {
-            Ok(found(EnvoyContainerSource::OnlyContainer, *only))
+            Ok(envoy(EnvoyContainerSource::OnlyContainer, *only))
         }
         ([], [only], []) => {
-            warnings.push(Code::EnvoyGuessed.diagnostic(format!(
-                "container `{}` with image `{}` is taken for the Envoy only since there is no other",
+            diagnostics.warn(Code::EnvoyGuessed.diagnostic(format!(
+                "container `{}` with image `{}` was taken for Envoy only because the pod has no other",
                 only.1.name(),
                 only.1.image.as_deref().unwrap_or_default()
             )));
-            Ok(found(EnvoyContainerSource::Guess, *only))
+            Ok(envoy(EnvoyContainerSource::Guess, *only))
         }
         ([], _, istios) => {
-            let there = format_names(candidates.iter().map(|(_, container)| container.name()));
-            let beside = match istios {
+            let names = format_names(candidates.iter().map(|(_, container)| container.name()));
+            let besides = match istios {
                 [] => String::new(),
-                _ => format!(" beside `{ISTIO_PROXY}`"),
+                _ => format!(" besides `{ISTIO_PROXY}`"),
             };
             Err(Code::NoEnvoy.diagnostic(format!(
-                "no Envoy is known among the pod's containers{beside}: {there}"
+                "no Envoy found among the pod's containers{besides}: {names}"
             )))
         }
         (several, ..) => {
             let names = format_names(several.iter().map(|(_, container)| container.name()));
             Err(Code::SeveralEnvoys
-                .diagnostic(format!("the containers {names} may each be the Envoy")))
+                .diagnostic(format!("each of the containers {names} may be Envoy")))
         }
     }
 }
 
-/// Tells why the annotation's container is none that stays. One that is not there yet may be added by
-/// a later webhook, after which the API server asks us again.
+/// Returns why no long-running container has the annotated name. One that the pod does not have yet may be added
+/// by a later webhook, after which the API server calls this one again.
 fn container_not_found(pod: &PodView<'_>, name: &str) -> Diagnostic {
     if pod
         .all_containers()
@@ -135,18 +118,18 @@ fn container_not_found(pod: &PodView<'_>, name: &str) -> Diagnostic {
             .diagnostic(detail)
             .for_annotations(["envoy-container"]);
     }
-    let there = format_names(
+    let names = format_names(
         pod.long_running_containers()
             .map(|(_, container)| container.name()),
     );
     let detail =
-        format!("`envoy-container: {name}` is not among the pod's containers so far: {there}");
+        format!("`envoy-container: {name}` is not among the pod's containers so far: {names}");
     Code::NoSuchContainer
         .diagnostic(detail)
         .for_annotations(["envoy-container"])
 }
 
-/// True for `acme/my-envoy`, or a container called `edge-envoy`.
+/// Returns true for the image `acme/my-envoy` or the container `edge-envoy`.
 fn mentions_envoy(container: &Container<'_>) -> bool {
     let image = container.image.as_deref().unwrap_or_default();
     [container.name(), image]
@@ -154,7 +137,7 @@ fn mentions_envoy(container: &Container<'_>) -> bool {
         .any(|text| text.to_ascii_lowercase().contains("envoy"))
 }
 
-/// True for `docker.io/envoyproxy/envoy:v1.36`, by the last segment of its path.
+/// Returns true for `docker.io/envoyproxy/envoy:v1.36`, by the last segment of the path.
 fn has_envoy_image(container: &Container<'_>) -> bool {
     let image = container.image.as_deref().unwrap_or_default();
     image
@@ -163,10 +146,10 @@ fn has_envoy_image(container: &Container<'_>) -> bool {
         .is_some_and(|name| name.starts_with("envoy"))
 }
 
-/// In a message, more names than these are only counted.
+/// Maximum number of names in a message; the others are only counted.
 const MAX_NAMES: usize = 16;
 
-/// In bytes: the longest name of a container. A message cuts longer ones.
+/// Maximum length of a name in a message, in bytes: that of a container's name.
 const MAX_NAME_LEN: usize = 63;
 
 fn format_names<'n>(mut names: impl Iterator<Item = &'n str>) -> String {
@@ -182,29 +165,16 @@ fn format_names<'n>(mut names: impl Iterator<Item = &'n str>) -> String {
     }
 }
 
-// === impl ContainerList ===
-
-impl ContainerList {
-    /// The list's key in a pod's `spec`.
-    #[must_use]
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Containers => "containers",
-            Self::InitContainers => "initContainers",
-        }
-    }
-}
-
 // === impl EnvoyContainerSource ===
 
 impl fmt::Display for EnvoyContainerSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Annotation => "named by the annotation `envoy-container`",
-            Self::Name => "called `envoy`",
-            Self::Image => "the only one whose image is called `envoy…`",
+            Self::Name => "named `envoy`",
+            Self::Image => "the only one whose image name starts with `envoy`",
             Self::OnlyContainer => "the only container",
-            Self::Guess => "a mere guess: it is the only container",
+            Self::Guess => "a guess: it is the only container",
         })
     }
 }
@@ -217,13 +187,17 @@ mod tests {
 
     fn find_in(
         spec: &Value,
-        named: Option<&str>,
+        name: Option<&str>,
     ) -> Result<(String, EnvoyContainerSource), Diagnostic> {
         let pod = json!({ "spec": spec }).to_string();
         let pod = PodView::decode(&pod).unwrap();
-        let mut warnings = Vec::new();
-        find(&pod, named, &mut warnings).map(|(envoy, container)| {
-            let codes: Vec<_> = warnings.iter().map(|warning| warning.code).collect();
+        let mut diagnostics = Diagnostics::default();
+        find(&pod, name, &mut diagnostics).map(|(envoy, container)| {
+            let codes: Vec<_> = diagnostics
+                .warnings
+                .iter()
+                .map(|warning| warning.code)
+                .collect();
             let is_guess = envoy.source == EnvoyContainerSource::Guess;
             assert_eq!(codes, [Code::EnvoyGuessed][usize::from(!is_guess)..]);
             assert_eq!(container.name(), envoy.name);
@@ -256,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_a_container_says_the_sooner_it_is_taken() {
+    fn envoy_is_found_by_the_strongest_hint() {
         let table = [
             ("app envoy", None, "envoy", EnvoyContainerSource::Name),
             ("app +envoy", None, "envoy", EnvoyContainerSource::Name),
@@ -334,8 +308,8 @@ mod tests {
                 EnvoyContainerSource::Annotation,
             ),
         ];
-        for (containers, named, name, by) in table {
-            let want = Ok((name.to_owned(), by));
+        for (containers, named, name, source) in table {
+            let want = Ok((name.to_owned(), source));
             assert_eq!(
                 find_in(&spec(containers), named),
                 want,
@@ -345,55 +319,55 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_told_apart_is_named() {
+    fn ambiguous_containers_are_named() {
         let table = [
             (
                 "",
                 None,
                 Code::NoEnvoy,
-                "no Envoy is known among the pod's containers: none",
+                "no Envoy found among the pod's containers: none",
             ),
             (
                 "a b",
                 None,
                 Code::NoEnvoy,
-                "no Envoy is known among the pod's containers: `a`, `b`",
+                "no Envoy found among the pod's containers: `a`, `b`",
             ),
             (
                 "a +b",
                 None,
                 Code::NoEnvoy,
-                "no Envoy is known among the pod's containers: `a`, `b`",
+                "no Envoy found among the pod's containers: `a`, `b`",
             ),
             (
                 "a -envoy b=my-envoy",
                 None,
                 Code::NoEnvoy,
-                "no Envoy is known among the pod's containers: `a`, `b`",
+                "no Envoy found among the pod's containers: `a`, `b`",
             ),
             (
                 "app=foo +istio-proxy=istio/proxyv2",
                 None,
                 Code::NoEnvoy,
-                "no Envoy is known among the pod's containers beside `istio-proxy`: `app`",
+                "no Envoy found among the pod's containers besides `istio-proxy`: `app`",
             ),
             (
                 "istio-proxy b=my-envoy",
                 None,
                 Code::NoEnvoy,
-                "no Envoy is known among the pod's containers beside `istio-proxy`: `b`",
+                "no Envoy found among the pod's containers besides `istio-proxy`: `b`",
             ),
             (
                 "istio-proxy",
                 None,
                 Code::NoEnvoy,
-                "no Envoy is known among the pod's containers beside `istio-proxy`: none",
+                "no Envoy found among the pod's containers besides `istio-proxy`: none",
             ),
             (
                 "a=envoy +b=x/envoy:1 c",
                 None,
                 Code::SeveralEnvoys,
-                "the containers `a`, `b` may each be the Envoy",
+                "each of the containers `a`, `b` may be Envoy",
             ),
             (
                 "a -b",
@@ -416,8 +390,7 @@ mod tests {
                 "{containers}"
             );
         }
-        let nothing =
-            Err(Code::NoEnvoy.diagnostic("no Envoy is known among the pod's containers: none"));
-        assert_eq!(find_in(&Value::Null, None), nothing);
+        let none = Err(Code::NoEnvoy.diagnostic("no Envoy found among the pod's containers: none"));
+        assert_eq!(find_in(&Value::Null, None), none);
     }
 }

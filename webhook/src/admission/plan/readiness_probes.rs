@@ -1,4 +1,4 @@
-//! The readiness probes that reach the pod to its end, which are not clients.
+//! Readiness probes of the pod that connect to a port: the drainer does not count them as clients.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::admission::pod::{Container, PodView, Probe};
 /// <https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/>
 const DEFAULT_PERIOD: u32 = 10;
 
-/// Lists the readiness probes that connect to a port, two alike as two. Whether the port is a
-/// listener's the drainer sees.
+/// Lists the readiness probes of long-running containers that connect to a port; equal ones are listed each. The
+/// drainer finds out which ports are listeners'.
 pub(crate) fn readiness_probes(pod: &PodView<'_>) -> Vec<ReadinessProbe> {
     let mut probes = Vec::new();
     for (_, container) in pod.long_running_containers() {
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_counts_by_number_and_by_name() {
+    fn port_is_resolved_by_number_or_name() {
         let table = [
             (
                 json!({"httpGet": {"port": 8080, "path": "/"}, "periodSeconds": 2}),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn every_container_that_stays_is_probed_and_no_other() {
+    fn only_probes_of_long_running_containers_are_listed() {
         let probed = |port: u16, policy: Value| json!({"readinessProbe": {"tcpSocket": {"port": port}}, "restartPolicy": policy});
         let probes = formatted_probes(&json!({
             "containers": [probed(1, Value::Null), probed(2, Value::Null)],

@@ -1,56 +1,56 @@
 //! The requests and limits of the drainer's container.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 
-use crate::admission::diagnostics::{Code, Diagnostic};
+use crate::admission::diagnostics::{Code, Diagnostics};
 use crate::admission::pod::{Container, PodView, Resources, Scalar};
 use crate::admission::quantity::Quantity;
 use crate::admission::settings::{ResourceSetting, SettingSource, Settings};
 
-/// Ephemeral storage, for a pod that accounts for it: room for the container's rotated logs, which
-/// the kubelet counts in. The drainer writes nothing else to disk.
+/// Request and limit of ephemeral storage, for a pod that sets it: room for the container's rotated logs, which
+/// the kubelet counts. The drainer writes nothing else to disk.
 const EPHEMERAL_STORAGE: (&str, &str) = ("16Mi", "64Mi");
 
-/// Settles the drainer's resources; none where the pod has a budget as a whole, since ours might not
-/// fit into it.
+/// Returns the drainer's resources: none, with a warning if they are annotated, where the pod has pod-level
+/// resources, which the drainer's might exceed.
 /// <https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#pod-level-resource-specification>
 pub(crate) fn requirements(
     pod: &PodView<'_>,
     settings: &Settings,
-    warnings: &mut Vec<Diagnostic>,
+    diagnostics: &mut Diagnostics,
 ) -> Option<ResourceRequirements> {
     let Settings { cpu, memory, .. } = settings;
     if pod.spec.resources.as_ref().is_some_and(Resources::is_set) {
-        let mut asked = [&cpu.request, &cpu.limit, &memory.request, &memory.limit].into_iter();
-        if asked.any(|setting| setting.source == SettingSource::Annotation) {
+        let mut configured = [&cpu.request, &cpu.limit, &memory.request, &memory.limit].into_iter();
+        if configured.any(|setting| setting.source == SettingSource::Annotation) {
             let detail = "the pod has `spec.resources`, so the drainer gets none of its own";
-            warnings.push(Code::ResourcesIgnored.diagnostic(detail));
+            diagnostics.warn(Code::ResourcesIgnored.diagnostic(detail));
         }
         return None;
     }
-    let share = |share: &ResourceSetting| {
+    let texts = |setting: &ResourceSetting| {
         (
-            share.request.value.to_string(),
-            share.limit.value.to_string(),
+            setting.request.value.to_string(),
+            setting.limit.value.to_string(),
         )
     };
-    let mut wanted = vec![("cpu", share(cpu)), ("memory", share(memory))];
+    let mut resources = vec![("cpu", texts(cpu)), ("memory", texts(memory))];
     if pod.all_containers().any(has_ephemeral_storage) {
         let (request, limit) = EPHEMERAL_STORAGE;
-        wanted.push(("ephemeral-storage", (request.to_owned(), limit.to_owned())));
+        resources.push(("ephemeral-storage", (request.to_owned(), limit.to_owned())));
     }
     if pod.all_containers().all(is_guaranteed) {
-        for (_, (request, limit)) in &mut wanted {
+        for (_, (request, limit)) in &mut resources {
             request.clone_from(limit);
         }
     }
-    let (requests, limits) = wanted
+    let (requests, limits) = resources
         .into_iter()
         .map(|(name, (request, limit))| {
             (
-                (name.to_owned(), Amount(request)),
-                (name.to_owned(), Amount(limit)),
+                (name.to_owned(), QuantityText(request)),
+                (name.to_owned(), QuantityText(limit)),
             )
         })
         .unzip();
@@ -61,7 +61,7 @@ pub(crate) fn requirements(
     })
 }
 
-/// True if the container may be in a Guaranteed pod, which the drainer must not make Burstable.
+/// Returns true if the container may be in a Guaranteed pod, which the drainer must not make Burstable.
 /// <https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/#guaranteed>
 fn is_guaranteed(container: &Container<'_>) -> bool {
     let Some(Resources {
@@ -71,12 +71,12 @@ fn is_guaranteed(container: &Container<'_>) -> bool {
     else {
         return false;
     };
-    let amount = |scalar: Option<Scalar<'_>>| scalar?.text().parse::<Quantity>().ok();
+    let quantity = |scalar: Option<Scalar<'_>>| scalar?.text().parse::<Quantity>().ok();
     let requests = requests.as_ref();
     let equal = |request: Option<Scalar<'_>>, limit: Option<Scalar<'_>>| {
-        let limit = amount(limit).filter(Quantity::is_positive);
-        // A request that is missing becomes the limit.
-        limit.is_some() && (request.is_none() || amount(request) == limit)
+        let limit = quantity(limit).filter(Quantity::is_positive);
+        // A missing request defaults to the limit.
+        limit.is_some() && (request.is_none() || quantity(request) == limit)
     };
     equal(requests.and_then(|r| r.cpu), limits.cpu)
         && equal(requests.and_then(|r| r.memory), limits.memory)
@@ -98,17 +98,21 @@ mod tests {
 
     use super::*;
     use crate::admission::defaults::Defaults;
+    use crate::admission::names::PREFIX;
     use crate::admission::settings::ParsedSettings;
-    use crate::admission::settings::keys::PREFIX;
 
     /// The drainer's resources as JSON, and the codes of the warnings.
     fn resolve_resources(pod: &Value) -> (Value, Vec<Code>) {
         let pod = pod.to_string();
         let pod = PodView::decode(&pod).unwrap();
         let settings = ParsedSettings::parse(&pod, false, &Defaults::new("", "")).settings;
-        let mut warnings = Vec::new();
-        let resources = requirements(&pod, &settings, &mut warnings);
-        let codes = warnings.iter().map(|warning| warning.code).collect();
+        let mut diagnostics = Diagnostics::default();
+        let resources = requirements(&pod, &settings, &mut diagnostics);
+        let codes = diagnostics
+            .warnings
+            .iter()
+            .map(|warning| warning.code)
+            .collect();
         (serde_json::to_value(resources).unwrap(), codes)
     }
 
@@ -121,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_guaranteed_pod_has_its_requests_raised_to_the_limits() {
+    fn requests_equal_limits_only_in_a_guaranteed_pod() {
         let full = |request: &str, limit: &str| json!({"requests": {"cpu": request, "memory": "1Gi"}, "limits": {"cpu": limit, "memory": "1Gi"}});
         let limits_only = json!({"limits": {"cpu": 1, "memory": "64Mi"}});
         let table = [
@@ -153,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_init_container_counts_too() {
+    fn init_container_counts_for_guaranteed() {
         let guaranteed = json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}});
         let pod =
             |init: Value| json!({"spec": {"containers": [guaranteed], "initContainers": [init]}});
@@ -175,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_with_a_budget_as_a_whole_gets_none() {
+    fn pod_level_resources_leave_the_drainers_out() {
         let annotated = json!({"annotations": {format!("{PREFIX}cpu-limit"): "1"}});
         let table = [
             (
@@ -203,11 +207,15 @@ mod tests {
                 vec![],
             ),
         ];
-        for (budget, metadata, none, codes) in table {
+        for (pod_level, metadata, is_none, codes) in table {
             let (resources, warnings) = resolve_resources(
-                &json!({"metadata": metadata, "spec": {"containers": [], "resources": budget}}),
+                &json!({"metadata": metadata, "spec": {"containers": [], "resources": pod_level}}),
             );
-            assert_eq!((resources.is_null(), warnings), (none, codes), "{budget}");
+            assert_eq!(
+                (resources.is_null(), warnings),
+                (is_none, codes),
+                "{pod_level}"
+            );
         }
     }
 }

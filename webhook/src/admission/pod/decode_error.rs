@@ -1,39 +1,44 @@
-//! Why something is no pod: the field, and what is wrong with it.
+//! The error of decoding a pod: the field, and what is wrong with it.
 
-use super::PodView;
+use serde::Deserialize;
+
 use crate::admission::excerpt::truncate;
 
-/// Why a pod cannot be read.
+/// Why a pod cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct DecodeError {
-    /// The field, as people name it: `spec.containers[0].name`.
+    /// The path of the field: `spec.containers[0].name`.
     field: String,
     reason: String,
 }
 
-/// In bytes. A message cuts longer fields: a key may be one.
+/// Maximum length of a field in a message, in bytes, since a key of a map may be part of it.
 const MAX_FIELD_LEN: usize = 512;
 
 // === impl DecodeError ===
 
 impl DecodeError {
-    /// Finds the field of a pod that is to blame for `error`, by reading it once more: who reads what
-    /// is right need not keep count of where he is.
-    pub(in crate::admission) fn locate(json: &str, error: &serde_json::Error) -> Self {
-        let mut again = serde_json::Deserializer::from_str(json);
-        let path = match serde_path_to_error::deserialize::<_, PodView<'_>>(&mut again) {
+    /// Finds the field of a `T` that caused `error`, by decoding it a second time: decoding a valid pod need not
+    /// track the path.
+    pub(super) fn locate<'a, T: Deserialize<'a>>(json: &'a str, error: &serde_json::Error) -> Self {
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        let path = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
             Err(error) => error.path().to_string(),
             Ok(_) => String::new(),
         };
-        let why = error.to_string();
+        let reason = error.to_string();
         Self {
             field: match path.as_str() {
                 "" | "." => "the pod".to_owned(),
                 field => truncate(field, MAX_FIELD_LEN),
             },
-            // The position is one in JSON that nobody has seen.
-            reason: why.split(" at line ").next().unwrap_or_default().to_owned(),
+            // The position is in JSON that the author does not have.
+            reason: reason
+                .split(" at line ")
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
         }
     }
 }
@@ -43,7 +48,7 @@ mod tests {
     use crate::admission::PodView;
 
     #[test]
-    fn the_field_is_named() {
+    fn error_names_the_field() {
         let table = [
             ("7", "the pod: invalid type: integer"),
             ("{} {}", "the pod: trailing characters"),
@@ -65,9 +70,9 @@ mod tests {
             ),
         ];
         for (json, want) in table {
-            let told = PodView::decode(json).unwrap_err().to_string();
-            assert!(told.starts_with(want), "{told}");
-            assert!(!told.contains(" line "), "{told}");
+            let error = PodView::decode(json).unwrap_err().to_string();
+            assert!(error.starts_with(want), "{error}");
+            assert!(!error.contains(" line "), "{error}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Lists of a manifest, none longer than a pod's may be.
+//! Lists of a manifest, bounded in length.
 //!
-//! A `{}` of two bytes becomes a container of some 400: what is bounded is what a document becomes, not
-//! its size alone.
+//! The bound is on what a document becomes in memory, not on its size alone: a `{}` of two bytes becomes a
+//! container of some 400.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,30 +10,30 @@ use std::ops::Deref;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
-use super::text::unexpected_str;
+use super::deserialize::unexpected_str;
 
-/// A list of at most [`MOST`] elements, and with those of the lists in it, at most [`MOST_IN_ALL`].
+/// A list of at most [`MAX_ITEMS`] elements, and at most [`MAX_NESTED_ITEMS`] with those of the lists in it.
 #[derive(Debug)]
 pub(in crate::admission) struct Items<T>(Vec<T>);
 
 /// An element of a list.
 pub(in crate::admission) trait Item {
-    /// How many elements it is, those of its own lists included.
+    /// Counts the element, those of its own lists included.
     fn count(&self) -> usize {
         1
     }
 }
 
-/// The most elements of a list. etcd takes no object above 1.5 MiB, and no pod has nearly as many.
+/// Maximum number of elements of a list. No pod comes near it: etcd stores no object above 1.5 MiB.
 pub(super) const MAX_ITEMS: usize = 2_000;
 
-/// The most elements of a list and the lists in it together: some 2 MiB as they are kept.
+/// Maximum number of elements of a list and the lists in it together: some 2 MiB in memory.
 pub(super) const MAX_NESTED_ITEMS: usize = 10_000;
 
 // === impl Items ===
 
 impl<T: Item> Items<T> {
-    /// How many elements a list has that may be missing, those of the lists in it included.
+    /// Counts the elements of a list, those of the lists in it included; a missing list has none.
     pub(super) fn count(list: &Option<Self>) -> usize {
         list.iter().flat_map(|list| &list.0).map(T::count).sum()
     }
@@ -73,18 +73,18 @@ impl<'de, T: Item + Deserialize<'de>> Visitor<'de> for ItemsVisitor<T> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Items<T>, A::Error> {
         let mut items = Vec::new();
-        let mut in_all = 0;
+        let mut count = 0;
         while let Some(item) = list.next_element::<T>()? {
-            in_all += item.count();
+            count += item.count();
             if items.len() == MAX_ITEMS {
                 return Err(A::Error::custom(format_args!(
                     "more than {MAX_ITEMS} elements"
                 )));
             }
-            if in_all > MAX_NESTED_ITEMS {
-                let why =
+            if count > MAX_NESTED_ITEMS {
+                let reason =
                     format_args!("more than {MAX_NESTED_ITEMS} elements in its lists together");
-                return Err(A::Error::custom(why));
+                return Err(A::Error::custom(reason));
             }
             items.push(item);
         }
@@ -103,36 +103,36 @@ mod tests {
     use super::super::PodView;
     use super::*;
 
-    /// Why a pod with these containers cannot be read; nothing if it can.
+    /// Returns the error of a pod with these containers; empty if it decodes.
     fn decode_error(containers: &serde_json::Value) -> String {
         let pod = json!({"spec": {"containers": containers}}).to_string();
-        let refused = PodView::decode(&pod).err();
-        refused.map_or_else(String::new, |unread| unread.to_string())
+        let error = PodView::decode(&pod).err();
+        error.map_or_else(String::new, |error| error.to_string())
     }
 
     #[test]
-    fn a_list_may_have_so_many_elements_and_no_more() {
+    fn list_is_bounded() {
         assert_eq!(decode_error(&json!(vec![json!({}); MAX_ITEMS])), "");
-        let why = decode_error(&json!(vec![json!({}); MAX_ITEMS + 1]));
+        let error = decode_error(&json!(vec![json!({}); MAX_ITEMS + 1]));
         assert!(
-            why.starts_with("spec.containers: more than 2000 elements"),
-            "{why}"
+            error.starts_with("spec.containers: more than 2000 elements"),
+            "{error}"
         );
         let words = |count| json!([{"args": vec![""; count]}]);
         assert_eq!(decode_error(&words(MAX_ITEMS)), "");
-        let why = decode_error(&words(MAX_ITEMS + 1));
+        let error = decode_error(&words(MAX_ITEMS + 1));
         assert!(
-            why.starts_with("spec.containers[0].args: more than 2000"),
-            "{why}"
+            error.starts_with("spec.containers[0].args: more than 2000"),
+            "{error}"
         );
     }
 
     #[test]
-    fn lists_in_a_list_are_counted_together() {
+    fn nested_lists_are_counted_together() {
         let container = json!({"args": vec![""; 999]});
         assert_eq!(decode_error(&json!(vec![container.clone(); 10])), "");
-        let why = decode_error(&json!(vec![container; 11]));
+        let error = decode_error(&json!(vec![container; 11]));
         let want = "spec.containers: more than 10000 elements in its lists together";
-        assert!(why.starts_with(want), "{why}");
+        assert!(error.starts_with(want), "{error}");
     }
 }

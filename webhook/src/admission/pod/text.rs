@@ -1,51 +1,40 @@
-//! Texts of a manifest, borrowed from its bytes.
+//! Strings of a manifest, borrowed from its bytes and bounded in length.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, Expected, MapAccess, Unexpected, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::deserialize::unexpected_str;
 use super::list::{Item, MAX_ITEMS};
+use crate::admission::names;
 
-use crate::admission::settings::keys;
-
-/// A text of at most [`LONGEST_TEXT`], borrowed where it holds no escapes.
+/// A string of at most [`MAX_TEXT_LEN`], borrowed unless it contains escapes.
 ///
-/// A plain `Option<Cow<str>>` would always be copied: serde borrows into a bare `Cow` alone.
+/// An `Option<Cow<str>>` would always be copied: serde borrows only into a bare `Cow`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::admission) struct Text<'a>(Cow<'a, str>);
 
-/// A number or a text, such as a port or an amount.
+/// A number or a string, such as a port or a quantity.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(transparent)]
 pub(in crate::admission) struct Scalar<'a>(#[serde(borrow)] &'a RawValue);
 
-/// The entries of a map of texts that decide, at most [`MOST`]; that there is a map decides too.
+/// The entries of a map of strings that are relevant, at most [`MAX_ITEMS`]. That the map exists is relevant too.
 #[derive(Debug, Default)]
 pub(in crate::admission) struct Entries<'a> {
     relevant: Vec<(Text<'a>, Text<'a>)>,
     size: usize,
 }
 
-/// In bytes: what all annotations of a pod may have. A word of a command line may have 128 KiB.
+/// Maximum length of a string, in bytes: that of all annotations of a pod. A command-line argument may have 128 KiB.
 const MAX_TEXT_LEN: usize = 256 << 10;
 
-/// In bytes. A message repeats no more of a text that stands where something else belongs.
-const MAX_QUOTED_LEN: usize = 64;
-
-/// The error for a text that stands where something else belongs.
-pub(super) fn unexpected_str<E: Error>(text: &str, expected: &dyn Expected) -> E {
-    match text.len() {
-        ..=MAX_QUOTED_LEN => E::invalid_type(Unexpected::Str(text), expected),
-        _ => E::invalid_type(Unexpected::Other("a long string"), expected),
-    }
-}
-
-/// Reads a text of at most so many bytes, which may be missing.
-pub(super) fn bounded_text<'de, D, const LONGEST: usize>(
+/// Deserializes a string of at most `MAX` bytes that may be missing or `null`.
+pub(super) fn bounded_text<'de, D, const MAX: usize>(
     deserializer: D,
 ) -> Result<Option<Text<'de>>, D::Error>
 where
@@ -53,17 +42,16 @@ where
 {
     let text: Option<Text<'de>> = Option::deserialize(deserializer)?;
     if let Some(text) = &text {
-        check_len(text, LONGEST)?;
+        check_len(text, MAX)?;
     }
     Ok(text)
 }
 
-fn check_len<E: Error>(text: &str, longest: usize) -> Result<(), E> {
+fn check_len<E: Error>(text: &str, max: usize) -> Result<(), E> {
     match text.len() {
-        long if long > longest => {
-            let why = format_args!("a string of {long} bytes: at most {longest}");
-            Err(E::custom(why))
-        }
+        len if len > max => Err(E::custom(format_args!(
+            "a string of {len} bytes: at most {max}"
+        ))),
         _ => Ok(()),
     }
 }
@@ -107,7 +95,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 // === impl Scalar ===
 
 impl<'a> Scalar<'a> {
-    /// The text, or the number's digits.
+    /// The string, or the number's digits.
     pub(in crate::admission) fn text(self) -> Cow<'a, str> {
         let raw = self.0.get();
         match serde_json::from_str(raw) {
@@ -130,20 +118,20 @@ impl Entries<'_> {
         self.relevant.iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// The bytes of all keys and values, those that do not decide included.
+    /// Size of all keys and values in bytes, those that are not relevant included.
     pub(in crate::admission) fn size(&self) -> usize {
         self.size
     }
 }
 
-/// In bytes: the length of a text; of anything else, none.
+/// Length of a string in bytes; 0 for anything else.
 fn decoded_len(raw: &RawValue) -> usize {
     let raw = raw.get();
     let Some(text) = raw.strip_prefix('"') else {
         return 0;
     };
     match text.contains('\\') {
-        // As much as it is without its escapes.
+        // Without its escapes.
         true => serde_json::from_str(raw).map_or(raw.len(), |text: Cow<'_, str>| text.len()),
         false => text.len() - 1,
     }
@@ -163,15 +151,15 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Entries::default();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
-                    if !keys::is_relevant_key(&key) {
+                    if !names::is_relevant_key(&key) {
                         entries.size += key.len() + decoded_len(map.next_value()?);
                         continue;
                     }
                     if entries.relevant.len() == MAX_ITEMS {
-                        let why = format_args!("more than {MAX_ITEMS} entries that decide");
-                        return Err(A::Error::custom(why));
+                        let reason = format_args!("more than {MAX_ITEMS} relevant entries");
+                        return Err(A::Error::custom(reason));
                     }
-                    // `null` is the empty string, as in Go.
+                    // `null` means the empty string, as in Go.
                     let value: Option<Text<'de>> = map.next_value()?;
                     let value = value.unwrap_or(Text(Cow::Borrowed("")));
                     entries.size += key.len() + value.len();
@@ -198,8 +186,8 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_borrowed_unless_it_holds_escapes() {
-        // In an Option and in a list too, where a bare Cow would not be.
+    fn text_without_escapes_is_borrowed() {
+        // Also in an Option and in a list, where a bare Cow would not be.
         let json = r#"["plain é", "with \"quotes\"", null]"#;
         let texts: Vec<Option<Text<'_>>> = serde_json::from_str(json).unwrap();
         let [Some(plain), Some(quoted), None] = &texts[..] else {
@@ -210,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_map_only_what_decides_is_kept() {
+    fn only_relevant_entries_are_kept() {
         let json =
             r#"{"other": 7, "envoy-drainer.dev/port": null, "envoy-drainer.dev/inject": "true"}"#;
         let entries: Entries<'_> = serde_json::from_str(json).unwrap();
@@ -232,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_is_read_as_text_or_number() {
+    fn scalar_is_a_string_or_a_number() {
         for (json, text) in [
             ("8080", "8080"),
             (r#""http""#, "http"),

@@ -1,36 +1,35 @@
-//! The AdmissionReview that the API server sends, read from the request's bytes.
+//! Decodes the AdmissionReview that the API server sends.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>
 
 use drainer::Token;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::response::RequestMeta;
-use crate::admission::decide::PodContext;
+use crate::admission::context::PodContext;
 use crate::admission::excerpt::truncate;
 use crate::admission::pod::{DecodeError, PodView, Text, from_objects, number_or_bool};
 
-/// Why bytes are not a request that can be answered.
+/// Why a body is not a request to which a response is possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidReview {
-    /// The bytes are no JSON, or not of an AdmissionReview's shape.
+    /// The body is not JSON, or not in the form of an AdmissionReview.
     #[error("the body is not an AdmissionReview: {0}")]
     Malformed(String),
-    /// The JSON is something else.
-    #[error("the body is a `{kind}` of `{api_version}`: want an `{KIND}` of `{API_VERSION}`")]
+    /// The body is another object.
+    #[error("the body is a `{kind}` of `{api_version}`: expected `{KIND}` of `{API_VERSION}`")]
     UnexpectedKind {
         /// Its `apiVersion`.
         api_version: String,
         /// Its `kind`.
         kind: String,
     },
-    /// There is no request in the review.
+    /// The review has no request.
     #[error("the AdmissionReview has no request")]
     MissingRequest,
-    /// The request has no uid, without which the API server takes an answer for a failure.
+    /// The request has no uid, without which the API server treats the response as a failure.
     #[error("the request has no uid")]
     MissingUid,
-    /// The uid, which an answer repeats, is longer than any uid.
+    /// The uid, which the response repeats, is longer than a uid can be.
     #[error("the request's uid has {0} bytes: at most {MAX_UID_LEN}")]
     UidTooLong(usize),
 }
@@ -38,13 +37,13 @@ pub enum InvalidReview {
 pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
 pub(crate) const KIND: &str = "AdmissionReview";
 
-/// In bytes. A message cuts longer names.
+/// Maximum length of a name in a message, in bytes.
 const MAX_NAME_LEN: usize = 253;
 
-/// In bytes: several times a UUID.
+/// Maximum length of a uid, in bytes: several times that of a UUID.
 const MAX_UID_LEN: usize = 256;
 
-/// A review, read as far as its object could be.
+/// A review of a pod, decoded as far as possible.
 pub(crate) struct PodReview<'a> {
     pub uid: Text<'a>,
     pub namespace: Option<Text<'a>>,
@@ -53,20 +52,33 @@ pub(crate) struct PodReview<'a> {
     pub target: ReviewTarget<'a>,
 }
 
-/// A review of any object, which is not read yet.
+/// A review of any object, which is not decoded yet.
 pub(crate) struct ObjectReview<'a> {
     pub uid: Text<'a>,
     pub namespace: Option<Text<'a>>,
     pub dry_run: bool,
-    /// The object that is created or takes the place of another, as JSON.
+    /// The object that is created or updated, as JSON.
     pub object: Option<&'a str>,
 }
 
-/// What a review is about.
+/// Metadata of a request, for logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestMeta {
+    /// The request's uid.
+    pub uid: String,
+    /// The namespace; empty for a cluster-scoped object.
+    pub namespace: String,
+    /// The object's name, or its `generateName` while it has none; empty for an ignored request.
+    pub name: String,
+    /// Whether the object will not be stored, so that no Event may report it.
+    pub dry_run: bool,
+}
+
+/// The target of a review.
 pub(crate) enum ReviewTarget<'a> {
-    /// A pod that is to be created.
+    /// A pod that is created.
     NewPod(PodView<'a>),
-    /// A pod that is to be created and is not as we know pods, but for its metadata perhaps.
+    /// A pod that is created but cannot be decoded, with its metadata if that can.
     InvalidPod(PodView<'a>, DecodeError),
     /// Anything else.
     Other,
@@ -131,36 +143,36 @@ from_objects! {
 // === impl PodReview ===
 
 impl<'a> PodReview<'a> {
-    /// Reads a review.
+    /// Decodes a review.
     ///
     /// # Errors
-    /// If the bytes hold none that could be answered.
+    /// If no response to the body is possible.
     pub(crate) fn decode(body: &'a [u8]) -> Result<Self, InvalidReview> {
-        let garbage = |error: &dyn ToString| InvalidReview::Malformed(error.to_string());
-        let body = std::str::from_utf8(body).map_err(|error| garbage(&error))?;
+        let malformed = |error: &dyn ToString| InvalidReview::Malformed(error.to_string());
+        let body = std::str::from_utf8(body).map_err(|error| malformed(&error))?;
         match serde_json::from_str::<Envelope<'_, PodView<'_>>>(body) {
             Ok(envelope) => Self::from_envelope(envelope, |pod| {
                 pod.map_or(ReviewTarget::Other, ReviewTarget::NewPod)
             }),
-            // Once more without the object: if that goes well, it alone was to blame.
-            Err(unread) => match serde_json::from_str::<Envelope<'_, &RawValue>>(body) {
+            // Decode again without the object: if that succeeds, only the object is invalid.
+            Err(error) => match serde_json::from_str::<Envelope<'_, &RawValue>>(body) {
                 Ok(envelope) => Self::from_envelope(envelope, |pod| {
                     let pod = pod.map_or("null", RawValue::get);
-                    let unread = DecodeError::locate(pod, &unread);
-                    ReviewTarget::InvalidPod(PodView::decode_metadata(pod), unread)
+                    let error = PodView::decode_error(pod, &error);
+                    ReviewTarget::InvalidPod(PodView::decode_metadata(pod), error)
                 }),
-                Err(error) => Err(garbage(&error)),
+                Err(error) => Err(malformed(&error)),
             },
         }
     }
 
     fn from_envelope<O>(
         envelope: Envelope<'a, O>,
-        subject: impl FnOnce(Option<O>) -> ReviewTarget<'a>,
+        target: impl FnOnce(Option<O>) -> ReviewTarget<'a>,
     ) -> Result<Self, InvalidReview> {
         let (uid, request) = envelope.into_request()?;
-        let subject = match request.is_pod_creation() {
-            true => subject(request.object),
+        let target = match request.is_pod_creation() {
+            true => target(request.object),
             false => ReviewTarget::Other,
         };
         Ok(Self {
@@ -168,11 +180,11 @@ impl<'a> PodReview<'a> {
             namespace: request.namespace,
             name: request.name,
             dry_run: request.dry_run == Some(true),
-            target: subject,
+            target,
         })
     }
 
-    /// What the review is about.
+    /// Returns the metadata of the request.
     pub(crate) fn request_meta(&self) -> RequestMeta {
         RequestMeta {
             uid: self.uid.to_string(),
@@ -182,7 +194,7 @@ impl<'a> PodReview<'a> {
         }
     }
 
-    /// What the review tells of the pod beside its manifest.
+    /// Returns what the review says about the pod apart from its manifest.
     pub(crate) fn pod_context(&self, token: Token) -> PodContext<'_> {
         PodContext {
             namespace: self.namespace.as_deref(),
@@ -191,7 +203,7 @@ impl<'a> PodReview<'a> {
         }
     }
 
-    /// The pod that is to be created, as far as it could be read.
+    /// Returns the pod that is created, as far as it could be decoded.
     pub(crate) fn pod(&self) -> Option<&PodView<'a>> {
         match &self.target {
             ReviewTarget::NewPod(pod) | ReviewTarget::InvalidPod(pod, _) => Some(pod),
@@ -199,7 +211,7 @@ impl<'a> PodReview<'a> {
         }
     }
 
-    /// The pod's name, or what the API server will begin it with; empty for anything else.
+    /// Returns the pod's name, or else its `generateName`; empty for anything else.
     pub(crate) fn pod_name(&self) -> &str {
         let name = self.name.as_deref().filter(|name| !name.is_empty());
         name.or_else(|| self.pod()?.name()).unwrap_or_default()
@@ -209,15 +221,15 @@ impl<'a> PodReview<'a> {
 // === impl ObjectReview ===
 
 impl<'a> ObjectReview<'a> {
-    /// Reads a review.
+    /// Decodes a review.
     ///
     /// # Errors
-    /// If the bytes hold none that could be answered.
+    /// If no response to the body is possible.
     pub(crate) fn decode(body: &'a [u8]) -> Result<Self, InvalidReview> {
-        let garbage = |error: &dyn ToString| InvalidReview::Malformed(error.to_string());
-        let body = std::str::from_utf8(body).map_err(|error| garbage(&error))?;
+        let malformed = |error: &dyn ToString| InvalidReview::Malformed(error.to_string());
+        let body = std::str::from_utf8(body).map_err(|error| malformed(&error))?;
         let envelope: Envelope<'a, &'a RawValue> =
-            serde_json::from_str(body).map_err(|error| garbage(&error))?;
+            serde_json::from_str(body).map_err(|error| malformed(&error))?;
         let (uid, request) = envelope.into_request()?;
         let is_written = matches!(request.operation.as_deref(), Some("CREATE" | "UPDATE"));
         let is_whole = request.sub_resource.as_deref().unwrap_or_default() == "";
@@ -234,7 +246,7 @@ impl<'a> ObjectReview<'a> {
 // === impl Envelope ===
 
 impl<'a, O> Envelope<'a, O> {
-    /// The request and its uid, which is not empty.
+    /// Returns the request and its uid, which is not empty.
     fn into_request(self) -> Result<(Text<'a>, EnvelopeRequest<'a, O>), InvalidReview> {
         let [api_version, kind] =
             [&self.api_version, &self.kind].map(|text| text.as_deref().unwrap_or_default());
@@ -249,7 +261,7 @@ impl<'a, O> Envelope<'a, O> {
         let uid = uid.ok_or(InvalidReview::MissingUid)?;
         match uid.len() {
             ..=MAX_UID_LEN => Ok((uid, request)),
-            long => Err(InvalidReview::UidTooLong(long)),
+            len => Err(InvalidReview::UidTooLong(len)),
         }
     }
 }
@@ -259,14 +271,14 @@ impl<'a, O> Envelope<'a, O> {
 impl<O> EnvelopeRequest<'_, O> {
     fn is_pod_creation(&self) -> bool {
         let kind = self.kind.as_ref();
-        let told = [
+        let fields = [
             kind.and_then(|kind| kind.group.as_deref()),
             kind.and_then(|kind| kind.version.as_deref()),
             kind.and_then(|kind| kind.kind.as_deref()),
             self.sub_resource.as_deref(),
             self.operation.as_deref(),
         ];
-        told.map(Option::unwrap_or_default) == ["", "v1", "Pod", "", "CREATE"]
+        fields.map(Option::unwrap_or_default) == ["", "v1", "Pod", "", "CREATE"]
     }
 }
 
@@ -289,7 +301,7 @@ mod tests {
         })
     }
 
-    /// What is read of the review with something else at a JSON pointer.
+    /// Decodes the review with another value at a JSON pointer.
     fn decode_with<T>(
         pointer: &str,
         value: Value,
@@ -302,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_answered_is_no_review() {
+    fn review_without_a_possible_response_is_rejected() {
         let other = |api_version: &str, kind: &str| InvalidReview::UnexpectedKind {
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
@@ -329,7 +341,7 @@ mod tests {
                 assert_eq!(read.err(), Some(want), "{pointer}: {value}");
             });
         }
-        for garbage in [
+        for malformed in [
             &b""[..],
             b"null ",
             b"[]",
@@ -339,16 +351,16 @@ mod tests {
             b"{\"kind\": 1}",
             b"{\"request\": []}",
         ] {
-            let read = PodReview::decode(garbage).err();
+            let read = PodReview::decode(malformed).err();
             assert!(
                 matches!(&read, Some(InvalidReview::Malformed(_))),
-                "{garbage:?}: {read:?}"
+                "{malformed:?}: {read:?}"
             );
         }
     }
 
     #[test]
-    fn only_the_creation_of_a_pod_is_ours() {
+    fn only_pod_creation_is_reviewed() {
         for (pointer, value) in [
             ("/request/operation", json!("UPDATE")),
             ("/request/operation", json!("DELETE")),
@@ -362,14 +374,14 @@ mod tests {
             ("/request/object", Value::Null),
         ] {
             decode_with(pointer, value.clone(), |read| {
-                let subject = read.unwrap().target;
-                assert!(matches!(subject, ReviewTarget::Other), "{pointer}: {value}");
+                let target = read.unwrap().target;
+                assert!(matches!(target, ReviewTarget::Other), "{pointer}: {value}");
             });
         }
     }
 
     #[test]
-    fn a_pod_that_is_none_spoils_only_itself() {
+    fn invalid_pod_keeps_the_request_valid() {
         for object in [json!([]), json!("pod"), json!({"spec": {"containers": {}}})] {
             decode_with("/request/object", object.clone(), |read| {
                 let review = read.unwrap();
@@ -380,7 +392,7 @@ mod tests {
                 );
             });
         }
-        // Whatever another kind looks like, it is not our business.
+        // The form of other kinds does not matter.
         decode_with(
             "/request",
             json!({"uid": "u", "object": {"spec": 1}}),
@@ -391,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_a_name_goes_by_what_its_name_begins_with() {
+    fn unnamed_pod_is_called_by_its_generate_name() {
         for (pointer, value, name) in [
             ("/request/dryRun", json!(true), "edge-"),
             ("/request/name", json!(""), "edge-"),

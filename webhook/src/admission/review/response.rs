@@ -1,4 +1,4 @@
-//! The answer to an AdmissionReview.
+//! Responds to the AdmissionReview of a pod, and encodes responses.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response>
 
 use std::fmt::Write as _;
@@ -10,81 +10,67 @@ use drainer::Token;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::request::{API_VERSION, InvalidReview, KIND, PodReview, ReviewTarget};
+use super::request::{API_VERSION, InvalidReview, KIND, PodReview, RequestMeta, ReviewTarget};
 use crate::admission::decide::{Decision, decide};
 use crate::admission::defaults::Defaults;
 use crate::admission::diagnostics::{Code, Diagnostic};
+use crate::admission::excerpt::truncate;
 use crate::admission::owner_notification::SkippedPod;
 use crate::admission::patch::Patch;
 
-use crate::admission::excerpt::truncate;
-
-/// The answer to one AdmissionReview.
+/// The response to one AdmissionReview.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReviewResponse {
     /// The AdmissionReview to send back, as JSON.
     pub body: Vec<u8>,
-    /// What the request was about.
+    /// The metadata of the request.
     pub request: RequestMeta,
-    /// What became of it.
+    /// The outcome.
     pub outcome: AdmissionOutcome,
-    /// Every reason and every warning of the verdict.
+    /// Every reason and every warning of the decision.
     pub diagnostics: Vec<Diagnostic>,
-    /// What the pod's owner is to be told, if anything.
+    /// The pod, if its owner gets an Event about it.
     pub skipped_pod: Option<SkippedPod>,
 }
 
-/// What a request was about, for logs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestMeta {
-    /// The request's uid.
-    pub uid: String,
-    /// The namespace; empty for what has none.
-    pub namespace: String,
-    /// The object's name, or its `generateName` while it has none; empty for what is not ours.
-    pub name: String,
-    /// Nothing will be stored, so nothing may be reported as if it had been.
-    pub dry_run: bool,
-}
-
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdmissionOutcome {
     /// The pod gets a drainer.
     Injected,
-    /// The pod asked and gets none.
+    /// The pod requests a drainer and gets none.
     Skipped(Code),
-    /// The pod is refused; the notices say why.
+    /// The pod is denied; the diagnostics say why.
     Denied,
-    /// The pod does not ask for a drainer.
+    /// The pod does not request a drainer.
     NotRequested,
-    /// This is not the creation of a pod.
+    /// The request does not create a pod.
     Ignored,
-    /// The author of a workload is told of what its pods will meet.
+    /// The author of a workload is warned about its pods.
     Warned,
-    /// The webhook could not do its work; the pod is admitted as it is.
+    /// The webhook failed; the pod is admitted unchanged.
     Failed(Code),
 }
 
-/// In bytes. The API server cuts longer warnings.
+/// Maximum length of a warning, in bytes. The API server truncates longer ones.
 const MAX_WARNING_LEN: usize = 256;
 
-/// More than a person reads, and about what the API server passes on in all.
+/// Maximum number of warnings: about what the API server passes on in all.
 const MAX_WARNINGS: usize = 16;
 
-/// In bytes. The API server shows one line of a refusal or all of it, and an author reads no more.
+/// Maximum length of the message of a denial, in bytes. The API server passes on one line of it or all.
 const MAX_MESSAGE_LEN: usize = 24 << 10;
 
-/// In bytes: the longest line of a refusal, with its remedy.
+/// Maximum length of a line of a denial with its remedy, in bytes.
 const MAX_REASON_LEN: usize = 2304;
 
-/// In bytes. An injection takes some 5 KiB; what would become much longer was made to.
+/// Maximum length of a response, in bytes. An injection takes some 5 KiB; only hostile input makes it much longer.
 const MAX_RESPONSE_LEN: usize = 64 << 10;
 
-/// In bytes: what an injection takes, so that the buffer need not grow.
+/// Initial size of the buffer, in bytes: what an injection takes, so that it need not grow.
 const INITIAL_CAPACITY: usize = 5120;
 
-/// Our own, since kube's writes the patch as an array of numbers.
+/// The AdmissionReview of a response. The one in kube encodes the patch as an array of numbers.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ResponseEnvelope<'a> {
@@ -115,19 +101,19 @@ struct Status {
     message: String,
 }
 
-/// Answers an AdmissionReview. Whatever goes wrong on our side, the pod is admitted as it is.
+/// Responds to the AdmissionReview of a pod. If the webhook fails, the pod is admitted unchanged.
 ///
-/// `token` gives the pod's secret, another for each pod; it may panic where there is none.
+/// `token` returns the pod's secret, a new one for each pod; it may panic if it cannot.
 ///
 /// # Errors
-/// If the bytes hold no request that could be answered, which is the caller's mistake.
+/// If no response to the body is possible, which is the caller's error.
 pub fn admit_pod(
     body: &[u8],
     defaults: &Defaults,
     token: impl FnOnce() -> Token,
 ) -> Result<ReviewResponse, InvalidReview> {
     let review = PodReview::decode(body)?;
-    let verdict = match &review.target {
+    let decision = match &review.target {
         ReviewTarget::NewPod(pod) => {
             catch_panic(|| decide(pod, &review.pod_context(token()), defaults))
         }
@@ -143,7 +129,7 @@ pub fn admit_pod(
             ));
         }
     };
-    let answer = match verdict {
+    let response = match decision {
         Ok(Decision::NotRequested) => allow(
             review.request_meta(),
             AdmissionOutcome::NotRequested,
@@ -164,28 +150,28 @@ pub fn admit_pod(
             mut warnings,
         }) => {
             let outcome = AdmissionOutcome::Skipped(reason.code);
-            let undrained = SkippedPod::from_review(&review, &reason, defaults);
+            let skipped_pod = SkippedPod::from_review(&review, &reason, defaults);
             warnings.insert(0, reason);
             ReviewResponse {
-                skipped_pod: undrained,
+                skipped_pod,
                 ..allow(review.request_meta(), outcome, Some(&patch), warnings)
             }
         }
         Ok(Decision::Deny { reasons, warnings }) => deny(review.request_meta(), reasons, warnings),
         Err(fault) => fail_open(&review, fault, defaults),
     };
-    Ok(match answer.body.len() {
-        ..=MAX_RESPONSE_LEN => answer,
-        long => {
+    Ok(match response.body.len() {
+        ..=MAX_RESPONSE_LEN => response,
+        len => {
             let detail = format!(
-                "the pod gets no drainer: the answer would have {long} bytes, at most {MAX_RESPONSE_LEN}"
+                "the pod gets no drainer: the response would have {len} bytes, at most {MAX_RESPONSE_LEN}"
             );
             fail_open(&review, Code::PodNotRead.diagnostic(detail), defaults)
         }
     })
 }
 
-/// Admits a pod as it is, for a fault.
+/// Admits a pod unchanged because of a fault.
 fn fail_open(review: &PodReview<'_>, fault: Diagnostic, defaults: &Defaults) -> ReviewResponse {
     let outcome = AdmissionOutcome::Failed(fault.code);
     ReviewResponse {
@@ -194,7 +180,7 @@ fn fail_open(review: &PodReview<'_>, fault: Diagnostic, defaults: &Defaults) -> 
     }
 }
 
-/// Turns a bug of ours into a notice; the panic's hook has told where it was.
+/// Turns a panic into a diagnostic; the panic hook has logged its location.
 pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Diagnostic> {
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
         Code::InternalError.diagnostic("the webhook failed, so the pod gets no drainer")
@@ -202,70 +188,69 @@ pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Diagnostic> 
 }
 
 pub(crate) fn allow(
-    about: RequestMeta,
+    request: RequestMeta,
     outcome: AdmissionOutcome,
     patch: Option<&Patch>,
-    notices: Vec<Diagnostic>,
+    diagnostics: Vec<Diagnostic>,
 ) -> ReviewResponse {
     let patch = patch.filter(|patch| !patch.is_empty());
     let response = Response {
-        uid: &about.uid,
+        uid: &request.uid,
         allowed: true,
         status: None,
         patch_type: patch.map(|_| "JSONPatch"),
         patch: patch.map(to_base64),
-        warnings: warnings(&notices),
+        warnings: format_warnings(&diagnostics),
     };
     ReviewResponse {
         body: encode(response),
-        request: about,
+        request,
         outcome,
-        diagnostics: notices,
+        diagnostics,
         skipped_pod: None,
     }
 }
 
 fn deny(
-    about: RequestMeta,
+    request: RequestMeta,
     reasons: Vec<Diagnostic>,
-    mut notices: Vec<Diagnostic>,
+    warnings: Vec<Diagnostic>,
 ) -> ReviewResponse {
     let response = Response {
-        uid: &about.uid,
+        uid: &request.uid,
         allowed: false,
         status: Some(Status {
             code: 422,
             reason: "Invalid",
-            message: message(&reasons),
+            message: format_reasons(&reasons),
         }),
         patch_type: None,
         patch: None,
-        warnings: warnings(&notices),
+        warnings: format_warnings(&warnings),
     };
     let body = encode(response);
-    notices.splice(0..0, reasons);
     ReviewResponse {
         body,
-        request: about,
+        request,
         outcome: AdmissionOutcome::Denied,
-        diagnostics: notices,
+        diagnostics: reasons.into_iter().chain(warnings).collect(),
         skipped_pod: None,
     }
 }
 
 fn encode(response: Response<'_>) -> Vec<u8> {
     let mut body = Vec::with_capacity(INITIAL_CAPACITY);
-    let answer = ResponseEnvelope {
+    let envelope = ResponseEnvelope {
         api_version: API_VERSION,
         kind: KIND,
         response,
     };
-    serde_json::to_writer(&mut body, &answer)
-        .expect("memory takes all bytes, and our own types have string keys");
+    serde_json::to_writer(&mut body, &envelope)
+        .expect("writing to memory cannot fail, and the keys are strings");
     body
 }
 
-/// The patch as a JSON string, which is not searched for characters to escape.
+/// Encodes the patch as a JSON string, without the search for characters to escape.
 fn to_base64(patch: &Patch) -> Box<RawValue> {
     let mut text = String::with_capacity(INITIAL_CAPACITY);
     text.push('"');
@@ -274,8 +259,8 @@ fn to_base64(patch: &Patch) -> Box<RawValue> {
     RawValue::from_string(text).expect("nothing in base64 has to be escaped")
 }
 
-/// The reasons of a refusal, each in a line, as many as there is room for.
-fn message(reasons: &[Diagnostic]) -> String {
+/// Formats the reasons of a denial, each on a line, as many as fit.
+fn format_reasons(reasons: &[Diagnostic]) -> String {
     let mut message = String::new();
     for (index, reason) in reasons.iter().enumerate() {
         let line = truncate(&format!("{reason:#}"), MAX_REASON_LEN);
@@ -291,12 +276,12 @@ fn message(reasons: &[Diagnostic]) -> String {
     message
 }
 
-/// The notices as the API server passes them on: short, without control characters, not too many.
-fn warnings(notices: &[Diagnostic]) -> Vec<String> {
-    let mut warnings: Vec<_> = notices
+/// Formats diagnostics as the API server passes them on: short, without control characters, not too many.
+fn format_warnings(diagnostics: &[Diagnostic]) -> Vec<String> {
+    let mut warnings: Vec<_> = diagnostics
         .iter()
-        .filter(|notice| notice.code.is_user_visible())
-        .map(|notice| truncate(&format!("{notice:#}"), MAX_WARNING_LEN))
+        .filter(|diagnostic| diagnostic.code.is_user_visible())
+        .map(|diagnostic| truncate(&format!("{diagnostic:#}"), MAX_WARNING_LEN))
         .collect();
     if warnings.len() > MAX_WARNINGS {
         let rest = warnings.split_off(MAX_WARNINGS - 1);
@@ -323,20 +308,20 @@ mod tests {
                 "object": object,
             },
         });
-        let answer = admit_pod(
+        let response = admit_pod(
             review.to_string().as_bytes(),
             &Defaults::new("image", "own"),
             || Token::new(1),
         )
         .unwrap();
-        let body = serde_json::from_slice(&answer.body).unwrap();
-        (answer, body)
+        let body = serde_json::from_slice(&response.body).unwrap();
+        (response, body)
     }
 
     #[test]
-    fn no_change_is_no_patch() {
-        let (answer, body) = respond(&json!({"metadata": {"name": "n"}}));
-        assert_eq!(answer.outcome, AdmissionOutcome::NotRequested);
+    fn unchanged_pod_gets_no_patch() {
+        let (response, body) = respond(&json!({"metadata": {"name": "n"}}));
+        assert_eq!(response.outcome, AdmissionOutcome::NotRequested);
         let want = json!({
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -346,9 +331,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_cannot_be_read_is_admitted_with_a_warning() {
-        let (answer, body) = respond(&json!({"spec": {"containers": 7}}));
-        assert_eq!(answer.outcome, AdmissionOutcome::Failed(Code::PodNotRead));
+    fn unreadable_pod_is_admitted_with_a_warning() {
+        let (response, body) = respond(&json!({"spec": {"containers": 7}}));
+        assert_eq!(response.outcome, AdmissionOutcome::Failed(Code::PodNotRead));
         assert_eq!(body["response"]["allowed"], true);
         assert_eq!(body["response"].get("patch"), None);
         let warning = body["response"]["warnings"][0].as_str().unwrap();
@@ -359,29 +344,25 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_has_every_reason_in_its_status() {
-        let (answer, body) = respond(&json!({
+    fn denial_lists_every_reason() {
+        let (response, body) = respond(&json!({
             "metadata": {"annotations": {"envoy-drainer.dev/inject": "maybe", "envoy-drainer.dev/port": "x"}},
             "spec": {"containers": [{"name": "a", "image": "envoy"}, {"name": "b", "image": "envoy"}]},
         }));
-        assert_eq!(answer.outcome, AdmissionOutcome::Denied);
-        assert_eq!(answer.diagnostics.len(), 3);
-        let response = &body["response"];
+        assert_eq!(response.outcome, AdmissionOutcome::Denied);
+        assert_eq!(response.diagnostics.len(), 3);
+        let body = &body["response"];
         assert_eq!(
-            (&response["allowed"], &response["status"]["code"]),
+            (&body["allowed"], &body["status"]["code"]),
             (&json!(false), &json!(422))
         );
         assert_eq!(
-            response["status"]["message"]
-                .as_str()
-                .unwrap()
-                .lines()
-                .count(),
+            body["status"]["message"].as_str().unwrap().lines().count(),
             3
         );
     }
 
-    /// A pod that asks, with these annotations beside, this container and these others.
+    /// A pod that requests a drainer, with further annotations and containers.
     fn pod_requesting_injection(annotations: &Value, envoy: Value, others: &[Value]) -> Value {
         let mut annotations = annotations.clone();
         annotations["envoy-drainer.dev/inject"] = json!("true");
@@ -397,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_or_path_too_long_to_repeat_is_not_read() {
+    fn overlong_name_or_path_is_not_read() {
         let mount = |name: usize, path: usize, sub: usize| {
             pod_with_socket_mount(&json!({
                 "name": "\u{1}".repeat(name),
@@ -417,19 +398,19 @@ mod tests {
             (named(32_200), Some("name")),
         ];
         for (pod, field) in table {
-            let (answer, body) = respond(&pod);
+            let (response, body) = respond(&pod);
             assert!(
-                answer.body.len() <= MAX_RESPONSE_LEN,
+                response.body.len() <= MAX_RESPONSE_LEN,
                 "{}",
-                answer.body.len()
+                response.body.len()
             );
             assert_eq!(body["response"]["allowed"], true);
             let Some(field) = field else {
-                assert_eq!(answer.outcome, AdmissionOutcome::Injected);
+                assert_eq!(response.outcome, AdmissionOutcome::Injected);
                 continue;
             };
             assert_eq!(
-                answer.outcome,
+                response.outcome,
                 AdmissionOutcome::Failed(Code::PodNotRead),
                 "{field}"
             );
@@ -440,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_would_be_long_is_a_warning() {
+    fn overlong_response_becomes_a_warning() {
         let probe = json!({"tcpSocket": {"port": 65535}, "periodSeconds": u32::MAX});
         let probed = vec![json!({"name": "a", "readinessProbe": probe}); 1_999];
         let mut pod = pod_with_socket_mount(
@@ -448,41 +429,41 @@ mod tests {
         );
         let containers = pod["spec"]["containers"].as_array_mut().unwrap();
         containers.extend(probed);
-        let (answer, body) = respond(&pod);
-        assert_eq!(answer.outcome, AdmissionOutcome::Failed(Code::PodNotRead));
-        assert!(answer.body.len() < 1024, "{}", answer.body.len());
+        let (response, body) = respond(&pod);
+        assert_eq!(response.outcome, AdmissionOutcome::Failed(Code::PodNotRead));
+        assert!(response.body.len() < 1024, "{}", response.body.len());
         assert_eq!(body["response"]["allowed"], true);
         assert_eq!(body["response"].get("patch"), None);
         let warning = body["response"]["warnings"][0].as_str().unwrap();
         assert!(
-            warning.starts_with("DRN080: the pod gets no drainer: the answer would have"),
+            warning.starts_with("DRN080: the pod gets no drainer: the response would have"),
             "{warning}"
         );
     }
 
     #[test]
-    fn a_refusal_is_not_longer_than_an_answer() {
+    fn denial_fits_the_response_limit() {
         let reasons = vec![Code::BadValue.diagnostic("\"\u{1}".repeat(1024)); 100];
-        let about = PodReview::decode(
+        let request = PodReview::decode(
             json!({"apiVersion": API_VERSION, "kind": KIND, "request": {"uid": "u"}})
                 .to_string()
                 .as_bytes(),
         )
         .unwrap()
         .request_meta();
-        let answer = deny(about, reasons.clone(), reasons);
+        let response = deny(request, reasons.clone(), reasons);
         assert!(
-            answer.body.len() <= MAX_RESPONSE_LEN,
+            response.body.len() <= MAX_RESPONSE_LEN,
             "{}",
-            answer.body.len()
+            response.body.len()
         );
-        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        let body: Value = serde_json::from_slice(&response.body).unwrap();
         let message = body["response"]["status"]["message"].as_str().unwrap();
         assert!(message.ends_with(" more reasons"), "{message}");
     }
 
     #[test]
-    fn a_bug_of_ours_is_a_notice() {
+    fn panic_becomes_a_diagnostic() {
         assert_eq!(catch_panic(|| 1), Ok(1));
         let fault = catch_panic(|| panic!("a bug, on purpose")).unwrap_err();
         assert_eq!(fault.code, Code::InternalError);

@@ -5,32 +5,7 @@ use std::fmt;
 use crate::admission::diagnostics::{Code, Diagnostic};
 use crate::admission::excerpt::truncate;
 
-/// What all our annotations and labels begin with.
-pub const PREFIX: &str = "envoy-drainer.dev/";
-
-/// The annotation that asks for a drainer.
-pub const INJECT: &str = "envoy-drainer.dev/inject";
-
-/// The annotation that tells what was done to the pod, as JSON; written by us alone.
-pub const STATUS: &str = "envoy-drainer.dev/status";
-
-/// The label of namespaces whose pods may ask; its value is `enabled`. The chart's selectors read it.
-pub const INJECTION: &str = "envoy-drainer.dev/injection";
-
-/// The label of pods that have a drainer, for selectors.
-pub const INJECTED: &str = "envoy-drainer.dev/injected";
-
-/// Marks the API server's copy of a static pod.
-/// <https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror>
-pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
-
-/// The label that tells who made a pod.
-pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-
-/// The node labels by which a pod chooses an operating system; the second is the older one, which the
-/// kubelet still sets.
-/// <https://kubernetes.io/docs/reference/labels-annotations-taints/#beta-kubernetes-io-os>
-pub(crate) const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
+pub use crate::admission::names::{INJECT, INJECTED, INJECTION, PREFIX, STATUS};
 
 /// The keys under [`PREFIX`] that set something.
 const SETTINGS: [&str; 16] = [
@@ -61,9 +36,6 @@ const RESERVED: [&str; 3] = [
 
 /// A slip of the pen is more like the key than this, of 1; another word less.
 const SIMILARITY: f64 = 0.85;
-
-/// As [`LIKE`], of prefixes: domains are alike by nature.
-const PREFIX_SIMILARITY: f64 = 0.9;
 
 /// In bytes: the longest name of an annotation. Likeness to longer ones would be dear to compute.
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/#syntax-and-character-set>
@@ -100,11 +72,6 @@ pub(crate) fn inject_requested(text: &str) -> Result<bool, Diagnostic> {
             "invalid value `{other}`: \"true\" asks for a drainer, \"false\" does not"
         )),
     })
-}
-
-/// True for the keys of annotations, labels and node selectors that decide something.
-pub(crate) fn is_relevant_key(key: &str) -> bool {
-    key.starts_with(PREFIX) || [MIRROR, MANAGED_BY].contains(&key) || OS.contains(&key)
 }
 
 /// How far unknown keys of one map are looked into.
@@ -145,34 +112,9 @@ pub(crate) fn lint_name(key: &str, likeness: Suggestions) -> Option<Diagnostic> 
     Some(Code::UnknownKey.diagnostic(detail).for_annotations([key]))
 }
 
-/// Warns of a whole key that looks like one of ours and is none.
-pub(crate) fn lint_key(key: &str, likeness: Suggestions) -> Option<Diagnostic> {
-    if let Some(name) = key.strip_prefix(PREFIX) {
-        return lint_name(name, likeness).filter(|warning| warning.code == Code::UnknownKey);
-    }
-    let (prefix, name) = key.split_once('/').unwrap_or((key, ""));
-    resembles_prefix(prefix).then(|| {
-        let key = truncate(key, MAX_KEY_LEN);
-        Code::UnknownKey.diagnostic(match closest(name, likeness) {
-            Some(name) => format!("unknown annotation `{key}`: did you mean `{PREFIX}{name}`?"),
-            None => format!("unknown annotation `{key}`: ours begin with `{PREFIX}`"),
-        })
-    })
-}
-
 /// True if the key `name` under [`PREFIX`] sets something, now or in a later version.
 pub(crate) fn is_setting(name: &str) -> bool {
     SETTINGS.contains(&name) || RESERVED.contains(&name)
-}
-
-/// True for `envoydrainer.io`, `envoy-drainer` and `envoy-drainr.dev`.
-pub(crate) fn resembles_prefix(prefix: &str) -> bool {
-    const BEGINNING: &str = "envoydrain";
-    let letters = prefix.chars().filter(char::is_ascii_alphanumeric);
-    let letters = letters.map(|c| c.to_ascii_lowercase());
-    letters.take(BEGINNING.len()).eq(BEGINNING.chars())
-        || prefix.len() <= MAX_NAME_LEN
-            && strsim::jaro_winkler(prefix, PREFIX.trim_end_matches('/')) > PREFIX_SIMILARITY
 }
 
 /// The known key that one may have been meant to be.
@@ -216,42 +158,27 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_ours_is_told_from_what_is_not() {
-        let ours = "`envoy-drainer.dev/inject`?";
+    fn unknown_key_suggests_the_closest() {
         let table = [
-            ("envoy-drainer.dev/inject", None),
-            ("envoy-drainer.dev/status", None),
-            ("envoy-drainer.dev/wait-for-replacement", None),
-            ("envoy-drainer.dev/injct", Some("`inject`?")),
-            ("envoydrainer.io/inject", Some(ours)),
-            ("envoydrainer.dev/inject", Some(ours)),
-            ("envoy-drainer.io/injekt", Some(ours)),
-            ("envoy-drainer/inject", Some(ours)),
-            ("Envoy-Drainer.dev/inject", Some(ours)),
-            ("envoy-drainr.dev/inject", Some(ours)),
-            ("evnoy-drainer.dev/inject", Some(ours)),
-            (
-                "envoy_drainer.dev/drain-timeout",
-                Some("`envoy-drainer.dev/drain-timeout`?"),
-            ),
-            (
-                "envoy-drainer.dev",
-                Some("ours begin with `envoy-drainer.dev/`"),
-            ),
             ("inject", None),
+            ("status", None),
             ("drain-timeout", None),
-            ("envoyproxy.io/inject", None),
-            ("gateway.envoyproxy.io/owning-gateway-name", None),
-            ("sidecar.istio.io/inject", None),
-            ("linkerd.io/inject", None),
-            ("envoy.dev/inject", None),
-            ("node-drainer.dev/inject", None),
+            (
+                "wait-for-replacement",
+                Some("does not support `envoy-drainer.dev/wait-for-replacement`"),
+            ),
+            ("injct", Some("did you mean `inject`?")),
+            ("injekt", Some("did you mean `inject`?")),
+            (
+                "other",
+                Some("unknown annotation `envoy-drainer.dev/other`"),
+            ),
         ];
-        for (key, want) in table {
-            let told = lint_key(key, Suggestions::Enabled).map(|notice| notice.detail);
-            match (&told, want) {
-                (Some(told), Some(want)) => assert!(told.ends_with(want), "{told}"),
-                _ => assert_eq!(told.as_deref(), want, "{key}"),
+        for (name, want) in table {
+            let detail = lint_name(name, Suggestions::Enabled).map(|diagnostic| diagnostic.detail);
+            match (&detail, want) {
+                (Some(detail), Some(want)) => assert!(detail.ends_with(want), "{detail}"),
+                _ => assert_eq!(detail.as_deref(), want, "{name}"),
             }
         }
     }

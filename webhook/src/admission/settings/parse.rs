@@ -97,17 +97,6 @@ impl DefaultedSettings {
     }
 }
 
-/// Tells what is wrong with the value of the annotation `name` under [`PREFIX`], taken by itself.
-pub(crate) fn check_value(name: &str, text: &str, in_job: bool) -> Option<Diagnostic> {
-    if name == "inject" {
-        return keys::inject_requested(text).err();
-    }
-    let mut given = AnnotationReader::new(vec![(name, text)], OnInvalid::Deny);
-    let mut settings = Settings::from_defaults(in_job, &Defaults::new("", ""));
-    given.read_all(&mut settings, in_job);
-    given.bad_values.pop()
-}
-
 // === impl AnnotationReader ===
 
 impl<'p> AnnotationReader<'p> {

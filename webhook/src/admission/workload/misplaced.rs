@@ -1,64 +1,134 @@
-//! Annotations that look like ours and count for no pod: misspelt, elsewhere than on a pod, or on the
-//! pods of a kind that is not known here.
+//! Annotations of a workload that have no effect: in the wrong place, unknown, without a request for a drainer, or
+//! on the pods of an unknown kind.
+
+use std::fmt;
 
 use json_patch::jsonptr::{Pointer, PointerBuf};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
-use super::metadata_maps::{AnnotationLocations, MapKeys, MetadataKeys};
 use super::objects;
 use super::objects::WorkloadObject;
+use super::view::{WorkloadView, decode_or_default};
 use crate::admission::diagnostics::{Code, Diagnostic};
+use crate::admission::names::{INJECT, PREFIX};
+use crate::admission::pod::{Text, from_objects};
 use crate::admission::settings::keys;
-use crate::admission::settings::keys::{INJECT, MAX_REPORTED_KEYS, PREFIX};
+use crate::admission::settings::keys::{MAX_REPORTED_KEYS, Suggestions};
 
-/// What is to be said of a place in an object.
+/// An annotation that has no effect where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MisplacedAnnotation {
-    /// The place.
+    /// Its path in the object.
     pub path: PointerBuf,
-    /// What is to be said.
+    /// What is wrong with it.
     pub diagnostic: Diagnostic,
 }
 
-/// An object under search.
-struct MisplacedSearch<'a> {
-    version: &'a str,
-    kind: &'a str,
-    /// The annotations of the object's pods, if it has any.
-    annotations_path: Option<PointerBuf>,
-    misplaced: Vec<MisplacedAnnotation>,
+/// The keys under [`PREFIX`] in one `metadata`.
+struct MetadataKeys<'a> {
+    /// Directly in it.
+    direct: PrefixedKeys<'a>,
+    annotations: PrefixedKeys<'a>,
+    labels: PrefixedKeys<'a>,
 }
 
-/// Where a kind that is not known may have a pod template: Argo's Rollout and Knative's Service do.
-const COMMON_TEMPLATE_PATH: &Pointer = Pointer::from_static("/spec/template");
+/// The keys under [`PREFIX`] in one map.
+#[derive(Default)]
+struct PrefixedKeys<'a> {
+    /// The keys in their order, at most [`MAX_KEYS`].
+    keys: Vec<Text<'a>>,
+    /// How many there are.
+    count: usize,
+    /// Whether [`INJECT`] is among them and not `null`.
+    requests_injection: bool,
+}
 
-/// Finds what is astray in an object, at most 32 places.
-#[must_use]
+/// The maps of a `metadata` that are checked.
+#[derive(Default, Deserialize)]
+#[serde(remote = "Self")]
+struct MetadataMaps<'a> {
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
+    #[serde(borrow)]
+    labels: Option<&'a RawValue>,
+}
+
+from_objects! { MetadataMaps<'a> }
+
+/// Maximum number of keys of one map that are kept. More are an attack.
+const MAX_KEYS: usize = 128;
+
+/// Finds annotations of an object that have no effect, at most 32.
 pub fn misplaced(object: &WorkloadObject<'_>) -> Vec<MisplacedAnnotation> {
-    find_misplaced(object.version, object.kind, &object.value.to_string())
+    let json = object.value.to_string();
+    let view = WorkloadView::decode(&json);
+    view.map_or_else(
+        |_| Vec::new(),
+        |view| find_misplaced(object.version, object.kind, &view),
+    )
 }
 
-/// The same in an object's JSON. One that cannot be read has none.
-pub(crate) fn find_misplaced(version: &str, kind: &str, json: &str) -> Vec<MisplacedAnnotation> {
-    let Ok(places) = serde_json::from_str::<AnnotationLocations<'_>>(json) else {
-        return Vec::new();
+/// Finds annotations of a workload that have no effect, at most 32.
+pub(super) fn find_misplaced(
+    version: &str,
+    kind: &str,
+    workload: &WorkloadView<'_>,
+) -> Vec<MisplacedAnnotation> {
+    let mut misplaced = match objects::template_path(version, kind) {
+        Some(template) => in_known_kind(workload, template),
+        None => in_unknown_kind(version, kind, workload)
+            .into_iter()
+            .collect(),
     };
-    let known = objects::template_path(version, kind);
-    let template = known.or_else(|| places.template.is_some().then_some(COMMON_TEMPLATE_PATH));
-    let mut search = MisplacedSearch {
-        version,
-        kind,
-        annotations_path: template
-            .map(|path| path.concat(Pointer::from_static("/metadata/annotations"))),
-        misplaced: Vec::new(),
-    };
-    for (path, maps) in places.iter() {
-        search.check_metadata(path, maps, known.is_some());
+    misplaced.truncate(MAX_REPORTED_KEYS);
+    misplaced
+}
+
+/// Finds the request for a drainer in an object whose pod template is unknown: in its own annotations, or in
+/// those of `spec.template`, which Argo's Rollout and Knative's Service have.
+fn in_unknown_kind(
+    version: &str,
+    kind: &str,
+    workload: &WorkloadView<'_>,
+) -> Option<MisplacedAnnotation> {
+    let [own, .., template] = workload.all_metadata();
+    let (path, _) = [template, own].into_iter().find(|(_, metadata)| {
+        let keys = MetadataKeys::read(*metadata);
+        keys.annotations.requests_injection
+    })?;
+    let detail = format!("how a {kind} ({version}) creates its pods is not known");
+    let map = path.with_trailing_token("annotations");
+    Some(MisplacedAnnotation::new(
+        &map,
+        INJECT,
+        Code::UnknownKind.diagnostic(detail),
+    ))
+}
+
+/// Checks every `metadata` of an object that has its pod template at this path.
+fn in_known_kind(workload: &WorkloadView<'_>, template: &Pointer) -> Vec<MisplacedAnnotation> {
+    let pod_annotations = template.concat(Pointer::from_static("/metadata/annotations"));
+    let mut misplaced = Vec::new();
+    for (path, metadata) in workload.all_metadata() {
+        let keys = MetadataKeys::read(metadata);
+        let annotations = path.with_trailing_token("annotations");
+        misplaced.extend(keys.direct.without_effect(path, &pod_annotations));
+        match annotations == pod_annotations {
+            true => misplaced.extend(keys.annotations.on_pod(&annotations)),
+            false => misplaced.extend(
+                keys.annotations
+                    .without_effect(&annotations, &pod_annotations),
+            ),
+        }
+        let labels = path.with_trailing_token("labels");
+        misplaced.extend(keys.labels.without_effect(&labels, &pod_annotations));
     }
-    search.misplaced.truncate(MAX_REPORTED_KEYS);
-    search.misplaced
+    misplaced
 }
 
-/// A place as people name it: `spec.template.metadata`.
+/// Formats a path as Kubernetes' errors do: `spec.template.metadata`.
 fn dotted_path(path: &Pointer) -> String {
     let tokens: Vec<_> = path
         .tokens()
@@ -67,96 +137,227 @@ fn dotted_path(path: &Pointer) -> String {
     tokens.join(".")
 }
 
-// === impl MisplacedSearch ===
+// === impl MisplacedAnnotation ===
 
-impl MisplacedSearch<'_> {
-    /// Looks through one `metadata`.
-    fn check_metadata(&mut self, path: &Pointer, maps: &MetadataKeys<'_>, is_known: bool) {
-        self.check_ineffective_keys(path, &maps.direct, false);
-        let annotations = path.with_trailing_token("annotations");
-        match self.annotations_path.as_ref() == Some(&annotations) {
-            true => self.check_pod_annotations(&annotations, &maps.annotations, is_known),
-            false => self.check_ineffective_keys(&annotations, &maps.annotations, true),
-        }
-        self.check_ineffective_keys(&path.with_trailing_token("labels"), &maps.labels, false);
-    }
-
-    /// Looks through the annotations of the object's pods.
-    fn check_pod_annotations(&mut self, path: &Pointer, keys: &MapKeys<'_>, is_known: bool) {
-        if keys.requests_injection && !is_known {
-            let (kind, version) = (self.kind, self.version);
-            let detail = format!("how a {kind} ({version}) makes its pods is not known here");
-            self.report(path, INJECT, Code::UnknownKind.diagnostic(detail));
-        }
-        let mut setting = None;
-        let mut misspelt = false;
-        for key in &keys.candidates {
-            match (
-                keys::lint_key(key, keys.suggestions()),
-                key.strip_prefix(PREFIX),
-            ) {
-                // A pod that asks is told of these at its admission.
-                (_, Some(_)) if keys.requests_injection && is_known => {}
-                (Some(notice), _) => {
-                    misspelt = true;
-                    self.report(path, key, notice);
-                }
-                (None, Some(name)) if keys::is_setting(name) => {
-                    setting = setting.or(Some(&**key));
-                }
-                (None, _) => {}
-            }
-        }
-        if let (Some(key), false, false) = (setting, keys.requests_injection, misspelt) {
-            let detail = format!("`{key}` is set, and no `inject` asks for a drainer");
-            self.report(path, key, Code::SettingsAlone.diagnostic(detail));
+impl MisplacedAnnotation {
+    fn new(map: &Pointer, key: &str, diagnostic: Diagnostic) -> Self {
+        Self {
+            path: map.with_trailing_token(key),
+            diagnostic,
         }
     }
+}
 
-    /// Looks through a map in which annotations count for nothing. Among labels and in `metadata` itself
-    /// there are others that begin like ours.
-    fn check_ineffective_keys(
-        &mut self,
-        path: &Pointer,
-        keys: &MapKeys<'_>,
-        are_annotations: bool,
-    ) {
-        let mut names = Vec::new();
-        let mut unknown = Vec::new();
-        for key in &keys.candidates {
-            let name = key.strip_prefix(PREFIX);
-            let is_used = name.is_some_and(|name| name == "inject" || keys::is_setting(name));
-            let notice = match are_annotations {
-                true if !is_used => keys::lint_key(key, keys.suggestions()),
-                _ => None,
-            };
-            if is_used || notice.is_some() {
-                names.push(&**key);
-            }
-            unknown.extend(notice.map(|notice| (&**key, notice)));
-            if names.len() == MAX_REPORTED_KEYS {
-                break;
-            }
-        }
-        let Some(first) = names.first() else { return };
-        let right = match &self.annotations_path {
-            Some(counted) => dotted_path(counted),
-            None => "the annotations of a pod or a pod template".to_owned(),
-        };
-        let quoted: Vec<_> = names.iter().map(|key| format!("`{key}`")).collect();
-        let (quoted, place) = (quoted.join(", "), dotted_path(path));
-        let detail = format!("no pod gets {quoted} from {place}: move to {right}");
-        self.report(path, first, Code::Misplaced.diagnostic(detail));
-        for (key, notice) in unknown {
-            self.report(path, key, notice);
+// === impl MetadataKeys ===
+
+impl<'a> MetadataKeys<'a> {
+    fn read(metadata: Option<&'a RawValue>) -> Self {
+        let MetadataMaps {
+            annotations,
+            labels,
+        } = decode_or_default(metadata);
+        Self {
+            direct: decode_or_default(metadata),
+            annotations: decode_or_default(annotations),
+            labels: decode_or_default(labels),
         }
     }
+}
 
-    fn report(&mut self, map: &Pointer, key: &str, notice: Diagnostic) {
-        let path = map.with_trailing_token(key);
-        self.misplaced.push(MisplacedAnnotation {
-            path,
-            diagnostic: notice,
+// === impl PrefixedKeys ===
+
+impl PrefixedKeys<'_> {
+    /// Reports the known keys of a map in which they have no effect on pods.
+    fn without_effect(
+        &self,
+        map: &Pointer,
+        pod_annotations: &Pointer,
+    ) -> Option<MisplacedAnnotation> {
+        let keys = self.keys.iter().filter(|key| {
+            let name = key.strip_prefix(PREFIX).unwrap_or_default();
+            ***key == *INJECT || keys::is_setting(name)
         });
+        let keys: Vec<_> = keys.take(MAX_REPORTED_KEYS).collect();
+        let quoted: Vec<_> = keys.iter().map(|key| format!("`{}`", &***key)).collect();
+        let detail = format!(
+            "{} in {} will not reach pods: move to {}",
+            quoted.join(", "),
+            dotted_path(map),
+            dotted_path(pod_annotations)
+        );
+        let diagnostic = Code::Misplaced.diagnostic(detail);
+        Some(MisplacedAnnotation::new(map, keys.first()?, diagnostic))
+    }
+
+    /// Reports what has no effect in the annotations of pods that request no drainer: unknown keys, or else
+    /// settings. Pods that request one are checked at their admission.
+    fn on_pod(&self, map: &Pointer) -> Vec<MisplacedAnnotation> {
+        if self.requests_injection {
+            return Vec::new();
+        }
+        let suggestions = Suggestions::for_key_count(self.count);
+        let report = |key: &Text<'_>, diagnostic| MisplacedAnnotation::new(map, key, diagnostic);
+        let name = |key: &Text<'_>| key.strip_prefix(PREFIX).unwrap_or_default().to_owned();
+        let unknown: Vec<_> = self
+            .keys
+            .iter()
+            .filter_map(|key| Some(report(key, keys::lint_name(&name(key), suggestions)?)))
+            .filter(|misplaced| misplaced.diagnostic.code == Code::UnknownKey)
+            .collect();
+        let setting = self.keys.iter().find(|key| keys::is_setting(&name(key)));
+        match setting {
+            Some(key) if unknown.is_empty() => {
+                let detail = format!("`{}` is set, but no `inject` requests a drainer", &**key);
+                vec![report(key, Code::SettingsAlone.diagnostic(detail))]
+            }
+            _ => unknown,
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for PrefixedKeys<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PrefixedKeysVisitor;
+
+        impl<'de> Visitor<'de> for PrefixedKeysVisitor {
+            type Value = PrefixedKeys<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut keys = PrefixedKeys::default();
+                while let Some(key) = map.next_key::<Text<'de>>()? {
+                    let value: &RawValue = map.next_value()?;
+                    if !key.starts_with(PREFIX) {
+                        continue;
+                    }
+                    keys.requests_injection |= *key == *INJECT && value.get() != "null";
+                    keys.count += 1;
+                    if keys.keys.len() < MAX_KEYS {
+                        keys.keys.push(key);
+                    }
+                }
+                Ok(keys)
+            }
+        }
+
+        deserializer.deserialize_map(PrefixedKeysVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn find(version: &str, kind: &str, object: &Value) -> Vec<(String, Code)> {
+        let json = object.to_string();
+        let misplaced = find_misplaced(version, kind, &WorkloadView::decode(&json).unwrap());
+        misplaced
+            .into_iter()
+            .map(|misplaced| (misplaced.path.to_string(), misplaced.diagnostic.code))
+            .collect()
+    }
+
+    #[test]
+    fn known_kind_is_checked_in_exact_places() {
+        let inject = || json!({"envoy-drainer.dev/inject": "true"});
+        let own = "/metadata";
+        let template = "/spec/template/metadata";
+        let table = [
+            (own, json!({"annotations": inject()}), Some("/annotations")),
+            (own, json!({"labels": inject()}), Some("/labels")),
+            (own, inject(), Some("")),
+            (template, json!({"annotations": inject()}), None),
+            (template, json!({"labels": inject()}), Some("/labels")),
+            (template, inject(), Some("")),
+            // Only exact keys in exact places are reported.
+            (own, json!({"finalizers": inject()}), None),
+            (
+                own,
+                json!({"annotations": {"envoy-drainer.dev/injct": ""}}),
+                None,
+            ),
+            (
+                own,
+                json!({"annotations": {"envoydrainer.dev/inject": ""}}),
+                None,
+            ),
+            (
+                own,
+                json!({"labels": {"envoy-drainer.dev/injected": "true"}}),
+                None,
+            ),
+            (
+                own,
+                json!({"annotations": ["envoy-drainer.dev/inject"]}),
+                None,
+            ),
+            (own, json!([inject()]), None),
+        ];
+        for (path, metadata, map) in table {
+            let object = match path == own {
+                true => json!({ "metadata": metadata }),
+                false => json!({"spec": {"template": {"metadata": metadata}}}),
+            };
+            let key = "envoy-drainer.dev~1inject";
+            let want = map.map(|map| (format!("{path}{map}/{key}"), Code::Misplaced));
+            let misplaced = find("apps/v1", "Deployment", &object);
+            assert_eq!(misplaced, Vec::from_iter(want), "{object}");
+        }
+    }
+
+    #[test]
+    fn job_template_of_a_cron_job_is_not_its_pods() {
+        let annotations = || json!({"annotations": {"envoy-drainer.dev/port": "1"}});
+        let object = json!({"spec": {"jobTemplate": {
+            "metadata": annotations(),
+            "spec": {"template": {"metadata": annotations()}},
+        }}});
+        let job = "/spec/jobTemplate";
+        let key = "metadata/annotations/envoy-drainer.dev~1port";
+        let want = [
+            (format!("{job}/{key}"), Code::Misplaced),
+            (format!("{job}/spec/template/{key}"), Code::SettingsAlone),
+        ];
+        assert_eq!(find("batch/v1", "CronJob", &object), want);
+    }
+
+    #[test]
+    fn unknown_kind_reports_only_a_request() {
+        let annotations = |key: &str| json!({"annotations": {(format!("{PREFIX}{key}")): "true"}});
+        let unknown = |path: &str| {
+            let path = format!("{path}/metadata/annotations/envoy-drainer.dev~1inject");
+            vec![(path, Code::UnknownKind)]
+        };
+        let table = [
+            (json!({"metadata": annotations("inject")}), unknown("")),
+            (
+                json!({"spec": {"template": {"metadata": annotations("inject")}}}),
+                unknown("/spec/template"),
+            ),
+            (
+                json!({"metadata": annotations("inject"), "spec": {"template": {"metadata": annotations("inject")}}}),
+                unknown("/spec/template"),
+            ),
+            (json!({"metadata": annotations("port")}), vec![]),
+            (json!({"metadata": {"labels": {INJECT: "true"}}}), vec![]),
+            (json!({"metadata": {"annotations": {INJECT: null}}}), vec![]),
+        ];
+        for (object, want) in table {
+            let misplaced = find("argoproj.io/v1alpha1", "Rollout", &object);
+            assert_eq!(misplaced, want, "{object}");
+        }
+    }
+
+    #[test]
+    fn keys_of_a_map_are_bounded() {
+        let keys = (0..200).map(|n| (format!("{PREFIX}{n}"), json!("")));
+        let json = Value::Object(keys.collect()).to_string();
+        let keys: PrefixedKeys<'_> = serde_json::from_str(&json).unwrap();
+        assert_eq!((keys.keys.len(), keys.count), (MAX_KEYS, 200));
     }
 }

@@ -1,50 +1,49 @@
-//! The objects of a document, and where they have their pods.
+//! The objects of a document, and the pod templates in them.
 
 use json_patch::jsonptr::{Pointer, PointerBuf};
 use serde_json::Value;
 
-/// An object in a document: of its own, an item of a `List`, an item of an array.
+/// An object of a document: the document itself, an item of a `List`, or an item of an array.
 #[derive(Debug, Clone)]
 pub struct WorkloadObject<'a> {
     /// Its API version.
     pub version: &'a str,
     /// Its kind.
     pub kind: &'a str,
-    /// Its namespace, if the document says it.
+    /// Its namespace, if the document sets it.
     pub namespace: Option<&'a str>,
-    /// Its name, or what the API server will begin it with.
+    /// Its name, or else its `generateName`.
     pub name: &'a str,
-    /// Where it stands.
+    /// Its path in the document.
     pub path: PointerBuf,
-    /// What stands there.
+    /// The object itself.
     pub value: &'a Value,
-    /// Its pod, or the template of its pods; `None` for kinds that have none or are not known.
+    /// Its pod or pod template; `None` for kinds without pods and for unknown kinds.
     pub template: Option<PodTemplate<'a>>,
 }
 
-/// A pod, or the template of pods, in an object.
+/// A pod or a pod template in an object.
 #[derive(Debug, Clone)]
 pub struct PodTemplate<'a> {
-    /// Whether the pods are a Job's, which ends only when all of their containers have.
+    /// Whether the pods are a Job's, which completes only when all of their containers have ended.
     pub in_job: bool,
-    /// Where in the object `metadata` and `spec` of the pod stand.
+    /// The path of the pod's `metadata` and `spec` in the object.
     pub path: &'static Pointer,
-    /// What stands there.
+    /// The pod or pod template itself.
     pub pod: &'a Value,
 }
 
-/// The objects of a document.
-#[must_use]
+/// Returns the objects of a document.
 pub fn objects(document: &Value) -> Vec<WorkloadObject<'_>> {
-    let mut found = Vec::new();
-    collect(document, Pointer::root(), &mut found);
-    found
+    let mut objects = Vec::new();
+    collect(document, Pointer::root(), &mut objects);
+    objects
 }
 
-fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<WorkloadObject<'a>>) {
+fn collect<'a>(value: &'a Value, path: &Pointer, objects: &mut Vec<WorkloadObject<'a>>) {
     if let Some(items) = value.as_array() {
         for (index, item) in items.iter().enumerate() {
-            collect(item, &path.with_trailing_token(index), found);
+            collect(item, &path.with_trailing_token(index), objects);
         }
         return;
     }
@@ -54,7 +53,7 @@ fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<WorkloadObject<
     };
     if version == "v1" && kind == "List" {
         if let Some(items @ Value::Array(_)) = value.get("items") {
-            collect(items, &path.with_trailing_token("items"), found);
+            collect(items, &path.with_trailing_token("items"), objects);
         }
         return;
     }
@@ -66,7 +65,7 @@ fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<WorkloadObject<
         }),
         _ => None,
     });
-    found.push(WorkloadObject {
+    objects.push(WorkloadObject {
         version,
         kind,
         namespace: text("/metadata/namespace"),
@@ -79,8 +78,8 @@ fn collect<'a>(value: &'a Value, path: &Pointer, found: &mut Vec<WorkloadObject<
     });
 }
 
-/// Where an object of this kind has its pod template. Kinds of other groups may have the same names
-/// and are not ours: their controllers may do anything with a template.
+/// Returns the path of the pod template in an object of this kind; `None` for an unknown kind. A kind of another
+/// group may have the same name, but its controller may do anything with a template.
 pub(crate) fn template_path(version: &str, kind: &str) -> Option<&'static Pointer> {
     let group = version.split_once('/').map_or("", |(group, _)| group);
     Some(match (group, kind) {
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_its_template_in_its_place() {
+    fn template_of_every_known_kind_is_found() {
         let spec = json!({"spec": {"containers": []}});
         let table = [
             ("v1", "Pod", "", false),
@@ -127,9 +126,9 @@ mod tests {
             object["metadata"] = json!({"name": "a", "namespace": "b"});
             let list = json!({"apiVersion": "v1", "kind": "List", "items": [{}, object.clone()]});
             for (document, base) in [(object, ""), (list, "/items/1")] {
-                let found = objects(&document);
-                let [object] = &found[..] else {
-                    panic!("{kind}: {found:?}");
+                let objects = objects(&document);
+                let [object] = &objects[..] else {
+                    panic!("{kind}: {objects:?}");
                 };
                 let template = object.template.as_ref().unwrap();
                 assert_eq!(object.path.as_str(), base, "{kind}");
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_template_is_none() {
+    fn template_of_another_kind_is_ignored() {
         let spec = json!({"template": {"spec": {}}});
         for (version, kind) in [
             ("apps.kruise.io/v1beta1", "StatefulSet"),
@@ -153,11 +152,11 @@ mod tests {
             ("apps/v1", "Pod"),
         ] {
             let object = json!({"apiVersion": version, "kind": kind, "spec": spec});
-            let [found] = &objects(&object)[..] else {
+            let [only] = &objects(&object)[..] else {
                 panic!("{object}");
             };
-            assert_eq!((found.version, found.kind), (version, kind));
-            assert!(found.template.is_none(), "{version} {kind}");
+            assert_eq!((only.version, only.kind), (version, kind));
+            assert!(only.template.is_none(), "{version} {kind}");
         }
         for document in [
             json!(null),
@@ -166,9 +165,9 @@ mod tests {
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": null}}),
             json!({"apiVersion": "v1", "kind": "List", "items": null}),
         ] {
-            let found = objects(&document);
+            let objects = objects(&document);
             assert!(
-                found.iter().all(|object| object.template.is_none()),
+                objects.iter().all(|object| object.template.is_none()),
                 "{document}"
             );
         }

@@ -1,4 +1,4 @@
-//! The difference of two streams, for a person.
+//! Unified diffs of manifests for a terminal.
 
 use std::fmt::Write as _;
 
@@ -7,11 +7,10 @@ use similar::TextDiff;
 
 use crate::printable::printable;
 
-/// The lines before and after a change that are shown with it.
+/// Unchanged lines before and after each change.
 const CONTEXT_LINES: usize = 3;
 
-/// A unified diff of a stream called `name`; empty if nothing differs. With `styled`, in colours.
-#[must_use]
+/// A unified diff of a file or stdin, with colours if `styled`; empty if nothing differs.
 pub fn unified_diff(name: &str, before: &[u8], after: &[u8], styled: bool) -> String {
     let (before, after) = (
         String::from_utf8_lossy(before),
@@ -29,8 +28,8 @@ pub fn unified_diff(name: &str, before: &[u8], after: &[u8], styled: bool) -> St
         return diff;
     }
     let mut coloured = String::with_capacity(diff.len() * 2);
-    for (nth, line) in diff.lines().enumerate() {
-        let style = style(line, nth < 2);
+    for (index, line) in diff.lines().enumerate() {
+        let style = style(line, index < 2);
         let _ = writeln!(coloured, "{style}{line}{style:#}");
     }
     coloured

@@ -1,0 +1,160 @@
+//! The fields of a workload that matter for its pods, borrowed from its JSON.
+
+use json_patch::jsonptr::Pointer;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::objects;
+use crate::admission::pod::{Items, OwnerReference, Text, from_objects};
+
+/// A workload, or another object in its form.
+#[derive(Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct WorkloadView<'a> {
+    #[serde(borrow)]
+    pub api_version: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+    #[serde(borrow)]
+    spec: Option<WorkloadSpec<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+struct WorkloadSpec<'a> {
+    #[serde(borrow)]
+    template: Option<&'a RawValue>,
+    #[serde(borrow)]
+    job_template: Option<JobTemplate<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "Self")]
+struct JobTemplate<'a> {
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+    #[serde(borrow)]
+    spec: Option<JobSpec<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "Self")]
+struct JobSpec<'a> {
+    #[serde(borrow)]
+    template: Option<&'a RawValue>,
+}
+
+/// A pod template, of which only the metadata is read.
+#[derive(Default, Deserialize)]
+#[serde(remote = "Self")]
+struct TemplateView<'a> {
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+}
+
+/// The identity of a workload.
+#[derive(Default, Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub(super) struct WorkloadMetadata<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    #[serde(borrow)]
+    generate_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    owner_references: Option<Items<OwnerReference<'a>>>,
+}
+
+from_objects! {
+    WorkloadView<'a>,
+    WorkloadSpec<'a>,
+    JobTemplate<'a>,
+    JobSpec<'a>,
+    TemplateView<'a>,
+    WorkloadMetadata<'a>,
+}
+
+/// Decodes part of a document; the default if it is missing or has another type.
+pub(super) fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
+    json.and_then(|json| serde_json::from_str(json.get()).ok())
+        .unwrap_or_default()
+}
+
+// === impl WorkloadView ===
+
+impl<'a> WorkloadView<'a> {
+    /// Decodes an object.
+    ///
+    /// # Errors
+    /// If it has not the form of a workload.
+    pub(super) fn decode(json: &'a str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
+    /// Decodes the workload's identity.
+    ///
+    /// # Errors
+    /// If a field has another type or exceeds its limit.
+    pub(super) fn metadata(&self) -> Result<WorkloadMetadata<'a>, serde_json::Error> {
+        let json = self.metadata.map(RawValue::get);
+        json.map_or_else(|| Ok(WorkloadMetadata::default()), serde_json::from_str)
+    }
+
+    /// Returns every `metadata` of the object and its templates, with its path.
+    pub(super) fn all_metadata(&self) -> [(&'static Pointer, Option<&'a RawValue>); 4] {
+        let of_template = |template| decode_or_default::<TemplateView<'a>>(template).metadata;
+        let spec = self.spec.as_ref();
+        let job = spec.and_then(|spec| spec.job_template.as_ref());
+        let job_spec = job.and_then(|job| job.spec.as_ref());
+        [
+            (Pointer::from_static("/metadata"), self.metadata),
+            (
+                Pointer::from_static("/spec/jobTemplate/metadata"),
+                job.and_then(|job| job.metadata),
+            ),
+            (
+                Pointer::from_static("/spec/jobTemplate/spec/template/metadata"),
+                of_template(job_spec.and_then(|spec| spec.template)),
+            ),
+            (
+                Pointer::from_static("/spec/template/metadata"),
+                of_template(spec.and_then(|spec| spec.template)),
+            ),
+        ]
+    }
+
+    /// Returns the pod template, as JSON, and whether its pods are a Job's; `json` is the object itself.
+    pub(super) fn pod_template(
+        &self,
+        version: &str,
+        kind: &str,
+        json: &'a str,
+    ) -> Option<(&'a str, bool)> {
+        let path = objects::template_path(version, kind)?;
+        let spec = self.spec.as_ref();
+        let template = match (path.is_root(), kind) {
+            (true, _) => return Some((json, false)),
+            (false, "CronJob") => spec?.job_template.as_ref()?.spec.as_ref()?.template?,
+            (false, _) => spec?.template?,
+        };
+        Some((template.get(), matches!(kind, "Job" | "CronJob")))
+    }
+}
+
+// === impl WorkloadMetadata ===
+
+impl WorkloadMetadata<'_> {
+    /// Returns the workload's name, or else its `generateName`.
+    pub(super) fn name(&self) -> &str {
+        let name = self.name.as_deref().or(self.generate_name.as_deref());
+        name.unwrap_or_default()
+    }
+
+    /// Returns true for an object that a controller creates, such as the ReplicaSet of a Deployment and the Job
+    /// of a CronJob: the warnings were on its owner.
+    pub(super) fn has_controller(&self) -> bool {
+        let mut owners = self.owner_references.iter().flatten();
+        owners.any(|owner| owner.controller == Some(true))
+    }
+}
