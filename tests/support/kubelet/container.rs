@@ -71,7 +71,7 @@ impl Container {
         let hook_invocation = invocation.with_args(program.hook_args.clone());
         let spec = ContainerSpec {
             name: container.name.clone(),
-            hook: Hook::for_container(container, hook_invocation, &mounts)?,
+            hook: Hook::for_container(container, &hook_invocation, &mounts)?,
             invocation,
             mounts,
         };

@@ -35,7 +35,7 @@ impl Hook {
     /// Reads the hook of a container; `exec` is its program with the arguments to append.
     pub(super) fn for_container(
         container: &k8s::Container,
-        exec: Invocation,
+        exec: &Invocation,
         mounts: &Mounts,
     ) -> Result<Option<Self>> {
         let lifecycle = container.lifecycle.as_ref();
