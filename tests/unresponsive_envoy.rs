@@ -31,7 +31,7 @@ async fn the_hook_of_an_envoy_that_does_not_answer_returns_within_three_seconds(
     for (name, place, signal) in table {
         let envoy = place(envoy()?.listener(http("web")?)).start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
-        drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         cases.push((name, envoy, drainer, signal));
     }
     for (_, envoy, _, signal) in &cases {

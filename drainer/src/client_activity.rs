@@ -1,67 +1,66 @@
-//! What clients did between two polls, by Envoy's counters: how many arrived, and whether a connection
-//! that had been there before was used.
+//! Client activity between two polls, from Envoy's counters: how many clients connected, and whether an
+//! existing connection was used.
 //!
-//! Gauges show neither: a request shorter than the pause between two polls is in none of them.
-//! Counters are compared from one poll to the next rather than over a longer time, so that what
-//! explains one request never piles up to explain another one later.
+//! Gauges show neither: a request shorter than the poll interval is in none of them. Counters are
+//! compared from one poll to the next rather than over a longer time, so that what accounts for one
+//! request does not add up to account for a later one.
 
-/// What Envoy has counted since its start. What each counter holds is measured on Envoy 1.36 and
-/// 1.40, which agree.
+/// Envoy's counters since its start. Their meaning was measured on Envoy 1.36 and 1.40, which agree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Connections that the counted listeners accepted.
+    /// Connections accepted by the counted listeners.
     pub accepted: u64,
-    /// Connections that the excluded listeners accepted.
+    /// Connections accepted by the excluded listeners.
     pub excluded: u64,
-    /// Requests that Envoy's `health_check` filter answered, on the counted listeners, or on others
-    /// that share their HTTP prefix. Zero if they are hidden, which explains no connection.
+    /// Requests answered by Envoy's `health_check` filter, on the counted listeners or on others that
+    /// share their HTTP prefix. Zero if hidden, which accounts for no connection.
     pub health_checks: u64,
-    /// What the counted listeners' requests say of connections; `None` if that is hidden.
+    /// The counters of requests; `None` if they are hidden.
     pub requests: Option<RequestCounters>,
 }
 
 /// Counters of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestCounters {
-    /// Requests whose response has begun, on the counted listeners. Envoy does not count those that
-    /// its `health_check` filter answered.
+    /// Requests whose response has begun, on the counted listeners. Envoy leaves out those that its
+    /// `health_check` filter answered.
     pub completed: u64,
-    /// Connections that have sent a first byte, on the counted listeners or on others that share
-    /// their HTTP prefix. One that only connects, as a TCP probe does, is not counted.
+    /// Connections that have sent a first byte, on the counted listeners or on others that share their
+    /// HTTP prefix. A TCP probe, which sends nothing, is not counted.
     pub connections: u64,
 }
 
-/// Compares each poll's counters with those of the poll before.
+/// Compares the counters of each poll with those of the previous one.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     last: Option<Counters>,
-    /// Connections accepted between the last two polls of which nothing else is known: the request
-    /// of a TLS client comes some time after its connection.
+    /// Connections accepted between the last two polls without any request yet: that of a TLS client
+    /// follows some time after its connection.
     unexplained: u64,
 }
 
-/// What happened between two polls.
+/// The difference between two polls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TrafficDelta {
-    /// Clients that arrived before the former poll, as is certain only now. Who only checks Envoy's
-    /// health is no client.
+    /// Clients that connected before the previous poll, which is certain only now. Connections that
+    /// only check Envoy's health are not clients.
     pub earlier_clients: u64,
-    /// Clients that arrived between the polls.
+    /// Clients that connected between the polls.
     pub clients: u64,
-    /// Connections between the polls of which it is not certain yet whether a client made them.
+    /// Connections between the polls that may be a client's; the next poll decides.
     pub undecided: u64,
     /// Connections that only checked Envoy's health.
     pub health_checks: u64,
-    /// A connection that was there before carried a request, or may have: that is not known where
-    /// counters are hidden.
+    /// A connection that existed before carried a request, or may have: unknown where counters are
+    /// hidden.
     pub connections_reused: bool,
 }
 
 // === impl Traffic ===
 
 impl Traffic {
-    /// Adds the counters of a poll. `None` if one of them is lower than before: Envoy was started
-    /// anew, or a listener was removed, and there is nothing to compare with.
+    /// Adds the counters of a poll. Returns `None` if one of them is lower than before: Envoy was
+    /// restarted, or a listener was removed, so there is nothing to compare with.
     pub(crate) fn add(&mut self, counters: Counters) -> Option<TrafficDelta> {
         let Some(last) = self.last.replace(counters) else {
             return Some(TrafficDelta {
@@ -71,21 +70,24 @@ impl Traffic {
         };
         let unexplained = std::mem::take(&mut self.unexplained);
         let new = counters.since(last)?;
-        // Those of an excluded listener may share the prefix: each of its connections may be one.
+        // Excluded listeners may share the prefix: each of their connections may be a health check.
         let checks = new.health_checks.saturating_sub(new.excluded);
         let late_checks = unexplained.min(checks.saturating_sub(new.accepted));
-        let waiting = unexplained - late_checks;
-        let arrived = new.accepted.saturating_sub(checks);
-        let answered = new.requests.map_or(0, |new| new.completed).min(arrived);
-        self.unexplained = arrived - answered;
+        let earlier_clients = unexplained - late_checks;
+        let arrivals = new.accepted.saturating_sub(checks);
+        let clients = new.requests.map_or(0, |new| new.completed).min(arrivals);
+        self.unexplained = arrivals - clients;
         Some(TrafficDelta {
-            earlier_clients: waiting,
-            clients: answered,
+            earlier_clients,
+            clients,
             undecided: self.unexplained,
             health_checks: late_checks + new.accepted.min(checks),
-            // A connection explains its first request, and only if it has sent something since.
+            // A connection accounts for its first request, and only if it has sent data since.
             connections_reused: new.requests.is_none_or(|new| {
-                new.completed > new.connections.min(waiting.saturating_add(arrived))
+                new.completed
+                    > new
+                        .connections
+                        .min(earlier_clients.saturating_add(arrivals))
             }),
         })
     }
@@ -94,7 +96,7 @@ impl Traffic {
 // === impl Counters ===
 
 impl Counters {
-    /// What was counted since `last`; `None` if a counter is lower.
+    /// Returns the increase since `last`; `None` if a counter is lower.
     fn since(self, last: Self) -> Option<Self> {
         let requests = match (self.requests, last.requests) {
             (Some(requests), Some(last)) => Some(RequestCounters {
@@ -116,14 +118,14 @@ impl Counters {
 mod tests {
     use super::*;
 
-    /// What is new at a poll: accepted, excluded, health checks, completed, connections that sent.
-    type New = [u64; 5];
+    /// The increase at a poll: accepted, excluded, health checks, completed, connections that sent.
+    type Increase = [u64; 5];
 
-    /// What the intervals between polls show, where before the first all counters are at 100.
-    fn intervals(polls: &[New]) -> Vec<TrafficDelta> {
+    /// The differences between polls, where all counters start at 100.
+    fn deltas(polls: &[Increase]) -> Vec<TrafficDelta> {
         let mut traffic = Traffic::default();
         let mut total = [100; 5];
-        let mut add = |[accepted, excluded, health_checks, completed, connections]: New| {
+        let mut add = |[accepted, excluded, health_checks, completed, connections]: Increase| {
             traffic.add(Counters {
                 accepted,
                 excluded,
@@ -143,11 +145,11 @@ mod tests {
     }
 
     #[test]
-    fn used_connections_are_told_from_new_ones() {
-        let table: [(&str, &[New], &[bool]); 14] = [
+    fn reused_and_new_connections_are_distinguished() {
+        let table: [(&str, &[Increase], &[bool]); 14] = [
             ("nothing", &[[0; 5]], &[false]),
             (
-                "a request on a kept connection",
+                "a request on a keep-alive connection",
                 &[[0, 0, 0, 1, 0]],
                 &[true],
             ),
@@ -156,67 +158,72 @@ mod tests {
                 &[[1, 0, 0, 1, 1]],
                 &[false],
             ),
-            ("with two", &[[1, 0, 0, 2, 1]], &[true]),
             (
-                "TLS: the request comes later",
+                "a connection with two requests",
+                &[[1, 0, 0, 2, 1]],
+                &[true],
+            ),
+            (
+                "TLS: the request follows later",
                 &[[1, 0, 0, 0, 0], [0, 0, 0, 1, 1]],
                 &[false, false],
             ),
             (
-                "and then a second one",
+                "TLS: then a second request",
                 &[[1, 0, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 1, 0]],
                 &[false, false, true],
             ),
             (
-                "a connection made in advance, used long after",
+                "a preconnect, used much later",
                 &[[1, 0, 0, 0, 0], [0; 5], [0, 0, 0, 1, 1]],
                 &[false, false, true],
             ),
             (
-                "a TCP probe explains no request",
+                "a TCP probe accounts for no request",
                 &[[1, 0, 0, 1, 0], [1, 0, 0, 0, 0], [0, 0, 0, 1, 0]],
                 &[true, false, true],
             ),
             (
-                "nor does one answered by the health_check filter",
+                "nor does a request to the health_check filter",
                 &[[1, 0, 1, 0, 1], [1, 0, 1, 1, 1], [0, 0, 0, 1, 0]],
                 &[false, true, true],
             ),
             (
-                "nor does it later, by TLS",
+                "nor does it later, over TLS",
                 &[[1, 0, 0, 0, 0], [0, 0, 1, 1, 1]],
                 &[false, true],
             ),
             (
-                "health checks on a kept connection are no use",
+                "health checks on a keep-alive connection do not use it",
                 &[[0, 0, 1, 0, 0], [0, 0, 1, 0, 0]],
                 &[false, false],
             ),
             (
-                "probes that the upstream answers, each on its connection",
+                "probes that the upstream answers, each on its own connection",
                 &[[1, 0, 0, 1, 1], [0; 5], [1, 0, 0, 1, 1]],
                 &[false, false, false],
             ),
             (
-                "a busy excluded listener under the same prefix is no use",
+                "a busy excluded listener under the same prefix",
                 &[[0, 9, 0, 0, 9], [1, 9, 0, 1, 10]],
                 &[false, false],
             ),
-            ("and explains none", &[[0, 9, 0, 1, 9]], &[true]),
+            (
+                "an excluded listener accounts for no request",
+                &[[0, 9, 0, 1, 9]],
+                &[true],
+            ),
         ];
         for (case, polls, want) in table {
-            let used: Vec<_> = intervals(polls)
-                .iter()
-                .map(|i| i.connections_reused)
-                .collect();
-            assert_eq!(used, want, "{case}");
+            let reused: Vec<_> = deltas(polls).iter().map(|i| i.connections_reused).collect();
+            assert_eq!(reused, want, "{case}");
         }
     }
 
     #[test]
-    fn clients_are_told_from_health_checks() {
-        // Clients known at once and later, undecided connections, health checks.
-        type Row<'a> = (&'a str, &'a [New], &'a [[u64; 4]]);
+    fn clients_and_health_checks_are_distinguished() {
+        // Clients known at once, clients known later, undecided connections, health checks.
+        type Row<'a> = (&'a str, &'a [Increase], &'a [[u64; 4]]);
         let table: [Row<'_>; 8] = [
             (
                 "a client",
@@ -224,7 +231,7 @@ mod tests {
                 &[[1, 0, 0, 0], [0; 4]],
             ),
             (
-                "a client without a request, of TCP perhaps",
+                "a client without a request, such as TCP",
                 &[[1, 0, 0, 0, 0], [0; 5]],
                 &[[0, 0, 1, 0], [0, 1, 0, 0]],
             ),
@@ -234,12 +241,12 @@ mod tests {
                 &[[0, 0, 0, 1], [0; 4]],
             ),
             (
-                "one by TLS",
+                "a health check over TLS",
                 &[[1, 0, 0, 0, 0], [0, 0, 1, 0, 1]],
                 &[[0, 0, 1, 0], [0, 0, 0, 1]],
             ),
             (
-                "one by TLS, and a client meanwhile",
+                "a health check over TLS, and a client meanwhile",
                 &[[1, 0, 0, 0, 0], [1, 0, 1, 1, 2], [0; 5]],
                 &[[0, 0, 1, 0], [0, 1, 0, 1], [0; 4]],
             ),
@@ -249,27 +256,27 @@ mod tests {
                 &[[1, 0, 0, 1]],
             ),
             (
-                "a health check on a kept connection explains no client later",
+                "a health check on a keep-alive connection accounts for no later client",
                 &[[0, 0, 1, 0, 0], [1, 0, 0, 1, 1]],
                 &[[0; 4], [1, 0, 0, 0]],
             ),
             (
-                "one on an excluded listener explains none at all",
+                "a health check on an excluded listener accounts for none",
                 &[[1, 1, 1, 1, 2]],
                 &[[1, 0, 0, 0]],
             ),
         ];
         for (case, polls, want) in table {
-            let seen: Vec<_> = intervals(polls)
+            let got: Vec<_> = deltas(polls)
                 .iter()
                 .map(|i| [i.clients, i.earlier_clients, i.undecided, i.health_checks])
                 .collect();
-            assert_eq!(seen, want, "{case}");
+            assert_eq!(got, want, "{case}");
         }
     }
 
     #[test]
-    fn a_lower_counter_begins_anew() {
+    fn lower_counter_restarts_the_comparison() {
         let counters = |accepted, completed| Counters {
             accepted,
             requests: Some(RequestCounters {
@@ -282,24 +289,24 @@ mod tests {
         assert!(traffic.add(counters(7, 7)).is_some());
         assert!(traffic.add(counters(9, 7)).is_some());
         assert_eq!(traffic.add(counters(2, 8)), None);
-        // Neither what is gone nor what was undecided explains anything.
-        let interval = traffic.add(counters(2, 9)).unwrap();
-        assert!(interval.connections_reused);
-        assert_eq!(interval.earlier_clients, 0);
+        // Neither the lost increase nor undecided connections account for anything.
+        let delta = traffic.add(counters(2, 9)).unwrap();
+        assert!(delta.connections_reused);
+        assert_eq!(delta.earlier_clients, 0);
         assert_eq!(traffic.add(counters(3, 8)), None);
     }
 
     #[test]
-    fn where_requests_are_hidden_any_connection_may_be_used() {
+    fn any_connection_may_be_reused_if_requests_are_hidden() {
         let mut traffic = Traffic::default();
         for _ in 0..3 {
             assert!(traffic.add(Counters::default()).unwrap().connections_reused);
         }
-        let shown = Counters {
+        let visible = Counters {
             requests: Some(RequestCounters::default()),
             ..Counters::default()
         };
-        assert!(traffic.add(shown).unwrap().connections_reused);
-        assert!(!traffic.add(shown).unwrap().connections_reused);
+        assert!(traffic.add(visible).unwrap().connections_reused);
+        assert!(!traffic.add(visible).unwrap().connections_reused);
     }
 }

@@ -1,4 +1,4 @@
-//! The drain: started once, awaited by many. Strings the decisions together, one call at a time.
+//! The drain: one task that makes all calls to Envoy, from the drainer's start to the end of the drain.
 
 mod backoff;
 mod log_limiter;
@@ -16,9 +16,8 @@ use tracing::{debug, error, info, warn};
 
 use crate::admin_address::AdminAddress;
 use crate::config::Config;
-use crate::delay::wait_for_drain_delay;
-use crate::envoy::stats::Count;
-use crate::envoy::{AdminError, Envoy, Setup, Snapshot};
+use crate::envoy::snapshot::Snapshot;
+use crate::envoy::{AdminError, Envoy, Setup};
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision, ExitRules};
 use crate::marker::{Marker, MarkerReason};
 use crate::progress::{DrainPhase, Progress};
@@ -29,15 +28,14 @@ use crate::timing::Timing;
 
 use backoff::Backoff;
 use log_limiter::LogLimiter;
-use wait::ENVOY_ONLY_DRAIN_TIME;
 
-/// Everything that ends in a pod, from the drainer's start to the end of the drain.
+/// Waits for a termination and drains Envoy for it.
 pub(crate) struct Drain<E> {
     envoy: E,
-    /// Where it is, for logs.
+    /// For logs.
     admin_address: AdminAddress,
     marker: Marker,
-    /// What the marker says, or would if it could be written.
+    /// The content of the marker, or what it would be if it could be written.
     marker_reason: Option<MarkerReason>,
     timing: Timing,
     exit_at_connections: u64,
@@ -45,48 +43,54 @@ pub(crate) struct Drain<E> {
     termination_log: PathBuf,
     signals: watch::Sender<TerminationSignals>,
     progress: watch::Sender<Progress>,
-    /// What Envoy last told of its setup; `None` until it answered in this process's life.
+    /// Envoy's setup as last read; `None` until it was read by this process.
     setup: Option<Setup>,
+    /// How many new connections count as none; depends on `setup`.
+    quiet: QuietWindow,
+    /// Whether Envoy has responded to this process.
     has_responded: bool,
-    /// When Envoy's health, if the marker says that it was failed, is to be restored; `None` at once,
-    /// unless the pod ends.
+    /// When to restore Envoy's health, if the marker says that it was failed; `None` means at once,
+    /// unless the pod is terminating.
     restore_at: Option<Instant>,
-    /// How often a hook of Envoy's that comes alone may have health failed.
+    /// Limits how often Envoy's hook alone may fail Envoy's health.
     backoff: Backoff,
-    /// Whether this goes on with a drain that an earlier process began.
+    /// Whether this is a drain that an earlier process began.
     is_resumed: bool,
     /// Whether Envoy's hook proves nothing in this drain.
     is_envoy_hook_ignored: bool,
     /// When the drainer's own hook returned without a drain.
     drainer_hook_released_at: Option<Instant>,
-    /// When to log that Envoy's health is not restored, and that its setup is not known. Kept here, so
-    /// that a hook does not have the same logged again.
+    /// Limits the logs that Envoy's health is not restored, and that its setup is unknown. Kept across
+    /// rounds, so that a hook does not log them again.
     restore_log: LogLimiter,
     setup_log: LogLimiter,
 }
 
-/// Between two questions to Envoy while nothing drains.
+/// Pause between two calls to Envoy while nothing terminates.
 const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A look walks over all of Envoy's statistics on its main thread, which must have time for other
-/// things: no more than a tenth goes into looks, unless they would be further apart than the cap.
+/// How long Envoy's hook waits, with Envoy's health failed, after it turned out to be alone.
+const ENVOY_ONLY_DRAIN_TIME: Duration = Duration::from_secs(10);
+
+/// A poll walks all statistics on Envoy's main thread, which has other work: polls take at most a tenth
+/// of its time, unless that would put them further apart than the cap.
 const POLL_SHARE: u32 = 10;
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
 
-/// How often it is said that a draining Envoy does not answer.
+/// How often to log that a draining Envoy does not respond.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A setup that is not read by then does not hold up the drain.
+/// Timeout for reading Envoy's setup during a drain, which continues without it.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long after the deadline of a drain that was resumed a pod that ends has surely ended: twice
-/// what the chart adds to the deadline for the grace period.
+/// How long after the deadline of a resumed drain a terminating pod is certain to be gone: twice what
+/// the chart adds to the deadline for the grace period.
 const RESUMED_MARGIN: Duration = Duration::from_secs(30);
 
 // === impl Drain ===
 
 impl<E: Envoy> Drain<E> {
-    /// A drain of `envoy`, as `config` has it. It acts on who `came`, and tells its `progress`.
+    /// A drain of `envoy` configured by `config`. It acts on `signals` and reports `progress`.
     pub(crate) fn new(
         envoy: E,
         config: &Config,
@@ -106,6 +110,7 @@ impl<E: Envoy> Drain<E> {
             signals,
             progress,
             setup: None,
+            quiet: QuietWindow::new(config.timing.quiet_period, []),
             has_responded: false,
             restore_at: None,
             backoff: Backoff::default(),
@@ -117,7 +122,7 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Runs until the pod's drain has ended, or until SIGTERM came and there is nothing to drain.
+    /// Runs until the pod is drained, or until SIGTERM if there is nothing to drain.
     pub(crate) async fn run(mut self) {
         loop {
             match self.wait_for_termination().await {
@@ -128,34 +133,32 @@ impl<E: Envoy> Drain<E> {
                 }
                 Scope::EnvoyOnly {
                     since,
-                    is_responding: answers,
+                    is_responding,
                 } => {
-                    if answers && let Some(health) = self.drain_envoy_only().await {
+                    if is_responding && let Some(health) = self.drain_envoy_only().await {
                         return self.drain(self.termination_started_at(since), health).await;
                     }
-                    info!("Envoy is restarted alone, or does not answer: its hook returns");
+                    info!("Envoy is restarting alone or does not respond: its hook returns");
                     self.end_round();
                 }
                 Scope::PodUnconfirmed { since } => {
                     warn!(
-                        "The drainer's hook came, and the port may have failed Envoy's: draining with \
-                         what can be undone"
+                        "Envoy's hook is missing, but its port was unavailable: draining reversibly"
                     );
                     self.drain(since, CallState::Pending).await;
                     let mut signals = self.signals.subscribe();
-                    let proof = signals.wait_for(|came| came.envoy_hook.or(came.sigterm).is_some());
+                    let proof = signals
+                        .wait_for(|signals| signals.envoy_hook.or(signals.sigterm).is_some());
                     if timeout(ENVOY_ONLY_DRAIN_TIME, proof).await.is_ok() {
                         return;
                     }
-                    info!("Envoy's hook did not come: Envoy goes on");
+                    info!("Envoy's hook is still missing: Envoy is not terminating");
                     self.end_round();
                 }
                 Scope::PodResumed => self.resume().await,
                 Scope::DrainerOnly => {
                     if self.drainer_hook_released_at.is_none() {
-                        info!(
-                            "Envoy's hook did not come: the drainer ends alone and leaves it as it is"
-                        );
+                        info!("Only the drainer is terminating: Envoy is not drained");
                     }
                     if self.signals.borrow().sigterm.is_some() {
                         return;
@@ -167,50 +170,49 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Returns when the pod's end began, of which the first sign came at `since`. Where hooks of Envoy's
-    /// come that do not end it, such a hook may have been that sign, and is not to shorten the drain.
+    /// Returns when the pod's termination began, of which the first signal was at `since`. While
+    /// Envoy's hook is called without Envoy terminating, that signal may be such a call, which must
+    /// not shorten the drain.
     fn termination_started_at(&self, since: Instant) -> Instant {
         let signals = *self.signals.borrow();
-        let drainers = [signals.drainer_hook, signals.sigterm]
+        let to_drainer = [signals.drainer_hook, signals.sigterm]
             .into_iter()
             .flatten();
         match self.backoff.has_failures(Instant::now()) {
-            true => drainers.min().unwrap_or(since),
+            true => to_drainer.min().unwrap_or(since),
             false => since,
         }
     }
 
-    /// Goes on with the drain of a pod that ended when an earlier process of the drainer died. No hook
-    /// comes for that again. Envoy's health is restored when a pod that ends would be gone: never is a
-    /// pod made healthy that ends, nor an Envoy left DRAINING whose pod does not.
+    /// Resumes the drain of a pod that was terminating when an earlier process of the drainer died. No
+    /// hook is called for that again. Envoy's health is restored when a terminating pod would be gone:
+    /// a terminating pod is never made healthy, and no other Envoy is left DRAINING.
     async fn resume(&mut self) {
-        info!(
-            "Envoy drains since the pod's end was seen by an earlier process: resuming the drain"
-        );
+        info!("Resuming the drain that an earlier process began");
         let now = Instant::now();
         self.restore_at = Some(now + self.resume_timeout());
         self.is_resumed = true;
         let mut signals = self.signals.subscribe();
         tokio::select! {
             biased;
-            // The pod ends now: it has its whole drain.
+            // The pod terminates now: it gets its whole drain.
             _ = signals.wait_for(TerminationSignals::proves_pod_termination) => {}
             () = self.drain(now, CallState::Accepted) => self.end_round(),
         }
         self.is_resumed = false;
     }
 
-    /// How long a pod may still take to end whose drain an earlier process had begun.
+    /// Returns how long a pod whose drain an earlier process began may still take to terminate.
     fn resume_timeout(&self) -> Duration {
         self.timing.deadline() + RESUMED_MARGIN
     }
 
-    /// Lets the hooks of this round return, but those that were called only just now: they begin the
-    /// next round, and wait for the other signal as long as any.
+    /// Releases the hooks of this round, except those called only just now: they begin the next round,
+    /// and wait for the other signal as long as any.
     fn end_round(&mut self) {
         let mut kept_since = None;
         self.signals
-            .send_modify(|came| kept_since = came.prune_hooks(Instant::now()));
+            .send_modify(|signals| kept_since = signals.prune_hooks(Instant::now()));
         self.progress.send_modify(|progress| {
             progress.phase = DrainPhase::Idle;
             progress.round += 1;
@@ -218,20 +220,20 @@ impl<E: Envoy> Drain<E> {
         });
     }
 
-    /// The pod ends, since `since`, or may: drains until an exit rule holds. Envoy may have been told
-    /// already to fail its `health`.
+    /// Drains until an exit rule holds. The pod has been terminating, or may have been, since `since`;
+    /// `health` is the state of an earlier call that fails Envoy's health.
     async fn drain(&mut self, since: Instant, health: CallState) {
         self.is_envoy_hook_ignored = self.is_envoy_hook_unreliable();
         if self.is_pod_terminating() {
-            info!("The pod ends");
+            info!("Pod is terminating: drain started");
         }
-        let mut record = DrainHistory::default();
+        let mut history = DrainHistory::default();
         let deadline = since + self.timing.deadline();
-        let drain = self.drain_until_exit(since, health, &mut record);
+        let drain = self.drain_until_exit(since, health, &mut history);
         let outcome = timeout_at(deadline, drain)
             .await
             .unwrap_or(DrainOutcome::Deadline);
-        let summary = Summary::new(outcome, since, Instant::now(), &record);
+        let summary = Summary::new(outcome, since, Instant::now(), &history);
         summary.log();
         if let Err(error) = summary.write(&self.termination_log) {
             warn!(%error, file = %self.termination_log.display(), "Cannot write the termination message");
@@ -243,20 +245,22 @@ impl<E: Envoy> Drain<E> {
         &mut self,
         since: Instant,
         mut health: CallState,
-        record: &mut DrainHistory,
+        history: &mut DrainHistory,
     ) -> DrainOutcome {
         match health {
-            // The minimum counts from now: what came first may not have been the kubelet.
-            CallState::Accepted | CallState::Rejected => record.start(Instant::now()),
+            // The minimum starts now: the first signal may not have come from the kubelet.
+            CallState::Accepted | CallState::Rejected => history.start(Instant::now()),
             CallState::Pending => {
                 self.set_phase(DrainPhase::Delaying);
-                let delay = wait_for_drain_delay(self.timing, since);
+                // Envoy is still a healthy endpoint: some load balancers send new connections to a
+                // removed endpoint for a long time.
+                let delay = sleep_until(since + self.timing.drain_delay);
                 tokio::select! {
                     biased;
                     () = delay => {}
-                    outcome = self.poll_until_exit(record) => return outcome,
+                    outcome = self.poll_until_exit(history) => return outcome,
                 }
-                self.write_marker(self.reason());
+                self.write_marker(self.current_marker_reason());
             }
         }
         self.set_phase(DrainPhase::Draining);
@@ -264,55 +268,53 @@ impl<E: Envoy> Drain<E> {
         let mut log_limiter = LogLimiter::new(Instant::now(), LOG_INTERVAL);
         let mut inspected_at: Option<(Instant, Duration)> = None;
         let mut is_proven = self.is_pod_terminating();
-        let mut rules = self.rules();
         loop {
             if health == CallState::Pending {
-                let answer = self.envoy.fail_health().await;
-                health = self.call_state("/healthcheck/fail", answer, &mut log_limiter);
+                let result = self.envoy.fail_health().await;
+                health = self.call_state("/healthcheck/fail", result, &mut log_limiter);
                 if health != CallState::Pending {
-                    record.start(Instant::now());
+                    history.start(Instant::now());
                 }
             }
             if !is_proven && self.is_pod_terminating() {
                 is_proven = true;
-                record.restart(Instant::now());
+                history.restart(Instant::now());
             }
-            // Nothing undoes it.
+            // Irreversible, so only in a pod that is known to terminate.
             if health != CallState::Pending
                 && listeners == CallState::Pending
                 && self.is_pod_terminating()
             {
                 self.write_marker(MarkerReason::PodTerminating);
-                let answer = self.envoy.drain_listeners().await;
-                listeners = self.call_state("/drain_listeners", answer, &mut log_limiter);
+                let result = self.envoy.drain_listeners().await;
+                listeners = self.call_state("/drain_listeners", result, &mut log_limiter);
             }
-            // Once, since listeners may have come and gone since the start; again where it is not known
-            // yet what they hide, and statistics are shown.
+            // Once, since listeners may have changed since the start; again while it is unknown which
+            // statistics are hidden, and polls return some.
             let is_due = inspected_at.is_none_or(|(at, took)| {
                 let is_known = self
                     .setup
                     .as_ref()
                     .is_some_and(|setup| setup.hidden_stats.is_ok());
                 !is_known
-                    && record.are_listeners_hidden()
+                    && history.are_listeners_hidden()
                     && Instant::now() >= at + took * POLL_SHARE
             });
             if health != CallState::Pending && is_due {
-                let asked = Instant::now();
+                let started = Instant::now();
                 if let Ok(Ok(setup)) = timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await {
-                    self.setup = Some(setup);
-                    rules = self.rules();
+                    self.set_setup(setup);
                 }
                 let now = Instant::now();
-                inspected_at = Some((now, now - asked));
+                inspected_at = Some((now, now - started));
             }
-            let decision = self.poll(record, &mut rules).await;
-            if record.is_live() && self.is_resumed {
-                // Another one, whose pod does not end.
+            let decision = self.poll(history).await;
+            if history.is_live() && self.is_resumed {
+                // Another Envoy, whose pod is not terminating.
                 return DrainOutcome::Gone;
             }
-            if record.is_live() && health == CallState::Accepted {
-                // Another Envoy since, or somebody has restored its health.
+            if history.is_live() && health == CallState::Accepted {
+                // Another Envoy, or its health was restored by another caller of the admin interface.
                 (health, listeners) = (CallState::Pending, CallState::Pending);
             }
             match decision {
@@ -322,61 +324,58 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Watches an Envoy that does not drain yet, which may end all the same.
-    async fn poll_until_exit(&mut self, record: &mut DrainHistory) -> DrainOutcome {
-        let mut rules = self.rules();
+    /// Polls an Envoy that is not draining yet, but may exit all the same.
+    async fn poll_until_exit(&mut self, history: &mut DrainHistory) -> DrainOutcome {
         loop {
-            match self.poll(record, &mut rules).await {
+            match self.poll(history).await {
                 ExitDecision::Exit(outcome) => return outcome,
                 ExitDecision::PollAt(at) => sleep_until(at).await,
             }
         }
     }
 
-    /// Looks once, records it and shows it.
-    async fn poll(&mut self, record: &mut DrainHistory, rules: &mut ExitRules) -> ExitDecision {
-        let asked = Instant::now();
-        let seen = self.envoy.poll().await;
+    /// Polls once, adds the result to `history`, publishes it and decides what is next.
+    async fn poll(&mut self, history: &mut DrainHistory) -> ExitDecision {
+        let started = Instant::now();
+        let snapshot = self.envoy.poll().await;
         let now = Instant::now();
-        debug!(?seen, "Looked at Envoy");
-        if matches!(&seen, Snapshot::Counted(_)) {
-            self.has_responded = true;
-            rules.has_responded = true;
-        }
-        self.publish(&seen);
-        record.add(now, seen, rules);
-        let fair = ((now - asked) * POLL_SHARE).min(MAX_POLL_PAUSE);
-        record.decide(rules, now, self.timing.poll_interval.max(fair))
-    }
-
-    fn rules(&self) -> ExitRules {
-        let listeners = self
-            .setup
-            .as_ref()
-            .and_then(|setup| setup.listeners.as_ref().ok());
-        let probed = |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
-        let probes = self.readiness_probes.iter().filter(probed).copied();
-        ExitRules {
+        debug!(?snapshot, "Polled Envoy");
+        self.has_responded |= snapshot.has_statistics();
+        self.publish(&snapshot);
+        let rules = ExitRules {
             timing: self.timing,
             exit_at_connections: self.exit_at_connections,
-            quiet: QuietWindow::new(self.timing.quiet_period, probes),
+            quiet: self.quiet,
             has_responded: self.has_responded,
-        }
+        };
+        history.add(now, snapshot, &rules);
+        let pause = ((now - started) * POLL_SHARE).min(MAX_POLL_PAUSE);
+        history.decide(&rules, now, self.timing.poll_interval.max(pause))
+    }
+
+    /// Keeps Envoy's setup, and adapts the quiet window to its listeners.
+    fn set_setup(&mut self, setup: Setup) {
+        let listeners = setup.listeners.as_ref().ok();
+        let is_counted =
+            |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
+        let probes = self.readiness_probes.iter().filter(is_counted).copied();
+        self.quiet = QuietWindow::new(self.timing.quiet_period, probes);
+        self.setup = Some(setup);
     }
 
     fn call_state(
         &self,
         call: &str,
-        answer: Result<(), AdminError>,
+        result: Result<(), AdminError>,
         log_limiter: &mut LogLimiter,
     ) -> CallState {
-        match answer {
+        match result {
             Ok(()) => {
-                info!(call, "Told Envoy");
+                info!(call, "Called Envoy admin");
                 CallState::Accepted
             }
             Err(AdminError::Rejected(error)) => {
-                error!(call, error, "Envoy refuses: draining without it");
+                error!(call, error, "Envoy rejected the call: draining without it");
                 CallState::Rejected
             }
             Err(error) => {
@@ -385,7 +384,7 @@ impl<E: Envoy> Drain<E> {
                         call,
                         admin = %self.admin_address,
                         %error,
-                        "Envoy did not answer: asking again until it does, or the drain's deadline"
+                        "Envoy did not respond: retrying until the drain's deadline"
                     );
                 }
                 CallState::Pending
@@ -393,24 +392,24 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Returns true if it is known that the pod ends.
+    /// Returns true if the pod is known to be terminating.
     fn is_pod_terminating(&self) -> bool {
         self.is_resumed
             || !self.is_envoy_hook_ignored && self.signals.borrow().proves_pod_termination()
     }
 
-    /// Returns true if Envoy's hook proves nothing, since calls of it came lately that did not end
-    /// Envoy. The drainer may be restarted alone while such calls go on: then only what can be undone is
-    /// done, which the next process undoes, and which tells the clients of all listeners but those with
-    /// `drain_type: MODIFY_ONLY` to go. A pod that ends is drained by the same rules all the same.
+    /// Returns true if Envoy's hook proves nothing, since recent calls of it did not terminate
+    /// Envoy. The drainer may be restarted alone while such calls continue, so the drain is limited
+    /// to what the next process can undo: failed health, which makes clients leave all listeners but
+    /// those with `drain_type: MODIFY_ONLY`. A terminating pod is drained by the same exit rules.
     fn is_envoy_hook_unreliable(&self) -> bool {
         let now = Instant::now();
-        let is_believable =
+        let is_plausible =
             self.backoff.has_no_recent_hook(now) && self.signals.borrow().are_simultaneous();
-        self.backoff.has_failures(now) && !is_believable
+        self.backoff.has_failures(now) && !is_plausible
     }
 
-    fn reason(&self) -> MarkerReason {
+    fn current_marker_reason(&self) -> MarkerReason {
         match self.is_pod_terminating() {
             true => MarkerReason::PodTerminating,
             false => MarkerReason::Provisional,
@@ -422,7 +421,7 @@ impl<E: Envoy> Drain<E> {
             return;
         }
         if let Err(error) = self.marker.write(reason) {
-            error!(%error, "Cannot write the marker: a restart of the drainer would not restore Envoy's health");
+            error!(%error, "Cannot write the marker: a restarted drainer would not restore Envoy's health");
         }
     }
 
@@ -433,12 +432,12 @@ impl<E: Envoy> Drain<E> {
     fn publish(&self, snapshot: &Snapshot) {
         self.progress.send_modify(|progress| {
             progress.unknown = match snapshot {
-                Snapshot::Counted(Count::Listeners(open)) => {
+                Snapshot::Counted(open) => {
                     progress.open = Some(Remaining::from(open));
                     None
                 }
-                Snapshot::Counted(Count::Server { .. }) => Some("listener.* is hidden".to_owned()),
-                Snapshot::Counted(Count::Hidden) => Some("all statistics are hidden".to_owned()),
+                Snapshot::ServerTotal { .. } => Some("listener.* is hidden".to_owned()),
+                Snapshot::Hidden => Some("all statistics are hidden".to_owned()),
                 Snapshot::InvalidResponse(why) | Snapshot::NoResponse(why) => Some(why.clone()),
                 Snapshot::ConnectionRefused => Some("connection refused".to_owned()),
             };
@@ -446,11 +445,12 @@ impl<E: Envoy> Drain<E> {
     }
 }
 
-/// Whether Envoy was told something.
+/// The state of a call to Envoy that is retried.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CallState {
+    /// Not made, or without a response.
     Pending,
     Accepted,
-    /// It answered that it will not, which asking again does not change.
+    /// Rejected, which a retry does not change.
     Rejected,
 }

@@ -1,4 +1,4 @@
-//! When a drain ends: the exit rules, decided on what the looks at Envoy have shown.
+//! The exit rules: whether a drain ends, and why, decided from the history of polls.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::client_activity::{Counters, Traffic, TrafficDelta};
-use crate::envoy::Snapshot;
-use crate::envoy::stats::{Count, HttpCounts, OpenConnections};
+use crate::envoy::snapshot::{HttpCounts, OpenConnections, Snapshot};
 use crate::quiet::{ConnectionArrivals, QuietWindow};
 use crate::timing::Timing;
 
@@ -16,22 +15,22 @@ use crate::timing::Timing;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DrainOutcome {
-    /// Nothing was left, or no more than was allowed to.
+    /// No connection was left, or at most `exit-at-connections`.
     Drained,
     /// Only idle HTTP connections were left, which no call to Envoy closes.
     Idle,
-    /// Envoy itself ended.
+    /// Envoy has exited.
     Gone,
-    /// Time was up.
+    /// The deadline was reached.
     Deadline,
 }
 
-/// What to do after a look.
+/// What to do after a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitDecision {
     /// The drain ends.
     Exit(DrainOutcome),
-    /// Look again then.
+    /// Poll again at this time.
     PollAt(Instant),
 }
 
@@ -40,46 +39,47 @@ pub(crate) enum ExitDecision {
 pub(crate) struct ExitRules {
     /// Its timings.
     pub timing: Timing,
-    /// So many connections may remain.
+    /// The drain ends when at most this many connections are left.
     pub exit_at_connections: u64,
-    /// What counts as quiet.
+    /// The quiet window.
     pub quiet: QuietWindow,
-    /// Envoy has answered in this process's life, so that a refusal means its end.
+    /// Envoy has responded to this process before, so refused connections mean that it has exited.
     pub has_responded: bool,
 }
 
-/// What the looks at Envoy have shown.
+/// What the polls of one drain have shown so far.
 #[derive(Debug, Default)]
 pub(crate) struct DrainHistory {
-    /// When Envoy's health was failed and, where that was later, the pod's end was proven: from then
-    /// the minimum counts.
+    /// Start of the minimum: when Envoy's health was failed, or when the pod's termination was
+    /// proven if that was later.
     started_at: Option<Instant>,
     last_snapshot: Option<Snapshot>,
-    /// Since when every look has shown few enough connections.
+    /// Since when every poll has shown at most `exit-at-connections` connections.
     below_threshold_since: Option<Instant>,
-    /// `server.uptime` then or, if that was later, at the end of the minimum, where only the server's
-    /// total shows them.
+    /// `server.uptime` at that time, or at the end of the minimum if that was later, where only the
+    /// server's total is visible.
     below_threshold_uptime: Option<u64>,
-    /// Since when every look has shown nothing but idle HTTP connections, of which none was used
-    /// between two looks.
+    /// Since when every poll has shown only idle HTTP connections, none of them used between two polls.
     idle_since: Option<Instant>,
     traffic: Traffic,
     arrivals: ConnectionArrivals,
-    /// How many looks in a row were refused.
+    /// How many polls in a row were refused.
     refusals: u32,
-    /// The most connections seen at once.
+    /// The highest number of connections in one poll.
     pub peak: u64,
-    /// The last look that told what is open.
+    /// The last exact counts.
     pub last_open: Option<OpenConnections>,
 }
 
-/// Zero must be seen twice: a connection may hang between two counters for a moment.
+/// Two polls this far apart must both show zero: for a moment a connection may be in neither of two
+/// gauges.
 const CONFIRM_AFTER: Duration = Duration::from_millis(50);
 
-/// Endpoints that are still used so long after the minimum will not become quiet.
+/// Maximum wait, after the minimum, for new connections to stop: an endpoint still in use by then does
+/// not become quiet.
 pub const MAX_QUIET_WAIT: Duration = Duration::from_secs(20);
 
-/// Refused so often, in looks so far apart, is gone: three times within a second.
+/// Envoy counts as gone after three refused connections at least this far apart, within a second.
 const MAX_REFUSALS: u32 = 3;
 const REFUSAL_POLL_PAUSE: Duration = Duration::from_millis(300);
 
@@ -99,46 +99,45 @@ impl fmt::Display for DrainOutcome {
 // === impl DrainHistory ===
 
 impl DrainHistory {
-    /// Notes that Envoy's health was failed at `at`: the drain has started.
+    /// Starts the minimum at `at`, when Envoy's health was failed, unless it has started.
     pub(crate) fn start(&mut self, at: Instant) {
         self.started_at.get_or_insert(at);
     }
 
-    /// Notes that the pod's end was proven only now, at `at`.
+    /// Starts the minimum again at `at`, when the pod's termination was proven.
     pub(crate) fn restart(&mut self, at: Instant) {
         self.started_at = self.started_at.map(|_| at);
     }
 
-    /// Adds what a look at `at` has shown.
+    /// Adds the result of the poll at `at`.
     pub(crate) fn add(&mut self, at: Instant, snapshot: Snapshot, rules: &ExitRules) {
-        let few = match &snapshot {
-            Snapshot::Counted(Count::Listeners(open)) => {
-                let contradicts = open.http.is_some_and(|http| http.is_inconsistent);
-                open.connections <= rules.exit_at_connections && !contradicts
+        let is_below_threshold = match &snapshot {
+            Snapshot::Counted(open) => {
+                let is_inconsistent = open.http.is_some_and(|http| http.is_inconsistent);
+                open.connections <= rules.exit_at_connections && !is_inconsistent
             }
-            Snapshot::Counted(Count::Server { connections, .. }) => {
-                *connections <= rules.exit_at_connections
-            }
-            Snapshot::Counted(Count::Hidden)
+            Snapshot::ServerTotal { connections, .. } => *connections <= rules.exit_at_connections,
+            Snapshot::Hidden
             | Snapshot::InvalidResponse(_)
             | Snapshot::NoResponse(_)
             | Snapshot::ConnectionRefused => false,
         };
-        self.below_threshold_since = few.then(|| self.below_threshold_since.unwrap_or(at));
+        self.below_threshold_since =
+            is_below_threshold.then(|| self.below_threshold_since.unwrap_or(at));
         let is_early = self
             .started_at
             .is_none_or(|started| at < started + rules.timing.min_drain_duration);
         self.below_threshold_uptime = match snapshot {
-            Snapshot::Counted(Count::Server { uptime, .. }) if few && is_early => uptime,
-            Snapshot::Counted(Count::Server { uptime, .. }) if few => {
+            Snapshot::ServerTotal { uptime, .. } if is_below_threshold && is_early => uptime,
+            Snapshot::ServerTotal { uptime, .. } if is_below_threshold => {
                 self.below_threshold_uptime.or(uptime)
             }
             _ => None,
         };
-        let interval = self.traffic_delta(at, &snapshot, rules);
-        let idle = matches!(
+        let delta = self.traffic_delta(at, &snapshot, rules);
+        let is_idle = matches!(
             &snapshot,
-            Snapshot::Counted(Count::Listeners(OpenConnections {
+            Snapshot::Counted(OpenConnections {
                 http: Some(HttpCounts {
                     requests: 0,
                     upgrades: 0,
@@ -151,24 +150,26 @@ impl DrainHistory {
                     ..
                 }),
                 ..
-            }))
+            })
         );
-        let unused = interval.is_some_and(|interval| !interval.connections_reused);
-        let idle_before = self.idle_since.filter(|_| unused);
-        self.idle_since = idle.then(|| idle_before.unwrap_or(at));
+        let is_unused = delta.is_some_and(|delta| !delta.connections_reused);
+        let idle_before = self.idle_since.filter(|_| is_unused);
+        self.idle_since = is_idle.then(|| idle_before.unwrap_or(at));
         self.refusals = match snapshot {
             Snapshot::ConnectionRefused => self.refusals + 1,
-            Snapshot::Counted(_) | Snapshot::InvalidResponse(_) | Snapshot::NoResponse(_) => 0,
+            Snapshot::Counted(_)
+            | Snapshot::ServerTotal { .. }
+            | Snapshot::Hidden
+            | Snapshot::InvalidResponse(_)
+            | Snapshot::NoResponse(_) => 0,
         };
         match &snapshot {
-            Snapshot::Counted(Count::Listeners(open)) => {
+            Snapshot::Counted(open) => {
                 self.peak = self.peak.max(open.connections);
                 self.last_open = Some(open.clone());
             }
-            Snapshot::Counted(Count::Server { connections, .. }) => {
-                self.peak = self.peak.max(*connections)
-            }
-            Snapshot::Counted(Count::Hidden)
+            Snapshot::ServerTotal { connections, .. } => self.peak = self.peak.max(*connections),
+            Snapshot::Hidden
             | Snapshot::InvalidResponse(_)
             | Snapshot::NoResponse(_)
             | Snapshot::ConnectionRefused => {}
@@ -176,38 +177,36 @@ impl DrainHistory {
         self.last_snapshot = Some(snapshot);
     }
 
-    /// What happened since the last look that counted; `None` if that cannot be said.
+    /// Returns the client activity since the last exact counts; `None` if it is unknown.
     fn traffic_delta(
         &mut self,
         at: Instant,
         snapshot: &Snapshot,
         rules: &ExitRules,
     ) -> Option<TrafficDelta> {
-        let Snapshot::Counted(Count::Listeners(open)) = snapshot else {
+        let Snapshot::Counted(open) = snapshot else {
             return None;
         };
-        let interval = self.traffic.add(open.counters?);
-        self.arrivals.add(at, interval, rules.quiet);
-        interval
+        let delta = self.traffic.add(open.counters?);
+        self.arrivals.add(at, delta, rules.quiet);
+        delta
     }
 
-    /// Returns true if the last look has shown that Envoy's health is not failed.
-    #[must_use]
+    /// Returns true if Envoy's health was not failed at the last poll.
     pub(crate) fn is_live(&self) -> bool {
         self.last_snapshot.as_ref().and_then(Snapshot::live) == Some(true)
     }
 
-    /// Returns true if the last look has shown statistics, but not those of listeners.
-    #[must_use]
+    /// Returns true if the last poll returned statistics, but not those of all listeners.
     pub(crate) fn are_listeners_hidden(&self) -> bool {
         matches!(
             &self.last_snapshot,
-            Some(Snapshot::Counted(Count::Server { .. } | Count::Hidden))
+            Some(Snapshot::ServerTotal { .. } | Snapshot::Hidden)
         )
     }
 
-    /// How long after the start few enough connections were left for good; `None` if more are.
-    #[must_use]
+    /// Returns the time from the start of the minimum until at most `exit-at-connections` connections
+    /// were left for good; `None` if more are left.
     pub(crate) fn time_to_zero(&self) -> Option<Duration> {
         Some(
             self.below_threshold_since?
@@ -215,10 +214,9 @@ impl DrainHistory {
         )
     }
 
-    /// Decides what to do after the last look, which was at `now` or a moment before, where looks
-    /// are a `pause` apart if nothing asks for one sooner. The deadline is not decided here: whoever
-    /// waits for Envoy waits no longer than that.
-    #[must_use]
+    /// Decides what to do after the last poll, which was at `now` or just before. Polls are a `pause`
+    /// apart unless a rule needs one sooner. The deadline is not decided here: it is the timeout of the
+    /// drain as a whole, calls to Envoy included.
     pub(crate) fn decide(&self, rules: &ExitRules, now: Instant, pause: Duration) -> ExitDecision {
         if rules.has_responded && self.refusals > 0 {
             return match self.refusals {
@@ -239,25 +237,25 @@ impl DrainHistory {
         }
         if let Some(since) = self.below_threshold_since {
             return match self.confirmed_at(since) {
-                Some(sure) if now >= sure => ExitDecision::Exit(DrainOutcome::Drained),
-                Some(sure) => ExitDecision::PollAt(next.min(sure)),
+                Some(confirmed) if now >= confirmed => ExitDecision::Exit(DrainOutcome::Drained),
+                Some(confirmed) => ExitDecision::PollAt(next.min(confirmed)),
                 None => ExitDecision::PollAt(next),
             };
         }
         match (self.idle_since, rules.timing.idle_exit) {
-            (Some(since), Some(span)) if now >= since + span => {
+            (Some(since), Some(idle_exit)) if now >= since + idle_exit => {
                 ExitDecision::Exit(DrainOutcome::Idle)
             }
             _ => ExitDecision::PollAt(next),
         }
     }
 
-    /// When few enough connections, seen `since` then, are no chance; `None` if that is not known. The
-    /// server's total may be as old as Envoy's flush interval, which may be hidden: another flush must
-    /// have shown the same, after the minimum, when clients have had time to learn of the end.
+    /// Returns when a count that has been below the threshold `since` then is confirmed; `None` if that
+    /// is unknown. The server's total may be as old as Envoy's flush interval, which may be hidden, so
+    /// another flush must show it too, after the minimum, when clients have had time to notice.
     fn confirmed_at(&self, since: Instant) -> Option<Instant> {
         match &self.last_snapshot {
-            Some(Snapshot::Counted(Count::Server { uptime, .. })) => {
+            Some(Snapshot::ServerTotal { uptime, .. }) => {
                 let is_flushed = uptime.is_some() && *uptime != self.below_threshold_uptime;
                 is_flushed.then_some(since)
             }
@@ -272,17 +270,17 @@ mod tests {
     use crate::client_activity::RequestCounters;
     use crate::timing::Durations;
 
-    /// A drain looked at each 250 ms of paused time, at a poll interval of the same length.
+    /// A drain polled every 250 ms of paused time, the default poll interval.
     struct SimulatedDrain {
         rules: ExitRules,
-        /// What is seen at a second of the drain.
+        /// The result of a poll at a second of the drain.
         snapshot_at: Box<dyn Fn(f64) -> Snapshot>,
     }
 
     // === impl SimulatedDrain ===
 
     impl SimulatedDrain {
-        fn new(seen: impl Fn(f64) -> Snapshot + 'static) -> Self {
+        fn new(snapshot_at: impl Fn(f64) -> Snapshot + 'static) -> Self {
             let timing = Timing::default();
             let rules = ExitRules {
                 timing,
@@ -290,10 +288,9 @@ mod tests {
                 quiet: QuietWindow::new(timing.quiet_period, []),
                 has_responded: true,
             };
-            let seen = Box::new(seen);
             Self {
                 rules,
-                snapshot_at: seen,
+                snapshot_at: Box::new(snapshot_at),
             }
         }
 
@@ -311,24 +308,24 @@ mod tests {
             self
         }
 
-        /// When and why the drain ends, in seconds; `None` if not within two minutes.
+        /// Returns when, in seconds, and why the drain ends; `None` if not within two minutes.
         fn end(&self) -> Option<(f64, DrainOutcome)> {
             let started = Instant::now();
             let mut now = started;
-            let mut record = DrainHistory::default();
-            record.start(started);
+            let mut history = DrainHistory::default();
+            history.start(started);
             loop {
                 let second = (now - started).as_secs_f64();
                 if second > 120.0 {
                     return None;
                 }
-                record.add(now, (self.snapshot_at)(second), &self.rules);
-                match record.decide(&self.rules, now, self.rules.timing.poll_interval) {
+                history.add(now, (self.snapshot_at)(second), &self.rules);
+                match history.decide(&self.rules, now, self.rules.timing.poll_interval) {
                     ExitDecision::Exit(outcome) => {
                         return Some(((second * 1000.0).round() / 1000.0, outcome));
                     }
                     ExitDecision::PollAt(at) => {
-                        assert!(at > now, "a pause between two looks");
+                        assert!(at > now, "no pause between two polls");
                         now = at;
                     }
                 }
@@ -342,32 +339,32 @@ mod tests {
             requests: Some(RequestCounters::default()),
             ..Counters::default()
         };
-        Snapshot::Counted(Count::Listeners(OpenConnections {
+        Snapshot::Counted(OpenConnections {
             connections,
             counters: Some(counters),
             http: Some(http),
             live: Some(false),
             ..OpenConnections::default()
-        }))
+        })
     }
 
-    /// Three idle connections at each look, and what clients did between the looks.
+    /// Three idle connections at each poll, and the counters of what clients did between polls.
     fn idle_snapshot(counters: Counters) -> Snapshot {
-        Snapshot::Counted(Count::Listeners(OpenConnections {
+        Snapshot::Counted(OpenConnections {
             connections: 3,
             counters: Some(counters),
             http: Some(HttpCounts::default()),
             live: Some(false),
             ..OpenConnections::default()
-        }))
+        })
     }
 
-    /// So many have come by a second, if one comes each `period` from `first` on.
+    /// How many arrive until `second`, one each `period` from `first` on.
     fn arrivals_by(period: f64, first: f64, second: f64) -> u64 {
         ((second + period - first) / period) as u64
     }
 
-    /// Requests on kept connections.
+    /// Requests on keep-alive connections.
     fn on_reused(completed: u64) -> Counters {
         Counters {
             requests: Some(RequestCounters {
@@ -378,7 +375,7 @@ mod tests {
         }
     }
 
-    /// Connections with a request each: health checks, which Envoy answers, and others.
+    /// Connections with one request each: health checks, which Envoy answers, and others.
     fn on_new(health_checks: u64, others: u64) -> Counters {
         Counters {
             accepted: health_checks + others,
@@ -411,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_rule_ends_a_drain_when_it_holds_and_not_before() {
+    async fn each_exit_rule_ends_the_drain_when_it_holds() {
         use DrainOutcome::{Drained, Gone, Idle};
         let tcp = HttpCounts {
             non_http: 1,
@@ -428,17 +425,17 @@ mod tests {
         };
         let table = [
             (
-                "nothing open: the minimum",
+                "no connection: the minimum",
                 SimulatedDrain::new(|_| idle(0)),
                 Some((10.0, Drained)),
             ),
             (
-                "the last one leaves at 20 s",
+                "the last connection closes at 20 s",
                 SimulatedDrain::new(|s| busy((s < 20.0).into())),
                 Some((20.05, Drained)),
             ),
             (
-                "no minimum, no quiet: two looks",
+                "no minimum, no quiet period: two polls",
                 SimulatedDrain::new(|_| idle(0)).with(|d| {
                     d.min_drain_duration = Duration::ZERO;
                     d.quiet_period = Duration::ZERO;
@@ -466,7 +463,7 @@ mod tests {
                 None,
             ),
             (
-                "a response that its client has read at 15 s",
+                "a response that its client finishes reading at 15 s",
                 SimulatedDrain::new(move |s| {
                     if s < 15.0 {
                         snapshot(1, unsent, 9)
@@ -477,7 +474,7 @@ mod tests {
                 Some((22.0, Idle)),
             ),
             (
-                "a stream of TCP",
+                "a TCP stream",
                 SimulatedDrain::new(move |_| snapshot(1, tcp, 9)),
                 None,
             ),
@@ -492,7 +489,7 @@ mod tests {
                 None,
             ),
             (
-                "no connection, and yet one of HTTP or a request, until 15 s",
+                "no connection, but an HTTP connection or a request, until 15 s",
                 SimulatedDrain::new(|s| {
                     let http = HttpCounts {
                         is_inconsistent: s < 15.0,
@@ -503,7 +500,7 @@ mod tests {
                 Some((15.05, Drained)),
             ),
             (
-                "zero, but unknown between two looks, until 30 s",
+                "zero, but unknown between two polls, until 30 s",
                 SimulatedDrain::new(|s| match s {
                     30.0.. => idle(0),
                     _ if ((s * 1000.0) as u64).is_multiple_of(500) => no_response(),
@@ -512,7 +509,7 @@ mod tests {
                 Some((30.05, Drained)),
             ),
             (
-                "gone at 2 s",
+                "Envoy exits at 2 s",
                 SimulatedDrain::new(|s| {
                     if s < 2.0 {
                         busy(1)
@@ -523,7 +520,7 @@ mod tests {
                 Some((2.6, Gone)),
             ),
             (
-                "refused twice, then back",
+                "refused twice, then accepted",
                 SimulatedDrain::new(|s| {
                     if (2.0..2.4).contains(&s) {
                         Snapshot::ConnectionRefused
@@ -534,29 +531,29 @@ mod tests {
                 Some((10.0, Drained)),
             ),
         ];
-        for (case, looks, want) in table {
-            assert_eq!(looks.end(), want, "{case}");
+        for (case, drain, want) in table {
+            assert_eq!(drain.end(), want, "{case}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_admin_that_never_answered_is_not_gone() {
-        let mut looks = SimulatedDrain::new(|_| Snapshot::ConnectionRefused);
-        looks.rules.has_responded = false;
-        assert_eq!(looks.end(), None);
+    async fn admin_without_any_response_is_not_gone() {
+        let mut drain = SimulatedDrain::new(|_| Snapshot::ConnectionRefused);
+        drain.rules.has_responded = false;
+        assert_eq!(drain.end(), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn so_many_connections_may_remain() {
-        let mut looks = SimulatedDrain::new(|s| busy(if s < 15.0 { 3 } else { 2 }));
-        assert_eq!(looks.end(), None);
-        looks.rules.exit_at_connections = 2;
-        assert_eq!(looks.end(), Some((15.05, DrainOutcome::Drained)));
+    async fn threshold_allows_remaining_connections() {
+        let mut drain = SimulatedDrain::new(|s| busy(if s < 15.0 { 3 } else { 2 }));
+        assert_eq!(drain.end(), None);
+        drain.rules.exit_at_connections = 2;
+        assert_eq!(drain.end(), Some((15.05, DrainOutcome::Drained)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn quiet_waits_for_the_last_newcomer_but_not_for_ever() {
-        // A new connection each second, answered at once, until `last`.
+    async fn quiet_window_follows_the_last_arrival_up_to_cap() {
+        // A new connection each second until `last`, its request answered at once.
         let sparse = |last: f64| {
             SimulatedDrain::new(move |s| snapshot(0, HttpCounts::default(), s.min(last) as u64))
         };
@@ -564,7 +561,7 @@ mod tests {
             (5.0, 10.0),
             (8.0, 11.0),
             (13.0, 16.0),
-            (1000.0, 30.05), // the cap; zero had been seen all along
+            (1000.0, 30.05), // the cap; the count has been zero all along
         ];
         for (last, end) in table {
             let (second, outcome) = sparse(last).end().unwrap();
@@ -575,19 +572,19 @@ mod tests {
             );
         }
         let hidden = SimulatedDrain::new(|_| {
-            let Snapshot::Counted(Count::Listeners(open)) = idle(0) else {
+            let Snapshot::Counted(open) = idle(0) else {
                 panic!()
             };
-            Snapshot::Counted(Count::Listeners(OpenConnections {
+            Snapshot::Counted(OpenConnections {
                 counters: None,
                 ..open
-            }))
+            })
         });
         assert_eq!(hidden.end(), Some((30.0, DrainOutcome::Drained)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn readiness_probes_are_no_newcomers() {
+    async fn readiness_probes_are_not_clients() {
         let probes = |period: f64, first: f64| {
             SimulatedDrain::new(move |s| {
                 snapshot(0, HttpCounts::default(), arrivals_by(period, first, s))
@@ -597,7 +594,7 @@ mod tests {
             let (second, _) = probes(2.0, phase).with_probes(&["80/2s"]).end().unwrap();
             assert!(second <= 10.6, "phase {phase}: {second}");
             let (second, _) = probes(2.0, phase).end().unwrap();
-            assert!(second >= 29.0, "untold, phase {phase}: {second}");
+            assert!(second >= 29.0, "undeclared, phase {phase}: {second}");
             let (second, _) = probes(1.0, phase).with_probes(&["80/2s"]).end().unwrap();
             assert!(
                 second >= 29.0,
@@ -607,25 +604,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn idle_connections_are_unused_ones() {
+    async fn idle_exit_requires_unused_connections() {
         let table: [(&str, SimulatedDrain, Option<f64>); 9] = [
             (
-                "ten with a request a second, which no look sees",
+                "ten with a request per second, which no poll shows",
                 SimulatedDrain::new(|s| idle_snapshot(on_reused(10 * arrivals_by(1.0, 0.1, s)))),
                 None,
             ),
             (
-                "one with a request a second",
+                "one with a request per second",
                 SimulatedDrain::new(|s| idle_snapshot(on_reused(arrivals_by(1.0, 0.1, s)))),
                 None,
             ),
             (
-                "a request each 6 s",
+                "a request every 6 s",
                 SimulatedDrain::new(|s| idle_snapshot(on_reused(arrivals_by(6.0, 0.1, s)))),
                 None,
             ),
             (
-                "a request each 8 s: idle-exit passes between two",
+                "a request every 8 s: idle-exit is between two",
                 SimulatedDrain::new(|s| idle_snapshot(on_reused(arrivals_by(8.0, 0.1, s)))),
                 Some(15.25),
             ),
@@ -637,7 +634,7 @@ mod tests {
                 Some(19.0),
             ),
             (
-                "health checks of two, each on its connection",
+                "health checks of two clients, each on a new connection",
                 SimulatedDrain::new(|s| {
                     idle_snapshot(on_new(
                         arrivals_by(1.0, 0.1, s) + arrivals_by(2.0, 0.3, s),
@@ -663,17 +660,17 @@ mod tests {
                 None,
             ),
         ];
-        for (case, looks, want) in table {
+        for (case, drain, want) in table {
             let want = want.map(|second| (second, DrainOutcome::Idle));
-            assert_eq!(looks.end(), want, "{case}");
+            assert_eq!(drain.end(), want, "{case}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn health_checks_are_no_newcomers_and_hide_none() {
-        // A readiness probe each second and a health checker each two, both answered by Envoy, and
-        // a client each second until 15 s.
-        let crowd = |phase: f64| {
+    async fn health_checks_neither_count_as_nor_hide_clients() {
+        // A readiness probe every second and a health checker every two, both answered by Envoy, and a
+        // client every second until 15 s.
+        let mixed = |phase: f64| {
             move |s: f64| {
                 let checks = arrivals_by(1.0, phase, s) + arrivals_by(2.0, 0.3, s);
                 idle_snapshot(on_new(checks, arrivals_by(1.0, 0.6, s.min(15.0))))
@@ -681,31 +678,31 @@ mod tests {
         };
         for phase in [0.0, 0.3, 0.6, 0.9] {
             for probes in [&[][..], &["80/1s"]] {
-                let (second, _) = SimulatedDrain::new(crowd(phase))
+                let (second, _) = SimulatedDrain::new(mixed(phase))
                     .with_probes(probes)
                     .end()
                     .unwrap();
-                let late = (17.5..18.1).contains(&second);
-                assert!(late, "phase {phase}, told of {probes:?}: {second}");
+                let is_in_time = (17.5..18.1).contains(&second);
+                assert!(is_in_time, "phase {phase}, probes {probes:?}: {second}");
             }
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_servers_total_counts_when_another_flush_confirms_it() {
-        // Flushed each so many seconds, as of then.
+    async fn server_total_needs_another_flush_to_confirm() {
+        // Open until `until`, as of the last flush, one each `interval`.
         let server = |until: f64, interval: f64| {
             SimulatedDrain::new(move |s| {
                 let flushed = (s / interval).floor() * interval;
-                Snapshot::Counted(Count::Server {
+                Snapshot::ServerTotal {
                     connections: (flushed < until).into(),
                     uptime: Some(100 + flushed as u64),
                     live: None,
-                })
+                }
             })
         };
         let drained = |second| Some((second, DrainOutcome::Drained));
-        // Quiet cannot be seen, hence the cap.
+        // New connections are unknown, hence the cap.
         assert_eq!(server(0.0, 5.0).end(), drained(30.0));
         assert_eq!(server(28.0, 5.0).end(), drained(35.0));
         assert_eq!(server(0.0, 50.0).end(), drained(50.0));
@@ -713,18 +710,16 @@ mod tests {
         assert_eq!(at_once.end(), drained(16.0), "a flush after the minimum");
         assert_eq!(server(0.0, 1000.0).end(), None);
         assert_eq!(server(1000.0, 5.0).end(), None);
-        let hidden = SimulatedDrain::new(|_| {
-            Snapshot::Counted(Count::Server {
-                connections: 0,
-                uptime: None,
-                live: None,
-            })
+        let hidden = SimulatedDrain::new(|_| Snapshot::ServerTotal {
+            connections: 0,
+            uptime: None,
+            live: None,
         });
         assert_eq!(hidden.end(), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn counters_that_are_reset_begin_a_new_window() {
+    async fn reset_counters_start_a_new_window() {
         let reset = |at: f64| {
             SimulatedDrain::new(move |s| idle_snapshot(on_new(0, if s < at { 9 } else { 0 })))
         };

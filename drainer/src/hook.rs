@@ -1,46 +1,137 @@
-//! `drainer drain`: the drainer's own preStop hook, which follows the drain to its end.
+//! The commands `drainer drain`, which is the drainer's own preStop hook, and `drainer status`: clients
+//! of the sidecar's Unix socket.
 
+use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use tokio::time::sleep;
 
 use crate::admin_address::AdminAddress;
 use crate::config::socket_in;
-use crate::http::client::{CallError, CallLimits, Client};
-use crate::server::DRAIN_PATH;
+use crate::http::client::{CallError, CallLimits, Client, HttpResponse};
+use crate::progress::Progress;
+use crate::server::{DRAIN_PATH, STATUS_PATH};
 
-/// How often, and how long apart, a drainer is looked for that is just being restarted.
+/// Attempts to connect to a drainer that may just be restarting, and the pause between them.
 const MAX_ATTEMPTS: u32 = 4;
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Tells the drainer in this container that its hook has come, and waits until it may return: for
-/// as long as the drainer lives, which has deadlines for all it does.
+/// Calls the hook of the drainer in this container, and waits until it may return: without a timeout,
+/// since the drainer has deadlines for all it does.
 ///
 /// # Errors
-/// If there is no drainer, or if it dies before it has answered.
+/// If there is no drainer, or if it exits before it has responded.
 pub async fn drain(run_dir: &Path) -> anyhow::Result<()> {
-    let bounds = CallLimits {
+    let limits = CallLimits {
         timeout: None,
         max_body: 1024,
     };
     let mut client = Client::new(AdminAddress::Path(socket_in(run_dir)));
-    let mut tries = 1;
-    let answer = loop {
-        match client.call(Method::GET, DRAIN_PATH, bounds).await {
-            Err(CallError::ConnectionRefused | CallError::Connect(_)) if tries < MAX_ATTEMPTS => {
-                tries += 1;
+    let mut attempts = 1;
+    let result = loop {
+        match client.call(Method::GET, DRAIN_PATH, limits).await {
+            Err(CallError::ConnectionRefused | CallError::Connect(_))
+                if attempts < MAX_ATTEMPTS =>
+            {
+                attempts += 1;
                 sleep(RETRY_DELAY).await;
             }
-            other => {
-                break other.with_context(|| format!("no drainer in {}", run_dir.display()))?;
-            }
+            result => break result,
         }
     };
-    if answer.status != StatusCode::OK {
-        bail!("the drainer answered {}", answer.status);
+    body_of(result, run_dir).map(drop)
+}
+
+/// Fetches the status of the drainer in this container, which is JSON.
+///
+/// # Errors
+/// If there is no drainer, or if it does not respond within five seconds.
+pub async fn fetch_status(run_dir: &Path) -> anyhow::Result<Bytes> {
+    let limits = CallLimits {
+        timeout: Some(Duration::from_secs(5)),
+        max_body: 1 << 20,
+    };
+    let mut client = Client::new(AdminAddress::Path(socket_in(run_dir)));
+    body_of(client.call(Method::GET, STATUS_PATH, limits).await, run_dir)
+}
+
+fn body_of(result: Result<HttpResponse, CallError>, run_dir: &Path) -> anyhow::Result<Bytes> {
+    let response = result.with_context(|| format!("no drainer in {}", run_dir.display()))?;
+    if response.status != StatusCode::OK {
+        bail!("the drainer responded with {}", response.status);
     }
-    Ok(())
+    Ok(response.body)
+}
+
+/// Formats a status for a terminal, one fact a line.
+pub fn describe_status(status: &Progress) -> String {
+    let mut text = format!("phase        {}\n", status.phase);
+    let mut line = |name: &str, value: &dyn std::fmt::Display| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name:<12} {value}");
+    };
+    if let Some(why) = &status.unknown {
+        line("unknown", why);
+    }
+    if let Some(open) = &status.open {
+        line("connections", &open.connections);
+        let parts = [
+            ("requests", open.requests),
+            ("upgrades", open.upgrades),
+            ("tcp", open.tcp),
+        ];
+        for (name, count) in parts {
+            match count {
+                Some(count) => line(name, &count),
+                None => line(name, &"hidden by Envoy"),
+            }
+        }
+        for (listener, connections) in &open.by_listener {
+            line("listener", &format_args!("{listener} {connections}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit_rules::DrainOutcome;
+    use crate::progress::DrainPhase;
+    use crate::summary::Remaining;
+
+    #[test]
+    fn status_round_trips_through_json_and_is_formatted() {
+        let status = Progress {
+            phase: DrainPhase::Done(DrainOutcome::Idle),
+            open: Some(Remaining {
+                connections: 2,
+                requests: Some(0),
+                upgrades: Some(0),
+                tcp: None,
+                by_listener: [("0.0.0.0_80".to_owned(), 2)].into(),
+            }),
+            unknown: Some("connection refused".into()),
+            round: 1,
+            hooks_kept_since: None,
+        };
+        let json = serde_json::to_vec(&status).unwrap();
+        let parsed: Progress = serde_json::from_slice(&json).unwrap();
+        assert_eq!(parsed, status);
+        assert_eq!(
+            describe_status(&parsed),
+            "phase        done: idle\n\
+             unknown      connection refused\n\
+             connections  2\n\
+             requests     0\n\
+             upgrades     0\n\
+             tcp          hidden by Envoy\n\
+             listener     0.0.0.0_80 2\n"
+        );
+        assert_eq!(describe_status(&Progress::default()), "phase        idle\n");
+    }
 }

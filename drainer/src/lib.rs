@@ -1,27 +1,29 @@
-//! The sidecar of envoy-drainer, and the contract that the webhook writes: its flags and its paths.
+//! The contract between webhook and sidecar: the sidecar's arguments, paths and defaults. The sidecar
+//! itself, which drains an Envoy before Kubernetes terminates it, is behind [`sidecar`] and [`hook`].
 //!
 //! ```text
-//! args ─► Config ─► Drain (one task, which alone talks to Envoy) + Server (the hooks' waiting room)
+//! arguments ─► Config ─► Drain (one task, makes all calls to Envoy) + Server (where hooks wait)
 //!
-//! GET /drained/TOKEN  (kubelet, for Envoy)          ─► Came.envoy_hook   ┐
-//! `drainer drain`     (kubelet, over a Unix socket) ─► Came.drainer_hook ├─► Came::ending: what ends?
-//! SIGTERM             (kubelet)                     ─► Came.sigterm      ┘
+//! GET /drained/TOKEN  (kubelet, for Envoy)          ─► envoy_hook   ┐ TerminationSignals::plan
+//! `drainer drain`     (kubelet, over a Unix socket) ─► drainer_hook ├─► Scope: what terminates?
+//! SIGTERM             (kubelet)                     ─► sigterm      ┘
 //!
-//!   the pod        delay ─ t1: Marker, fail_health, drain_listeners (not while lone hooks go on)
-//!                  ─ each look: Stats::count ─► Seen ─► Record ─► verdict, until Leave(Outcome)
-//!   Envoy alone    fail_health, wait for the other hook ─► the hook returns
-//!   the drainer    nothing is touched ─► the hook returns; where the port may have failed Envoy's
-//!                  hook: as for the pod, without drain_listeners, and undone if the pod goes on
-//!   resumed        the Marker says that the pod ended, Envoy is DRAINING: as for the pod, from t1 on
+//!   Pod             drain delay ─ Marker, fail_health, drain_listeners (while repeated calls of Envoy's
+//!                   hook prove nothing: without drain_listeners)
+//!                   ─ each poll: Stats ─► Snapshot ─► DrainHistory ─► ExitDecision, until
+//!                   Exit(DrainOutcome)
+//!   EnvoyOnly       fail_health, wait for the other signal ─► the hook returns
+//!   DrainerOnly     no call to Envoy ─► the hook returns
+//!   PodUnconfirmed  the port may have lost Envoy's hook: as Pod, without drain_listeners, and undone if
+//!                   the pod is not terminating
+//!   PodResumed      the Marker has PodTerminating and Envoy is DRAINING: as Pod, from fail_health on
 //!
-//! Drain ─► Progress (watch) ─► every waiting hook gets its 200 ─► Summary: the last words
+//! Drain ─► Progress (watch) ─► every waiting hook gets its 200 ─► Summary: the termination message
 //! ```
 
 mod admin_address;
-mod bind;
 mod client_activity;
 mod config;
-mod delay;
 mod drain;
 pub mod duration;
 mod envoy;
@@ -36,7 +38,6 @@ mod progress;
 mod quiet;
 mod server;
 pub mod sidecar;
-pub mod status;
 mod summary;
 mod termination;
 mod timing;
@@ -44,7 +45,6 @@ mod token;
 mod value;
 
 pub use admin_address::{AdminAddress, InvalidAddress};
-pub use bind::{bind, listen};
 pub use config::{Config, DEFAULT_PORT, RUN_DIR};
 pub use exit_rules::{DrainOutcome, MAX_QUIET_WAIT};
 pub use flags::flags_help;
@@ -53,6 +53,7 @@ pub use listener_selector::{ListenerSelector, parse_listeners};
 pub use marker::{Marker, MarkerReason};
 pub use progress::{DrainPhase, Progress};
 pub use quiet::ReadinessProbe;
+pub use server::port::{bind, listen};
 pub use summary::Remaining;
 pub use timing::{Durations, InvalidTiming, MAX_DURATION, Timing, parse_idle_exit};
 pub use token::Token;

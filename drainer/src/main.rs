@@ -1,4 +1,4 @@
-//! The drainer's command line: `serve`, `drain` and `status`.
+//! The program `drainer`, the sidecar that drains an Envoy: the commands `serve`, `drain` and `status`.
 
 use std::env;
 use std::ffi::OsString;
@@ -7,36 +7,36 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use drainer::{Config, RUN_DIR, flags_help, hook, sidecar, status};
+use drainer::{Config, RUN_DIR, flags_help, hook, sidecar};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The exit code for a wrong command line, as BSD's sysexits.h has it.
+/// Exit code for an invalid command line, from BSD's sysexits.h.
 const EX_USAGE: u8 = 64;
 
 fn main() -> ExitCode {
     let mut args = env::args_os().skip(1).peekable();
     let command = args.next();
     let command = command.as_deref().map(|command| command.to_string_lossy());
-    let asks_help = |arg: &OsString| arg == "--help" || arg == "-h";
-    let run = match command.as_deref() {
+    let is_help = |arg: &OsString| arg == "--help" || arg == "-h";
+    let result = match command.as_deref() {
         Some("--help" | "-h" | "help") => print_help(),
         Some("--version" | "-V") => {
             println!("drainer {}", env!("CARGO_PKG_VERSION"));
             Ok(ExitCode::SUCCESS)
         }
-        Some("serve" | "drain" | "status") if args.peek().is_some_and(asks_help) => print_help(),
+        Some("serve" | "drain" | "status") if args.peek().is_some_and(is_help) => print_help(),
         Some("serve") => serve(args),
         Some("drain") => drain(args),
         Some("status") => print_status(args),
         other => {
-            let what = other.map_or("no command".to_owned(), |other| {
-                format!("no command `{other}`")
+            let error = other.map_or("missing command".to_owned(), |other| {
+                format!("unknown command `{other}`")
             });
-            eprint!("drainer: {what}\n\n{}", help());
+            eprint!("drainer: {error}\n\n{}", help());
             Ok(ExitCode::from(EX_USAGE))
         }
     };
-    run.unwrap_or_else(|error| {
+    result.unwrap_or_else(|error| {
         eprintln!("drainer: {error:#}");
         ExitCode::FAILURE
     })
@@ -49,10 +49,10 @@ fn print_help() -> anyhow::Result<ExitCode> {
 
 fn help() -> String {
     format!(
-        "Ends Envoy without losing a request.\n\n\
+        "Drains Envoy before Kubernetes terminates it.\n\n\
          drainer serve FLAGS          run as a sidecar, until SIGTERM and the end of the drain\n\
          drainer drain [--run-dir]    the sidecar's preStop hook: wait for the end of the drain\n\
-         drainer status [--run-dir] [-o json]\n                             show what it is doing\n\n\
+         drainer status [--run-dir] [-o json]\n                             print the status of the drain\n\n\
          Flags of serve, each also read from DRAINER_ and its name in capitals:\n{}",
         flags_help(),
     )
@@ -75,7 +75,7 @@ fn serve(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
         .with_max_level(config.log_level)
         .init();
     block_on(async {
-        // First of all: the kernel ignores a signal to PID 1 that has no handler.
+        // First of all, since the kernel ignores a signal to PID 1 without a handler.
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let sigterm = async {
@@ -90,12 +90,12 @@ fn serve(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
 }
 
 fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
-    let Command {
+    let ClientArgs {
         run_dir,
         json: false,
-    } = Command::parse(args)?
+    } = ClientArgs::parse(args)?
     else {
-        bail!("drain has no output")
+        bail!("`drain` has no output format")
     };
     block_on(async {
         hook::drain(&run_dir).await?;
@@ -104,53 +104,53 @@ fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
 }
 
 fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
-    let Command { run_dir, json } = Command::parse(args)?;
+    let ClientArgs { run_dir, json } = ClientArgs::parse(args)?;
     block_on(async {
-        let answer = status::fetch(&run_dir).await?;
+        let body = hook::fetch_status(&run_dir).await?;
         let mut out = io::stdout().lock();
         if json {
-            out.write_all(&answer)?;
+            out.write_all(&body)?;
             out.write_all(b"\n")?;
         } else {
-            let status = serde_json::from_slice(&answer).context("the drainer's status")?;
-            out.write_all(status::describe(&status).as_bytes())?;
+            let status = serde_json::from_slice(&body).context("invalid status")?;
+            out.write_all(hook::describe_status(&status).as_bytes())?;
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
-/// What `drain` and `status` are told.
-struct Command {
+/// The arguments of `drain` and `status`.
+struct ClientArgs {
     run_dir: PathBuf,
     json: bool,
 }
 
-// === impl Command ===
+// === impl ClientArgs ===
 
-impl Command {
+impl ClientArgs {
     fn parse(args: impl Iterator<Item = OsString>) -> anyhow::Result<Self> {
         use lexopt::Arg::{Long, Short};
 
-        let mut asked = Self {
+        let mut parsed = Self {
             run_dir: env::var_os("DRAINER_RUN_DIR").map_or_else(|| RUN_DIR.into(), PathBuf::from),
             json: false,
         };
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next()? {
             match arg {
-                Long("run-dir") => asked.run_dir = parser.value()?.into(),
+                Long("run-dir") => parsed.run_dir = parser.value()?.into(),
                 Short('o') | Long("output") => match parser.value()?.to_string_lossy().as_ref() {
-                    "json" => asked.json = true,
-                    other => bail!("unknown output `{other}`: json, or leave it out"),
+                    "json" => parsed.json = true,
+                    other => bail!("unknown output format `{other}`: only json is supported"),
                 },
                 other => return Err(other.unexpected().into()),
             }
         }
-        Ok(asked)
+        Ok(parsed)
     }
 }
 
-/// Runs on this thread alone: more would cost memory on each core of the node.
+/// Runs a future on this thread alone, since more threads cost memory for each core of the node.
 fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build()?.block_on(future)

@@ -1,11 +1,11 @@
-//! The file that says "this drainer failed Envoy's health", for the drainer's next process.
+//! The marker file: tells the next process of the drainer that Envoy's health was failed, and why.
 //!
-//! A drainer that is killed half-way must not leave a healthy Envoy DRAINING, nor make an Envoy
-//! healthy whose pod ends. The file is written before the call that fails Envoy's health, says why,
-//! and is removed only when the call that restores health got its 200.
+//! A drainer that is killed during a drain must not leave a healthy Envoy DRAINING, nor make the
+//! Envoy of a terminating pod healthy. The file is written before the call that fails Envoy's
+//! health, and removed only when the call that restores it has returned 200.
 //!
-//! It outlives the container, in the drainer's emptyDir: through a restart of the container, also
-//! while its pod ends (KEP-4438), and through RestartAllContainers (KEP-5532), which runs no hooks.
+//! It is in the drainer's emptyDir, so it survives a restart of the container, also while the pod
+//! terminates (KEP-4438), and RestartAllContainers (KEP-5532), which runs no hooks.
 //! <https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/4438-container-restart-termination>
 //! <https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/5532-restart-all-containers-on-container-exits>
 
@@ -13,33 +13,32 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// The file in the drainer's directory.
+/// The marker file in the drainer's directory.
 pub struct Marker(PathBuf);
 
 /// Why Envoy's health was failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarkerReason {
-    /// In case the pod ends, which nothing proved: to be restored.
+    /// In case the pod is terminating, which is unproven: the next process restores health.
     Provisional,
-    /// Both termination signals had come: the pod ends.
+    /// Both termination signals had arrived: the pod is terminating.
     PodTerminating,
 }
 
-/// What the file holds for [`Reason::PodEnds`]; for [`Reason::Provisional`] it is empty, as
-/// drainers wrote it that knew no reasons.
+/// The content for [`MarkerReason::PodTerminating`]; for [`MarkerReason::Provisional`] the file is
+/// empty, as older drainers, which had no reasons, wrote it.
 const POD_TERMINATING: &str = "pod-ends\n";
 
 // === impl Marker ===
 
 impl Marker {
     /// The marker in `dir`.
-    #[must_use]
     pub fn new(dir: &Path) -> Self {
         Self(dir.join("made-envoy-fail"))
     }
 
-    /// Writes the marker in place of one that is there. A process that is killed meanwhile leaves the
-    /// old one or the new one, never half of it.
+    /// Writes the marker, replacing an existing one atomically: a process that is killed meanwhile
+    /// leaves the old content or the new.
     ///
     /// # Errors
     /// If the directory cannot be written to.
@@ -48,14 +47,13 @@ impl Marker {
             MarkerReason::Provisional => "",
             MarkerReason::PodTerminating => POD_TERMINATING,
         };
-        let new = self.0.with_extension("new");
-        fs::write(&new, text)?;
-        fs::rename(new, &self.0)
+        let temporary = self.0.with_extension("new");
+        fs::write(&temporary, text)?;
+        fs::rename(temporary, &self.0)
     }
 
-    /// Reads the marker; `None` if there is surely none. What cannot be read, or was written by another
-    /// version, is [`Reason::Provisional`]: restoring health that was not failed does no harm.
-    #[must_use]
+    /// Reads the marker; `None` if there is certainly none. Unknown content or an error counts as
+    /// [`MarkerReason::Provisional`]: restoring health that was not failed does no harm.
     pub fn read(&self) -> Option<MarkerReason> {
         match fs::read(&self.0) {
             Ok(text) if text == POD_TERMINATING.as_bytes() => Some(MarkerReason::PodTerminating),
@@ -64,8 +62,7 @@ impl Marker {
         }
     }
 
-    /// Returns true unless there is surely no marker.
-    #[must_use]
+    /// Returns true unless there is certainly no marker.
     pub fn is_present(&self) -> bool {
         self.read().is_some()
     }
@@ -87,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_read_back_and_anything_else_is_provisional() {
+    fn reasons_round_trip_and_unknown_content_is_provisional() {
         let dir = tempfile::tempdir().unwrap();
         let marker = Marker::new(dir.path());
         assert_eq!(marker.read(), None);

@@ -1,4 +1,4 @@
-//! How far things are: what the hooks wait for, and what `GET /status` shows.
+//! The progress of the drain: hooks wait for it, and `GET /status` returns it.
 
 use std::fmt;
 
@@ -9,43 +9,43 @@ use tokio::time::Instant;
 use crate::exit_rules::DrainOutcome;
 use crate::summary::Remaining;
 
-/// How far things are.
+/// The progress of the drain.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
-    /// What is being done.
+    /// The current phase.
     pub phase: DrainPhase,
-    /// What was open at the last look; absent before the first one that told.
+    /// Connections at the last poll with exact counts; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<Remaining>,
-    /// Why the last look told nothing; absent if it did.
+    /// Why the last poll had no exact counts; absent if it had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
-    /// How many times a hook turned out to be of a container that was restarted alone.
+    /// How many times hooks were released because only one container was restarting.
     pub round: u64,
-    /// Hooks called since then outlast the end of the last round, since the other signal of the pod's
-    /// end may still follow; `None` if there are none.
+    /// Hooks called since then are not released with the last round, since the other signal of the
+    /// pod's termination may still follow; `None` if there are none.
     #[serde(skip)]
     pub(crate) hooks_kept_since: Option<Instant>,
 }
 
-/// What is being done.
+/// The phase of the drain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "name", content = "outcome")]
 pub enum DrainPhase {
-    /// Nothing ends.
+    /// Nothing is terminating.
     #[default]
     Idle,
-    /// A hook or SIGTERM came, and it is not clear yet what ends.
+    /// A hook or SIGTERM has arrived, and it is not clear yet what is terminating.
     Waiting,
-    /// Envoy is restarted alone. Its health was failed, in case the pod ends after all, unless it had
-    /// lived on after such a hook before.
+    /// Envoy is restarting alone. Its health was failed, in case the pod terminates after all, unless
+    /// such a hook did not terminate Envoy before.
     Restarting,
-    /// The pod ends; Envoy still serves as a healthy endpoint.
+    /// The pod is terminating; Envoy is still a healthy endpoint.
     Delaying,
-    /// The pod ends; Envoy drains.
+    /// The pod is terminating; Envoy drains.
     Draining,
-    /// The drain has ended, for good.
+    /// The drain has ended.
     Done(DrainOutcome),
 }
 
@@ -66,14 +66,14 @@ impl fmt::Display for DrainPhase {
 
 /// Waits until a hook that is called now, in the current round, may return.
 ///
-/// Every hook that comes shares this wait, and none owns it: whoever hangs up disturbs nothing.
+/// All hooks share one drain and none owns it, so a closed connection has no effect on the others.
 pub(crate) async fn released(progress: &mut watch::Receiver<Progress>) {
     let called = Instant::now();
     let round = progress.borrow().round;
-    let over = |now: &Progress| match now.phase {
+    let is_released = |now: &Progress| match now.phase {
         DrainPhase::Done(_) => true,
         _ => now.round != round && now.hooks_kept_since.is_none_or(|since| called <= since),
     };
-    // An error means that the drain's task is gone, and nobody would ever answer.
-    drop(progress.wait_for(over).await);
+    // An error means that the drain's task has ended, so there is nothing to wait for.
+    drop(progress.wait_for(is_released).await);
 }

@@ -1,4 +1,5 @@
-//! Quiet: no open connection does not prove that endpoints are gone; no new one for a while does.
+//! The quiet window: a period without new clients, which shows that endpoints no longer route to the
+//! pod. Zero open connections alone do not.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,36 +13,36 @@ use crate::client_activity::TrafficDelta;
 use crate::duration::{self, format_go};
 use crate::value::InvalidValue;
 
-/// Quiet: no more than so many new connections within a window.
+/// The number of new connections allowed within a length of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QuietWindow {
-    /// The length of the window; zero asks for no quiet.
+    /// The length; zero requires no quiet.
     pub length: Duration,
-    /// How many new connections the pod's own readiness probes make in it.
+    /// How many new connections the pod's own readiness probes make within it.
     pub probe_arrivals: u64,
 }
 
-/// One readiness probe: where it connects, and how often. Written `8080/2s`.
+/// A readiness probe, as port and period, formatted like `8080/2s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadinessProbe {
-    /// The container port.
+    /// The container port that it connects to.
     pub port: NonZeroU16,
     /// `periodSeconds`; never zero.
     pub period: Duration,
 }
 
-/// When clients arrived, as far back as the probes alone may have made the difference: no more
-/// arrivals than there are probes in a window.
+/// When clients connected, as far back as the readiness probes alone may account for the arrivals: at
+/// most [`QuietWindow::probe_arrivals`] + 1 entries.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionArrivals {
-    /// When so many of each had been seen for the first time, oldest first.
+    /// When each total was first reached, oldest first.
     history: VecDeque<(Instant, ArrivalCounts)>,
     total: ArrivalCounts,
     last_poll_at: Option<Instant>,
     has_undecided: bool,
 }
 
-/// All connections that were seen to come.
+/// Total numbers of new connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ArrivalCounts {
     clients: u64,
@@ -51,19 +52,18 @@ struct ArrivalCounts {
 // === impl QuietWindow ===
 
 impl QuietWindow {
-    /// The quiet of `period`, in spite of the readiness probes that connect to the drained
-    /// listeners: the kubelet goes on with them while a pod ends. Where one comes so often that the
-    /// period would hardly pass without it, the window is stretched to a multiple of its period,
-    /// and as many new connections are allowed as the probes make in it.
-    #[must_use]
+    /// A window of `period` that tolerates the readiness probes connecting to the drained listeners,
+    /// which the kubelet continues while a pod terminates. If a probe's period is so short that the
+    /// window would hardly pass without one, the window is extended to a multiple of that period, and
+    /// allows as many new connections as the probes make in it.
     pub(crate) fn new(period: Duration, probes: impl IntoIterator<Item = ReadinessProbe>) -> Self {
-        let often = |probe: &ReadinessProbe| probe.period < 2 * period;
-        let often: Vec<_> = probes.into_iter().filter(often).collect();
-        let slowest = often.iter().map(|probe| probe.period).max();
-        let window = slowest.map_or(period, |slowest| slowest * ceil_div(period, slowest));
-        let probes = often.iter().map(|probe| ceil_div(window, probe.period));
+        let is_frequent = |probe: &ReadinessProbe| probe.period < 2 * period;
+        let frequent: Vec<_> = probes.into_iter().filter(is_frequent).collect();
+        let longest = frequent.iter().map(|probe| probe.period).max();
+        let length = longest.map_or(period, |longest| longest * ceil_div(period, longest));
+        let probes = frequent.iter().map(|probe| ceil_div(length, probe.period));
         Self {
-            length: window,
+            length,
             probe_arrivals: probes.map(u64::from).sum(),
         }
     }
@@ -76,10 +76,10 @@ fn ceil_div(span: Duration, by: Duration) -> u32 {
 // === impl ConnectionArrivals ===
 
 impl ConnectionArrivals {
-    /// Notes what came before the poll at `at`; `None` if that cannot be said.
-    pub(crate) fn add(&mut self, at: Instant, interval: Option<TrafficDelta>, quiet: QuietWindow) {
-        let former = self.last_poll_at.replace(at).unwrap_or(at);
-        let Some(interval) = interval else {
+    /// Adds what connected before the poll at `at`; `None` if it is unknown.
+    pub(crate) fn add(&mut self, at: Instant, delta: Option<TrafficDelta>, quiet: QuietWindow) {
+        let previous = self.last_poll_at.replace(at).unwrap_or(at);
+        let Some(delta) = delta else {
             *self = Self {
                 history: VecDeque::from([(at, ArrivalCounts::default())]),
                 last_poll_at: Some(at),
@@ -90,28 +90,26 @@ impl ConnectionArrivals {
         if self.history.is_empty() {
             self.history.push_back((at, self.total));
         }
-        self.record_clients(former, interval.earlier_clients);
-        self.record_clients(at, interval.clients);
-        self.total.health_checks = self
-            .total
-            .health_checks
-            .saturating_add(interval.health_checks);
-        self.has_undecided = interval.undecided > 0;
-        let newest = self.total.clients;
-        let near =
-            |(_, then): &(Instant, ArrivalCounts)| newest - then.clients <= quiet.probe_arrivals;
-        self.history.retain(near);
+        self.record_clients(previous, delta.earlier_clients);
+        self.record_clients(at, delta.clients);
+        self.total.health_checks = self.total.health_checks.saturating_add(delta.health_checks);
+        self.has_undecided = delta.undecided > 0;
+        let clients = self.total.clients;
+        let is_recent =
+            |(_, then): &(Instant, ArrivalCounts)| clients - then.clients <= quiet.probe_arrivals;
+        self.history.retain(is_recent);
     }
 
-    /// Returns true if no client is known to have come within the window before `now`. The probes
-    /// in it may be among those that checked Envoy's health: they account for none twice.
+    /// Returns true if no client is known to have connected within the window before `now`. The probes
+    /// in it may be among the health checks that Envoy answered, so each connection is accounted for
+    /// once only.
     pub(crate) fn is_quiet(&self, quiet: QuietWindow, now: Instant) -> bool {
-        let few = |(at, then): &(Instant, ArrivalCounts)| {
+        let has_few_since = |(at, then): &(Instant, ArrivalCounts)| {
             let health_checks = self.total.health_checks - then.health_checks;
             let probes = quiet.probe_arrivals.saturating_sub(health_checks);
             now >= *at + quiet.length && self.total.clients - then.clients <= probes
         };
-        quiet.length.is_zero() || !self.has_undecided && self.history.iter().any(few)
+        quiet.length.is_zero() || !self.has_undecided && self.history.iter().any(has_few_since)
     }
 
     fn record_clients(&mut self, at: Instant, clients: u64) {
@@ -151,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_window_is_a_multiple_of_a_frequent_probes_period() {
+    fn window_is_a_multiple_of_a_frequent_probe_period() {
         let table: [(&str, &[&str], &str, u64); 7] = [
             ("3s", &[], "3s", 0),
             ("3s", &["80/2s"], "4s", 2),
@@ -161,34 +159,34 @@ mod tests {
             ("3s", &["80/2s", "81/5s", "82/10s"], "5s", 4),
             ("0s", &["80/2s"], "0s", 0),
         ];
-        for (period, probes, window, count) in table {
+        for (period, probes, length, probe_arrivals) in table {
             let period = crate::duration::parse(period).unwrap();
             let quiet = QuietWindow::new(period, probes.iter().map(|p| p.parse().unwrap()));
             let want = QuietWindow {
-                length: crate::duration::parse(window).unwrap(),
-                probe_arrivals: count,
+                length: crate::duration::parse(length).unwrap(),
+                probe_arrivals,
             };
             assert_eq!(quiet, want, "{probes:?}");
         }
     }
 
     #[test]
-    fn the_record_of_newcomers_stays_small() {
+    fn history_of_arrivals_is_bounded() {
         let quiet = QuietWindow {
             length: Duration::from_secs(3),
             probe_arrivals: 3,
         };
-        let mut newcomers = ConnectionArrivals::default();
-        let interval = TrafficDelta {
+        let mut arrivals = ConnectionArrivals::default();
+        let delta = TrafficDelta {
             clients: 1,
             earlier_clients: 1,
             ..TrafficDelta::default()
         };
         for _ in 0..10_000 {
-            newcomers.add(Instant::now(), Some(interval), quiet);
+            arrivals.add(Instant::now(), Some(delta), quiet);
         }
-        assert_eq!(newcomers.history.len(), 4);
-        newcomers.add(Instant::now(), None, quiet);
-        assert_eq!(newcomers.history.len(), 1);
+        assert_eq!(arrivals.history.len(), 4);
+        arrivals.add(Instant::now(), None, quiet);
+        assert_eq!(arrivals.history.len(), 1);
     }
 }

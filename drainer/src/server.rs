@@ -1,4 +1,5 @@
-//! Where the hooks wait: HTTP for the kubelet on a port, and on a Unix socket for `drain` and `status`.
+//! The HTTP server on which hooks wait: a TCP port for the kubelet, and a Unix socket for `drainer
+//! drain` and `drainer status`.
 
 pub(crate) mod connection_slots;
 pub(crate) mod port;
@@ -21,7 +22,7 @@ use crate::progress::{DrainPhase, Progress, released};
 use crate::termination::{DRAINER_ONLY_GRACE, TerminationSignals};
 use crate::token::Token;
 
-/// The sockets on which the drainer serves.
+/// The sockets of the server.
 pub(crate) struct Sockets {
     /// For Envoy's hook.
     pub port: HookPort,
@@ -36,22 +37,22 @@ pub(crate) struct Server {
     progress: watch::Receiver<Progress>,
 }
 
-/// Through which socket a caller came. Only the pod's own containers that mount the drainer's
-/// directory can use the Unix one.
+/// The socket of a connection. Only containers of the pod that mount the drainer's directory can use
+/// the Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Transport {
     Tcp,
     Unix,
 }
 
-/// What a caller wants.
+/// The endpoint of a request, or why there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
     /// `GET /drained/TOKEN`: Envoy's hook.
     EnvoyHook,
-    /// `GET /drained/TOKEN/CONTAINER`: another container's, which waits and starts nothing.
+    /// `GET /drained/TOKEN/CONTAINER`: the hook of another container, which waits but starts nothing.
     ContainerHook,
-    /// `GET /drain` on the Unix socket: the drainer's own.
+    /// `GET /drain` on the Unix socket: the drainer's own hook.
     DrainerHook,
     /// `GET /status` on the Unix socket.
     Status,
@@ -71,20 +72,20 @@ pub(crate) const DRAIN_PATH: &str = "/drain";
 /// The path of the status.
 pub(crate) const STATUS_PATH: &str = "/status";
 
-/// Callers at once on the Unix socket; others wait to be accepted. They have places of their own, so
-/// that no crowd on the port keeps the drainer's own hook out.
+/// Maximum number of concurrent connections on the Unix socket; further ones wait to be accepted. The
+/// limit is apart from the port's, so that a flood there does not keep the drainer's own hook out.
 const MAX_UNIX_CONNECTIONS: usize = 8;
 
-/// A caller on the Unix socket is a program of ours, which sends its request at once.
+/// Timeout for the request on the Unix socket. Its client is this program, which sends it at once.
 const UNIX_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// `accept` fails for want of memory or files: trying again at once would only burn the CPU.
+/// Pause after `accept` fails for lack of memory or file descriptors, before a retry.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 // === impl Server ===
 
 impl Server {
-    /// A server whose hooks need `token`. It tells who `came`, and lets them go by `progress`.
+    /// A server whose hooks require `token`. It records `signals`, and releases hooks by `progress`.
     pub(crate) fn new(
         token: Token,
         signals: watch::Sender<TerminationSignals>,
@@ -97,8 +98,8 @@ impl Server {
         }
     }
 
-    /// Serves until `shutdown`, and then until every caller there is has its answer, at most `grace`
-    /// long.
+    /// Serves until `shutdown`, and then until every open connection has its response, for at most
+    /// `grace`.
     pub(crate) async fn run(
         self,
         sockets: Sockets,
@@ -107,7 +108,7 @@ impl Server {
     ) {
         let Sockets { mut port, unix } = sockets;
         let server = Arc::new(self);
-        let unix_slots = Arc::new(Semaphore::new(MAX_UNIX_CONNECTIONS));
+        let unix_permits = Arc::new(Semaphore::new(MAX_UNIX_CONNECTIONS));
         let mut connections = JoinSet::new();
         tokio::pin!(shutdown);
         loop {
@@ -115,11 +116,11 @@ impl Server {
                 biased;
                 () = &mut shutdown => break,
                 Some(_) = connections.join_next() => continue,
-                unix = with_permit(&unix_slots, unix.accept()) => unix.map(|(slot, (stream, _))| {
-                    connections.spawn(server.clone().serve_unix(stream, slot))
+                unix = with_permit(&unix_permits, unix.accept()) => unix.map(|(permit, (stream, _))| {
+                    connections.spawn(server.clone().serve_unix(stream, permit))
                 }),
-                tcp = port.accept() => tcp.map(|(stream, place)| {
-                    connections.spawn(server.clone().serve_tcp(stream, place))
+                tcp = port.accept() => tcp.map(|(stream, slot)| {
+                    connections.spawn(server.clone().serve_tcp(stream, slot))
                 }),
             };
             if let Err(error) = accepted {
@@ -127,29 +128,29 @@ impl Server {
                 sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
-        let answered = async { while connections.join_next().await.is_some() {} };
-        if timeout(grace, answered).await.is_err() {
-            debug!("Leaving callers behind who do not take their answer");
+        let finished = async { while connections.join_next().await.is_some() {} };
+        if timeout(grace, finished).await.is_err() {
+            debug!("Closing connections that did not read their response");
         }
     }
 
-    async fn serve_unix(self: Arc<Self>, stream: UnixStream, _slot: OwnedSemaphorePermit) {
-        if let Some(caller) = HookConnection::read(stream, sleep(UNIX_HEAD_TIMEOUT)).await {
-            let route = self.route(Transport::Unix, &caller.request);
-            caller.respond_when_ready(self.response(route)).await;
+    async fn serve_unix(self: Arc<Self>, stream: UnixStream, _permit: OwnedSemaphorePermit) {
+        if let Some(connection) = HookConnection::read(stream, sleep(UNIX_HEAD_TIMEOUT)).await {
+            let route = self.route(Transport::Unix, &connection.request);
+            connection.respond_when_ready(self.response(route)).await;
         }
     }
 
-    async fn serve_tcp(self: Arc<Self>, stream: TcpStream, mut place: HookSlot) {
-        let given_up = async {
-            if place.until_expired().await {
+    async fn serve_tcp(self: Arc<Self>, stream: TcpStream, mut slot: HookSlot) {
+        let expired = async {
+            if slot.until_expired().await {
                 TerminationSignals::record_port_unavailable(&self.signals);
             }
         };
-        if let Some(caller) = HookConnection::read(stream, given_up).await {
-            place.dequeue();
-            let route = self.route(Transport::Tcp, &caller.request);
-            caller.respond_when_ready(self.response(route)).await;
+        if let Some(connection) = HookConnection::read(stream, expired).await {
+            slot.dequeue();
+            let route = self.route(Transport::Tcp, &connection.request);
+            connection.respond_when_ready(self.response(route)).await;
         }
     }
 
@@ -188,18 +189,18 @@ impl Server {
                 self.respond_when_released(progress).await
             }
             Route::DrainerHook => {
-                let progress = self.record_signal(|came, now| {
-                    came.drainer_hook.get_or_insert(now);
+                let progress = self.record_signal(|signals, now| {
+                    signals.drainer_hook.get_or_insert(now);
                 });
                 self.respond_when_released(progress).await
             }
             Route::ContainerHook => {
                 let progress = self.progress.clone();
-                let mut underway = self.progress.clone();
-                let begun = underway.wait_for(|now| now.phase != DrainPhase::Idle);
-                // Its container is restarted alone: nothing will come.
-                if timeout(DRAINER_ONLY_GRACE, begun).await.is_err() {
-                    return HookResponse::text(STATUS_OK, "nothing ends\n");
+                let mut updates = self.progress.clone();
+                let started = updates.wait_for(|progress| progress.phase != DrainPhase::Idle);
+                // Otherwise its container is restarting alone.
+                if timeout(DRAINER_ONLY_GRACE, started).await.is_err() {
+                    return HookResponse::text(STATUS_OK, "nothing is terminating\n");
                 }
                 self.respond_when_released(progress).await
             }
@@ -210,13 +211,15 @@ impl Server {
         }
     }
 
-    /// Notes who came, and in which round, so that the wait cannot miss the round's end.
+    /// Records a signal. Returns the progress as of just before, so that the wait cannot miss the
+    /// end of the round.
     fn record_signal(
         &self,
-        note: impl FnOnce(&mut TerminationSignals, Instant),
+        record: impl FnOnce(&mut TerminationSignals, Instant),
     ) -> watch::Receiver<Progress> {
         let progress = self.progress.clone();
-        self.signals.send_modify(|came| note(came, Instant::now()));
+        self.signals
+            .send_modify(|signals| record(signals, Instant::now()));
         progress
     }
 
@@ -233,20 +236,20 @@ impl Server {
                 body,
             },
             Err(error) => {
-                warn!(%error, "Cannot show the status");
+                warn!(%error, "Cannot serialize the status");
                 HookResponse::text("500 Internal Server Error", "no status\n")
             }
         }
     }
 }
 
-/// Accepts when there is a slot for whoever comes.
+/// Accepts a connection once there is a permit for it.
 async fn with_permit<T>(
-    slots: &Arc<Semaphore>,
+    permits: &Arc<Semaphore>,
     accept: impl Future<Output = io::Result<T>>,
 ) -> io::Result<(OwnedSemaphorePermit, T)> {
-    let slot = slots.clone().acquire_owned().await;
-    Ok((slot.expect("never closed"), accept.await?))
+    let permit = permits.clone().acquire_owned().await;
+    Ok((permit.expect("never closed"), accept.await?))
 }
 
 #[cfg(test)]
@@ -254,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_token_opens_the_hooks_and_only_the_unix_socket_the_drainers_own() {
+    fn routes_require_the_token_or_the_unix_socket() {
         let server = Server::new(
             Token::new(0xabc),
             watch::Sender::default(),
@@ -305,16 +308,16 @@ mod tests {
             (Transport::Tcp, "GET", "/status", Route::NotFound),
             (Transport::Tcp, "GET", "/", Route::NotFound),
         ];
-        for (door, method, path, want) in table {
+        for (transport, method, path, want) in table {
             let (method, path) = (method.to_owned(), path.to_owned());
             let route = server.route(
-                door,
+                transport,
                 &HookRequest {
                     method: method.clone(),
                     path: path.clone(),
                 },
             );
-            assert_eq!(route, want, "{method} {path} by {door:?}");
+            assert_eq!(route, want, "{method} {path} over {transport:?}");
         }
     }
 }

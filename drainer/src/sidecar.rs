@@ -1,4 +1,4 @@
-//! `drainer serve`: the sidecar's whole life.
+//! The command `drainer serve`: opens the sockets, and runs server and drain until both are done.
 
 use std::future::{Future, pending};
 use std::io::ErrorKind;
@@ -19,16 +19,16 @@ use crate::server::port::HookPort;
 use crate::server::{Server, Sockets};
 use crate::termination::TerminationSignals;
 
-/// How long the callers have to take their answers before the process ends.
+/// How long hooks have to read their responses before the process exits.
 const RESPONSE_GRACE: Duration = Duration::from_secs(2);
 
-/// Runs the sidecar until SIGTERM has come and every hook that waits has its answer.
+/// Runs the sidecar until `sigterm`, and then until every waiting hook has its response.
 ///
-/// SIGTERM does not close the port: as a plain container the drainer gets it when its own hook has
-/// returned, while Envoy's may still wait for its answer.
+/// SIGTERM does not close the port: a plain container receives it when its own hook has returned, while
+/// Envoy's may still be waiting.
 ///
 /// # Errors
-/// If the directory cannot be written to.
+/// If the Unix socket cannot be created.
 pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::Result<()> {
     let signals = watch::Sender::new(TerminationSignals::default());
     let sockets = open_sockets(config, signals.clone())?;
@@ -43,32 +43,32 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::
 
     let sigterm = async {
         sigterm.await;
-        info!("SIGTERM");
-        signals.send_modify(|came| came.sigterm = Some(Instant::now()));
+        info!("Received SIGTERM");
+        signals.send_modify(|signals| signals.sigterm = Some(Instant::now()));
         pending().await
     };
-    let mut signalled = signals.subscribe();
-    let (end, over) = oneshot::channel::<()>();
+    let mut received = signals.subscribe();
+    let (done, until_done) = oneshot::channel::<()>();
     let drain = async {
         drain.run().await;
-        // An error means that nobody can come any more.
-        let _ = signalled.wait_for(|came| came.sigterm.is_some()).await;
-        drop(end);
+        // An error means that no further signal can arrive.
+        let _ = received.wait_for(|signals| signals.sigterm.is_some()).await;
+        drop(done);
     };
-    let over = async { drop(over.await) };
+    let shutdown = async { drop(until_done.await) };
     tokio::select! {
-        _ = async { tokio::join!(drain, server.run(sockets, over, RESPONSE_GRACE)) } => {}
+        _ = async { tokio::join!(drain, server.run(sockets, shutdown, RESPONSE_GRACE)) } => {}
         () = sigterm => {}
     }
     Ok(())
 }
 
-/// Opens the sockets that `config` asks for: the Unix socket, in place of one that an earlier process
-/// left behind, and the port on all addresses, on 127.0.0.1 only with the node's network. A port that
-/// is taken is bound later: a drainer that ended for it would make the pod unready again and again.
+/// Opens the sockets of `config`: the Unix socket, replacing that of an earlier process, and the
+/// port on all addresses, or only on 127.0.0.1 with the node's network. A port in use is bound
+/// later: a drainer that exited instead would make the pod unready with each restart.
 ///
 /// # Errors
-/// If the directory cannot be written to.
+/// If the Unix socket cannot be created.
 fn open_sockets(
     config: &Config,
     signals: watch::Sender<TerminationSignals>,

@@ -1,4 +1,4 @@
-//! Last words: what a drain did, as one log line and as the container's termination message.
+//! The summary of a drain: one log line, and the container's termination message.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,89 +8,89 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::envoy::stats::OpenConnections;
+use crate::envoy::snapshot::OpenConnections;
 use crate::exit_rules::{DrainHistory, DrainOutcome};
 
-/// The kubelet reads no more of a container's termination message.
+/// Maximum size of a termination message in bytes; the kubelet truncates longer ones.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
 const MAX_MESSAGE: usize = 4096;
 
-/// What a drain did. Durations are in seconds.
+/// The result of a drain. Durations are in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Summary {
     /// Why it ended.
     pub outcome: DrainOutcome,
-    /// From the first hook to the hooks' return.
+    /// From the first signal to the return of the hooks.
     pub seconds: f64,
-    /// From failed health until few enough connections were left for good; absent if more are.
+    /// From failed health until at most `exit-at-connections` connections were left for good; absent if
+    /// more are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds_to_zero: Option<f64>,
-    /// The most connections open at once.
+    /// The highest number of connections in one poll.
     pub peak: u64,
-    /// What was open at the last look; absent if Envoy never told.
+    /// Connections at the last poll with exact counts; absent if there was none.
     #[serde(rename = "left", skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Remaining>,
 }
 
-/// What a drain left open.
+/// The connections that a drain left open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Remaining {
     /// All connections.
     pub connections: u64,
-    /// Requests under way; absent if Envoy hides them.
+    /// Active requests; absent if Envoy hides them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
-    /// WebSockets and the like; absent if Envoy hides them.
+    /// Upgrades, such as WebSockets; absent if Envoy hides them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrades: Option<u64>,
-    /// Connections outside HTTP; absent if Envoy hides what is HTTP.
+    /// Connections that do not speak HTTP; absent if Envoy hides the HTTP gauges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<u64>,
-    /// Connections by listener, under its name in statistics.
+    /// Connections by the listener's name in statistics.
     pub by_listener: BTreeMap<String, u64>,
 }
 
 // === impl Summary ===
 
 impl Summary {
-    /// Sums up a drain that began at `since` and ended at `now`.
-    #[must_use]
+    /// Summarizes a drain from `since` to `now`.
     pub(crate) fn new(
         outcome: DrainOutcome,
         since: Instant,
         now: Instant,
-        record: &DrainHistory,
+        history: &DrainHistory,
     ) -> Self {
-        let seconds = |span: Duration| (span.as_secs_f64() * 1000.0).round() / 1000.0;
+        let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
         Self {
             outcome,
             seconds: seconds(now.saturating_duration_since(since)),
-            seconds_to_zero: record.time_to_zero().map(seconds),
-            peak: record.peak,
-            remaining: record.last_open.as_ref().map(Remaining::from),
+            seconds_to_zero: history.time_to_zero().map(seconds),
+            peak: history.peak,
+            remaining: history.last_open.as_ref().map(Remaining::from),
         }
     }
 
-    /// Logs the summary, each fact as a field.
+    /// Logs the summary.
     pub(crate) fn log(&self) {
-        let left = self.remaining.as_ref();
+        let remaining = self.remaining.as_ref();
         tracing::info!(
             outcome = %self.outcome,
             seconds = self.seconds,
             seconds_to_zero = self.seconds_to_zero,
             peak = self.peak,
-            connections = left.map(|left| left.connections),
-            requests = left.and_then(|left| left.requests),
-            upgrades = left.and_then(|left| left.upgrades),
-            tcp = left.and_then(|left| left.tcp),
-            by_listener = left.map(|left| tracing::field::debug(&left.by_listener)),
-            "The drain has ended"
+            connections = remaining.map(|remaining| remaining.connections),
+            requests = remaining.and_then(|remaining| remaining.requests),
+            upgrades = remaining.and_then(|remaining| remaining.upgrades),
+            tcp = remaining.and_then(|remaining| remaining.tcp),
+            by_listener = remaining.map(|remaining| tracing::field::debug(&remaining.by_listener)),
+            "Drain ended"
         );
     }
 
-    /// Writes the summary as termination message. Listeners that do not fit are left out.
+    /// Writes the summary as termination message, without the listeners that do not fit.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -98,11 +98,11 @@ impl Summary {
         let mut shortened = self.clone();
         let mut message = serde_json::to_string(&shortened)?;
         while message.len() > MAX_MESSAGE {
-            let Some(left) = shortened.remaining.as_mut() else {
+            let Some(remaining) = shortened.remaining.as_mut() else {
                 break;
             };
-            let half = left.by_listener.len() / 2;
-            left.by_listener = std::mem::take(&mut left.by_listener)
+            let half = remaining.by_listener.len() / 2;
+            remaining.by_listener = std::mem::take(&mut remaining.by_listener)
                 .into_iter()
                 .take(half)
                 .collect();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_says_what_was_left() {
+    fn message_has_what_was_left() {
         let want = json!({
             "outcome": "deadline", "seconds": 60.001, "peak": 12,
             "left": {"connections": 2, "requests": 1, "upgrades": 0, "tcp": 1,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_with_very_many_listeners_stays_whole_json() {
+    fn message_with_many_listeners_is_complete_json() {
         let message = read_written_message(&summary(5000));
         let listeners = message
             .pointer("/left/byListener")

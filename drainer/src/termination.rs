@@ -1,9 +1,9 @@
-//! What ends: the pod, Envoy alone, or the drainer alone. Told by who came.
+//! What is terminating (the pod, Envoy alone or the drainer alone), decided from hooks and SIGTERM.
 //!
-//! Kubernetes runs a container's preStop hook when the pod ends, and also when it restarts this
-//! container alone, after a failed liveness probe or for a new image. Envoy's hook proves that this
-//! Envoy ends; the drainer's hook proves that the drainer ends. Only both together prove that the
-//! pod does, since the kubelet starts all hooks of an ending pod at once.
+//! Kubernetes runs a container's preStop hook when the pod terminates, and also when it restarts
+//! that container alone, after a failed liveness probe or for a new image. Envoy's hook proves that
+//! Envoy terminates; the drainer's hook proves that the drainer terminates. Only both prove that the
+//! pod does, since the kubelet starts all hooks of a terminating pod at once.
 //! <https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/>
 
 use std::time::Duration;
@@ -11,143 +11,143 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Who has come, and when. SIGTERM may stand for the drainer's hook, which can fail to start.
+/// When each termination signal arrived. SIGTERM counts as the drainer's hook too, which can fail to
+/// start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TerminationSignals {
-    /// Envoy's hook.
+    /// The first call of Envoy's hook in this round.
     pub envoy_hook: Option<Instant>,
-    /// The last call of it.
+    /// The last call of Envoy's hook.
     pub last_envoy_hook: Option<Instant>,
-    /// The drainer's own hook.
+    /// The first call of the drainer's own hook.
     pub drainer_hook: Option<Instant>,
     /// SIGTERM to the drainer.
     pub sigterm: Option<Instant>,
-    /// When the port last may have failed a connection: flooded, or not bound. Envoy's hook may have
-    /// been called then although it is not here.
+    /// When the port last may have failed a connection, because it was flooded or not bound: a call of
+    /// Envoy's hook may have been lost.
     pub port_unavailable: Option<Instant>,
 }
 
-/// Whether Envoy has answered since the first of them came.
+/// Whether Envoy's admin interface has responded since the first signal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum AdminState {
-    /// It was asked, and there is no answer yet.
+    /// No response yet.
     #[default]
     Pending,
-    /// It answered.
+    /// It has responded.
     Responding,
-    /// It cannot be reached, or answers nonsense.
+    /// It cannot be reached, or returns server errors.
     Unresponsive,
 }
 
-/// What that means.
+/// What follows from the signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TerminationPlan {
-    /// Nobody came.
+    /// No signal has arrived.
     None,
-    /// Somebody else may be late: decide again then, or when somebody comes.
+    /// Another signal may follow: decide again at `until`, or when one arrives.
     Undecided {
-        /// When it is no longer just that.
+        /// When the grace for the other signal is over.
         until: Instant,
     },
-    /// Something ends.
+    /// It is clear what is terminating.
     Decided(Scope),
 }
 
-/// What ends.
+/// What is terminating.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// The pod.
     Pod {
-        /// When the first sign of it came.
+        /// When the first signal arrived.
         since: Instant,
     },
-    /// The pod, or the drainer alone: Envoy's hook may have been called without reaching the port.
+    /// The pod, or the drainer alone: a call of Envoy's hook may not have reached the port.
     PodUnconfirmed {
-        /// When the first sign of it came.
+        /// When the first signal arrived.
         since: Instant,
     },
-    /// The pod, as the marker of an earlier process says whose drain did not end Envoy.
+    /// The pod, according to the marker of an earlier process whose drain is not finished.
     PodResumed,
-    /// Envoy, which is restarted alone.
+    /// Envoy alone, which is restarting.
     EnvoyOnly {
-        /// When its hook came.
+        /// When its hook was called.
         since: Instant,
-        /// Whether it answers, so that its health can be failed.
+        /// Whether it responds, so that its health can be failed.
         is_responding: bool,
     },
-    /// The drainer, which is restarted alone; or the pod of an Envoy that does not run.
+    /// The drainer alone, which is restarting; or the pod of an Envoy that is not running.
     DrainerOnly,
 }
 
-/// How much later than Envoy's hook the drainer's may come: an exec on a busy node takes a second.
+/// How much later than Envoy's hook the drainer's may be called: an exec on a busy node takes a second.
 pub(crate) const ENVOY_ONLY_GRACE: Duration = Duration::from_secs(3);
 
-/// How long every call of a hook waits for the other signal at least: where Envoy does not answer,
-/// and where the call comes shortly before the end of a round that an earlier call began. A little
-/// less than [`LONE_ENVOY`], so that a hung Envoy's hook returns within three seconds, and the kubelet
-/// can restart it.
+/// Minimum time for which a call of a hook waits for the other signal, also if Envoy does not
+/// respond, or if the call is shortly before the end of a round that an earlier call began. A little
+/// less than [`ENVOY_ONLY_GRACE`], so that a hung Envoy's hook returns within three seconds, and the
+/// kubelet can restart it.
 pub(crate) const MIN_HOOK_GRACE: Duration = Duration::from_millis(2500);
 
-/// How much later than the drainer's hook Envoy's may come. Longer, since waiting costs nothing.
+/// How much later than the drainer's hook Envoy's may be called. Longer, since the wait costs nothing.
 pub(crate) const DRAINER_ONLY_GRACE: Duration = Duration::from_secs(10);
 
-/// The same after SIGTERM, while Envoy does not answer, or when its hook was waited for already.
+/// The same after SIGTERM if Envoy does not respond, or if the wait for its hook is over already.
 pub(crate) const SIGTERM_ONLY_GRACE: Duration = Duration::from_secs(1);
 
-/// How much later than the drainer's hook Envoy's may come where the port may have failed it. Short,
-/// since clients of an Envoy that ends are being lost meanwhile; the kernel tries a connection again
-/// after a second.
+/// How much later than the drainer's hook Envoy's may be called if the port may have failed it. Short,
+/// since a terminating Envoy loses requests meanwhile; the kernel retries a connection after a second.
 pub(crate) const UNCONFIRMED_GRACE: Duration = Duration::from_millis(500);
 
-/// The kubelet calls both hooks of a pod that ends within this, unless the node is very busy.
+/// The kubelet calls both hooks of a terminating pod within this time, unless the node is very busy.
 const SIMULTANEOUS_WINDOW: Duration = Duration::from_secs(1);
 
-/// A connection that the port failed so shortly before the drainer's hook came may have been that of
+/// A connection that the port failed at most this long before the drainer's hook may have been that of
 /// Envoy's hook.
 const PORT_FAILURE_WINDOW: Duration = Duration::from_millis(250);
 
 // === impl TerminationSignals ===
 
 impl TerminationSignals {
-    /// Notes that the port may have failed a connection just now. Wakes no task: a flood gives
-    /// thousands of occasions, and is not to disturb calls to Envoy.
+    /// Records that the port may have failed a connection just now. Wakes no task, since a flood causes
+    /// thousands of these, which must not cancel calls to Envoy.
     pub(crate) fn record_port_unavailable(signals: &watch::Sender<Self>) {
         let now = Instant::now();
-        signals.send_if_modified(|came| {
-            came.port_unavailable = Some(now);
+        signals.send_if_modified(|signals| {
+            signals.port_unavailable = Some(now);
             false
         });
     }
 
-    /// Notes a call of Envoy's hook.
+    /// Records a call of Envoy's hook.
     pub(crate) fn record_envoy_hook(&mut self, now: Instant) {
         self.envoy_hook.get_or_insert(now);
         self.last_envoy_hook = Some(now);
     }
 
-    /// Forgets the hooks, but for calls of the last [`LEAST_WAIT`]. Returns since when calls are kept;
-    /// `None` if there are none.
+    /// Removes the calls of hooks, except those of the last [`MIN_HOOK_GRACE`]. Returns since when
+    /// calls are kept; `None` if there are none.
     pub(crate) fn prune_hooks(&mut self, now: Instant) -> Option<Instant> {
         let kept_since = now.checked_sub(MIN_HOOK_GRACE);
-        let recent = |at: &Instant| kept_since.is_some_and(|since| *at > since);
-        self.envoy_hook = self.last_envoy_hook.filter(recent);
-        self.drainer_hook = self.drainer_hook.filter(recent);
+        let is_recent = |at: &Instant| kept_since.is_some_and(|since| *at > since);
+        self.envoy_hook = self.last_envoy_hook.filter(is_recent);
+        self.drainer_hook = self.drainer_hook.filter(is_recent);
         let is_kept = self.envoy_hook.or(self.drainer_hook).is_some();
         kept_since.filter(|_| is_kept)
     }
 
     fn was_port_unavailable_after(&self, since: Instant) -> bool {
         self.port_unavailable
-            .is_some_and(|noted| noted + PORT_FAILURE_WINDOW > since)
+            .is_some_and(|at| at + PORT_FAILURE_WINDOW > since)
     }
 
-    /// Returns true if both termination signals have come: Envoy's hook, and the drainer's hook or
+    /// Returns true if both termination signals have arrived: Envoy's hook, and the drainer's hook or
     /// SIGTERM.
     pub(crate) fn proves_pod_termination(&self) -> bool {
         self.envoy_hook.is_some() && self.drainer_hook.or(self.sigterm).is_some()
     }
 
-    /// Returns true if both termination signals came at about the same time.
+    /// Returns true if both termination signals arrived within [`SIMULTANEOUS_WINDOW`].
     pub(crate) fn are_simultaneous(&self) -> bool {
         let Some((envoy, drainer)) = self.envoy_hook.zip(self.drainer_signal_at()) else {
             return false;
@@ -155,7 +155,7 @@ impl TerminationSignals {
         envoy.max(drainer) - envoy.min(drainer) <= SIMULTANEOUS_WINDOW
     }
 
-    /// When the drainer's hook or SIGTERM came.
+    /// Returns when the drainer's hook or SIGTERM arrived, whichever was first.
     fn drainer_signal_at(&self) -> Option<Instant> {
         [self.drainer_hook, self.sigterm]
             .into_iter()
@@ -163,19 +163,18 @@ impl TerminationSignals {
             .min()
     }
 
-    /// Tells what ends, as far as it can be known at `now`, with Envoy's `answer`.
-    ///
-    /// `waited` says that the drainer's own hook has just returned, Envoy's not having come.
-    #[must_use]
+    /// Decides what is terminating, as far as it can be known at `now`, given the state of Envoy's
+    /// `admin` interface. `drainer_hook_released` means that the drainer's own hook has just returned
+    /// after a wait for Envoy's.
     pub(crate) fn plan(
         &self,
         now: Instant,
         admin: AdminState,
         drainer_hook_released: bool,
     ) -> TerminationPlan {
-        let unless = |until: Instant, end: Scope| match now < until {
+        let decide_at = |until: Instant, scope: Scope| match now < until {
             true => TerminationPlan::Undecided { until },
-            false => TerminationPlan::Decided(end),
+            false => TerminationPlan::Decided(scope),
         };
         match (self.envoy_hook, self.drainer_signal_at(), self.sigterm) {
             (None, None, _) => TerminationPlan::None,
@@ -183,32 +182,32 @@ impl TerminationSignals {
                 since: envoy.min(drainer),
             }),
             (Some(since), None, _) => {
-                let answers = admin == AdminState::Responding;
-                let patience = if answers {
+                let is_responding = admin == AdminState::Responding;
+                let grace = if is_responding {
                     ENVOY_ONLY_GRACE
                 } else {
                     MIN_HOOK_GRACE
                 };
-                unless(
-                    since + patience,
+                decide_at(
+                    since + grace,
                     Scope::EnvoyOnly {
                         since,
-                        is_responding: answers,
+                        is_responding,
                     },
                 )
             }
             (None, Some(_), Some(sigterm))
                 if drainer_hook_released || admin == AdminState::Unresponsive =>
             {
-                unless(sigterm + SIGTERM_ONLY_GRACE, Scope::DrainerOnly)
+                decide_at(sigterm + SIGTERM_ONLY_GRACE, Scope::DrainerOnly)
             }
-            // An Envoy that does not answer has nothing to drain.
+            // An Envoy that does not respond has nothing to drain.
             (None, Some(since), _)
                 if admin == AdminState::Responding && self.was_port_unavailable_after(since) =>
             {
-                unless(since + UNCONFIRMED_GRACE, Scope::PodUnconfirmed { since })
+                decide_at(since + UNCONFIRMED_GRACE, Scope::PodUnconfirmed { since })
             }
-            (None, Some(drainer), _) => unless(drainer + DRAINER_ONLY_GRACE, Scope::DrainerOnly),
+            (None, Some(drainer), _) => decide_at(drainer + DRAINER_ONLY_GRACE, Scope::DrainerOnly),
         }
     }
 }
@@ -218,7 +217,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn each_row_of_who_came_tells_what_ends() {
+    async fn signals_decide_what_is_terminating() {
         use AdminState::{Pending, Responding, Unresponsive as No};
 
         let t0 = Instant::now();
@@ -232,7 +231,7 @@ mod tests {
         };
         let until = |seconds| TerminationPlan::Undecided { until: at(seconds) };
         let drainer = TerminationPlan::Decided(Scope::DrainerOnly);
-        // Envoy's hook, the drainer's hook, SIGTERM, now, Envoy's answer, waited
+        // Envoy's hook, the drainer's hook, SIGTERM, now, admin state, drainer's hook released, plan
         let table = [
             (
                 None,
@@ -303,21 +302,21 @@ mod tests {
                 drainer,
             ),
         ];
-        for (envoy_hook, drainer_hook, sigterm, now, answer, waited, want) in table {
-            let came = TerminationSignals {
+        for (envoy_hook, drainer_hook, sigterm, now, admin, released, want) in table {
+            let signals = TerminationSignals {
                 envoy_hook: envoy_hook.map(at),
                 last_envoy_hook: envoy_hook.map(at),
                 drainer_hook: drainer_hook.map(at),
                 sigterm: sigterm.map(at),
                 port_unavailable: None,
             };
-            let got = came.plan(at(now), answer, waited);
-            assert_eq!(got, want, "{came:?} at {now}, {answer:?}, {waited}");
+            let got = signals.plan(at(now), admin, released);
+            assert_eq!(got, want, "{signals:?} at {now}, {admin:?}, {released}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn signals_within_a_second_came_together() {
+    async fn signals_within_a_second_are_simultaneous() {
         let t0 = Instant::now();
         let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
         let table = [
@@ -330,26 +329,28 @@ mod tests {
             (Some(2.1), Some(1.0), Some(2.0), false),
         ];
         for (envoy_hook, drainer_hook, sigterm, want) in table {
-            let came = TerminationSignals {
+            let signals = TerminationSignals {
                 envoy_hook: envoy_hook.map(at),
                 drainer_hook: drainer_hook.map(at),
                 sigterm: sigterm.map(at),
                 ..TerminationSignals::default()
             };
-            assert_eq!(came.are_simultaneous(), want, "{came:?}");
+            assert_eq!(signals.are_simultaneous(), want, "{signals:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unavailable_port_leaves_it_open_what_ends() {
+    async fn unavailable_port_leaves_pod_termination_unconfirmed() {
         let t0 = Instant::now();
         let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
-        let unproven = |since| TerminationPlan::Decided(Scope::PodUnconfirmed { since: at(since) });
+        let unconfirmed =
+            |since| TerminationPlan::Decided(Scope::PodUnconfirmed { since: at(since) });
         let until = |seconds| TerminationPlan::Undecided { until: at(seconds) };
         let pod = TerminationPlan::Decided(Scope::Pod { since: at(2.0) });
         let drainer = TerminationPlan::Decided(Scope::DrainerOnly);
         use AdminState::{Pending, Responding, Unresponsive as No};
-        // Envoy's hook, the drainer's hook, SIGTERM, unavailable, now, Envoy's answer, waited
+        // Envoy's hook, the drainer's hook, SIGTERM, port unavailable, now, admin state, drainer's hook
+        // released, plan
         let table = [
             (
                 None,
@@ -370,7 +371,7 @@ mod tests {
                 2.5,
                 Responding,
                 false,
-                unproven(2.0),
+                unconfirmed(2.0),
             ),
             (
                 None,
@@ -390,7 +391,7 @@ mod tests {
                 2.5,
                 Responding,
                 false,
-                unproven(2.0),
+                unconfirmed(2.0),
             ),
             (
                 None,
@@ -400,7 +401,7 @@ mod tests {
                 9.0,
                 Responding,
                 false,
-                unproven(2.0),
+                unconfirmed(2.0),
             ),
             (
                 None,
@@ -410,7 +411,7 @@ mod tests {
                 2.5,
                 Responding,
                 false,
-                unproven(2.0),
+                unconfirmed(2.0),
             ),
             (None, Some(2.0), None, 2.1, 3.0, Pending, false, until(12.0)),
             (None, Some(2.0), None, 2.1, 12.0, No, false, drainer),
@@ -418,16 +419,16 @@ mod tests {
             (None, None, Some(2.0), 2.1, 3.0, Responding, true, drainer),
             (Some(2.3), Some(2.0), None, 2.1, 2.3, Responding, false, pod),
         ];
-        for (envoy_hook, drainer_hook, sigterm, unavailable, now, answer, waited, want) in table {
-            let came = TerminationSignals {
+        for (envoy_hook, drainer_hook, sigterm, unavailable, now, admin, released, want) in table {
+            let signals = TerminationSignals {
                 envoy_hook: envoy_hook.map(at),
                 last_envoy_hook: envoy_hook.map(at),
                 drainer_hook: drainer_hook.map(at),
                 sigterm: sigterm.map(at),
                 port_unavailable: Some(at(unavailable)),
             };
-            let got = came.plan(at(now), answer, waited);
-            assert_eq!(got, want, "{came:?} at {now}, {answer:?}, {waited}");
+            let got = signals.plan(at(now), admin, released);
+            assert_eq!(got, want, "{signals:?} at {now}, {admin:?}, {released}");
         }
     }
 }

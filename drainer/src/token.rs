@@ -1,19 +1,18 @@
-//! The secret in the path of the hooks.
+//! The token in the path of the hooks, without which the drainer's port starts nothing.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::value::InvalidValue;
 
-/// 64 bits that only the pod's manifest and its drainer know, as 16 hexadecimal digits.
+/// A secret of 64 bits, known from the pod's manifest only, as 16 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token(u64);
 
 // === impl Token ===
 
 impl Token {
-    /// The token of these 64 bits.
-    #[must_use]
+    /// The token with these bits.
     pub fn new(bits: u64) -> Self {
         Self(bits)
     }

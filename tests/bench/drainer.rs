@@ -44,7 +44,8 @@ async fn main() -> Result<()> {
 
     let scene = Fixture::start().await?;
     let idle = scene.drainer(&program).await?;
-    idle.wait_for_log("Envoy answers", 10 * SECOND).await?;
+    idle.wait_for_log("Envoy is responding", 10 * SECOND)
+        .await?;
     sleep(SECOND).await;
     memory("idle", ["1.5 MiB", "0.5 MiB"], &idle)?;
     drop(idle);

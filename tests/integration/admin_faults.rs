@@ -165,7 +165,7 @@ async fn answers_that_are_slow_or_the_last_on_their_connection_are_answers() -> 
             let fake = FakeAdmin::start(mood).await?;
             fake.set_open_connections(1);
             let drainer = start_drainer(&fake).await?;
-            drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+            drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
             let end = drainer.call_pod_hooks()?;
             wait_for_count(&drainer, 1).await?;
             sleep(2 * SECOND).await;
@@ -518,7 +518,7 @@ async fn why_listeners_are_not_known_is_told_as_it_is() -> Result<()> {
             let fake = FakeAdmin::start(mood).await?;
             let drainer = start_drainer(&fake).await?;
             let line = drainer
-                .wait_for_log("/config_dump cannot be read", TIMEOUT)
+                .wait_for_log("cannot read Envoy's /config_dump", TIMEOUT)
                 .await?;
             let told = line["message"].as_str().unwrap_or_default();
             for reason in ["admin.allow_paths", "more than 4194304 bytes"] {
@@ -538,7 +538,7 @@ async fn another_service_at_the_admins_address_is_told_at_start() -> Result<()> 
             let fake = FakeAdmin::start(mood).await?;
             let drainer = start_drainer(&fake).await?;
             let line = drainer
-                .wait_for_log("admin interface does not answer", 3 * SECOND)
+                .wait_for_log("admin interface does not respond", 3 * SECOND)
                 .await?;
             assert_eq!(line["level"], "ERROR");
             assert!(fake.calls("/healthcheck").is_empty(), "nothing was touched");

@@ -16,6 +16,7 @@ use webhook::certificates::files::Files;
 use webhook::certificates::resolver::CertResolver;
 use webhook::certificates::source::{self, CertificateSource};
 use webhook::kubernetes::CertificateStore;
+use webhook::metrics::Metrics;
 use webhook::server::{Limits, MinVersion, Server};
 
 #[tokio::test]
@@ -78,8 +79,8 @@ async fn a_certificate_swapped_under_load_fails_no_handshake() {
     let mut mount = TlsSecretMount::new(&leaves[0]).unwrap();
     let (files, first) = Files::open(mount.certificate(), mount.key()).unwrap();
     let serving = Arc::new(CertResolver::new(first));
-    let (server, _) = server(Limits::default());
-    let report = Arc::clone(&server.metrics);
+    let (mut server, _) = server(Limits::default());
+    let metrics = Metrics::register(&mut server.registry);
     let server = Server {
         resolver: Arc::clone(&serving),
         ..server
@@ -89,7 +90,7 @@ async fn a_certificate_swapped_under_load_fails_no_handshake() {
         source::run(
             CertificateSource::<CertificateStore>::Files(files),
             &serving,
-            &report,
+            &metrics,
         )
         .await
     });

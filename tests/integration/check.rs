@@ -1,4 +1,4 @@
-//! `check`: what it tells of a cluster, says by its exit code, and does to the cluster, which is nothing.
+//! `envoy-drainer check` against a fake API server: its text, JSON and exit code. It writes nothing.
 
 use std::fs;
 use std::process::Output;
@@ -23,9 +23,9 @@ const RELEASE: &str = "/api/v1/namespaces/envoy-drainer";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/envoy-drainer/deployments";
 const REPLICA_SETS: &str = "/apis/apps/v1/replicasets";
 
-/// A cluster in which all is well: the chart's objects, as it renders them by default, a namespace
-/// that has opted in, and a pod with a drainer.
-fn healthy_cluster() -> Responses {
+/// A healthy cluster: the chart's objects with default values, a namespace that has opted in, and a pod
+/// with a drainer.
+fn healthy() -> Responses {
     let chart = objects(&golden::read("chart/defaults.yaml"));
     let policy = |suffix: &str| object(&chart, "ValidatingAdmissionPolicy", suffix).clone();
     let binding = |suffix: &str| object(&chart, "ValidatingAdmissionPolicyBinding", suffix).clone();
@@ -43,8 +43,7 @@ fn healthy_cluster() -> Responses {
     let replica = json!({
         "metadata": {"name": "envoy-drainer-1"},
         "spec": deployment["spec"]["template"]["spec"],
-        // Its kubelet has yet to say so: nobody could call it through this API server.
-        "status": {"conditions": []},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     });
     let namespace = |name: &str, injection: &str| {
         json!({"metadata": {"name": name, "labels": {
@@ -94,7 +93,8 @@ fn healthy_cluster() -> Responses {
             "/api/v1/namespaces".to_owned(),
             list(json!([
                 namespace("shop", "enabled"),
-                namespace("default", "disabled")
+                namespace("default", "disabled"),
+                namespace("kube-system", "disabled"),
             ])),
         ),
         (
@@ -112,7 +112,7 @@ fn healthy_cluster() -> Responses {
         .collect()
 }
 
-/// A pod that asks, of a StatefulSet.
+/// A pod of a StatefulSet that requests a drainer.
 fn pod(name: &str, init_containers: &Value) -> Value {
     let owner = json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "edge", "uid": "1", "controller": true,
@@ -129,22 +129,22 @@ fn pod(name: &str, init_containers: &Value) -> Value {
     })
 }
 
-/// A pod that asks and is nobody's.
-fn bare_pod(namespace: &str) -> Value {
-    let mut pod = pod("alone", &json!(null));
+/// A pod without owner that requests a drainer.
+fn standalone(namespace: &str) -> Value {
+    let mut pod = pod("standalone", &json!(null));
     pod["metadata"]["namespace"] = json!(namespace);
     pod["metadata"]["ownerReferences"] = json!(null);
     pod
 }
 
-/// A ReplicaSet whose pods ask and are refused.
-fn blocked_replica_set(deployment: &str, why: &str) -> Value {
+/// A ReplicaSet whose pods request a drainer and are rejected.
+fn blocked(deployment: &str, reason: &str) -> Value {
     let owner = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "name": deployment, "uid": "1", "controller": true,
     });
     let name = format!("{deployment}-5b4977cc78");
     let condition = json!({
-        "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": why,
+        "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": reason,
     });
     json!({
         "metadata": {"name": name, "namespace": "shop", "ownerReferences": [owner]},
@@ -164,12 +164,12 @@ fn drainer(image: &str) -> Value {
     json!({"name": "envoy-drainer", "image": image})
 }
 
-fn inject_drainer(mut pod: Value) -> (u16, Value) {
+fn injected(mut pod: Value) -> (u16, Value) {
     pod["spec"]["initContainers"] = json!([drainer("a")]);
     (201, pod)
 }
 
-fn deny_over_quota(pod: Value) -> (u16, Value) {
+fn over_quota(pod: Value) -> (u16, Value) {
     match pod["metadata"]["annotations"].is_null() {
         true => (201, pod),
         false => failure_status(
@@ -180,7 +180,7 @@ fn deny_over_quota(pod: Value) -> (u16, Value) {
     }
 }
 
-/// Runs the command against a fake API server, which sees no write but dry runs.
+/// Runs the command against a fake API server, and asserts that it writes nothing but dry runs.
 async fn check(answers: Responses, judge: PodCreateResponder, args: &[&str]) -> Output {
     let api = FakeApiServer::start_cluster(answers, judge).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -211,7 +211,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The marks of a section's points, by their names.
+/// The names and severities of a section's results.
 fn severities<'a>(report: &'a Value, section: &str) -> Vec<(&'a str, &'a str)> {
     let sections = report["sections"].as_array().unwrap();
     let section = sections.iter().find(|other| other["name"] == section);
@@ -224,40 +224,46 @@ fn severities<'a>(report: &'a Value, section: &str) -> Vec<(&'a str, &'a str)> {
 }
 
 #[tokio::test]
-async fn a_person_reads_what_is_well_and_what_is_not() {
-    let output = check(healthy_cluster(), inject_drainer, &[]).await;
+async fn text_lists_findings_with_remedies() {
+    let output = check(healthy(), injected, &[]).await;
     golden::check("check/well.txt", text(&output));
     assert_eq!(output.status.code(), Some(0));
 
-    let mut ill = healthy_cluster();
-    let deployments = &mut ill.get_mut(DEPLOYMENTS).unwrap().1;
+    let mut unhealthy = healthy();
+    let deployments = &mut unhealthy.get_mut(DEPLOYMENTS).unwrap().1;
     *deployments = deployments.replace("\"readyReplicas\":2", "\"readyReplicas\":1");
+    let pods = &mut unhealthy.get_mut(&format!("{RELEASE}/pods")).unwrap().1;
+    *pods = pods.replace("\"True\"", "\"False\"");
     let policy = format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-seen");
-    ill.remove(&policy);
+    unhealthy.remove(&policy);
     let policy = format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer-cabundle");
-    ill.remove(&policy);
+    unhealthy.remove(&policy);
+    let mut skipped = pod("edge-2", &json!(null));
+    skipped["metadata"]["annotations"]["envoy-drainer.dev/status"] =
+        json!("{\"skipped\":\"DRN008\"}");
     let pods = json!({"metadata": {}, "items": [
         pod("edge-0", &json!([drainer("localhost/drainer:0.0.9")])),
         pod("edge-1", &json!(null)),
-        bare_pod("default"),
-        bare_pod("kube-system"),
+        skipped,
+        standalone("default"),
+        standalone("kube-system"),
     ]});
-    ill.insert("/api/v1/pods".to_owned(), (200, pods.to_string()));
+    unhealthy.insert("/api/v1/pods".to_owned(), (200, pods.to_string()));
     let denied = "admission webhook \"pods.envoy-drainer.dev\" denied the request: DRN023: no volume at `/run`";
     let sets = json!({"metadata": {}, "items": [
-        blocked_replica_set("api", denied),
-        blocked_replica_set("web", "pods \"web-5b4977cc78-2sv4r\" is forbidden: exceeded quota: small"),
+        blocked("api", denied),
+        blocked("web", "pods \"web-5b4977cc78-2sv4r\" is forbidden: exceeded quota: small"),
     ]});
-    ill.insert(REPLICA_SETS.to_owned(), (200, sets.to_string()));
-    let output = check(ill, deny_over_quota, &[]).await;
+    unhealthy.insert(REPLICA_SETS.to_owned(), (200, sets.to_string()));
+    let output = check(unhealthy, over_quota, &[]).await;
     golden::check("check/ill.txt", text(&output));
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// Helm has written values that a replica does not start with; those before go on to work.
+/// Helm has written values with which a replica does not start; older replicas keep working.
 #[tokio::test]
-async fn a_person_reads_how_to_come_back_from_an_upgrade_that_went_wrong() {
-    let mut upgraded = healthy_cluster();
+async fn failed_upgrade_names_the_rollback() {
+    let mut upgraded = healthy();
     let (_, deployments) = upgraded.get_mut(DEPLOYMENTS).unwrap();
     let mut list: Value = serde_json::from_str(deployments).unwrap();
     let deployment = &mut list["items"][0];
@@ -275,14 +281,14 @@ async fn a_person_reads_how_to_come_back_from_an_upgrade_that_went_wrong() {
         {"metadata": {"name": "envoy-drainer-2"}, "status": {"containerStatuses": [container]}},
     ]});
     upgraded.insert(format!("{RELEASE}/pods"), (200, pods.to_string()));
-    let output = check(upgraded, inject_drainer, &[]).await;
+    let output = check(upgraded, injected, &[]).await;
     golden::check("check/upgraded.txt", text(&output));
     assert_eq!(output.status.code(), Some(0));
 }
 
 #[tokio::test]
-async fn programs_read_the_same() {
-    let output = check(healthy_cluster(), inject_drainer, &["-o", "json"]).await;
+async fn json_has_the_same_results() {
+    let output = check(healthy(), injected, &["-o", "json"]).await;
     let report = json(&output);
     assert_eq!(report["works"], true);
     assert_eq!(
@@ -291,7 +297,7 @@ async fn programs_read_the_same() {
     );
     assert_eq!(severities(&report, "certificates"), [("ca-bundle", "ok")]);
     assert_eq!(output.status.code(), Some(0));
-    let output = check(healthy_cluster(), deny_over_quota, &["-o", "json"]).await;
+    let output = check(healthy(), over_quota, &["-o", "json"]).await;
     let report = json(&output);
     assert_eq!(report["works"], false);
     let trial = &report["sections"][4]["points"][1];
@@ -301,7 +307,7 @@ async fn programs_read_the_same() {
             "name": "trial",
             "mark": "error",
             "about": {"kind": "Namespace", "namespace": null, "name": "shop"},
-            "message": "a pod with a drainer is refused in `shop`, and one without is not (dry run): pods \"a\" is forbidden: exceeded quota: small",
+            "message": "a pod with a drainer is rejected in `shop`, one without is admitted (dry run): pods \"a\" is forbidden: exceeded quota: small",
             "remedy": "raise the ResourceQuota, or lower what drainers request (`drainer` in the chart's values)",
             "commands": [],
         })
@@ -310,38 +316,34 @@ async fn programs_read_the_same() {
 }
 
 #[tokio::test]
-async fn whatever_cannot_be_read_is_unknown_and_the_rest_is_told() {
-    let version = healthy_cluster()["/version"].clone();
-    let (code, why) = failure_status(403, "Forbidden", "no");
-    let forbidden = (code, why.to_string());
-    let odd = [
+async fn unreadable_objects_do_not_stop_other_checks() {
+    let version = healthy()["/version"].clone();
+    let (code, status) = failure_status(403, "Forbidden", "no");
+    let forbidden = (code, status.to_string());
+    let invalid = [
         "null",
         "{",
         "{\"items\": null}",
         "{\"items\": [{}]}",
         "{\"items\": [{\"spec\": 7}]}",
     ];
-    let odd = odd.map(|document| (200, document.to_owned()));
-    let wrong: Vec<_> = odd
+    let invalid = invalid.map(|document| (200, document.to_owned()));
+    let wrong: Vec<_> = invalid
         .into_iter()
         .chain([(500, String::new()), forbidden])
         .collect();
     let mut runs = JoinSet::new();
-    for path in healthy_cluster()
-        .into_keys()
-        .filter(|path| path != "/version")
-    {
+    for path in healthy().into_keys().filter(|path| path != "/version") {
         let wrong = wrong.clone();
         runs.spawn(async move {
             for answer in wrong {
-                let mut answers = healthy_cluster();
+                let mut answers = healthy();
                 answers.insert(path.clone(), answer.clone());
-                let output = check(answers, inject_drainer, &["-o", "json"]).await;
-                // It tells something, to the end.
+                let output = check(answers, injected, &["-o", "json"]).await;
                 let report = json(&output);
-                let many = report["sections"].as_array().unwrap().len();
+                let count = report["sections"].as_array().unwrap().len();
                 assert!(
-                    many == 6 || path == CONFIGURATIONS,
+                    count == 6 || path == CONFIGURATIONS,
                     "{path} {answer:?}: {report}"
                 );
             }
@@ -351,7 +353,7 @@ async fn whatever_cannot_be_read_is_unknown_and_the_rest_is_told() {
         run.unwrap();
     }
     let nothing = Responses::from([("/version".to_owned(), version)]);
-    let output = check(nothing, inject_drainer, &["-o", "json"]).await;
+    let output = check(nothing, injected, &["-o", "json"]).await;
     let report = json(&output);
     assert_eq!(severities(&report, "installation"), [("found", "unknown")]);
     assert_eq!(report["works"], Value::Null);
@@ -359,37 +361,30 @@ async fn whatever_cannot_be_read_is_unknown_and_the_rest_is_told() {
 }
 
 #[tokio::test]
-async fn whether_it_works_is_not_known_while_what_decides_is_not() {
-    fn hide_path(path: &str) -> Responses {
-        let mut answers = healthy_cluster();
-        let (forbidden, why) = failure_status(403, "Forbidden", "no");
-        answers.insert(path.to_owned(), (forbidden, why.to_string()));
+async fn health_is_unknown_while_blocking_checks_are() {
+    fn forbidden(path: &str) -> Responses {
+        let mut answers = healthy();
+        let (code, status) = failure_status(403, "Forbidden", "no");
+        answers.insert(path.to_owned(), (code, status.to_string()));
         answers
     }
-    fn hide_dry_runs(_: Value) -> (u16, Value) {
+    fn forbids_dry_runs(_: Value) -> (u16, Value) {
         failure_status(403, "Forbidden", "forbidden: User cannot create resource")
     }
-    let mut hides_replicas = hide_path(&format!("{RELEASE}/pods/envoy-drainer-1/portforward"));
-    let pods = &mut hides_replicas
-        .get_mut(&format!("{RELEASE}/pods"))
-        .unwrap()
-        .1;
-    let ready = r#""conditions":[{"type":"Ready","status":"True"}]"#;
-    *pods = pods.replace(r#""conditions":[]"#, ready);
     for (answers, judge, works) in [
         (
-            hide_path("/api/v1/nodes"),
-            inject_drainer as PodCreateResponder,
+            forbidden("/api/v1/nodes"),
+            injected as PodCreateResponder,
             Some(true),
         ),
-        (hide_path("/api/v1/pods"), inject_drainer, Some(true)),
-        (hide_path(REPLICA_SETS), inject_drainer, Some(true)),
-        (hide_path(CONFIGURATIONS), inject_drainer, None),
-        (hide_path(DEPLOYMENTS), inject_drainer, None),
-        (hide_path(&format!("{RELEASE}/pods")), inject_drainer, None),
-        (hide_path("/api/v1/namespaces"), inject_drainer, None),
-        (hides_replicas, inject_drainer, None),
-        (healthy_cluster(), hide_dry_runs, None),
+        (forbidden("/api/v1/pods"), injected, Some(true)),
+        (forbidden(REPLICA_SETS), injected, Some(true)),
+        (forbidden(CONFIGURATIONS), injected, None),
+        (forbidden(DEPLOYMENTS), injected, None),
+        // The Deployment says how many are ready; its pods only say why not all are.
+        (forbidden(&format!("{RELEASE}/pods")), injected, Some(true)),
+        (forbidden("/api/v1/namespaces"), injected, None),
+        (healthy(), forbids_dry_runs, None),
     ] {
         let output = check(answers.clone(), judge, &["-o", "json"]).await;
         let report = json(&output);
@@ -398,20 +393,21 @@ async fn whether_it_works_is_not_known_while_what_decides_is_not() {
         assert_eq!(output.status.code(), Some(code));
         let output = check(answers, judge, &[]).await;
         let last = text(&output).lines().last().unwrap();
-        let cannot = last.starts_with("whether envoy-drainer works cannot be found out: ");
-        assert_eq!(cannot, works.is_none(), "{last}");
+        let is_unknown =
+            last.starts_with("status unknown: some required objects could not be read (");
+        assert_eq!(is_unknown, works.is_none(), "{last}");
     }
 }
 
 #[tokio::test]
-async fn what_was_seen_of_a_long_list_counts_if_its_end_is_not() {
-    let mut answers = healthy_cluster();
+async fn pages_before_a_failed_one_count() {
+    let mut answers = healthy();
     let first = json!({
         "metadata": {"continue": "abc"},
         "items": [pod("edge-0", &json!([drainer("localhost/drainer:0.1.0")]))],
     });
     let second = json!({"metadata": {"continue": "def"}, "items": [pod("edge-1", &json!(null))]});
-    let (gone, why) = failure_status(410, "Expired", "the list is too old");
+    let (gone, status) = failure_status(410, "Expired", "the list is too old");
     answers.insert("/api/v1/pods".to_owned(), (200, first.to_string()));
     answers.insert(
         "/api/v1/pods?continue=abc".to_owned(),
@@ -419,9 +415,9 @@ async fn what_was_seen_of_a_long_list_counts_if_its_end_is_not() {
     );
     answers.insert(
         "/api/v1/pods?continue=def".to_owned(),
-        (gone, why.to_string()),
+        (gone, status.to_string()),
     );
-    let output = check(answers, inject_drainer, &["-o", "json"]).await;
+    let output = check(answers, injected, &["-o", "json"]).await;
     assert_eq!(
         severities(&json(&output), "pods"),
         [
@@ -433,30 +429,30 @@ async fn what_was_seen_of_a_long_list_counts_if_its_end_is_not() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_does_not_answer_is_no_wrong_usage() {
-    let unreached = Command::new(binaries::envoy_drainer().unwrap())
+async fn unreachable_cluster_exits_with_1() {
+    let output = Command::new(binaries::envoy_drainer().unwrap())
         .args(["check", "--kubeconfig", "/no/such/file"])
         .env_clear()
         .output()
         .await
         .unwrap();
-    assert_eq!(unreached.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(1));
     assert!(
-        unreached
+        output
             .stderr
             .starts_with(b"error: cannot use the kubeconfig: ")
     );
-    let (code, why) = failure_status(401, "Unauthorized", "Unauthorized");
-    let answers = Responses::from([("/version".to_owned(), (code, why.to_string()))]);
-    let output = check(answers.clone(), inject_drainer, &[]).await;
+    let (code, status) = failure_status(401, "Unauthorized", "Unauthorized");
+    let answers = Responses::from([("/version".to_owned(), (code, status.to_string()))]);
+    let output = check(answers.clone(), injected, &[]).await;
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        told.ends_with("does not know who you are: log in\n"),
-        "{told}"
+        stderr.ends_with(": unauthorized: log in to the cluster\n"),
+        "{stderr}"
     );
-    let output = check(answers.clone(), inject_drainer, &["--no-such-flag"]).await;
+    let output = check(answers.clone(), injected, &["--no-such-flag"]).await;
     assert_eq!(output.status.code(), Some(2));
-    let output = check(answers, inject_drainer, &["--context", "other"]).await;
+    let output = check(answers, injected, &["--context", "other"]).await;
     assert_eq!(output.status.code(), Some(1));
 }

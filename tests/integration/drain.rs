@@ -221,9 +221,7 @@ async fn an_open_tcp_stream_holds_the_pod_to_its_deadline_and_is_named_in_the_la
             (&words["outcome"], &words["left"]),
             (&json!("deadline"), &left)
         );
-        let line = drainer
-            .find_log("The drain has ended")
-            .context("no last words")?;
+        let line = drainer.find_log("Drain ended").context("no last words")?;
         assert_eq!(
             (&line["outcome"], &line["tcp"]),
             (&json!("deadline"), &json!(1))
@@ -542,12 +540,12 @@ async fn a_listener_that_ignores_failed_health_is_drained_too() -> Result<()> {
             .exit_without_minimum()
             .start()
             .await?;
-        drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         assert!(drainer.find_log("MODIFY_ONLY").is_none());
         let mut client = RawConnection::open_idle(immediate.address("modify")).await?;
         let end = drainer.call_pod_hooks()?;
         wait_until("it was told", TIMEOUT, || async {
-            let told = drainer.find_log("Told Envoy");
+            let told = drainer.find_log("Called Envoy admin");
             Ok(told.is_some_and(|line| line["call"] == "/drain_listeners"))
         })
         .await?;
@@ -694,7 +692,7 @@ async fn where_all_is_hidden_nothing_passes_for_zero() -> Result<()> {
             .start()
             .await?;
         let warning = drainer
-            .wait_for_log("each drain lasts to its deadline", TIMEOUT)
+            .wait_for_log("each drain lasts until its deadline", TIMEOUT)
             .await?;
         assert_eq!(warning["level"], "WARN");
         assert_took(
@@ -716,7 +714,7 @@ async fn an_envoy_whose_xds_never_answers_ends_as_any_other() -> Result<()> {
     for_each_envoy(|binary| async move {
         let envoy = envoy()?.binary(&binary).unresponsive_xds().start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
-        drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         assert_took(
             drainer.call_pod_hooks()?.wait_for_return().await?,
             10 * SECOND,

@@ -1,6 +1,5 @@
 //! Events as the API server sees them, from reviews that any pod of the cluster can forge.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Config;
@@ -10,12 +9,10 @@ use tests::https::inject_request;
 use tests::review::ReviewBuilder;
 use tests::timing::TIMEOUT;
 use tests::webhook::{Webhook, review, server};
-use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
-use webhook::events::{QUEUE_CAPACITY, publish};
+use webhook::events::{Metrics, QUEUE_CAPACITY, publish, queue};
 use webhook::kubernetes::CertificateStore;
-use webhook::metrics::Metrics;
-use webhook::server::{Limits, Server};
+use webhook::server::Limits;
 
 /// A namespace that the chart excludes.
 const EXCLUDED: &str = "bank";
@@ -30,7 +27,7 @@ fn skipped_review(namespace: &str, uid: &str) -> ReviewBuilder {
         .with("/request/object/spec/containers/0/lifecycle", hook)
 }
 
-/// What the API server is asked for when these reviews are sent, up to an Event for the last.
+/// Returns the requests to the API server that follow these reviews, up to the Event of the last one.
 async fn requests_for(reviews: impl IntoIterator<Item = ReviewBuilder>) -> Vec<RecordedRequest> {
     let api = FakeApiServer::start().await.unwrap();
     api.set_response(201, &json!({"metadata": {}}));
@@ -38,15 +35,11 @@ async fn requests_for(reviews: impl IntoIterator<Item = ReviewBuilder>) -> Vec<R
     let objects =
         CertificateStore::from_config(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
     let events = objects.event_writer("webhook-1".to_owned());
-    let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
-    let report = Arc::new(Metrics::new());
-    let (usual, authority) = server(Limits::default());
-    let server = Server {
-        skipped_pods: Some(sender),
-        metrics: Arc::clone(&report),
-        ..usual
-    };
-    let server = Webhook::run(server, authority).await;
+    let (mut server, ca) = server(Limits::default());
+    let metrics = Metrics::register(&mut server.registry);
+    let (sender, receiver) = queue(QUEUE_CAPACITY, &metrics);
+    server.events = Some(sender);
+    let server = Webhook::run(server, ca).await;
     let driven = async {
         let mut connection = server.https.connect().await.unwrap();
         for review in reviews.into_iter().chain([skipped_review("last", "last")]) {
@@ -58,22 +51,22 @@ async fn requests_for(reviews: impl IntoIterator<Item = ReviewBuilder>) -> Vec<R
             all.append(&mut api.take_requests());
             sleep(Duration::from_millis(10)).await;
         }
-        all.retain(|asked| !is_last_request(asked));
+        all.retain(|request| !is_last_request(request));
         all
     };
     let excluded = [EXCLUDED.to_owned()];
     tokio::select! {
-        never = publish(queue, &excluded, &report, async |series| events.write(series).await) => match never {},
-        asked = timeout(TIMEOUT, driven) => asked.expect("the last Event is written"),
+        never = publish(receiver, &excluded, &metrics, async |series| events.write(series).await) => match never {},
+        requests = timeout(TIMEOUT, driven) => requests.expect("the last Event is written"),
     }
 }
 
-fn is_last_request(asked: &RecordedRequest) -> bool {
-    asked.request_line.contains("/last/")
+fn is_last_request(request: &RecordedRequest) -> bool {
+    request.request_line.contains("/last/")
 }
 
 #[tokio::test]
-async fn a_forged_review_reaches_no_other_path_and_no_excluded_namespace() {
+async fn forged_reviews_reach_no_other_path_or_excluded_namespace() {
     let path = "../../../../api/v1/namespaces/envoy-drainer/secrets/ca?x=";
     let own = tests::review::defaults().release_namespace;
     let uid = "0b7c5a3e-6f0e-4f0c-9d5b-2f3a4c5d6e7f";
@@ -99,23 +92,26 @@ async fn a_forged_review_reaches_no_other_path_and_no_excluded_namespace() {
         .map(|namespace| skipped_review(namespace, uid)))
     .chain(uids.iter().map(|uid| skipped_review("shop", uid)))
     .chain(names.iter().map(|name| with_name(name)));
-    let asked = requests_for(forged).await;
-    let lines: Vec<_> = asked.iter().map(|asked| &asked.request_line).collect();
+    let requests = requests_for(forged).await;
+    let lines: Vec<_> = requests
+        .iter()
+        .map(|request| &request.request_line)
+        .collect();
     assert_eq!(lines, Vec::<&String>::new());
 }
 
 #[tokio::test]
-async fn a_flood_of_forged_reviews_has_25_events_in_a_namespace_and_short_notes() {
+async fn forged_review_flood_is_limited_to_25_short_events() {
     let name = json!("e\u{1b}[31m\u{202e}\u{200b}".repeat(2000));
     let forged = (0..500).map(|owner| {
         skipped_review("shop", &format!("u{owner}"))
             .with("/request/object/spec/containers/0/name", name.clone())
     });
-    let asked = requests_for(forged).await;
-    assert_eq!(asked.len(), 25);
+    let requests = requests_for(forged).await;
+    assert_eq!(requests.len(), 25);
     for RecordedRequest {
         request_line, body, ..
-    } in &asked
+    } in &requests
     {
         let path = "PATCH /apis/events.k8s.io/v1/namespaces/shop/events/u";
         assert!(request_line.starts_with(path), "{request_line}");

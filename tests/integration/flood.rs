@@ -62,7 +62,7 @@ impl Fixture {
         };
         let pid = Pid::from_raw(drainer.process().pid());
         prlimit(pid, Resource::Nofile, few)?;
-        drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         let stream = RawConnection::open_stream(envoy.address("stream")).await?;
         let flood = Flood::start(drainer.address(), CONNECTION_RATE)?;
         sleep(LEAD_TIME).await;
@@ -127,7 +127,7 @@ async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Res
     drainer.wait_for_phase(DrainPhase::Draining).await?;
     sleep(2 * SECOND).await;
     assert!(envoys.is_waiting() && own.is_waiting(), "undrained");
-    assert!(drainer.find_log("Told Envoy").is_some());
+    assert!(drainer.find_log("Called Envoy admin").is_some());
     scene.assert_flood_survived()?;
     drop(scene.stream);
     own.wait_for_return().await?;

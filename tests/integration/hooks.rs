@@ -372,7 +372,7 @@ async fn a_pods_end_is_drained_although_the_port_is_taken() -> Result<()> {
             config.port = port.try_into().expect("a bound port is not zero");
         });
     let drainer = sidecar.start().await?;
-    drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+    drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
     drainer.call_drainer_hook()?.wait_for_return().await?;
     assert_eq!(drainer.termination_message()?["outcome"], "drained");
     assert_eq!(envoy.admin().state().await?, "DRAINING");

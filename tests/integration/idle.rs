@@ -95,9 +95,7 @@ async fn short_requests_hold_a_drain_that_hardly_closes_connections() -> Result<
         }
         let words = drainer.termination_message()?;
         assert_eq!(words["outcome"], "deadline", "{words}");
-        let line = drainer
-            .find_log("The drain has ended")
-            .context("no last line")?;
+        let line = drainer.find_log("Drain ended").context("no last line")?;
         for listener in ["http1", "http2", "http3"] {
             let name = listener_stat(&envoy, listener);
             let left = words["left"]["byListener"][&name].as_u64();
@@ -350,7 +348,7 @@ async fn a_reset_of_counters_leaves_idle_connections_idle() -> Result<()> {
             .timing(|timing| timing.idle_exit = Some(idle_exit))
             .start()
             .await?;
-        drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         envoy.admin().post("/reset_counters").await?;
         let _idle = RawConnection::open_idle(envoy.address("web")).await?;
         let end = drainer.call_pod_hooks()?;

@@ -1,5 +1,4 @@
-//! The Secret and the webhook configuration as the API server sees them: what it is asked, and what is
-//! made of its answers.
+//! `CertificateStore` against a scripted API server: its requests, and how it interprets responses.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -16,12 +15,12 @@ use webhook::kubernetes::CertificateStore;
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/s";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/w";
 
-async fn open_store() -> (FakeApiServer, CertificateStore) {
+async fn open() -> (FakeApiServer, CertificateStore) {
     let api = FakeApiServer::start().await.unwrap();
     let config = Config::new(api.url().parse().unwrap());
-    let objects =
+    let store =
         CertificateStore::from_config(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
-    (api, objects)
+    (api, store)
 }
 
 fn status(code: u16, reason: &str) -> Value {
@@ -87,50 +86,50 @@ fn base64(text: String) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-fn trusted_bundle() -> Bundle {
+fn trusted() -> Bundle {
     Bundle::read(TestCa::new().unwrap().pem().as_bytes())
 }
 
 #[tokio::test]
-async fn both_objects_are_read_or_are_missing() {
-    let (api, objects) = open_store().await;
+async fn objects_are_read_or_missing() {
+    let (api, store) = open().await;
     api.set_response(200, &secret());
-    let wanted = Secret {
+    let want = Secret {
         resource_version: "7".into(),
         data: BTreeMap::from([("a".to_owned(), vec![1, 2])]),
         rotate: Some("é".repeat(126)),
         unwritable_reason: None,
     };
-    assert_eq!(objects.secret().await.unwrap(), Some(wanted));
+    assert_eq!(store.secret().await.unwrap(), Some(want));
     assert_eq!(api.take_requests()[0].request_line, format!("GET {SECRET}"));
-    let bundle = trusted_bundle();
+    let bundle = trusted();
     api.set_response(200, &configuration(&bundle));
-    let found = objects.webhooks().await.unwrap().unwrap();
+    let found = store.webhooks().await.unwrap().unwrap();
     assert_eq!(found.resource_version, "8");
-    let wanted = [
+    let want = [
         ("one".to_owned(), bundle),
         ("two".into(), Bundle::default()),
     ];
-    assert_eq!(found.bundles, wanted);
+    assert_eq!(found.bundles, want);
     let written = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
     assert_eq!(found.written_at, Some(written));
-    let mut nobodys = configuration(&trusted_bundle());
-    nobodys["metadata"]["managedFields"] = Value::Null;
-    api.set_response(200, &nobodys);
-    assert_eq!(objects.webhooks().await.unwrap().unwrap().written_at, None);
+    let mut unmanaged = configuration(&trusted());
+    unmanaged["metadata"]["managedFields"] = Value::Null;
+    api.set_response(200, &unmanaged);
+    assert_eq!(store.webhooks().await.unwrap().unwrap().written_at, None);
     assert_eq!(
         api.take_requests().remove(0).request_line,
         format!("GET {WEBHOOKS}")
     );
     api.set_response(404, &status(404, "NotFound"));
-    assert_eq!(objects.secret().await.unwrap(), None);
-    assert_eq!(objects.webhooks().await.unwrap(), None);
+    assert_eq!(store.secret().await.unwrap(), None);
+    assert_eq!(store.webhooks().await.unwrap(), None);
 }
 
 #[tokio::test]
-async fn a_secret_that_cannot_be_written_names_the_remedy() {
-    let (api, objects) = open_store().await;
-    for (path, value, wanted) in [
+async fn unwritable_secret_names_the_remedy() {
+    let (api, store) = open().await;
+    for (path, value, want) in [
         ("/immutable", json!(true), Some("is immutable")),
         ("/immutable", json!(false), None),
         (
@@ -144,26 +143,25 @@ async fn a_secret_that_cannot_be_written_names_the_remedy() {
         secret[&path[1..]] = value;
         secret["metadata"]["finalizers"] = json!(["example.com/held"]);
         api.set_response(200, &secret);
-        let obstacle = objects.secret().await.unwrap().unwrap().unwritable_reason;
-        let told = obstacle.as_deref().unwrap_or_default();
+        let obstacle = store.secret().await.unwrap().unwrap().unwritable_reason;
+        let message = obstacle.as_deref().unwrap_or_default();
         let remedies = ["kubectl delete secret --namespace=ns s", "finalizers"];
-        for part in wanted
+        for part in want
             .into_iter()
-            .chain(remedies.into_iter().filter(|_| wanted.is_some()))
+            .chain(remedies.into_iter().filter(|_| want.is_some()))
         {
-            assert!(told.contains(part), "{path}: {told}");
+            assert!(message.contains(part), "{path}: {message}");
         }
-        assert_eq!(obstacle.is_some(), wanted.is_some(), "{path}: {told}");
+        assert_eq!(obstacle.is_some(), want.is_some(), "{path}: {message}");
     }
 }
 
 #[tokio::test]
-async fn entries_that_call_another_server_are_left_alone() {
+async fn entries_for_other_hosts_are_ignored() {
     let api = FakeApiServer::start().await.unwrap();
     let config = Config::new(api.url().parse().unwrap());
     let hosts = vec!["w.ns.svc".to_owned(), "10.0.0.1".to_owned()];
-    let objects =
-        CertificateStore::from_config(config, "ns", "s".into(), "w".into(), hosts).unwrap();
+    let store = CertificateStore::from_config(config, "ns", "s".into(), "w".into(), hosts).unwrap();
     let service =
         |name: &str, namespace: &str| json!({"service": {"name": name, "namespace": namespace}});
     let entries = [
@@ -182,47 +180,47 @@ async fn entries_that_call_another_server_are_left_alone() {
             "clientConfig": client,
         })
     };
-    let mut all = configuration(&trusted_bundle());
+    let mut all = configuration(&trusted());
     all["webhooks"] = entries.map(entry).into_iter().collect();
     api.set_response(200, &all);
-    let found = objects.webhooks().await.unwrap().unwrap();
+    let found = store.webhooks().await.unwrap().unwrap();
     let names: Vec<_> = found.bundles.iter().map(|(name, _)| &**name).collect();
     assert_eq!(names, ["own", "url"]);
 }
 
 #[tokio::test]
-async fn the_secret_is_applied_empty_and_written_in_the_version_that_was_read() {
-    let (api, objects) = open_store().await;
+async fn secret_is_created_empty_and_written_at_its_resource_version() {
+    let (api, store) = open().await;
     api.set_response(200, &secret());
-    objects.create_secret().await.unwrap();
-    let asked = api.take_requests().remove(0);
+    store.create_secret().await.unwrap();
+    let request = api.take_requests().remove(0);
     assert_eq!(
-        asked.request_line,
+        request.request_line,
         format!("PATCH {SECRET}?&fieldManager=envoy-drainer")
     );
-    assert_eq!(asked.content_type, "application/apply-patch+yaml");
-    let wanted = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" } });
-    assert_eq!(asked.body, wanted);
+    assert_eq!(request.content_type, "application/apply-patch+yaml");
+    let want = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" } });
+    assert_eq!(request.body, want);
 
     let keys = BTreeMap::from([("a".to_owned(), Some(vec![1, 2])), ("b".to_owned(), None)]);
-    objects.write_secret("7", keys).await.unwrap();
-    let asked = api.take_requests().remove(0);
+    store.write_secret("7", keys).await.unwrap();
+    let request = api.take_requests().remove(0);
     assert_eq!(
-        asked.request_line,
+        request.request_line,
         format!("PATCH {SECRET}?&fieldManager=envoy-drainer")
     );
-    assert_eq!(asked.content_type, "application/merge-patch+json");
-    let wanted = json!({
+    assert_eq!(request.content_type, "application/merge-patch+json");
+    let want = json!({
         "metadata": { "resourceVersion": "7" },
         "data": { "a": "AQI=", "b": null },
     });
-    assert_eq!(asked.body, wanted);
+    assert_eq!(request.body, want);
 }
 
 #[tokio::test]
-async fn bundles_alone_are_applied_by_force_in_the_version_that_was_read() {
-    let (api, objects) = open_store().await;
-    let bundle = trusted_bundle();
+async fn only_ca_bundles_are_applied_by_force() {
+    let (api, store) = open().await;
+    let bundle = trusted();
     api.set_response(200, &configuration(&bundle));
     let webhooks = Webhooks {
         resource_version: "8".into(),
@@ -232,15 +230,15 @@ async fn bundles_alone_are_applied_by_force_in_the_version_that_was_read() {
         ],
         written_at: None,
     };
-    objects.write_bundles(&webhooks).await.unwrap();
-    let asked = api.take_requests().remove(0);
+    store.write_bundles(&webhooks).await.unwrap();
+    let request = api.take_requests().remove(0);
     assert_eq!(
-        asked.request_line,
+        request.request_line,
         format!("PATCH {WEBHOOKS}?&force=true&fieldManager=envoy-drainer-cabundle")
     );
-    assert_eq!(asked.content_type, "application/apply-patch+yaml");
+    assert_eq!(request.content_type, "application/apply-patch+yaml");
     let client = json!({ "caBundle": base64(bundle.pem()) });
-    let wanted = json!({
+    let want = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
         "metadata": { "name": "w", "resourceVersion": "8" },
@@ -249,18 +247,18 @@ async fn bundles_alone_are_applied_by_force_in_the_version_that_was_read() {
             { "name": "two", "clientConfig": client },
         ],
     });
-    assert_eq!(asked.body, wanted);
+    assert_eq!(request.body, want);
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_at_once_and_a_conflict_as_one() {
+async fn failed_writes_are_not_retried_and_conflicts_distinct() {
     for (code, reason, conflict) in [
         (409, "Conflict", true),
         (403, "Forbidden", false),
         (429, "TooManyRequests", false),
         (503, "ServiceUnavailable", false),
     ] {
-        let (api, objects) = open_store().await;
+        let (api, store) = open().await;
         api.set_response(code, &status(code, reason));
         let webhooks = Webhooks {
             resource_version: "8".into(),
@@ -268,32 +266,29 @@ async fn a_refusal_is_told_at_once_and_a_conflict_as_one() {
             written_at: None,
         };
         for failed in [
-            objects.write_bundles(&webhooks).await.unwrap_err(),
-            objects
-                .write_secret("7", BTreeMap::new())
-                .await
-                .unwrap_err(),
+            store.write_bundles(&webhooks).await.unwrap_err(),
+            store.write_secret("7", BTreeMap::new()).await.unwrap_err(),
         ] {
             let is_conflict = matches!(failed, StoreError::Conflict { .. });
             assert_eq!(is_conflict, conflict, "{reason}: {failed:?}");
             let is_other = matches!(failed, StoreError::Other { .. });
             assert_eq!(is_other, !conflict, "{reason}: {failed:?}");
         }
-        // The next tick is soon enough.
+        // The next reconcile retries.
         assert_eq!(api.take_requests().len(), 2, "{reason}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_is_told_as_such() {
-    let (api, objects) = open_store().await;
+async fn missing_response_is_a_timeout() {
+    let (api, store) = open().await;
     api.set_reply(Reply::NoResponse);
-    let failed = objects.secret().await.unwrap_err();
+    let failed = store.secret().await.unwrap_err();
     assert!(matches!(failed, StoreError::Timeout { .. }), "{failed:?}");
 }
 
 #[tokio::test]
-async fn a_change_rings_and_a_bookmark_does_not() {
+async fn changes_notify_and_bookmarks_do_not() {
     let soon = Duration::from_millis(300);
     let event = |kind: &str| {
         json!({
@@ -305,11 +300,11 @@ async fn a_change_rings_and_a_bookmark_does_not() {
             },
         })
     };
-    for (kind, rings) in [("MODIFIED", true), ("DELETED", true), ("BOOKMARK", false)] {
-        let (api, objects) = open_store().await;
+    for (kind, want) in [("MODIFIED", true), ("DELETED", true), ("BOOKMARK", false)] {
+        let (api, store) = open().await;
         api.set_watch_reply(Reply::WatchEvents(vec![event(kind)]));
-        let rung = timeout(soon, objects.changed()).await.is_ok();
-        assert_eq!(rung, rings, "{kind}");
+        let notified = timeout(soon, store.changed()).await.is_ok();
+        assert_eq!(notified, want, "{kind}");
         let watches = api.watches();
         assert_eq!(watches.len(), 2, "{watches:?}");
         assert!(
@@ -321,20 +316,20 @@ async fn a_change_rings_and_a_bookmark_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_falls_silent_is_opened_again() {
+async fn watch_is_reopened_after_a_timeout() {
     for reply in [Reply::NoResponse, Reply::WatchEvents(Vec::new())] {
-        let (api, objects) = open_store().await;
+        let (api, store) = open().await;
         api.set_watch_reply(reply.clone());
         let start = Instant::now();
-        let again = async {
+        let reopened = async {
             while api.watches().len() < 4 {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         };
-        let again = timeout(Duration::from_secs(600), again).await;
-        assert!(again.is_ok(), "{reply:?}: {:?}", api.watches());
-        // Not before the API server ends it itself.
+        let reopened = timeout(Duration::from_secs(600), reopened).await;
+        assert!(reopened.is_ok(), "{reply:?}: {:?}", api.watches());
+        // Not before the API server closes it.
         assert!(start.elapsed() > Duration::from_secs(290), "{reply:?}");
-        drop(objects);
+        drop(store);
     }
 }

@@ -185,7 +185,7 @@ fn opt_in_hint_is_only_for_undecided_pods() {
         let name = String::new();
         let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
         let text = explained.to_text(false);
-        assert_eq!(text.contains("To ask for a drainer"), has_hint, "{text}");
+        assert_eq!(text.contains("To request a drainer"), has_hint, "{text}");
     }
 }
 
@@ -539,7 +539,7 @@ fn exit_codes_match_the_result() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     let stderr = stderr.replace("stdin:", "shop.yaml:");
     let want = golden::read("offline/shop.remarks")
-        + "of 5 pods that ask for a drainer, 2 get one, 1 is skipped, 2 are refused\n";
+        + "5 pods request a drainer: 2 injected, 1 skipped, 2 refused\n";
     assert_eq!(stderr, want);
 
     // `explain` covers the readable files; `inject` writes all files or none.
@@ -557,11 +557,11 @@ fn exit_codes_match_the_result() {
     let twice = envoy_drainer(&["inject"], inject_all(&fine).as_bytes());
     let unread = envoy_drainer(&["inject"], b"a: [\n");
     for (output, want) in [
+        (twice, "1 pod requests a drainer: 1 already injected\n"),
         (
-            twice,
-            "the one pod that asks for a drainer has one already\n",
+            unread,
+            "no pod requests a drainer in the documents that could be read\n",
         ),
-        (unread, "no pod asks for a drainer in what could be read\n"),
     ] {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(stderr.ends_with(want), "{stderr}");

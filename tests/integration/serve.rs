@@ -96,8 +96,8 @@ impl ServeProcess {
 }
 
 #[tokio::test]
-async fn either_signal_ends_it_after_the_delay_in_which_it_serves_on() {
-    // Long enough to be asked twice meanwhile on a busy machine.
+async fn both_signals_shut_down_after_the_delay() {
+    // Long enough for two requests meanwhile on a busy machine.
     let delay = Duration::from_secs(5);
     for signal in [Signal::TERM, Signal::INT] {
         let program = ServeProcess::start(&["--shutdown-delay=5s"]).await;
@@ -105,10 +105,10 @@ async fn either_signal_ends_it_after_the_delay_in_which_it_serves_on() {
         let started = Instant::now();
         program.process.signal(signal);
         program.assert_admits().await;
-        let told = async {
+        let not_ready = async {
             while program.health.get("/readyz").await.unwrap().status == StatusCode::OK {}
         };
-        timeout(TIMEOUT, told).await.expect("it is not ready");
+        timeout(TIMEOUT, not_ready).await.expect("it is not ready");
         let status = program.process.wait_within(TIMEOUT).await.unwrap();
         assert_eq!(status.code(), Some(0));
         assert!(started.elapsed() >= delay);
@@ -116,12 +116,12 @@ async fn either_signal_ends_it_after_the_delay_in_which_it_serves_on() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn second_signal_terminates_at_once() {
     let program = ServeProcess::start(&["--shutdown-delay=10m"]).await;
     program.process.signal(Signal::TERM);
-    let told =
+    let not_ready =
         async { while program.health.get("/readyz").await.unwrap().status == StatusCode::OK {} };
-    timeout(TIMEOUT, told).await.expect("it is not ready");
+    timeout(TIMEOUT, not_ready).await.expect("it is not ready");
     program.process.signal(Signal::TERM);
     let status = program.process.wait_within(TIMEOUT).await.unwrap();
     assert_eq!(status.code(), Some(1));
@@ -129,7 +129,7 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn its_log_has_a_line_for_each_pod_that_asked_and_nothing_that_is_in_one() {
+async fn log_has_a_line_per_request_and_no_content() {
     let program = ServeProcess::start(&["--log-format=json"]).await;
     let secretive = |annotations: Value| {
         let container = json!({
@@ -144,11 +144,12 @@ async fn its_log_has_a_line_for_each_pod_that_asked_and_nothing_that_is_in_one()
         }))
     };
     let prefix = |key: &str| format!("envoy-drainer.dev/{key}");
-    let asked = |key: &str, value: &str| json!({ prefix("inject"): "true", prefix(key): value });
+    let annotations =
+        |key: &str, value: &str| json!({ prefix("inject"): "true", prefix(key): value });
     for (uid, annotations, allowed) in [
-        ("injected", asked("existing-hook", "replace"), true),
-        ("skipped", asked("existing-hook", "keep"), true),
-        ("denied", asked("port", "0"), false),
+        ("injected", annotations("existing-hook", "replace"), true),
+        ("skipped", annotations("existing-hook", "keep"), true),
+        ("denied", annotations("port", "0"), false),
         ("silent", json!({}), true),
     ] {
         let review = secretive(annotations).with("/request/uid", uid);
@@ -182,7 +183,7 @@ async fn its_log_has_a_line_for_each_pod_that_asked_and_nothing_that_is_in_one()
 }
 
 #[tokio::test]
-async fn a_log_line_stays_short_whatever_a_review_holds() {
+async fn log_lines_stay_short() {
     const LONGEST: usize = 253;
     // As long as admission reads a text, and a uid.
     const BYTES: usize = 200 << 10;
@@ -216,7 +217,7 @@ async fn a_log_line_stays_short_whatever_a_review_holds() {
 }
 
 #[tokio::test]
-async fn a_flood_of_reviews_does_not_flood_the_log() {
+async fn review_flood_does_not_flood_the_log() {
     const REVIEWS: usize = 1_000;
     let program = ServeProcess::start(&[]).await;
     let mut connection = program.https.connect().await.unwrap();
@@ -238,7 +239,7 @@ async fn a_flood_of_reviews_does_not_flood_the_log() {
         .count();
     let most = 200 + 20 * (1 + started.elapsed().as_secs() as usize);
     assert!((200..=most).contains(&lines), "{lines} of {most}");
-    assert!(log.contains(" admissions not logged"), "{log}");
+    assert!(log.contains("Admission log lines dropped"), "{log}");
     let counted = format!("code=\"\"}} {}", REVIEWS + 1);
     let metrics = program.metrics.get("/metrics").await.unwrap().body;
     assert!(metrics.contains(&counted), "{metrics}");
@@ -256,7 +257,7 @@ async fn is_admitted(https: HttpsClient, leaf: Option<&Leaf>) -> bool {
 }
 
 #[tokio::test]
-async fn only_clients_of_the_client_ca_get_past_the_handshake() {
+async fn only_clients_of_the_client_ca_connect() {
     let [old, new, other] = [(); 3].map(|()| TestCa::new().unwrap());
     let [of_old, of_new, of_other] = [&old, &new, &other].map(|ca| ca.issue_leaf().unwrap());
     let dir = tempfile::tempdir().unwrap();
@@ -278,12 +279,12 @@ async fn only_clients_of_the_client_ca_get_past_the_handshake() {
 
         // A file that cannot be used changes nothing, and one that can is taken over.
         fs::write(&file, "nothing").unwrap();
-        let said = async {
-            while !program.process.log().contains("Client CA kept") {
+        let logged = async {
+            while !program.process.log().contains("Failed to reload client CA") {
                 sleep(Duration::from_millis(50)).await;
             }
         };
-        timeout(TIMEOUT, said).await.expect("it is logged");
+        timeout(TIMEOUT, logged).await.expect("it is logged");
         assert!(is_admitted(https(), Some(&of_old)).await);
         assert!(!is_admitted(https(), None).await);
         fs::write(&file, [old.pem(), new.pem()].concat()).unwrap();
@@ -296,7 +297,7 @@ async fn only_clients_of_the_client_ca_get_past_the_handshake() {
 }
 
 #[tokio::test]
-async fn what_it_cannot_serve_with_is_told_at_once() {
+async fn invalid_flags_fail_at_startup() {
     let authority = TestCa::new().unwrap();
     let (mount, other) = (
         TlsSecretMount::new(&authority.issue_leaf().unwrap()).unwrap(),
@@ -340,7 +341,7 @@ async fn what_it_cannot_serve_with_is_told_at_once() {
         ),
         (
             vec!["--tls-name=a", "--client-ca=/dev/null"],
-            "/dev/null has no certificate",
+            "/dev/null contains no certificate",
         ),
         (
             vec!["--tls-name=a", "--listen=192.0.2.1:1"],
@@ -357,14 +358,14 @@ async fn what_it_cannot_serve_with_is_told_at_once() {
     ] {
         let output = timeout(TIMEOUT, serve(&flags).kill_on_drop(true).output()).await;
         let output = output.expect("it ends").unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{flags:?}");
-        assert!(told.contains(wanted), "{flags:?}: {told}");
+        assert!(stderr.contains(wanted), "{flags:?}: {stderr}");
     }
 }
 
 #[tokio::test]
-async fn its_settings_may_come_from_the_environment() {
+async fn settings_may_come_from_the_environment() {
     let dir = tempfile::tempdir().unwrap();
     let ports = [Port::free().unwrap(), Port::free().unwrap()];
     let [tls, plain] = ports
@@ -422,25 +423,25 @@ fn start_with_kubeconfig(api: &FakeApiServer, dir: &TempDir) -> Process {
 }
 
 #[tokio::test]
-async fn what_a_secret_holds_is_never_logged() {
+async fn secret_content_is_never_logged() {
     let api = FakeApiServer::start().await.unwrap();
     // Not base64, so that it cannot be decoded.
     api.set_response(200, &json!({ "metadata": {}, "data": { "k": "?deep" } }));
     let dir = tempfile::tempdir().unwrap();
     let process = start_with_kubeconfig(&api, &dir);
-    let told = async {
+    let logged = async {
         while !process.log().contains("Certificate not up to date") {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(TIMEOUT, told).await.expect("it is told");
+    timeout(TIMEOUT, logged).await.expect("it is logged");
     let log = process.log();
     assert!(!log.contains("deep"), "{log}");
-    assert!(log.contains("the answer cannot be read"), "{log}");
+    assert!(log.contains("invalid response"), "{log}");
 }
 
 #[tokio::test]
-async fn who_leaves_asks_for_nothing_any_more() {
+async fn shutdown_stops_calls_to_the_api_server() {
     let api = FakeApiServer::start().await.unwrap();
     api.set_response(
         404,
@@ -448,14 +449,16 @@ async fn who_leaves_asks_for_nothing_any_more() {
     );
     let dir = tempfile::tempdir().unwrap();
     let process = start_with_kubeconfig(&api, &dir);
-    let asked = async {
+    let polled = async {
         while api.take_requests().len() < 2 {
             sleep(Duration::from_millis(600)).await;
         }
     };
-    timeout(TIMEOUT, asked).await.expect("it asks each second");
+    timeout(TIMEOUT, polled)
+        .await
+        .expect("it polls each second");
     process.signal(Signal::TERM);
-    // What was on its way may come.
+    // Calls in flight may still arrive.
     sleep(Duration::from_secs(1)).await;
     drop(api.take_requests());
     sleep(Duration::from_secs(2)).await;

@@ -121,7 +121,7 @@ impl Fixture {
 
 /// Asserts that what the drainer has in hand is the whole drain of a pod.
 fn assert_full_drain(drainer: &Drainer) {
-    let told = drainer.find_log("Told Envoy");
+    let told = drainer.find_log("Called Envoy admin");
     let told = told.map(|line| line["call"].clone());
     assert_eq!(told, Some(json!("/drain_listeners")));
 }
@@ -313,7 +313,7 @@ async fn sigterm_alone_ends_a_drainer_after_ten_seconds_or_when_envoy_is_silent(
         let case = async move {
             let scene = Fixture::start().await?;
             let drainer = drainer(scene.envoy.admin_address())?.start().await?;
-            drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+            drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
             if let Some(signal) = signal {
                 scene.envoy.signal(signal);
             }
@@ -430,7 +430,7 @@ async fn restart_and_assert(moment: CrashPoint, death: RestartCause) -> Result<(
 async fn assert_drain_resumes(scene: Fixture, mut drainer: Drainer) -> Result<()> {
     let stream = scene.open_stream().await?;
     drainer.restart().await?;
-    drainer.wait_for_log("resuming the drain", TIMEOUT).await?;
+    drainer.wait_for_log("Resuming the drain", TIMEOUT).await?;
     drainer.wait_for_phase(DrainPhase::Draining).await?;
     let until = Instant::now() + 3 * SECOND;
     while Instant::now() < until {
@@ -558,7 +558,7 @@ async fn health_that_somebody_else_failed_is_not_restored() -> Result<()> {
     let scene = Fixture::start().await?;
     scene.envoy.admin().post("/healthcheck/fail").await?;
     let drainer = drainer(scene.envoy.admin_address())?.start().await?;
-    drainer.wait_for_log("Envoy answers", TIMEOUT).await?;
+    drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
     sleep(SECOND).await;
     assert!(!scene.is_live().await?);
     Ok(())
@@ -582,7 +582,7 @@ async fn with_a_wrong_admin_address_the_pod_ends_at_its_deadline_and_the_log_sai
                 .start()
                 .await?;
             let line = drainer
-                .wait_for_log("admin interface does not answer", TIMEOUT)
+                .wait_for_log("admin interface does not respond", TIMEOUT)
                 .await?;
             assert_eq!(line["level"], "ERROR");
             let end = drainer.call_pod_hooks()?;

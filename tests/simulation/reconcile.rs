@@ -19,6 +19,7 @@ use webhook::certificates::pki::bundle::Bundle;
 use webhook::certificates::pki::verify;
 use webhook::certificates::reconciler::result::ReconcileError;
 use webhook::clock::wall_clock;
+use webhook::metrics::encode;
 
 use crate::memory_cluster::{MAX_SECRET_SIZE, MemoryCluster, WebhookConfiguration};
 use crate::{DAY, MINUTE, SERVER_NAME};
@@ -376,7 +377,7 @@ async fn foreign_certificates_in_bundles_are_counted() {
     let cluster = new_cluster();
     let mut replica = Replica::self_managed(&cluster);
     let assert_count = |replica: &Replica, count: usize| {
-        let text = replica.metrics.text();
+        let text = encode(&replica.registry);
         let line = format!("envoy_drainer_ca_bundle_foreign {count}\n");
         assert!(text.contains(&line), "{text}");
     };
@@ -675,7 +676,7 @@ async fn unread_objects_are_not_reported_healthy() {
     let mut replica = Replica::self_managed(&cluster);
     replica.reconcile_until_stable().await;
     let assert_metrics = |replica: &Replica, value: &str| {
-        let text = replica.metrics.text();
+        let text = encode(&replica.registry);
         for metric in ["webhook_configuration_found", "ca_bundle_in_sync"] {
             let line = format!("envoy_drainer_{metric} {value}\n");
             assert!(text.contains(&line), "{text}");

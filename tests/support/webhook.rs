@@ -14,8 +14,8 @@ use webhook::admission::{InvalidReview, ReviewResponse, admit_workload};
 use webhook::certificates::in_memory::InMemoryCa;
 use webhook::certificates::resolver::CertResolver;
 use webhook::clock::wall_clock;
-use webhook::metrics::Metrics;
-use webhook::server::{self, Limits, MinVersion, Server, ServerPorts};
+use webhook::metrics::registry;
+use webhook::server::{self, Limits, Metrics, MinVersion, Server, ServerPorts};
 
 use crate::http::Client;
 use crate::https::{HttpsClient, inject_request};
@@ -48,6 +48,7 @@ pub struct Webhook {
 pub fn server(limits: Limits) -> (Server, String) {
     let names = vec!["localhost".to_owned()];
     let (ca, leaf) = InMemoryCa::try_new(names, wall_clock()).expect("localhost is a DNS name");
+    let mut registry = registry();
     let server = Server {
         admit: Box::new(admit),
         admit_workload: Box::new(|body| admit_workload(body, &defaults())),
@@ -55,8 +56,9 @@ pub fn server(limits: Limits) -> (Server, String) {
         tls_min_version: MinVersion::Tls13,
         client_ca: None,
         limits,
-        metrics: Arc::new(Metrics::new()),
-        skipped_pods: None,
+        metrics: Metrics::register(&mut registry),
+        registry,
+        events: None,
     };
     (server, ca.ca_pem().to_owned())
 }

@@ -1,18 +1,18 @@
-//! Whether an installation works: what was seen of a cluster, judged. Pure: values in, points out.
+//! The checks of `envoy-drainer check`. Pure: each topic turns the objects that were read from a
+//! cluster into results.
 //!
 //! ```text
-//! kubernetes::Survey ──► objects, certificates that replicas show, answers to trial pods; or why not
-//!     └ one file a topic ──► Section of Points: ok, warning, error, unknown; each with its remedy
-//!         └ commands::check ──► a page for a person, or JSON
+//! kubernetes::ClusterReader ──► objects and dry runs, or the error of reading them
+//!     └ one file per topic ──► Section of CheckResults: ok, warning, error or unknown, with a remedy
+//!         └ cli::check ──► text or JSON
 //! ```
 //!
-//! What cannot be seen is a point of its own, and keeps nothing else from being judged.
+//! An object that cannot be read is a result of its own (unknown) and stops no other check.
 
 pub mod certificates;
 pub mod cluster;
 pub mod deployment;
 pub mod dry_run;
-mod health;
 pub mod installation;
 pub mod namespaces;
 mod owner;
@@ -20,11 +20,8 @@ mod pod_status;
 pub mod pods;
 pub mod replica_sets;
 mod report;
-pub mod rollout;
-pub mod selector;
 mod text;
-mod waiting;
 pub mod webhook_configuration;
 
-pub use health::Health;
-pub use report::{CheckResult, Section, Severity, Subject};
+pub use report::{CheckResult, Health, Section, Severity, Subject};
+pub(crate) use text::plural;

@@ -1,4 +1,4 @@
-//! The command line: one file for each subcommand, and the groups of flags they share.
+//! The command line: one file for each subcommand, and the flags they share.
 
 pub mod args;
 pub mod check;
@@ -9,11 +9,11 @@ mod terminal;
 
 use clap::{Parser, Subcommand};
 
-/// Gives any Envoy pod a graceful end.
+/// Drains any Envoy before its pod terminates.
 #[derive(Debug, Parser)]
 #[command(name = "envoy-drainer", version)]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -23,11 +23,11 @@ pub struct Cli {
 pub enum Command {
     /// Serves the admission webhook.
     Serve(Box<serve::Args>),
-    /// Gives the pods in manifests their drainers, offline.
+    /// Injects drainers into the pods of manifests, offline.
     Inject(Box<inject::Args>),
-    /// Tells what would become of the pods in manifests, and why.
+    /// Explains what the webhook would do with the pods of manifests, and why.
     Explain(Box<explain::Args>),
-    /// Tells whether an installation works, and what to do where it does not.
+    /// Checks whether an installation works, with a remedy for each problem.
     Check(Box<check::Args>),
 }
 
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_has_its_own_variable_and_its_help() {
+    fn every_flag_has_a_variable_and_a_help() {
         let mut command = Cli::command();
         command.build();
         for subcommand in command.get_subcommands() {

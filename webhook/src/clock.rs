@@ -2,12 +2,11 @@
 
 use std::time::SystemTime;
 
-/// Reads the wall clock, which certificates are valid by, and Events are dated by.
-#[must_use]
+/// The current time, for the validity of certificates and the timestamps of Events.
 pub fn wall_clock() -> SystemTime {
     #[expect(
         clippy::disallowed_methods,
-        reason = "certificates are valid by the wall clock, and Events are dated by it"
+        reason = "certificates and Events have wall-clock times"
     )]
     SystemTime::now()
 }

@@ -1,8 +1,9 @@
-//! Events on the owners of pods that were admitted without the drainer they asked for.
+//! Kubernetes Events on the owners of pods that were admitted without the drainer they request.
 //!
-//! Off the admission path: what is to be told comes through a queue, and whoever fills that never waits.
-//! Pods of one owner that lack their drainers for one reason are one Event, each replica's own.
+//! They are published apart from admissions: a bounded queue takes the pods, and sending to it never waits.
+//! Pods of one owner with the same code share one Event, and each replica of the webhook writes its own.
 
+mod metrics;
 mod rate_limit;
 mod series;
 
@@ -15,36 +16,50 @@ use tracing::{debug, warn};
 
 use crate::admission::{Owner, SkippedPod};
 use crate::clock::wall_clock;
-use crate::metrics::Metrics;
 
+pub use metrics::Metrics;
 pub use series::Series;
 
 use series::EventAggregator;
 
-/// How many pods wait for being told of, at most, each less than 3 KiB.
+/// Capacity of the queue in production, in pods of less than 3 KiB each.
 pub const QUEUE_CAPACITY: usize = 256;
+
+/// The sending half of the queue of [`publish`].
+#[derive(Debug, Clone)]
+pub struct EventQueue {
+    sender: mpsc::Sender<SkippedPod>,
+    metrics: Metrics,
+}
 
 /// Why an Event was not written.
 #[derive(Debug)]
 pub enum PublishError {
-    /// It never will be, as when there is no right to: what the API server says.
+    /// It never will be, for example because it is forbidden: the API server's message.
     Rejected(String),
-    /// It may be later.
+    /// A retry may succeed.
     Transient(anyhow::Error),
 }
 
-/// Has Events written for what comes through the queue, for as long as it is polled, but none in `excluded`
-/// namespaces, of whose pods no API server asks. `write` creates the Event of a series or brings it up to date,
-/// in a bounded time.
+/// Creates a queue for this many pods.
+pub fn queue(capacity: usize, metrics: &Metrics) -> (EventQueue, mpsc::Receiver<SkippedPod>) {
+    let (sender, receiver) = mpsc::channel(capacity);
+    let metrics = metrics.clone();
+    (EventQueue { sender, metrics }, receiver)
+}
+
+/// Publishes Events for the pods of the queue, for as long as it is polled, except in `excluded` namespaces: API
+/// servers do not call the webhook for those, so their reviews are forged. `write` creates or updates the Event of
+/// a series, in a bounded time.
 pub async fn publish(
     mut queue: mpsc::Receiver<SkippedPod>,
     excluded: &[String],
     metrics: &Metrics,
     write: impl AsyncFn(&Series) -> Result<(), PublishError>,
 ) -> Infallible {
-    let mut ledger = EventAggregator::new(Instant::now());
+    let mut aggregator = EventAggregator::new(Instant::now());
     loop {
-        let due = ledger.due();
+        let due = aggregator.due();
         let due = async {
             match due {
                 Some(due) => sleep_until(due).await,
@@ -52,33 +67,44 @@ pub async fn publish(
             }
         };
         tokio::select! {
-            Some(undrained) = queue.recv() => {
-                if excluded.contains(&undrained.owner.namespace) {
+            Some(pod) = queue.recv() => {
+                if excluded.contains(&pod.owner.namespace) {
                     continue;
                 }
-                if !ledger.record(undrained, Instant::now(), wall_clock()) {
-                    metrics.count_dropped_event();
+                if !aggregator.record(pod, Instant::now(), wall_clock()) {
+                    metrics.count_dropped();
                 }
             }
             () = due => {
-                let Some(series) = ledger.take(Instant::now()) else { continue };
-                let written = write(&series).await;
-                metrics.count_event_write(written.is_ok());
+                let Some(series) = aggregator.take(Instant::now()) else { continue };
+                let result = write(&series).await;
+                metrics.count_write(result.is_ok());
                 let SkippedPod { owner, code, .. } = &series.skipped_pod;
                 let Owner { namespace, kind, name, .. } = owner;
-                match written {
+                match result {
                     Ok(()) => {}
                     Err(PublishError::Rejected(error)) => {
-                        ledger.drop_after_failures(&series, Instant::now());
-                        warn!(namespace, kind, name, %code, error, "Event not written");
+                        aggregator.drop_after_failures(&series, Instant::now());
+                        warn!(namespace, kind, name, %code, error, "Event rejected by the API server");
                     }
                     Err(PublishError::Transient(error)) => {
-                        ledger.put_back(&series);
+                        aggregator.put_back(&series);
                         let error = format!("{error:#}");
-                        debug!(namespace, kind, name, %code, error, "Event not written yet");
+                        debug!(namespace, kind, name, %code, error, "Failed to write Event, will retry");
                     }
                 }
             }
+        }
+    }
+}
+
+// === impl EventQueue ===
+
+impl EventQueue {
+    /// Queues a pod without waiting. If the queue is full, or its receiver is dropped, the pod is counted as dropped.
+    pub fn send(&self, pod: SkippedPod) {
+        if self.sender.try_send(pod).is_err() {
+            self.metrics.count_dropped();
         }
     }
 }
@@ -92,6 +118,7 @@ mod tests {
 
     use super::*;
     use crate::admission::Code;
+    use crate::metrics::{encode, registry};
 
     fn skipped_pod() -> SkippedPod {
         SkippedPod {
@@ -107,26 +134,29 @@ mod tests {
         }
     }
 
-    /// What is written of 100 pods that come at once, and its figures, where the cluster answers so.
+    /// Publishes 100 pods that are queued at once, where the nth write has the result `result(n)`. Returns the
+    /// counts that were written, and the metrics.
     async fn publish_pods(
-        answer: impl Fn(usize) -> Result<(), PublishError>,
+        result: impl Fn(usize) -> Result<(), PublishError>,
     ) -> (Vec<i32>, String) {
-        let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
-        let (report, counts) = (Metrics::new(), RefCell::new(Vec::new()));
+        let mut registry = registry();
+        let metrics = Metrics::register(&mut registry);
+        let (sender, queue) = queue(QUEUE_CAPACITY, &metrics);
+        let counts = RefCell::new(Vec::new());
         for _ in 0..100 {
-            sender.try_send(skipped_pod()).unwrap();
+            sender.send(skipped_pod());
         }
         let write = async |series: &Series| {
             counts.borrow_mut().push(series.count);
-            answer(counts.borrow().len())
+            result(counts.borrow().len())
         };
         let minutes = Duration::from_secs(5 * 60);
-        let _ = timeout(minutes, publish(queue, &[], &report, write)).await;
-        (counts.into_inner(), report.text())
+        let _ = timeout(minutes, publish(queue, &[], &metrics, write)).await;
+        (counts.into_inner(), encode(&registry))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hundred_pods_are_one_event_and_their_number() {
+    async fn pods_of_one_owner_share_one_event() {
         let (counts, metrics) = publish_pods(|_| Ok(())).await;
         let [first, .., last] = counts[..] else {
             panic!("{counts:?}")
@@ -142,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_failed_is_tried_again_and_what_is_refused_is_not() {
+    async fn transient_failures_are_retried_and_rejections_are_not() {
         let fails = |times: usize| match times {
             1..4 => Err(PublishError::Transient(anyhow::Error::msg("on purpose"))),
             _ => Ok(()),

@@ -1,12 +1,11 @@
-//! The cluster's API server: what certificates need of it, Events, and what `check` looks at. Nothing of it is
-//! on the admission path.
+//! Clients of the API server: the Secret and webhook configuration of `certificates`, Events, and what
+//! `check` reads. None of it is on the admission path.
 
 mod certificate_store;
 mod client;
 mod cluster_reader;
 mod event_writer;
 mod read_error;
-mod tunnel;
 mod watch;
 
 pub use certificate_store::CertificateStore;
@@ -14,4 +13,3 @@ pub use client::{ClientConfig, ClientConfigError};
 pub use cluster_reader::{ClusterReader, DryRunResult};
 pub use event_writer::EventWriter;
 pub use read_error::{ApiCall, ReadError};
-pub use tunnel::Shown;

@@ -1,20 +1,23 @@
-//! The admission webhook of envoy-drainer and its command line.
+//! The admission webhook of envoy-drainer, and its command line.
 //!
 //! ```text
-//!             AdmissionReview                     Secret, caBundle          pods, nodes, …
-//!                    │                                   │                        │
-//!  server            ▼              kubernetes           ▼                        ▼
-//!    TLS, limits, metrics ◀─ certificates ◀── the calls of a client: objects, events, survey
-//!                    │                                   ▲                        │
-//!  admission         ▼                                   │                        ▼
-//!    review → settings → Envoy → plan → patch        events: of pods          check: what is well
-//!                    ▲       └── undrained pods ──▶  without a drainer
-//!  manifest          │
-//!    YAML → the same pure functions → YAML: `inject`, and `explain` by offline
+//!  cli       serve                                    check       explain, inject
+//!              │                                        │               │
+//!      ┌───────┼───────────────┐                        │               ▼
+//!      ▼       ▼               ▼                        │            offline ──▶ manifest
+//!   server   events       certificates                  │               │         YAML
+//!      │       ▲ Events        ▲ CA Secret, caBundles   │               │
+//!      │       └─ kubernetes ──┘ ◀──────────────────────┤               │
+//!      │          calls of a client                     │               │
+//!      ▼                                                ▼               ▼
+//!  admission: review → decide → settings → plan → patch ◀───────────────┘
 //! ```
 //!
-//! [`admission`] is pure, and knows nothing of clients, sockets or clocks. [`commands`] puts the parts
-//! together, by what [`args`] reads.
+//! An AdmissionReview arrives at [`server`] (TLS, limits) and is answered by [`admission`], which is pure: it uses no
+//! client, socket or clock. Skipped pods are queued for [`events`]. [`certificates`] reconciles the CA Secret and the
+//! caBundles, and serves the certificate. [`kubernetes`] implements their calls to the API server. [`cli`] connects
+//! the parts: [`cli::serve`] runs the webhook, the other subcommands use the same pure functions. Each module that
+//! counts registers its own metrics in the registry of [`metrics`].
 
 pub mod admission;
 pub mod certificates;

@@ -7,17 +7,17 @@ use webhook::cli::args::pod_defaults::InvalidDefaults;
 use webhook::cli::{Cli, Command};
 use webhook::cli::{check, explain, inject, serve};
 
-/// As clap ends where flags are wrong each by itself.
+/// clap's exit code for invalid flags.
 const USAGE_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(*args).map(|()| ExitCode::SUCCESS),
         Command::Inject(args) => inject::run(*args),
         Command::Explain(args) => explain::run(*args),
         Command::Check(args) => check::run(*args),
     };
-    match done {
+    match result {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");

@@ -1,25 +1,23 @@
-//! Text from manifests and clusters, as a terminal may have it.
+//! Escapes text from manifests and clusters for terminals and logs.
 
 use std::borrow::Cow;
 
 use crate::admission::needs_escape;
 
-/// The text with its control characters written out, as in `\u{1b}`: names come from others, and a terminal
-/// or a CI log would obey them. So are characters that
-/// reorder or hide the others.
-#[must_use]
+/// Escapes control characters, as in `\u{1b}`, and characters that reorder or hide others: names are not trusted, and a
+/// terminal or a CI log would execute them.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(needs_escape) {
         return Cow::Borrowed(text);
     }
-    let mut printable = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
         match needs_escape(char) {
-            true => printable.extend(char.escape_default()),
-            false => printable.push(char),
+            true => escaped.extend(char.escape_default()),
+            false => escaped.push(char),
         }
     }
-    Cow::Owned(printable)
+    Cow::Owned(escaped)
 }
 
 #[cfg(test)]
@@ -27,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_is_written_out() {
+    fn control_and_format_characters_are_escaped() {
         for (text, wanted) in [
             ("Deployment shop/front — é", "Deployment shop/front — é"),
             ("a\u{1b}]0;owned\u{7}", r"a\u{1b}]0;owned\u{7}"),
@@ -40,7 +38,7 @@ mod tests {
             ),
         ] {
             assert_eq!(printable(text), wanted);
-            assert_eq!(printable(wanted), wanted, "once is enough");
+            assert_eq!(printable(wanted), wanted, "escaping is idempotent");
         }
     }
 }

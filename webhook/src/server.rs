@@ -1,56 +1,59 @@
-//! The admission server: TLS for the API server, plain HTTP for probes and metrics, their limits, and a
-//! graceful end.
+//! The admission server: TLS for API servers, plain HTTP for probes and metrics, limits, graceful shutdown.
 
 mod accept;
+mod admission_log;
 mod admit;
 mod body;
 mod client_ca;
 mod connection;
+mod connection_limiter;
 mod connection_slots;
+mod exposition;
 mod fair_queue;
 mod health;
 mod limits;
 mod listen;
+mod log_limit;
+mod metered_stream;
 mod metrics;
 mod phase;
 mod plain_http;
-mod port;
 mod scheduler;
 mod tls;
-mod tls_records;
 mod write_deadline;
 
 use std::sync::Arc;
 
 use anyhow::Context;
+use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, info};
 
-use crate::admission::SkippedPod;
 use crate::certificates::resolver::CertResolver;
-use crate::metrics::Metrics;
-use crate::metrics::connections::PortName;
+use crate::events::EventQueue;
 
 pub use admit::AdmitFn;
 pub use client_ca::ClientCa;
 pub use limits::Limits;
 pub use listen::listen;
+pub use metrics::Metrics;
 pub use tls::MinVersion;
 
 use accept::accept;
 use connection::{ConnectionHandler, KeepAlive};
+use connection_limiter::ConnectionLimiter;
 use connection_slots::ConnectionStage;
 use health::HealthState;
+use metrics::PortName;
 use phase::ShutdownPhase;
 use plain_http::PlainPort;
-use port::ConnectionLimiter;
 
-/// The three ports, bound.
+/// The listeners of the three ports.
 #[derive(Debug)]
 pub struct ServerPorts {
-    /// For the API server: `POST /inject` and `POST /workloads` over TLS.
+    /// For API servers: `POST /inject` and `POST /workloads` over TLS.
     pub tls: TcpListener,
     /// For the kubelet: `/healthz` and `/readyz` over plain HTTP.
     pub health: TcpListener,
@@ -58,104 +61,105 @@ pub struct ServerPorts {
     pub metrics: TcpListener,
 }
 
-/// What the server serves with.
+/// What the server needs to run.
 pub struct Server {
-    /// The admission of pods, `POST /inject`.
+    /// Admits pods: `POST /inject`.
     pub admit: Box<AdmitFn>,
-    /// The advice to authors of workloads, `POST /workloads`.
+    /// Admits workloads, with warnings: `POST /workloads`.
     pub admit_workload: Box<AdmitFn>,
-    /// The certificate it shows.
+    /// Resolves the certificate to serve.
     pub resolver: Arc<CertResolver>,
-    /// The oldest TLS it speaks.
+    /// Minimum TLS version.
     pub tls_min_version: MinVersion,
-    /// The CAs whose clients get past the TLS handshake; any client does if there is none.
+    /// The CAs of client certificates; if set, the TLS handshake of any other client fails.
     pub client_ca: Option<ClientCa>,
-    /// Its bounds.
+    /// Limits of time, memory and connections.
     pub limits: Limits,
-    /// Where it counts.
-    pub metrics: Arc<Metrics>,
-    /// Whom it tells of pods without a drainer, if anyone. It never waits for them.
-    pub skipped_pods: Option<mpsc::Sender<SkippedPod>>,
+    /// The metrics that the server counts.
+    pub metrics: Metrics,
+    /// All metrics that `/metrics` exposes.
+    pub registry: Registry,
+    /// Queue of Events for pods without a drainer; `None` publishes none.
+    pub events: Option<EventQueue>,
 }
 
-/// Serves until `shutdown`, and then ends gracefully: not ready at once, serving on for
-/// [`Limits::shutdown_delay`], then until the API server has let its connections go, for
-/// [`Limits::head`] and [`Limits::finish`] at most.
-/// Dropped, it ends at once.
+/// Serves until `shutdown` resolves, then shuts down gracefully: `/readyz` fails at once; after
+/// [`Limits::shutdown_delay`] the server stops accepting; it then waits until API servers have closed their
+/// connections, for at most [`Limits::head_timeout`] and [`Limits::shutdown_grace`]. Dropped, it ends at once.
 ///
 /// # Errors
-/// When the client CA cannot be used, or the system gives no thread for probes and metrics.
+/// If the client CA is invalid, or the system cannot start the thread for probes and metrics.
 pub async fn run(
-    listeners: ServerPorts,
+    ports: ServerPorts,
     server: Server,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let Server {
         admit,
-        admit_workload: advise,
-        resolver: serving,
+        admit_workload,
+        resolver,
         tls_min_version,
         client_ca,
         limits,
-        metrics: report,
-        skipped_pods: undrained,
+        metrics,
+        registry,
+        events,
     } = server;
-    let limits = Arc::new(limits);
-    let (announce, phase) = watch::channel(ShutdownPhase::Serving);
-    let metrics = report.connections(PortName::Webhook);
+    let (limits, metrics) = (Arc::new(limits), Arc::new(metrics));
+    let (phase_sender, phase) = watch::channel(ShutdownPhase::Serving);
     let limiter = ConnectionLimiter::new(
         limits.max_connections,
         ConnectionStage::Handshaking,
-        metrics,
+        metrics.connections(PortName::Webhook),
     );
 
-    let readiness = HealthState {
+    let health = HealthState {
         phase: phase.clone(),
-        resolver: Arc::clone(&serving),
+        resolver: Arc::clone(&resolver),
         last_accepting: limiter.last_accepting(),
         last_ran: limiter.last_ran(),
     };
-    let plain = [
+    let plain_ports = [
         PlainPort {
-            listener: listeners.health,
-            router: health::router(readiness),
-            metrics: report.connections(PortName::Health),
+            listener: ports.health,
+            router: health::router(health),
+            metrics: metrics.connections(PortName::Health),
         },
         PlainPort {
-            listener: listeners.metrics,
-            router: metrics::router(Arc::clone(&report)),
-            metrics: report.connections(PortName::Metrics),
+            listener: ports.metrics,
+            router: exposition::router(Arc::new(registry)),
+            metrics: metrics.connections(PortName::Metrics),
         },
     ];
-    let plain =
-        plain_http::start(plain, &limits, &phase).context("cannot serve probes and metrics")?;
+    let plain = plain_http::start(plain_ports, &limits, &phase)
+        .context("cannot serve probes and metrics")?;
 
-    let acceptor = tls::Acceptor::try_new(serving, tls_min_version, client_ca.as_ref())?;
-    let injection = admit::router(admit, advise, &limits, &report, undrained.as_ref());
-    let injection = ConnectionHandler::new(
-        injection,
+    let acceptor = tls::Acceptor::try_new(resolver, tls_min_version, client_ca.as_ref())?;
+    let router = admit::router(admit, admit_workload, &limits, &metrics, events.as_ref());
+    let handler = ConnectionHandler::new(
+        router,
         limits.head_timeout,
         KeepAlive::Enabled,
         &limits,
         &phase,
     );
     let tls = accept(
-        listeners.tls,
+        ports.tls,
         &limiter,
         limits.head_timeout + limits.shutdown_grace,
         phase.clone(),
-        |stream, place| {
-            let (acceptor, report) = (acceptor.current(), Arc::clone(&report));
-            let (http, limit) = (injection.clone(), limits.handshake_timeout);
-            let write = limits.write_timeout;
+        |stream, slot| {
+            let (acceptor, metrics) = (acceptor.current(), Arc::clone(&metrics));
+            let (handler, limit) = (handler.clone(), limits.handshake_timeout);
+            let write_timeout = limits.write_timeout;
             async move {
-                match tls::handshake(acceptor, stream, limit, write).await {
+                match tls::handshake(acceptor, stream, limit, write_timeout).await {
                     Ok(stream) => {
-                        place.advance(ConnectionStage::Unanswered);
-                        http.serve(stream, place).await;
+                        slot.advance(ConnectionStage::Unanswered);
+                        handler.serve(stream, slot).await;
                     }
                     Err(error) => {
-                        report.count_failed_handshake();
+                        metrics.count_failed_handshake();
                         debug!(%error, "TLS handshake failed");
                     }
                 }
@@ -163,14 +167,14 @@ pub async fn run(
         },
     );
 
-    let end = async {
+    let phases = async {
         shutdown.await;
         info!("Shutting down");
-        announce.send_replace(ShutdownPhase::Draining);
+        phase_sender.send_replace(ShutdownPhase::Draining);
         sleep(limits.shutdown_delay).await;
-        announce.send_replace(ShutdownPhase::Closing);
+        phase_sender.send_replace(ShutdownPhase::Closing);
     };
-    let served = async { tokio::join!(end, tls, plain) };
+    let served = async { tokio::join!(phases, tls, plain) };
     tokio::select! {
         _ = served => Ok(()),
         never = acceptor.watch_client_ca(client_ca) => match never {},

@@ -1,10 +1,10 @@
-//! The signals that ask the program to end.
+//! SIGTERM and SIGINT, which shut the program down.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM and SIGINT.
+/// The handlers of both signals.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -14,10 +14,10 @@ pub struct Signals {
 // === impl Signals ===
 
 impl Signals {
-    /// Takes both signals from now on. As PID 1 a program without handlers does not hear them.
+    /// Installs the handlers. Without them, the kernel ignores both signals for PID 1.
     ///
     /// # Errors
-    /// When the system refuses the handlers.
+    /// If the system rejects a handler.
     pub fn install() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -25,7 +25,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next of either.
+    /// Waits for the next signal.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

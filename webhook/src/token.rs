@@ -1,23 +1,24 @@
-//! Tokens of admitted pods, from the system's randomness: nothing that is published or logged leads to one.
+//! Generates the tokens of drainers from the system's random source, so that nothing published or logged predicts one.
 
 use drainer::Token;
 use rustls::crypto::{SecureRandom, ring};
 
-/// Makes tokens, each of 64 random bits.
+/// Generates tokens of 64 random bits.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenGenerator(&'static dyn SecureRandom);
 
 // === impl TokenGenerator ===
 
 impl TokenGenerator {
-    /// A token that nobody can guess.
+    /// Generates an unpredictable token.
     ///
     /// # Panics
-    /// If the system has no randomness, which Linux has from its start on.
-    #[must_use]
+    /// If the system's random source fails, which Linux's does not after boot.
     pub fn generate(&self) -> Token {
         let mut bytes = [0; 8];
-        self.0.fill(&mut bytes).expect("the system has randomness");
+        self.0
+            .fill(&mut bytes)
+            .expect("the system has a random source");
         Token::new(u64::from_ne_bytes(bytes))
     }
 }
@@ -33,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_tokens_are_the_same() {
+    fn tokens_are_distinct() {
         let tokens = TokenGenerator::default();
         assert_ne!(tokens.generate(), tokens.generate());
     }

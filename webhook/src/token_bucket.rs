@@ -1,17 +1,17 @@
-//! A rate limit that allows a burst.
+//! Token bucket: a rate limit that allows a burst.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many tokens there are at most, and how long each takes to come back.
+/// The maximum number of tokens, and how long each takes to be refilled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
     pub(crate) burst: u32,
     pub(crate) refill: Duration,
 }
 
-/// The tokens that are left, as the instant at which none is missing.
+/// The remaining tokens, stored as the instant at which the bucket is full again.
 /// <https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm>
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokenBucket {
@@ -25,7 +25,7 @@ impl TokenBucket {
         Self { full_at: now }
     }
 
-    /// Returns true if no token is missing.
+    /// Returns true if the bucket is full.
     pub(crate) fn is_full(&self, now: Instant) -> bool {
         self.full_at <= now
     }
@@ -35,7 +35,7 @@ impl TokenBucket {
         self.full_at_after_take(rate, now) <= now + rate.refill * rate.burst
     }
 
-    /// Takes a token, which must be there.
+    /// Takes a token. The caller has checked [`Self::has_token`].
     pub(crate) fn take(&mut self, rate: Rate, now: Instant) {
         self.full_at = self.full_at_after_take(rate, now);
     }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_gives_its_burst_and_then_one_token_a_refill() {
+    fn bucket_gives_its_burst_then_one_token_per_refill() {
         let rate = Rate {
             burst: 3,
             refill: Duration::from_secs(10),

@@ -1,39 +1,40 @@
-//! How often Envoy's hook alone may have Envoy's health failed.
+//! The backoff for failing Envoy's health when Envoy's hook is called without the drainer's.
 //!
-//! The hook's path holds a token, which readers of the pod know. Envoy's hook without the drainer's
-//! means that Envoy is restarted alone; where Envoy then lives on, somebody else has called it. The
-//! health of an Envoy that was not restarted is failed for such a call only after a growing while.
+//! That means a restart of Envoy alone. If Envoy then keeps running, the caller was not the kubelet:
+//! the hook's path holds a token, which anyone who can read the pod knows. Such calls fail the health
+//! of the same Envoy again only after a growing pause.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// After the first time, and then twice as long each time.
+/// Pause after the first call; doubled each time.
 const MIN_PAUSE: Duration = Duration::from_secs(60);
 
 const MAX_PAUSE: Duration = Duration::from_secs(3600);
 
-/// All is forgotten when no hook came alone for so long. As long as the longest pause, so that
+/// The backoff is reset after this long without such a call. As long as the longest pause, so that
 /// waiting for it gains a caller nothing.
 const RESET_AFTER: Duration = MAX_PAUSE;
 
-/// How long no hook may have come alone for one to be believed.
+/// Envoy's hook counts as evidence again after this long without such a call.
 const RECENT_HOOK_WINDOW: Duration = Duration::from_secs(30);
 
+/// The backoff state of one Envoy.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    /// How often health was failed for a hook that did not end Envoy.
+    /// How often health was failed for a call that did not terminate Envoy.
     failures: u32,
     /// Until when health is not failed again.
     blocked_until: Option<Instant>,
-    /// When a hook last came alone.
+    /// When Envoy's hook was last called alone.
     last_hook_at: Option<Instant>,
 }
 
 // === impl Backoff ===
 
 impl Backoff {
-    /// Returns true if health may be failed for a hook that has come alone, at `now`.
+    /// Records a call of Envoy's hook alone at `now`. Returns true if it may fail health.
     pub(super) fn allows(&mut self, now: Instant) -> bool {
         if !self.has_failures(now) {
             *self = Self::default();
@@ -42,7 +43,7 @@ impl Backoff {
         !self.is_active(now)
     }
 
-    /// Returns true if a hook that came alone did not end Envoy, and that is not forgotten yet.
+    /// Returns true if a call of the hook alone did not terminate Envoy, within [`RESET_AFTER`].
     pub(super) fn has_failures(&self, now: Instant) -> bool {
         let is_recent = |last| now < last + RESET_AFTER;
         self.failures > 0 && self.last_hook_at.is_some_and(is_recent)
@@ -53,14 +54,14 @@ impl Backoff {
         self.blocked_until.is_some_and(|until| now < until)
     }
 
-    /// Returns true if no hook has come alone for a while.
+    /// Returns true if Envoy's hook was not called alone within [`RECENT_HOOK_WINDOW`].
     pub(super) fn has_no_recent_hook(&self, now: Instant) -> bool {
         self.last_hook_at
             .is_none_or(|last| now >= last + RECENT_HOOK_WINDOW)
     }
 
-    /// Health was failed, and the hook returned at `now`. Returns how long that will not be done again,
-    /// unless Envoy turns out to be [`restarted`](Self::restarted).
+    /// Records that health was failed and the hook returned at `now`. Returns for how long health is
+    /// not failed again, unless a restart of Envoy [resets](Self::reset) the backoff.
     pub(super) fn record_failure(&mut self, now: Instant) -> Duration {
         let pause = MIN_PAUSE.saturating_mul(1 << self.failures.min(6));
         let pause = pause.min(MAX_PAUSE);
@@ -69,7 +70,7 @@ impl Backoff {
         pause
     }
 
-    /// Another Envoy has started since: the kubelet had called the hook.
+    /// Resets the backoff: Envoy was restarted, so the kubelet had called the hook.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
@@ -88,7 +89,7 @@ mod tests {
         for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
             assert!(backoff.allows(now));
             assert_eq!(backoff.record_failure(now), minutes * MINUTE);
-            // Hooks go on coming.
+            // Calls continue.
             now += minutes * MINUTE - MINUTE / 2;
             assert!(backoff.has_no_recent_hook(now));
             assert!(!backoff.allows(now), "{minutes}");
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_or_a_quiet_hour_resets_it() {
+    fn restart_or_an_hour_without_calls_resets() {
         let now = Instant::now();
         let failed = || {
             let mut backoff = Backoff::default();

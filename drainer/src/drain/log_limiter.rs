@@ -1,16 +1,16 @@
-//! When to complain of an Envoy that does not answer: what is asked again and again is not said each
-//! time.
+//! Rate limit for the log of a call to Envoy that is retried.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// An Envoy that has not answered for so long after the drainer's start is not just starting.
+/// Envoy may just be starting for this long after the drainer's start.
 const STARTUP_GRACE: Duration = Duration::from_secs(5);
 
-/// How often it is then said again.
+/// Pause between two logs after that.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Allows a log at certain intervals.
 pub(super) struct LogLimiter {
     next_at: Instant,
     interval: Duration,
@@ -20,7 +20,7 @@ pub(super) struct LogLimiter {
 // === impl LogLimiter ===
 
 impl LogLimiter {
-    /// The first is due at `first`, the others so long after each other.
+    /// Allows a log from `first` on, and then each `interval`.
     pub(super) fn new(first: Instant, interval: Duration) -> Self {
         Self {
             next_at: first,
@@ -29,20 +29,20 @@ impl LogLimiter {
         }
     }
 
-    /// Those of an Envoy that may just be starting.
+    /// A limiter for an Envoy that may just be starting.
     pub(super) fn for_startup() -> Self {
         Self::new(Instant::now() + STARTUP_GRACE, LOG_INTERVAL)
     }
 
-    /// Returns true if one is to be made now: when it is time, or at once if Envoy `answered` that it
-    /// will not.
+    /// Returns true if a failure at `now` should be logged. The first one that `is_rejected` is
+    /// logged at once, since a retry does not change it.
     pub(super) fn should_log(&mut self, now: Instant, is_rejected: bool) -> bool {
-        let due = now >= self.next_at || is_rejected && !self.has_logged;
-        if due {
+        let is_due = now >= self.next_at || is_rejected && !self.has_logged;
+        if is_due {
             self.has_logged = true;
             self.next_at = now + self.interval;
         }
-        due
+        is_due
     }
 }
 
@@ -51,11 +51,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complaints_wait_for_their_time_or_for_an_answer_and_keep_their_distance() {
+    fn logs_are_spaced_except_the_first_rejection() {
         const SECOND: Duration = Duration::from_secs(1);
         let start = Instant::now();
-        let mut complaints = LogLimiter::new(start + 5 * SECOND, 10 * SECOND);
-        for (after, answered, wanted) in [
+        let mut limiter = LogLimiter::new(start + 5 * SECOND, 10 * SECOND);
+        for (after, is_rejected, want) in [
             (0, false, false),
             (4, false, false),
             (4, true, true),
@@ -64,8 +64,8 @@ mod tests {
             (14, false, true),
             (15, true, false),
         ] {
-            let due = complaints.should_log(start + after * SECOND, answered);
-            assert_eq!(due, wanted, "{after} s, {answered}");
+            let got = limiter.should_log(start + after * SECOND, is_rejected);
+            assert_eq!(got, want, "{after} s, {is_rejected}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What is to be done while nothing ends.
+//! Standby while nothing terminates: restores Envoy's health after a restart of the drainer, and reads
+//! Envoy's setup.
 
 use std::future::pending;
 
@@ -8,17 +9,17 @@ use tracing::{debug, error, info, warn};
 use super::{Drain, STANDBY_INTERVAL};
 use crate::envoy::server_info::ServerState;
 use crate::envoy::setup_warnings::setup_warnings;
-use crate::envoy::{AdminError, Envoy, Snapshot};
+use crate::envoy::snapshot::Snapshot;
+use crate::envoy::{AdminError, Envoy};
 use crate::marker::MarkerReason;
 use crate::termination::Scope;
 
 // === impl Drain ===
 
 impl<E: Envoy> Drain<E> {
-    /// What is to be done while nothing ends: undo what an earlier process of the drainer did to Envoy,
-    /// and log what will impair a drain. Neither waits for the other, and neither is given up: what
-    /// declines now may be another than the Envoy that answers later. Returns only where the drain of an
-    /// earlier process is to be resumed.
+    /// Undoes what an earlier process of the drainer did to Envoy, and logs what will impair a drain.
+    /// Neither waits for the other, and both are retried forever: a server that rejects a call now may
+    /// not be the Envoy that responds later. Returns only to resume the drain of an earlier process.
     pub(super) async fn standby(&mut self) -> Scope {
         loop {
             if self.marker_reason == Some(MarkerReason::PodTerminating)
@@ -41,17 +42,18 @@ impl<E: Envoy> Drain<E> {
                 error!(
                     admin = %self.admin_address,
                     %error,
-                    "Envoy's admin interface does not answer as Envoy does: each drain would last \
-                     to its deadline. Is its address right?"
+                    "Envoy's admin interface does not respond: each drain would last until its \
+                     deadline. Is its address right?"
                 );
             }
             sleep(STANDBY_INTERVAL).await;
         }
     }
 
-    /// Returns true if Envoy is the one whose health was failed as the pod ended. Another one is live,
-    /// after a restart of all containers perhaps: then nothing ends, and the marker goes. Where Envoy
-    /// does not say, it is left as it is for as long as a pod may take to end.
+    /// Returns true if this is the Envoy whose health was failed when the pod terminated. Another
+    /// one, for example after a restart of all containers, is live: then the pod is not terminating,
+    /// and the marker is removed. If the state is unknown, Envoy is left as it is for as long as a
+    /// pod may take to terminate.
     async fn is_still_draining(&mut self) -> bool {
         let state = match self.envoy.inspect().await {
             Ok(setup) => setup.server.state,
@@ -66,7 +68,7 @@ impl<E: Envoy> Drain<E> {
         };
         match is_live {
             Some(true) => {
-                info!("Envoy is live, so the pod whose end an earlier process saw goes on");
+                info!("Envoy is live, so the pod is not terminating: removed the marker");
                 self.remove_marker();
             }
             Some(false) => {}
@@ -75,7 +77,7 @@ impl<E: Envoy> Drain<E> {
         is_live == Some(false)
     }
 
-    /// Restores Envoy's health if an earlier drain had failed it, once the time for that has come.
+    /// Restores Envoy's health if an earlier drain failed it and it is time to.
     pub(super) async fn restore_if_due(&mut self) {
         let is_due = match (self.marker_reason, self.restore_at) {
             (None, _) | (Some(MarkerReason::PodTerminating), None) => false,
@@ -89,7 +91,7 @@ impl<E: Envoy> Drain<E> {
 
     async fn restore_health(&mut self) {
         if self.envoy.poll().await.live() == Some(true) {
-            // Nobody but the kubelet has started another one.
+            // Another Envoy, which only the kubelet can have started.
             self.backoff.reset();
         }
         match self.envoy.restore_health().await {
@@ -99,7 +101,7 @@ impl<E: Envoy> Drain<E> {
             {
                 error!(
                     error,
-                    "Envoy refuses to have its health restored: it stays DRAINING"
+                    "Envoy rejected restoring its health: it stays DRAINING"
                 );
                 return;
             }
@@ -109,36 +111,39 @@ impl<E: Envoy> Drain<E> {
             }
         }
         self.has_responded = true;
-        info!("Restored the health of Envoy, which an earlier drain had failed");
+        info!("Restored Envoy's health, which an earlier drain had failed");
         self.remove_marker();
     }
 
     fn remove_marker(&mut self) {
         (self.marker_reason, self.restore_at) = (None, None);
         if let Err(error) = self.marker.remove() {
-            error!(%error, "Cannot remove the marker: the next start restores Envoy's health again");
+            error!(%error, "Cannot remove the marker: a restarted drainer restores Envoy's health again");
         }
     }
 
-    /// Learns how Envoy is set up, and warns of what will spoil a drain. To be asked again while Envoy
-    /// starts, since its listeners may be missing.
+    /// Reads Envoy's setup, and warns of what will impair a drain. To be repeated while Envoy is
+    /// starting, since its listeners may be missing.
     async fn read_setup(&mut self) -> Result<(), AdminError> {
         let setup = self.envoy.inspect().await?;
         let snapshot = self.envoy.poll().await;
         match &snapshot {
-            Snapshot::Counted(_) | Snapshot::InvalidResponse(_) => self.has_responded = true,
+            Snapshot::Counted(_)
+            | Snapshot::ServerTotal { .. }
+            | Snapshot::Hidden
+            | Snapshot::InvalidResponse(_) => self.has_responded = true,
             Snapshot::NoResponse(why) => return Err(AdminError::NoResponse(why.clone())),
             Snapshot::ConnectionRefused => return Err(AdminError::ConnectionRefused),
         }
         if self.setup.is_none() {
-            info!(version = setup.server.version, "Envoy answers");
+            info!(version = setup.server.version, "Envoy is responding");
         }
         if !setup.server.is_starting() {
             for warning in setup_warnings(&setup, &snapshot) {
                 warn!("{warning}");
             }
         }
-        self.setup = Some(setup);
+        self.set_setup(setup);
         Ok(())
     }
 }

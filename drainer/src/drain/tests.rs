@@ -1,4 +1,4 @@
-//! The drain in paused time, against an Envoy whose mood is a function of the second.
+//! Tests of the drain in paused time, against a fake Envoy whose behaviour is a function of the second.
 
 use std::cell::{Cell, RefCell};
 use std::future::pending;
@@ -13,32 +13,34 @@ use crate::client_activity::{Counters, RequestCounters};
 use crate::envoy::hidden_stats::HiddenStats;
 use crate::envoy::listeners::EnvoyListeners;
 use crate::envoy::server_info::{ServerInfo, ServerState};
-use crate::envoy::stats::{HttpCounts, OpenConnections};
+use crate::envoy::snapshot::{HttpCounts, OpenConnections};
 use crate::progress::released;
 use crate::timing::Durations;
 
-/// How Envoy behaves for the moment.
+/// How Envoy behaves at a moment.
 #[derive(Clone, Copy)]
 enum Behaviour {
-    /// Answers, with so many requests under way.
+    /// Responds, with this many active requests.
     Busy(u64),
-    /// Accepts connections and never answers.
+    /// Accepts connections and never responds.
     Hung,
-    /// Answers 500.
+    /// Returns 500.
     Failing,
-    /// Answers 404.
+    /// Returns 404.
     Rejecting,
     /// Refuses connections.
     Gone,
 }
 
-/// Who comes.
+/// What happens to the drainer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Event {
+    /// Envoy's hook is called.
     Envoy,
+    /// The drainer's own hook is called.
     Drainer,
     Sigterm,
-    /// Nobody: the port may have failed a connection.
+    /// No signal: the port may have failed a connection.
     Flood,
 }
 
@@ -46,26 +48,26 @@ struct FakeEnvoy {
     started: Instant,
     behaviour: fn(f64) -> Behaviour,
     log: Log,
-    /// Its health is not failed. One that was gone is another Envoy afterwards, and live.
+    /// Its health is not failed. After `Gone` it is another Envoy, and live.
     live: Cell<bool>,
     /// When it was last called, in seconds.
     last_call_at: Cell<f64>,
-    /// How long it takes to answer.
+    /// How long it takes to respond.
     latency: Duration,
 }
 
-/// What happened, in seconds.
+/// Events by the second of the scenario.
 type Log = Rc<RefCell<Vec<(f64, String)>>>;
 
 struct Scenario {
     behaviour: fn(f64) -> Behaviour,
     timing: Timing,
-    signals: Vec<(f64, Event)>,
+    events: Vec<(f64, Event)>,
     marker_reason: Option<MarkerReason>,
-    /// Whether Envoy is live at first.
+    /// Whether Envoy is live at the start.
     live: bool,
     duration: Duration,
-    /// How long Envoy takes to answer.
+    /// How long Envoy takes to respond.
     latency: Duration,
     dir: TempDir,
 }
@@ -73,10 +75,10 @@ struct Scenario {
 // === impl FakeEnvoy ===
 
 impl FakeEnvoy {
-    fn record(&self, what: &str) {
+    fn record(&self, event: &str) {
         let second = (Instant::now() - self.started).as_secs_f64();
         let second = (second * 100.0).round() / 100.0;
-        self.log.borrow_mut().push((second, what.to_owned()));
+        self.log.borrow_mut().push((second, event.to_owned()));
     }
 
     async fn call(&self) -> Result<u64, AdminError> {
@@ -89,9 +91,9 @@ impl FakeEnvoy {
             since += 0.1;
         }
         if !self.latency.is_zero() {
-            let cut = OnDrop::new(|| self.record("cut"));
+            let cancelled = OnDrop::new(|| self.record("cancelled"));
             sleep(self.latency).await;
-            cut.disarm();
+            cancelled.disarm();
         }
         match (self.behaviour)(now) {
             Behaviour::Busy(requests) => Ok(requests),
@@ -149,7 +151,7 @@ impl Envoy for FakeEnvoy {
 
     async fn poll(&mut self) -> Snapshot {
         match self.call().await {
-            Ok(requests) => Snapshot::Counted(Count::Listeners(OpenConnections {
+            Ok(requests) => Snapshot::Counted(OpenConnections {
                 connections: requests,
                 counters: Some(Counters {
                     requests: Some(RequestCounters::default()),
@@ -161,7 +163,7 @@ impl Envoy for FakeEnvoy {
                 }),
                 live: Some(self.live.get()),
                 ..OpenConnections::default()
-            })),
+            }),
             Err(AdminError::ConnectionRefused) => Snapshot::ConnectionRefused,
             Err(AdminError::NoResponse(why)) => Snapshot::NoResponse(why),
             Err(AdminError::Rejected(why)) => Snapshot::InvalidResponse(why),
@@ -186,11 +188,11 @@ impl Envoy for FakeEnvoy {
 // === impl Scenario ===
 
 impl Scenario {
-    fn new(mood: fn(f64) -> Behaviour, came: &[(f64, Event)]) -> Self {
+    fn new(behaviour: fn(f64) -> Behaviour, events: &[(f64, Event)]) -> Self {
         Self {
-            behaviour: mood,
+            behaviour,
             timing: Timing::default(),
-            signals: came.to_vec(),
+            events: events.to_vec(),
             marker_reason: None,
             live: true,
             duration: Duration::from_secs(300),
@@ -211,7 +213,7 @@ impl Scenario {
         self
     }
 
-    /// A pod's end that an earlier process of the drainer saw, which failed Envoy's health.
+    /// A pod that was terminating when an earlier process of the drainer failed Envoy's health.
     fn with_terminating_pod(self) -> Self {
         Self {
             live: false,
@@ -219,8 +221,8 @@ impl Scenario {
         }
     }
 
-    /// Plays the scene, for five minutes unless said otherwise, and tells what happened: calls to Envoy, hooks that
-    /// returned, the end of the drain's task.
+    /// Runs the scenario, for five minutes by default. Returns the calls to Envoy, the returns of
+    /// hooks and the end of the drain's task.
     async fn run(&self) -> Vec<(f64, String)> {
         let started = Instant::now();
         let log = Log::default();
@@ -233,7 +235,7 @@ impl Scenario {
         if let Some(reason) = self.marker_reason {
             Marker::new(self.dir.path()).write(reason).unwrap();
         }
-        let came = watch::Sender::new(TerminationSignals::default());
+        let signals = watch::Sender::new(TerminationSignals::default());
         let progress = watch::Sender::new(Progress::default());
         let fake = |log: &Log| FakeEnvoy {
             started,
@@ -243,40 +245,40 @@ impl Scenario {
             last_call_at: Cell::new(0.0),
             latency: self.latency,
         };
-        let drain = Drain::new(fake(&log), &config, came.clone(), progress.clone());
+        let drain = Drain::new(fake(&log), &config, signals.clone(), progress.clone());
         let tasks = LocalSet::new();
         let clock = fake(&log);
         tasks.spawn_local(async move {
             drain.run().await;
             clock.record("end");
         });
-        for (second, who) in self.signals.clone() {
-            let (came, mut progress) = (came.clone(), progress.subscribe());
+        for (second, event) in self.events.clone() {
+            let (signals, mut progress) = (signals.clone(), progress.subscribe());
             let clock = fake(&log);
             tasks.spawn_local(async move {
                 sleep_until(started + Duration::from_secs_f64(second)).await;
                 progress.mark_unchanged();
-                if who == Event::Flood {
-                    return TerminationSignals::record_port_unavailable(&came);
+                if event == Event::Flood {
+                    return TerminationSignals::record_port_unavailable(&signals);
                 }
-                came.send_modify(|came| {
+                signals.send_modify(|signals| {
                     let now = Instant::now();
-                    let when = match who {
-                        Event::Envoy => return came.record_envoy_hook(now),
-                        Event::Drainer => &mut came.drainer_hook,
-                        Event::Sigterm => &mut came.sigterm,
+                    let at = match event {
+                        Event::Envoy => return signals.record_envoy_hook(now),
+                        Event::Drainer => &mut signals.drainer_hook,
+                        Event::Sigterm => &mut signals.sigterm,
                         Event::Flood => return,
                     };
-                    when.get_or_insert(now);
+                    at.get_or_insert(now);
                 });
-                if who != Event::Sigterm {
+                if event != Event::Sigterm {
                     released(&mut progress).await;
-                    clock.record(&format!("{who:?} returns"));
+                    clock.record(&format!("{event:?} returns"));
                 }
             });
         }
-        let over = started + self.duration;
-        tasks.run_until(sleep_until(over)).await;
+        let end = started + self.duration;
+        tasks.run_until(sleep_until(end)).await;
         let mut log = log.borrow().clone();
         log.sort_by(|a, b| a.0.total_cmp(&b.0));
         log
@@ -293,24 +295,24 @@ impl Scenario {
 
 fn format_log(log: &[(f64, String)]) -> Vec<String> {
     log.iter()
-        .map(|(second, what)| format!("{second} {what}"))
+        .map(|(second, event)| format!("{second} {event}"))
         .collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_hooks_are_the_whole_drain() {
+async fn both_hooks_start_the_whole_drain() {
     use Event::{Drainer, Envoy, Sigterm};
-    for came in [
+    for events in [
         [(1.0, Envoy), (1.0, Drainer)],
         [(1.0, Drainer), (1.0, Envoy)],
     ] {
-        let scene = Scenario::new(|s| Behaviour::Busy((s < 20.0).into()), &came);
-        let log = scene.run().await;
-        let told = format_log(&log);
-        assert_eq!(told[..2], ["1 fail", "1 listeners"]);
-        assert!((20.0..20.4).contains(&log[2].0), "{told:?}");
-        assert_eq!(told.len(), 5, "{told:?}");
-        assert!(scene.has_marker());
+        let scenario = Scenario::new(|s| Behaviour::Busy((s < 20.0).into()), &events);
+        let log = scenario.run().await;
+        let lines = format_log(&log);
+        assert_eq!(lines[..2], ["1 fail", "1 listeners"]);
+        assert!((20.0..20.4).contains(&log[2].0), "{lines:?}");
+        assert_eq!(lines.len(), 5, "{lines:?}");
+        assert!(scenario.has_marker());
     }
     let late = Scenario::new(|_| Behaviour::Busy(0), &[(1.0, Envoy), (2.9, Sigterm)])
         .run()
@@ -325,9 +327,9 @@ async fn both_hooks_are_the_whole_drain() {
 }
 
 fn sorted(log: &[(f64, String)]) -> Vec<String> {
-    let mut told = format_log(log);
-    told.sort();
-    told
+    let mut lines = format_log(log);
+    lines.sort();
+    lines
 }
 
 fn sorted_want(want: &[&str]) -> Vec<String> {
@@ -337,21 +339,21 @@ fn sorted_want(want: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_drain_delay_comes_before_anything_is_touched() {
-    let scene = Scenario::new(
+async fn drain_delay_precedes_all_calls_to_envoy() {
+    let scenario = Scenario::new(
         |_| Behaviour::Busy(0),
         &[(0.0, Event::Envoy), (0.5, Event::Drainer)],
     )
     .with(|d| d.drain_delay = Duration::from_secs(30));
-    let log = scene.run().await;
+    let log = scenario.run().await;
     assert_eq!(format_log(&log)[..2], ["30 fail", "30 listeners"]);
     assert_eq!(log.last().map(|(second, _)| *second), Some(40.0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_counts_from_the_first_hook_and_holds_to_the_moment() {
-    let came = [(1.0, Event::Drainer), (3.0, Event::Envoy)];
-    let moods: [fn(f64) -> Behaviour; 4] = [
+async fn deadline_counts_from_the_first_hook_and_is_exact() {
+    let events = [(1.0, Event::Drainer), (3.0, Event::Envoy)];
+    let behaviours: [fn(f64) -> Behaviour; 4] = [
         |_| Behaviour::Busy(1),
         |s| {
             if s < 5.0 {
@@ -367,137 +369,136 @@ async fn the_deadline_counts_from_the_first_hook_and_holds_to_the_moment() {
                 Behaviour::Failing
             }
         },
-        // A wrong address: it waits like a sleep.
+        // A wrong address: a wait until the deadline.
         |_| Behaviour::Gone,
     ];
-    for mood in moods {
-        let scene = Scenario::new(mood, &came).with(|d| d.drain_delay = Duration::from_secs(5));
-        let log = scene.run().await;
+    for behaviour in behaviours {
+        let scenario =
+            Scenario::new(behaviour, &events).with(|d| d.drain_delay = Duration::from_secs(5));
+        let log = scenario.run().await;
         let returned: Vec<_> = log
             .iter()
-            .filter(|(_, what)| what.ends_with("returns"))
+            .filter(|(_, event)| event.ends_with("returns"))
             .collect();
         assert_eq!(returned.len(), 2, "{log:?}");
         assert!(
             returned.iter().all(|(second, _)| *second == 66.0),
             "{log:?}"
         );
-        let last_words = std::fs::read_to_string(scene.dir.path().join("log")).unwrap();
-        assert!(
-            last_words.contains(r#""outcome":"deadline""#),
-            "{last_words}"
-        );
+        let message = std::fs::read_to_string(scenario.dir.path().join("log")).unwrap();
+        assert!(message.contains(r#""outcome":"deadline""#), "{message}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_envoy_that_ends_by_itself_is_not_waited_for() {
+async fn exited_envoy_ends_the_drain() {
     let both = [(1.0, Event::Drainer), (1.0, Event::Envoy)];
-    let mood = |s| {
+    let behaviour = |s| {
         if s < 5.0 {
             Behaviour::Busy(1)
         } else {
             Behaviour::Gone
         }
     };
-    let log = Scenario::new(mood, &both).run().await;
+    let log = Scenario::new(behaviour, &both).run().await;
     assert!((5.0..6.2).contains(&log.last().unwrap().0), "{log:?}");
-    let delayed = Scenario::new(mood, &both).with(|d| d.drain_delay = Duration::from_secs(30));
+    let delayed = Scenario::new(behaviour, &both).with(|d| d.drain_delay = Duration::from_secs(30));
     let log = delayed.run().await;
     assert!((5.0..6.2).contains(&log.last().unwrap().0), "{log:?}");
-    assert!(!delayed.has_marker(), "nothing was touched");
+    assert!(!delayed.has_marker(), "no call was made");
 }
 
 #[tokio::test(start_paused = true)]
-async fn envoys_hook_alone_fails_its_health_and_returns() {
-    let scene = Scenario::new(|_| Behaviour::Busy(1), &[(1.0, Event::Envoy)]);
-    let told = format_log(&scene.run().await);
-    // The kubelet now restarts it. This one lives on, so its health is restored.
-    assert_eq!(told, ["4 fail", "14 Envoy returns", "24 ok"]);
-    assert!(!scene.has_marker());
+async fn envoy_hook_alone_fails_health_and_returns() {
+    let scenario = Scenario::new(|_| Behaviour::Busy(1), &[(1.0, Event::Envoy)]);
+    let lines = format_log(&scenario.run().await);
+    // The kubelet would restart it now. This one is not restarted, so its health is restored.
+    assert_eq!(lines, ["4 fail", "14 Envoy returns", "24 ok"]);
+    assert!(!scenario.has_marker());
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_envoys_restart_a_pods_end_is_drained_as_ever() {
-    let came = [
+async fn pod_is_drained_after_an_envoy_restart() {
+    let events = [
         (1.0, Event::Envoy),
         (40.0, Event::Envoy),
         (40.0, Event::Drainer),
     ];
-    let told = format_log(&Scenario::new(|_| Behaviour::Busy(0), &came).run().await);
-    assert_eq!(told[..3], ["4 fail", "14 Envoy returns", "24 ok"]);
-    assert_eq!(told[3..5], ["40 fail", "40 listeners"]);
-    assert_eq!(told.len(), 8, "{told:?}");
+    let lines = format_log(&Scenario::new(|_| Behaviour::Busy(0), &events).run().await);
+    assert_eq!(lines[..3], ["4 fail", "14 Envoy returns", "24 ok"]);
+    assert_eq!(lines[3..5], ["40 fail", "40 listeners"]);
+    assert_eq!(lines.len(), 8, "{lines:?}");
     assert!(
-        told[5..].iter().all(|line| line.starts_with("50 ")),
-        "{told:?}"
+        lines[5..].iter().all(|line| line.starts_with("50 ")),
+        "{lines:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_second_hook_gets_the_rest_of_the_drain() {
+async fn late_second_signal_gets_the_rest_of_the_drain() {
     for late in [Event::Drainer, Event::Sigterm] {
-        let came = [(1.0, Event::Envoy), (9.0, late)];
-        let scene = Scenario::new(|_| Behaviour::Busy(0), &came)
+        let events = [(1.0, Event::Envoy), (9.0, late)];
+        let scenario = Scenario::new(|_| Behaviour::Busy(0), &events)
             .with(|d| d.drain_delay = Duration::from_secs(30));
-        let told = format_log(&scene.run().await);
-        // Its health has failed already: no delay any more. The minimum counts from the second.
-        assert_eq!(told[..2], ["4 fail", "9 listeners"], "{late:?}");
+        let lines = format_log(&scenario.run().await);
+        // Health has been failed already, so there is no delay. The minimum starts at the second
+        // signal.
+        assert_eq!(lines[..2], ["4 fail", "9 listeners"], "{late:?}");
         assert!(
-            told[2..].iter().all(|line| line.starts_with("19 ")),
-            "{told:?}"
+            lines[2..].iter().all(|line| line.starts_with("19 ")),
+            "{lines:?}"
         );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_envoys_hook_returns_before_three_seconds() {
-    let moods: [fn(f64) -> Behaviour; 3] = [
+async fn hung_envoy_hook_returns_within_three_seconds() {
+    let behaviours: [fn(f64) -> Behaviour; 3] = [
         |_| Behaviour::Hung,
         |_| Behaviour::Gone,
         |_| Behaviour::Failing,
     ];
-    for mood in moods {
-        let log = Scenario::new(mood, &[(1.0, Event::Envoy)]).run().await;
+    for behaviour in behaviours {
+        let log = Scenario::new(behaviour, &[(1.0, Event::Envoy)]).run().await;
         assert_eq!(log.len(), 1, "{log:?}");
         assert!((3.4..=3.75).contains(&log[0].0), "{log:?}");
     }
-    // One that hangs later on is let go then.
-    let mood = |s| {
+    // If Envoy hangs later, its hook returns then.
+    let behaviour = |s| {
         if s < 6.0 {
             Behaviour::Busy(1)
         } else {
             Behaviour::Hung
         }
     };
-    let log = Scenario::new(mood, &[(1.0, Event::Envoy)]).run().await;
+    let log = Scenario::new(behaviour, &[(1.0, Event::Envoy)]).run().await;
     assert_eq!(log[0], (4.0, "fail".into()));
     assert!((8.0..11.6).contains(&log[1].0), "{log:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_envoy_that_declines_or_stumbles_once_still_answers() {
-    let declines = Scenario::new(|_| Behaviour::Rejecting, &[(1.0, Event::Envoy)]);
-    assert_eq!(format_log(&declines.run().await), ["14 Envoy returns"]);
-    // One bad answer while its hook waits alone.
-    let mood = |s| match s {
+async fn rejections_and_one_failure_count_as_responding() {
+    let rejecting = Scenario::new(|_| Behaviour::Rejecting, &[(1.0, Event::Envoy)]);
+    assert_eq!(format_log(&rejecting.run().await), ["14 Envoy returns"]);
+    // One failure while its hook waits alone.
+    let behaviour = |s| match s {
         4.5..5.2 => Behaviour::Failing,
         _ => Behaviour::Busy(0),
     };
-    let came = [(1.0, Event::Envoy), (7.5, Event::Drainer)];
-    let told = format_log(&Scenario::new(mood, &came).run().await);
-    assert_eq!(told[..2], ["4 fail", "7.5 listeners"]);
+    let events = [(1.0, Event::Envoy), (7.5, Event::Drainer)];
+    let lines = format_log(&Scenario::new(behaviour, &events).run().await);
+    assert_eq!(lines[..2], ["4 fail", "7.5 listeners"]);
     assert!(
-        told[2..].iter().all(|line| line.starts_with("17.5 ")),
-        "{told:?}"
+        lines[2..].iter().all(|line| line.starts_with("17.5 ")),
+        "{lines:?}"
     );
 }
 
-/// While both signs are there, no hook returns but by an exit rule of the whole drain.
+/// After both signals, hooks return only by an exit rule of the whole drain.
 #[tokio::test(start_paused = true)]
-async fn the_second_sign_counts_whatever_is_under_way() {
-    let moods: [fn(f64) -> Behaviour; 3] = [
-        // Silent while health is failed; silent later on; silent all along but for a moment.
+async fn second_signal_counts_during_any_call() {
+    let behaviours: [fn(f64) -> Behaviour; 3] = [
+        // Hangs while health is failed; hangs later; fails always but for a moment.
         |s| {
             if (3.9..8.5).contains(&s) {
                 Behaviour::Hung
@@ -520,14 +521,17 @@ async fn the_second_sign_counts_whatever_is_under_way() {
             }
         },
     ];
-    for mood in moods {
+    for behaviour in behaviours {
         for late in [Event::Drainer, Event::Sigterm] {
             for second in [1.2, 3.4, 3.95, 4.2, 5.0, 5.9] {
-                let came = [(1.0, Event::Envoy), (second, late)];
-                let log = Scenario::new(mood, &came).run().await;
-                let returned = log.iter().filter(|(_, what)| what.ends_with("returns"));
-                for (at, what) in returned.filter(|(at, _)| *at >= second) {
-                    assert!(*at >= 11.2, "{what} at {at}, {late:?} at {second}: {log:?}");
+                let events = [(1.0, Event::Envoy), (second, late)];
+                let log = Scenario::new(behaviour, &events).run().await;
+                let returned = log.iter().filter(|(_, event)| event.ends_with("returns"));
+                for (at, event) in returned.filter(|(at, _)| *at >= second) {
+                    assert!(
+                        *at >= 11.2,
+                        "{event} at {at}, {late:?} at {second}: {log:?}"
+                    );
                 }
             }
         }
@@ -535,29 +539,29 @@ async fn the_second_sign_counts_whatever_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn envoys_lone_round_does_not_shorten_the_wait_after_sigterm() {
-    let came = [
+async fn earlier_round_does_not_shorten_the_sigterm_grace() {
+    let events = [
         (1.0, Event::Envoy),
         (20.0, Event::Sigterm),
         (21.5, Event::Envoy),
     ];
-    let told = format_log(&Scenario::new(|_| Behaviour::Busy(0), &came).run().await);
-    assert_eq!(told[..2], ["4 fail", "14 Envoy returns"]);
-    assert_eq!(told[2], "21.5 fail", "{told:?}");
+    let lines = format_log(&Scenario::new(|_| Behaviour::Busy(0), &events).run().await);
+    assert_eq!(lines[..2], ["4 fail", "14 Envoy returns"]);
+    assert_eq!(lines[2], "21.5 fail", "{lines:?}");
     assert!(
-        told[3..].iter().all(|line| line.starts_with("31.5 ")),
-        "{told:?}"
+        lines[3..].iter().all(|line| line.starts_with("31.5 ")),
+        "{lines:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_drainer_alone_touches_nothing() {
+async fn drainer_alone_makes_no_call_to_envoy() {
     use Event::{Drainer, Sigterm};
     let busy = |_| Behaviour::Busy(1);
     type Row<'a> = (fn(f64) -> Behaviour, &'a [(f64, Event)], &'a [&'a str]);
     let table: [Row<'_>; 6] = [
         (busy, &[(1.0, Drainer)], &["11 Drainer returns"]),
-        // A new image: its hook, then SIGTERM.
+        // A new image: the drainer's hook, then SIGTERM.
         (
             busy,
             &[(1.0, Drainer), (11.1, Sigterm)],
@@ -573,75 +577,75 @@ async fn the_drainer_alone_touches_nothing() {
         ),
         (|_| Behaviour::Hung, &[(1.0, Sigterm)], &["3.25 end"]),
     ];
-    for (mood, came, want) in table {
-        let scene = Scenario::new(mood, came);
-        assert_eq!(format_log(&scene.run().await), want, "{came:?}");
-        assert!(!scene.has_marker());
+    for (behaviour, events, want) in table {
+        let scenario = Scenario::new(behaviour, events);
+        assert_eq!(format_log(&scenario.run().await), want, "{events:?}");
+        assert!(!scenario.has_marker());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_life_did_is_undone_until_envoy_hears_it() {
-    let mood = |s| {
+async fn health_failed_by_an_earlier_process_is_restored() {
+    let behaviour = |s| {
         if s < 7.0 {
             Behaviour::Gone
         } else {
             Behaviour::Busy(1)
         }
     };
-    let scene = Scenario::new(mood, &[]).with_marker(MarkerReason::Provisional);
-    assert_eq!(format_log(&scene.run().await), ["7 ok"]);
-    assert!(!scene.has_marker());
-    let deaf = Scenario::new(|_| Behaviour::Failing, &[]).with_marker(MarkerReason::Provisional);
-    assert!(deaf.run().await.is_empty());
-    assert!(deaf.has_marker());
-    // Who declined may have been another than Envoy.
-    let mood = |s| match s {
+    let scenario = Scenario::new(behaviour, &[]).with_marker(MarkerReason::Provisional);
+    assert_eq!(format_log(&scenario.run().await), ["7 ok"]);
+    assert!(!scenario.has_marker());
+    let failing = Scenario::new(|_| Behaviour::Failing, &[]).with_marker(MarkerReason::Provisional);
+    assert!(failing.run().await.is_empty());
+    assert!(failing.has_marker());
+    // What rejected the call may not have been Envoy.
+    let behaviour = |s| match s {
         20.0.. => Behaviour::Busy(1),
         _ => Behaviour::Rejecting,
     };
-    let scene = Scenario::new(mood, &[]).with_marker(MarkerReason::Provisional);
-    assert_eq!(format_log(&scene.run().await), ["20 ok"]);
-    assert!(!scene.has_marker());
+    let scenario = Scenario::new(behaviour, &[]).with_marker(MarkerReason::Provisional);
+    assert_eq!(format_log(&scenario.run().await), ["20 ok"]);
+    assert!(!scenario.has_marker());
     let unmarked = Scenario::new(|_| Behaviour::Busy(1), &[]);
     assert!(
         unmarked.run().await.is_empty(),
-        "a drain asked for by somebody else is not ours to undo"
+        "health failed by another program must not be restored"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_get_no_answer_are_repeated() {
+async fn calls_without_a_response_are_retried() {
     let both = [(1.0, Event::Drainer), (1.0, Event::Envoy)];
-    let mood = |s| match s {
+    let behaviour = |s| match s {
         1.0..4.0 => Behaviour::Failing,
         _ => Behaviour::Busy(0),
     };
-    let log = Scenario::new(mood, &both).run().await;
-    let fails: Vec<_> = log.iter().filter(|(_, what)| what == "fail").collect();
+    let log = Scenario::new(behaviour, &both).run().await;
+    let fails: Vec<_> = log.iter().filter(|(_, event)| event == "fail").collect();
     assert_eq!(fails.len(), 1);
     assert!((4.0..4.3).contains(&fails[0].0), "{log:?}");
-    // The minimum counts from there.
+    // The minimum starts then.
     assert!((14.0..14.4).contains(&log.last().unwrap().0), "{log:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_comes_when_all_is_over_returns_at_once() {
-    let came = [
+async fn hook_after_the_drain_returns_at_once() {
+    let events = [
         (1.0, Event::Drainer),
         (1.0, Event::Envoy),
         (100.0, Event::Envoy),
     ];
-    let log = Scenario::new(|_| Behaviour::Busy(0), &came).run().await;
+    let log = Scenario::new(|_| Behaviour::Busy(0), &events).run().await;
     assert_eq!(log.last().unwrap(), &(100.0, "Envoy returns".into()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_hooks_share_one_drain() {
-    let mut came = vec![(1.0, Event::Drainer)];
-    came.extend(vec![(1.5, Event::Envoy); 1000]);
-    let log = Scenario::new(|_| Behaviour::Busy(0), &came).run().await;
-    let count = |what: &str| log.iter().filter(|(_, happened)| happened == what).count();
+    let mut events = vec![(1.0, Event::Drainer)];
+    events.extend(vec![(1.5, Event::Envoy); 1000]);
+    let log = Scenario::new(|_| Behaviour::Busy(0), &events).run().await;
+    let count = |name: &str| log.iter().filter(|(_, event)| event == name).count();
     assert_eq!((count("fail"), count("listeners")), (1, 1));
     assert_eq!(
         (count("Envoy returns"), count("Drainer returns")),
@@ -650,168 +654,171 @@ async fn a_thousand_hooks_share_one_drain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_at_the_end_of_a_lone_round_waits_for_the_other_signal() {
+async fn hook_at_a_round_end_waits_for_the_other_signal() {
     use Event::{Drainer, Envoy, Sigterm};
-    for call in [11.6, 13.8, 13.95] {
+    for second_call in [11.6, 13.8, 13.95] {
         for late in [Drainer, Sigterm] {
-            let came = [(1.0, Envoy), (call, Envoy), (14.2, late)];
-            let told = format_log(&Scenario::new(|_| Behaviour::Busy(0), &came).run().await);
+            let events = [(1.0, Envoy), (second_call, Envoy), (14.2, late)];
+            let lines = format_log(&Scenario::new(|_| Behaviour::Busy(0), &events).run().await);
             let want = ["4 fail", "14 Envoy returns", "14.2 fail"];
-            assert_eq!(told[..3], want, "{call}");
-            let hook_returns = told.contains(&"24.2 Envoy returns".to_owned());
-            let is_whole = told[3..].iter().all(|line| line.starts_with("24.2 "));
-            assert!(hook_returns && is_whole, "{told:?}");
+            assert_eq!(lines[..3], want, "{second_call}");
+            let hook_returns = lines.contains(&"24.2 Envoy returns".to_owned());
+            let is_whole = lines[3..].iter().all(|line| line.starts_with("24.2 "));
+            assert!(hook_returns && is_whole, "{lines:?}");
         }
-        // Without another signal it is a lone round of its own.
-        let came = [(1.0, Envoy), (call, Envoy)];
-        let told = format_log(&Scenario::new(|_| Behaviour::Busy(0), &came).run().await);
-        let returned = format!("{} Envoy returns", call + 13.0);
-        assert_eq!(told[..2], ["4 fail", "14 Envoy returns"]);
-        assert!(told[2].ends_with(" ok") && *told[2] < *"25", "{told:?}");
-        assert_eq!(told[3..], [returned]);
+        // Without another signal it is a round of its own.
+        let events = [(1.0, Envoy), (second_call, Envoy)];
+        let lines = format_log(&Scenario::new(|_| Behaviour::Busy(0), &events).run().await);
+        let returned = format!("{} Envoy returns", second_call + 13.0);
+        assert_eq!(lines[..2], ["4 fail", "14 Envoy returns"]);
+        assert!(lines[2].ends_with(" ok") && *lines[2] < *"25", "{lines:?}");
+        assert_eq!(lines[3..], [returned]);
     }
-    // So it is at the end of a resumed drain.
+    // The same at the end of a resumed drain.
     for late in [Drainer, Sigterm] {
-        let came = [(9.0, Envoy), (10.2, late)];
-        let log = Scenario::new(|_| Behaviour::Busy(0), &came)
+        let events = [(9.0, Envoy), (10.2, late)];
+        let log = Scenario::new(|_| Behaviour::Busy(0), &events)
             .with_terminating_pod()
             .run()
             .await;
-        let returned = log.iter().find(|(_, what)| what == "Envoy returns");
+        let returned = log.iter().find(|(_, event)| event == "Envoy returns");
         assert_eq!(returned.map(|(at, _)| *at), Some(20.2), "{log:?}");
     }
 }
 
-/// Of a log of ten minutes, how long Envoy's health was failed.
+/// Returns for how long Envoy's health was failed in a log of ten minutes.
 fn failed_duration(log: &[(f64, String)]) -> f64 {
     let calls = log
         .iter()
-        .filter(|(_, what)| ["fail", "ok"].contains(&&**what));
+        .filter(|(_, event)| ["fail", "ok"].contains(&&**event));
     let (mut failed, mut since) = (0.0, None);
-    for (second, what) in calls {
-        match (&**what, since) {
+    for (second, event) in calls {
+        match (&**event, since) {
             ("fail", None) => since = Some(*second),
-            ("ok", Some(began)) => {
-                failed += second - began;
+            ("ok", Some(start)) => {
+                failed += second - start;
                 since = None;
             }
             _ => {}
         }
     }
-    failed + since.map_or(0.0, |began| 600.0 - began)
+    failed + since.map_or(0.0, |start| 600.0 - start)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_never_stops_leaves_envoy_live() {
+async fn endless_hook_calls_leave_envoy_live() {
     for every in [1.0, 7.0, 15.0, 61.0] {
         let calls = (0..).map(|call| 1.0 + every * f64::from(call));
         let calls = calls.take_while(|second| *second < 600.0);
-        let mut came: Vec<_> = calls.map(|second| (second, Event::Envoy)).collect();
-        let mut scene = Scenario::new(|_| Behaviour::Busy(0), &came);
-        scene.duration = Duration::from_secs(600);
-        let log = scene.run().await;
+        let mut events: Vec<_> = calls.map(|second| (second, Event::Envoy)).collect();
+        let mut scenario = Scenario::new(|_| Behaviour::Busy(0), &events);
+        scenario.duration = Duration::from_secs(600);
+        let log = scenario.run().await;
         let failed = failed_duration(&log);
         assert!(failed <= 90.0, "every {every} s: failed for {failed} s");
-        // The pod's end is drained at once all the same, with what can be undone where calls are so
-        // frequent that the pod's own proves nothing.
-        came.retain(|(second, _)| *second < 300.0);
-        came.extend([(300.5, Event::Drainer), (300.6, Event::Envoy)]);
-        scene.signals = came;
-        let told = format_log(&scene.run().await);
+        // A terminating pod is drained at once all the same; reversibly if calls are so frequent
+        // that the kubelet's own proves nothing.
+        events.retain(|(second, _)| *second < 300.0);
+        events.extend([(300.5, Event::Drainer), (300.6, Event::Envoy)]);
+        scenario.events = events;
+        let lines = format_log(&scenario.run().await);
         let starts = ["300.5 fail", "300.6 fail"].map(str::to_owned);
-        assert!(starts.iter().any(|start| told.contains(start)), "{told:?}");
-        let is_proven = told.iter().any(|line| line.ends_with(" listeners"));
-        assert_eq!(is_proven, every > 60.0, "{told:?}");
-        assert!(told.last().unwrap().starts_with("310."), "{told:?}");
+        assert!(
+            starts.iter().any(|start| lines.contains(start)),
+            "{lines:?}"
+        );
+        let is_proven = lines.iter().any(|line| line.ends_with(" listeners"));
+        assert_eq!(is_proven, every > 60.0, "{lines:?}");
+        assert!(lines.last().unwrap().starts_with("310."), "{lines:?}");
     }
-    // Nor do those calls shorten what the drain has.
-    let mut came: Vec<_> = (1..100)
+    // Those calls do not shorten the drain either.
+    let mut events: Vec<_> = (1..100)
         .map(|second| (f64::from(second), Event::Envoy))
         .collect();
-    came.extend([(66.5, Event::Drainer)]);
-    let scene = Scenario::new(|_| Behaviour::Busy(1), &came).with(|d| {
+    events.extend([(66.5, Event::Drainer)]);
+    let scenario = Scenario::new(|_| Behaviour::Busy(1), &events).with(|d| {
         d.drain_delay = Duration::from_secs(20);
         d.drain_timeout = Duration::from_secs(30);
     });
-    let told = format_log(&scene.run().await);
-    assert!(told.contains(&"86.5 fail".into()), "{told:?}");
-    assert!(told.contains(&"116.5 Drainer returns".into()), "{told:?}");
+    let lines = format_log(&scenario.run().await);
+    assert!(lines.contains(&"86.5 fail".into()), "{lines:?}");
+    assert!(lines.contains(&"116.5 Drainer returns".into()), "{lines:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drainers_restart_among_lone_hooks_can_be_undone() {
+async fn drainer_restart_during_hook_calls_is_reversible() {
     use Event::{Drainer, Envoy, Sigterm};
     for every in [1, 5, 15, 25] {
         for restart in [65.2, 70.9, 77.0] {
             let calls = (0..20).map(|call| (1.0 + f64::from(call * every), Envoy));
-            let mut came: Vec<_> = calls.collect();
-            came.extend([(restart, Drainer), (restart + 12.0, Sigterm)]);
-            let scene = Scenario::new(|_| Behaviour::Busy(0), &came);
-            let told = format_log(&scene.run().await);
-            let is_irrevocable = told.iter().any(|line| line.ends_with(" listeners"));
-            assert!(!is_irrevocable, "every {every} s, {restart}: {told:?}");
+            let mut events: Vec<_> = calls.collect();
+            events.extend([(restart, Drainer), (restart + 12.0, Sigterm)]);
+            let scenario = Scenario::new(|_| Behaviour::Busy(0), &events);
+            let lines = format_log(&scenario.run().await);
+            let is_irreversible = lines.iter().any(|line| line.ends_with(" listeners"));
+            assert!(!is_irreversible, "every {every} s, {restart}: {lines:?}");
             // The next process restores health at once.
             assert_ne!(
-                scene.marker(),
+                scenario.marker(),
                 Some(MarkerReason::PodTerminating),
-                "{told:?}"
+                "{lines:?}"
             );
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_lone_hook_waits_for_the_other_signal_as_the_first() {
+async fn second_envoy_hook_waits_like_the_first() {
     let first = [(1.0, Event::Envoy), (30.0, Event::Envoy)];
-    let told = format_log(&Scenario::new(|_| Behaviour::Busy(0), &first).run().await);
+    let lines = format_log(&Scenario::new(|_| Behaviour::Busy(0), &first).run().await);
     let want = ["4 fail", "14 Envoy returns", "24 ok", "43 Envoy returns"];
-    assert_eq!(told, want);
+    assert_eq!(lines, want);
     for late in [Event::Drainer, Event::Sigterm] {
-        let came = [first[0], first[1], (35.0, late)];
-        let told = format_log(&Scenario::new(|_| Behaviour::Busy(0), &came).run().await);
-        assert_eq!(told[3], "35 fail", "{late:?}");
-        assert!(told[4..].iter().all(|line| line.starts_with("45 ")));
+        let events = [first[0], first[1], (35.0, late)];
+        let lines = format_log(&Scenario::new(|_| Behaviour::Busy(0), &events).run().await);
+        assert_eq!(lines[3], "35 fail", "{late:?}");
+        assert!(lines[4..].iter().all(|line| line.starts_with("45 ")));
     }
-    // Envoy hangs: the kubelet is to restart it soon.
-    let mood = |s| {
+    // Envoy hangs: its hook returns early, so that the kubelet can restart it.
+    let behaviour = |s| {
         if s < 36.0 {
             Behaviour::Busy(0)
         } else {
             Behaviour::Hung
         }
     };
-    let log = Scenario::new(mood, &first).run().await;
+    let log = Scenario::new(behaviour, &first).run().await;
     let (returned, _) = log[3];
     assert!((38.0..42.0).contains(&returned), "{log:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_envoy_that_was_restarted_has_its_health_failed_again() {
-    let mood = |s| match s {
+async fn restarted_envoy_has_its_health_failed_again() {
+    let behaviour = |s| match s {
         14.5..16.0 => Behaviour::Gone,
         _ => Behaviour::Busy(0),
     };
-    let came = [(1.0, Event::Envoy), (30.0, Event::Envoy)];
-    let told = format_log(&Scenario::new(mood, &came).run().await);
+    let events = [(1.0, Event::Envoy), (30.0, Event::Envoy)];
+    let lines = format_log(&Scenario::new(behaviour, &events).run().await);
     let want = ["4 fail", "14 Envoy returns", "24 ok", "33 fail"];
-    assert_eq!(told[..4], want);
+    assert_eq!(lines[..4], want);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_drainers_hook_in_a_flood_returns_drained() {
+async fn drainer_hook_in_a_flood_drains_reversibly() {
     use Event::{Drainer, Envoy, Flood, Sigterm};
     let idle = |_| Behaviour::Busy(0);
     type Row<'a> = (&'a [(f64, Event)], &'a [&'a str], Option<MarkerReason>);
     let provisional = Some(MarkerReason::Provisional);
-    let pod_ends = Some(MarkerReason::PodTerminating);
+    let pod_terminating = Some(MarkerReason::PodTerminating);
     let table: [Row<'_>; 6] = [
-        // Envoy's hook never comes: it is undone.
+        // Envoy's hook is never called: the drain is undone.
         (
             &[(1.0, Drainer), (1.1, Flood)],
             &["1.5 fail", "11.5 Drainer returns", "21.5 ok"],
             None,
         ),
-        // It comes: what cannot be undone follows.
+        // It is called: the irreversible call follows.
         (
             &[(1.0, Drainer), (1.1, Flood), (3.0, Envoy)],
             &[
@@ -821,9 +828,9 @@ async fn the_drainers_hook_in_a_flood_returns_drained() {
                 "13 Envoy returns",
                 "13 end",
             ],
-            pod_ends,
+            pod_terminating,
         ),
-        // It comes when Envoy has drained.
+        // It is called when Envoy has drained.
         (
             &[(1.0, Drainer), (1.1, Flood), (15.0, Envoy)],
             &[
@@ -834,7 +841,7 @@ async fn the_drainers_hook_in_a_flood_returns_drained() {
             ],
             provisional,
         ),
-        // A plain container: SIGTERM follows on its hook.
+        // A plain container: SIGTERM follows its hook.
         (
             &[(1.0, Drainer), (1.1, Flood), (11.6, Sigterm)],
             &["1.5 fail", "11.5 Drainer returns", "11.6 end"],
@@ -845,85 +852,85 @@ async fn the_drainers_hook_in_a_flood_returns_drained() {
             &["1.5 fail", "11.5 end"],
             provisional,
         ),
-        // The flood comes later, and goes on.
+        // The flood starts later, and continues.
         (
             &[(1.0, Drainer), (6.0, Flood), (8.0, Flood)],
             &["6 fail", "16 Drainer returns", "26 ok"],
             None,
         ),
     ];
-    for (came, want, marker) in table {
-        let scene = Scenario::new(idle, came);
-        let told = format_log(&scene.run().await);
-        let looks_like = |(told, want): (&String, &&str)| {
-            let (second, what) = told.split_once(' ').unwrap();
-            let (due, wanted) = want.split_once(' ').unwrap();
-            let late = second.parse::<f64>().unwrap() - due.parse::<f64>().unwrap();
-            what == wanted && (0.0..0.5).contains(&late)
+    for (events, want, marker) in table {
+        let scenario = Scenario::new(idle, events);
+        let lines = format_log(&scenario.run().await);
+        let matches = |(line, want): (&String, &&str)| {
+            let (second, event) = line.split_once(' ').unwrap();
+            let (due, want) = want.split_once(' ').unwrap();
+            let delay = second.parse::<f64>().unwrap() - due.parse::<f64>().unwrap();
+            event == want && (0.0..0.5).contains(&delay)
         };
-        let has = |want| told.iter().any(|told| looks_like((told, want)));
-        let is_as_wanted = told.len() == want.len() && want.iter().all(has);
-        assert!(is_as_wanted, "{came:?}: {told:?}");
-        assert_eq!(scene.marker(), marker, "{came:?}");
+        let has = |want| lines.iter().any(|line| matches((line, want)));
+        let is_as_wanted = lines.len() == want.len() && want.iter().all(has);
+        assert!(is_as_wanted, "{events:?}: {lines:?}");
+        assert_eq!(scenario.marker(), marker, "{events:?}");
     }
     let delayed = Scenario::new(idle, &[(1.0, Drainer), (1.1, Flood), (20.0, Envoy)])
         .with(|d| d.drain_delay = Duration::from_secs(30));
-    let told = format_log(&delayed.run().await);
-    assert_eq!(told[..2], ["31 fail", "31 listeners"]);
+    let lines = format_log(&delayed.run().await);
+    assert_eq!(lines[..2], ["31 fail", "31 listeners"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_drainer_resumes_the_drain_of_a_pod_that_ends() {
-    // No hook comes again. Health is restored when any pod that ended then would be gone.
-    let scene = Scenario::new(|_| Behaviour::Busy(0), &[]).with_terminating_pod();
-    assert_eq!(format_log(&scene.run().await), ["0 listeners", "90 ok"]);
-    assert!(!scene.has_marker());
-    let last_words = std::fs::read_to_string(scene.dir.path().join("log")).unwrap();
-    assert!(
-        last_words.contains(r#""outcome":"drained""#),
-        "{last_words}"
-    );
-    // Envoy ends.
-    let mood = |s| {
+async fn restarted_drainer_resumes_the_drain_of_a_terminating_pod() {
+    // No hook is called again. Health is restored when a pod that terminated then would be gone.
+    let scenario = Scenario::new(|_| Behaviour::Busy(0), &[]).with_terminating_pod();
+    assert_eq!(format_log(&scenario.run().await), ["0 listeners", "90 ok"]);
+    assert!(!scenario.has_marker());
+    let message = std::fs::read_to_string(scenario.dir.path().join("log")).unwrap();
+    assert!(message.contains(r#""outcome":"drained""#), "{message}");
+    // Envoy exits.
+    let behaviour = |s| {
         if s < 5.0 {
             Behaviour::Busy(1)
         } else {
             Behaviour::Gone
         }
     };
-    let ending = Scenario::new(mood, &[]).with_terminating_pod();
-    assert_eq!(format_log(&ending.run().await), ["0 listeners"]);
-    assert_eq!(ending.marker(), Some(MarkerReason::PodTerminating));
-    // So does the drainer.
-    let came = [(20.0, Event::Sigterm)];
-    let ended = Scenario::new(|_| Behaviour::Busy(1), &came).with_terminating_pod();
-    assert_eq!(format_log(&ended.run().await), ["0 listeners", "60 end"]);
-    assert_eq!(ended.marker(), Some(MarkerReason::PodTerminating));
+    let exiting = Scenario::new(behaviour, &[]).with_terminating_pod();
+    assert_eq!(format_log(&exiting.run().await), ["0 listeners"]);
+    assert_eq!(exiting.marker(), Some(MarkerReason::PodTerminating));
+    // The drainer is terminated too.
+    let events = [(20.0, Event::Sigterm)];
+    let terminated = Scenario::new(|_| Behaviour::Busy(1), &events).with_terminating_pod();
+    assert_eq!(
+        format_log(&terminated.run().await),
+        ["0 listeners", "60 end"]
+    );
+    assert_eq!(terminated.marker(), Some(MarkerReason::PodTerminating));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pods_end_during_a_resumed_drain_is_drained_whole() {
+async fn termination_during_a_resumed_drain_gets_the_whole_drain() {
     for second in [3.0, 40.0] {
-        let came = [(second, Event::Drainer), (second, Event::Envoy)];
-        let scene = Scenario::new(|_| Behaviour::Busy(0), &came).with_terminating_pod();
-        let log = scene.run().await;
+        let events = [(second, Event::Drainer), (second, Event::Envoy)];
+        let scenario = Scenario::new(|_| Behaviour::Busy(0), &events).with_terminating_pod();
+        let log = scenario.run().await;
         let returned: Vec<_> = log
             .iter()
-            .filter(|(_, what)| what.ends_with("returns"))
+            .filter(|(_, event)| event.ends_with("returns"))
             .collect();
         assert_eq!(returned.len(), 2, "{log:?}");
         for (at, _) in returned {
             assert!((second + 10.0..second + 10.5).contains(at), "{log:?}");
         }
-        assert!(log.iter().all(|(_, what)| what != "ok"), "{log:?}");
-        assert_eq!(scene.marker(), Some(MarkerReason::PodTerminating));
+        assert!(log.iter().all(|(_, event)| event != "ok"), "{log:?}");
+        assert_eq!(scenario.marker(), Some(MarkerReason::PodTerminating));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_envoy_than_the_drained_one_is_left_alone() {
-    // RestartAllContainers, with a marker of either reason: hooks do not run, the marker stays.
-    let moods: [fn(f64) -> Behaviour; 2] = [
+async fn another_envoy_than_the_drained_one_stays_live() {
+    // RestartAllContainers: no hooks run, and the marker is kept.
+    let behaviours: [fn(f64) -> Behaviour; 2] = [
         |_| Behaviour::Busy(1),
         |s| {
             if s < 5.0 {
@@ -933,61 +940,61 @@ async fn another_envoy_than_the_drained_one_is_left_alone() {
             }
         },
     ];
-    for mood in moods {
-        let scene = Scenario::new(mood, &[]).with_marker(MarkerReason::PodTerminating);
-        assert!(scene.run().await.is_empty());
-        assert!(!scene.has_marker());
+    for behaviour in behaviours {
+        let scenario = Scenario::new(behaviour, &[]).with_marker(MarkerReason::PodTerminating);
+        assert!(scenario.run().await.is_empty());
+        assert!(!scenario.has_marker());
     }
-    // The drained one is still there at first.
-    let mood = |s| match s {
+    // The drained Envoy is still running at first.
+    let behaviour = |s| match s {
         5.0..7.0 => Behaviour::Gone,
         _ => Behaviour::Busy(1),
     };
-    let slow = Scenario::new(mood, &[]).with_terminating_pod();
-    let mood = |s| match s {
+    let slow = Scenario::new(behaviour, &[]).with_terminating_pod();
+    let behaviour = |s| match s {
         5.0..5.1 => Behaviour::Gone,
         _ => Behaviour::Busy(1),
     };
-    let quick = Scenario::new(mood, &[]).with_terminating_pod();
-    for scene in [slow, quick] {
-        let log = scene.run().await;
-        let calls: Vec<_> = log.iter().map(|(_, what)| &**what).collect();
+    let quick = Scenario::new(behaviour, &[]).with_terminating_pod();
+    for scenario in [slow, quick] {
+        let log = scenario.run().await;
+        let calls: Vec<_> = log.iter().map(|(_, event)| &**event).collect();
         assert_eq!(calls, ["listeners", "ok"], "{log:?}");
-        assert!(!scene.has_marker());
+        assert!(!scenario.has_marker());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_envoy_that_does_not_say_its_state_is_left_until_a_pod_would_be_gone() {
-    let mood = |s| {
+async fn envoy_of_unknown_state_is_left_until_the_pod_would_be_gone() {
+    let behaviour = |s| {
         if s < 50.0 {
             Behaviour::Rejecting
         } else {
             Behaviour::Busy(1)
         }
     };
-    let scene = Scenario::new(mood, &[]).with_terminating_pod();
-    assert_eq!(format_log(&scene.run().await), ["90 ok"]);
-    assert!(!scene.has_marker());
+    let scenario = Scenario::new(behaviour, &[]).with_terminating_pod();
+    assert_eq!(format_log(&scenario.run().await), ["90 ok"]);
+    assert!(!scenario.has_marker());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_cuts_no_call_to_envoy() {
-    let flood = (0..1000).map(|note| (0.1 + 0.25 * f64::from(note), Event::Flood));
-    let play = async |marked: Option<MarkerReason>, came: &[(f64, Event)]| {
-        let came: Vec<_> = flood.clone().chain(came.iter().copied()).collect();
-        let mut scene = Scenario::new(|_| Behaviour::Busy(0), &came);
-        (scene.marker_reason, scene.latency) = (marked, Duration::from_millis(500));
-        scene.duration = Duration::from_secs(60);
-        format_log(&scene.run().await)
+async fn flood_cancels_no_call_to_envoy() {
+    let flood = (0..1000).map(|n| (0.1 + 0.25 * f64::from(n), Event::Flood));
+    let run = async |reason: Option<MarkerReason>, events: &[(f64, Event)]| {
+        let events: Vec<_> = flood.clone().chain(events.iter().copied()).collect();
+        let mut scenario = Scenario::new(|_| Behaviour::Busy(0), &events);
+        (scenario.marker_reason, scenario.latency) = (reason, Duration::from_millis(500));
+        scenario.duration = Duration::from_secs(60);
+        format_log(&scenario.run().await)
     };
-    let restored = play(Some(MarkerReason::Provisional), &[]).await;
+    let restored = run(Some(MarkerReason::Provisional), &[]).await;
     assert_eq!(restored, ["1 ok"]);
 
-    let drained = play(None, &[(5.0, Event::Drainer)]).await;
+    let drained = run(None, &[(5.0, Event::Drainer)]).await;
     assert_eq!(drained[..1], ["6 fail"], "{drained:?}");
     assert!(
-        drained.iter().all(|line| !line.ends_with(" cut")),
+        drained.iter().all(|line| !line.ends_with(" cancelled")),
         "{drained:?}"
     );
     assert!(drained[1].ends_with(" Drainer returns"), "{drained:?}");

@@ -1,4 +1,4 @@
-//! Finding out what ends.
+//! Waits until it is clear what terminates: the pod, Envoy alone or the drainer alone.
 
 use std::time::Duration;
 
@@ -6,30 +6,28 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::{CallState, Drain, STANDBY_INTERVAL};
-use crate::envoy::{AdminError, Envoy, Snapshot};
+use super::{CallState, Drain, ENVOY_ONLY_DRAIN_TIME, STANDBY_INTERVAL};
+use crate::envoy::snapshot::Snapshot;
+use crate::envoy::{AdminError, Envoy};
 use crate::marker::MarkerReason;
 use crate::progress::DrainPhase;
 use crate::termination::{
     AdminState, DRAINER_ONLY_GRACE, Scope, TerminationPlan, TerminationSignals,
 };
 
-/// An Envoy that does not answer within this is hung, or as good as.
+/// Timeout of a call while it is undecided what terminates: an Envoy that is slower counts as hung.
 const CALL_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Between two tries of a call to which Envoy gave no answer.
+/// Pause before a retry of a call without a response.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// How often is decided again what ends, since no task is woken when the port fails a connection.
+/// How often the decision is repeated, since an unavailable port wakes no task.
 const PORT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-
-/// How long Envoy goes on, with its health failed, after its hook turned out to be alone.
-pub(super) const ENVOY_ONLY_DRAIN_TIME: Duration = Duration::from_secs(10);
 
 // === impl Drain ===
 
 impl<E: Envoy> Drain<E> {
-    /// Waits until it is clear what ends. Meanwhile does what is to be done while nothing does.
+    /// Waits until it is clear what terminates. Runs [`Drain::standby`] while nothing does.
     pub(super) async fn wait_for_termination(&mut self) -> Scope {
         let mut signals = self.signals.subscribe();
         let mut admin = AdminState::Pending;
@@ -40,20 +38,21 @@ impl<E: Envoy> Drain<E> {
                     tokio::select! {
                         biased;
                         _ = signals.changed() => {}
-                        end = self.standby() => return end,
+                        scope = self.standby() => return scope,
                     }
                     continue;
                 }
                 TerminationPlan::Undecided { .. } => {}
-                TerminationPlan::Decided(end) => return end,
+                TerminationPlan::Decided(scope) => return scope,
             }
             self.set_phase(DrainPhase::Waiting);
+            let is_known = admin == AdminState::Responding;
             tokio::select! {
                 biased;
                 () = until_decided(&mut signals, admin, drainer_hook_released_at) => {}
-                answers = self.check_response_or_restore(admin == AdminState::Responding) => match answers {
+                is_responding = self.check_response_or_restore(is_known) => match is_responding {
                     true => admin = AdminState::Responding,
-                    // Asked again: it may be busy, or still starting.
+                    // Retried: it may be busy, or still starting.
                     false => {
                         admin = AdminState::Unresponsive;
                         sleep(RETRY_DELAY).await;
@@ -63,8 +62,8 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Returns whether Envoy answers. Once that `is_known`, never returns; it restores Envoy's health
-    /// then where that is due, so that hooks which come alone again and again do not put that off.
+    /// Returns whether Envoy responds. Never returns if that `is_known`: then it restores Envoy's
+    /// health when due, so that repeated calls of Envoy's hook alone do not postpone that.
     async fn check_response_or_restore(&mut self, is_known: bool) -> bool {
         if !is_known {
             return self.is_responding().await;
@@ -79,7 +78,12 @@ impl<E: Envoy> Drain<E> {
 
     async fn is_responding(&mut self) -> bool {
         match timeout(CALL_DEADLINE, self.envoy.poll()).await {
-            Ok(Snapshot::Counted(_) | Snapshot::InvalidResponse(_)) => {
+            Ok(
+                Snapshot::Counted(_)
+                | Snapshot::ServerTotal { .. }
+                | Snapshot::Hidden
+                | Snapshot::InvalidResponse(_),
+            ) => {
                 self.has_responded = true;
                 true
             }
@@ -87,14 +91,14 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Envoy is restarted alone, as it seems. Fails its health, in case it is the pod that ends,
-    /// and waits a while for the other sign. Whenever that comes, a call to Envoy under way or not,
-    /// the pod ends: then returns whether Envoy was told to fail its health. Returns `None` if Envoy's
-    /// hook may return.
+    /// Drains an Envoy that seems to be restarting alone: fails its health, in case the pod
+    /// terminates after all, and waits a while for the other signal. When that arrives, even during
+    /// a call to Envoy, the pod is terminating: returns the state of the call that fails health.
+    /// Returns `None` if Envoy's hook may return.
     pub(super) async fn drain_envoy_only(&mut self) -> Option<CallState> {
         self.set_phase(DrainPhase::Restarting);
         let mut signals = self.signals.subscribe();
-        let second = signals.wait_for(|who| who.drainer_hook.or(who.sigterm).is_some());
+        let second = signals.wait_for(|signals| signals.drainer_hook.or(signals.sigterm).is_some());
         let may_fail = self.backoff.allows(Instant::now());
         let mut health = CallState::Pending;
         tokio::select! {
@@ -104,22 +108,21 @@ impl<E: Envoy> Drain<E> {
         }
         if may_fail {
             let now = Instant::now();
-            // An Envoy that is restarted is gone by then; one that lives on is to be healthy again.
+            // An Envoy that restarts is gone by then; one that does not must become healthy again.
             self.restore_at = Some(now + ENVOY_ONLY_DRAIN_TIME);
             self.backoff.record_failure(now);
         }
         None
     }
 
-    /// Fails Envoy's health, if it may, and waits a while, but not for one that does not answer.
+    /// Fails Envoy's health, if it may, and waits a while, but not for an Envoy that does not respond.
     async fn watch_envoy(&mut self, may_fail: bool, health: &mut CallState) {
         if may_fail && !self.fail_health_provisionally(health).await {
             return;
         }
         if !may_fail {
             info!(
-                "Envoy's hook came alone again, and had not ended Envoy before: leaving its health as \
-                 it is"
+                "Envoy's hook was called alone again without a restart of Envoy: not failing its health"
             );
         }
         tokio::select! {
@@ -129,27 +132,26 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Fails Envoy's health, in case the pod ends. Returns false if Envoy does not answer.
+    /// Fails Envoy's health, in case the pod is terminating. Returns false if Envoy does not respond.
     async fn fail_health_provisionally(&mut self, health: &mut CallState) -> bool {
         self.write_marker(MarkerReason::Provisional);
         match timeout(CALL_DEADLINE, self.envoy.fail_health()).await {
             Ok(Ok(())) => {
                 *health = CallState::Accepted;
-                info!("Envoy's hook came alone: failed its health, in case the pod ends");
+                info!(
+                    "Envoy's hook was called alone: failed its health in case the pod terminates"
+                );
                 true
             }
             Ok(Err(AdminError::Rejected(error))) => {
-                warn!(
-                    error,
-                    "Envoy's hook came alone, and it refuses to fail its health"
-                );
+                warn!(error, "Envoy rejected failing its health");
                 true
             }
             Ok(Err(AdminError::ConnectionRefused | AdminError::NoResponse(_))) | Err(_) => false,
         }
     }
 
-    /// Waits until Envoy has not answered twice in a row: once may be chance.
+    /// Waits until Envoy has not responded twice in a row: once may be a glitch.
     async fn until_unresponsive(&mut self) {
         loop {
             sleep(STANDBY_INTERVAL).await;
@@ -166,19 +168,20 @@ impl<E: Envoy> Drain<E> {
     }
 }
 
-/// What ends by now, where the drainer's own hook returned at `waited` without a drain.
+/// Plans with the current signals. `drainer_hook_released_at` is when the drainer's own hook returned
+/// without a drain.
 fn termination_plan(
     signals: &mut watch::Receiver<TerminationSignals>,
     admin: AdminState,
     drainer_hook_released_at: Option<Instant>,
 ) -> TerminationPlan {
     let now = Instant::now();
-    let waited = drainer_hook_released_at.is_some_and(|at| now < at + DRAINER_ONLY_GRACE);
-    signals.borrow_and_update().plan(now, admin, waited)
+    let is_released = drainer_hook_released_at.is_some_and(|at| now < at + DRAINER_ONLY_GRACE);
+    signals.borrow_and_update().plan(now, admin, is_released)
 }
 
-/// Returns when it is clear what ends, as far as that depends on time and signals. Waiting here rather
-/// than in [`Drain::next_end`] leaves calls to Envoy alone until then.
+/// Waits until it is clear what terminates, as far as that depends on time and signals. Waiting here
+/// rather than in [`Drain::wait_for_termination`] does not cancel calls to Envoy before that.
 async fn until_decided(
     signals: &mut watch::Receiver<TerminationSignals>,
     admin: AdminState,

@@ -1,7 +1,7 @@
-//! Pieces of Envoy's JSON answers that stay small, whatever an admin interface puts into them.
+//! Deserializers for Envoy's JSON that bound the memory of every value, whatever a response holds.
 //!
-//! The bound on an answer's bytes alone would not do: three bytes of JSON (`{},`) may become a
-//! hundred times as much memory, and serde's own errors quote a wrong value in full.
+//! A bound on the size of the body is not enough: three bytes of JSON (`{},`) may become a hundred
+//! times as much memory, and serde's own errors quote a wrong value in full.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,15 +11,15 @@ use serde::de::{
     Deserialize, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Visitor,
 };
 
-/// Longer than any name, address or path that Envoy is usefully given, in bytes.
+/// Maximum length in bytes, longer than any name, address or path in a real configuration.
 const MAX_TEXT_LEN: usize = 512;
 
-/// Reads a text of at most [`LONGEST_TEXT`] bytes.
+/// Deserializes a string of at most [`MAX_TEXT_LEN`] bytes.
 pub(crate) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     from.deserialize_str(TextVisitor)
 }
 
-/// Reads one of an enum's names.
+/// Deserializes a variant of an enum by its name.
 pub(crate) fn variant<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -28,7 +28,7 @@ where
     T::deserialize(text(from)?.into_deserializer())
 }
 
-/// Reads a whole number that is not negative.
+/// Deserializes an unsigned integer.
 pub(crate) fn number<'de, D, N>(from: D) -> Result<N, D::Error>
 where
     D: Deserializer<'de>,
@@ -38,7 +38,7 @@ where
     N::try_from(number).map_err(|_| Error::custom(format!("{number} is too large")))
 }
 
-/// Reads an object.
+/// Deserializes an object.
 pub(crate) fn object<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -47,7 +47,7 @@ where
     JsonObject::deserialize(from).map(|JsonObject(object)| object)
 }
 
-/// Reads an object that may be absent, but is there.
+/// Deserializes an object that is optional in its parent.
 pub(crate) fn some_object<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -56,7 +56,7 @@ where
     object(from).map(Some)
 }
 
-/// Reads a list of at most `MOST` objects.
+/// Deserializes an array of at most `MAX_LEN` objects.
 pub(crate) fn list<'de, D, T, const MAX_LEN: usize>(from: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -65,9 +65,9 @@ where
     from.deserialize_any(ListVisitor::<T, MAX_LEN>(PhantomData))
 }
 
-/// Reads an answer, which is an object.
+/// Parses a response body, which is an object.
 pub(crate) fn read<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, serde_json::Error> {
-    serde_json::from_slice(body).map(|JsonObject(answer)| answer)
+    serde_json::from_slice(body).map(|JsonObject(object)| object)
 }
 
 struct TextVisitor;
@@ -80,9 +80,9 @@ struct ObjectVisitor<T>(PhantomData<T>);
 
 struct ListVisitor<T, const MAX_LEN: usize>(PhantomData<T>);
 
-/// Says what was wrong without the text that was, which may be long.
+/// Reports a wrong type without quoting the string, which may be long.
 fn unexpected_text<T, E: Error>(expected: &dyn serde::de::Expected) -> Result<T, E> {
-    Err(E::custom(format_args!("a text in the place of {expected}")))
+    Err(E::custom(format_args!("a string instead of {expected}")))
 }
 
 // === impl TextVisitor ===
@@ -91,13 +91,13 @@ impl Visitor<'_> for TextVisitor {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text")
+        f.write_str("a string")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
         if text.len() > MAX_TEXT_LEN {
             return Err(E::custom(format_args!(
-                "a text of more than {MAX_TEXT_LEN} bytes"
+                "a string of more than {MAX_TEXT_LEN} bytes"
             )));
         }
         Ok(text.to_owned())
@@ -110,7 +110,7 @@ impl Visitor<'_> for NumberVisitor {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number from 0 to 2^64 - 1")
+        f.write_str("an integer from 0 to 2^64 - 1")
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
@@ -152,14 +152,16 @@ impl<'de, T: Deserialize<'de>, const MAX_LEN: usize> Visitor<'de> for ListVisito
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
+        f.write_str("an array")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Vec<T>, A::Error> {
         let mut list = Vec::new();
         while let Some(JsonObject(element)) = elements.next_element()? {
             if list.len() == MAX_LEN {
-                return Err(Error::custom(format_args!("a list of more than {MAX_LEN}")));
+                return Err(Error::custom(format_args!(
+                    "an array of more than {MAX_LEN}"
+                )));
             }
             list.push(element);
         }
@@ -177,7 +179,7 @@ mod tests {
 
     #[derive(Debug, Default, PartialEq, serde::Deserialize)]
     #[serde(default)]
-    struct Pieces {
+    struct Values {
         #[serde(deserialize_with = "text")]
         text: String,
         #[serde(deserialize_with = "number")]
@@ -190,27 +192,27 @@ mod tests {
         two: Vec<Self>,
     }
 
-    fn pieces(json: &str) -> Result<Pieces, String> {
+    fn values(json: &str) -> Result<Values, String> {
         read(json.as_bytes()).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn pieces_within_their_bounds_are_read() {
+    fn values_within_their_bounds_are_read() {
         let json = r#"{"text": "\u0061", "port": 80, "count": 18446744073709551615,
             "one": {"x": 1}, "two": [{}, {}]}"#;
-        let want = Pieces {
+        let want = Values {
             text: "a".into(),
             port: 80,
             count: Some(u64::MAX),
             one: Some(Box::default()),
-            two: vec![Pieces::default(), Pieces::default()],
+            two: vec![Values::default(), Values::default()],
         };
-        assert_eq!(pieces(json), Ok(want));
-        assert_eq!(pieces("{}"), Ok(Pieces::default()));
+        assert_eq!(values(json), Ok(want));
+        assert_eq!(values("{}"), Ok(Values::default()));
     }
 
     #[test]
-    fn errors_are_short() {
+    fn errors_do_not_quote_long_values() {
         let long = "\u{ad}".repeat(1 << 20);
         let table = [
             format!(r#""{long}""#),
@@ -228,7 +230,7 @@ mod tests {
             r#"{"two": [{}, {}, {}]}"#.into(),
         ];
         for json in table {
-            let error = pieces(&json).unwrap_err();
+            let error = values(&json).unwrap_err();
             assert!(error.len() < 200, "{error:.200}");
         }
     }

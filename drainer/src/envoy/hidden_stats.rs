@@ -1,36 +1,36 @@
-//! What a `stats_matcher` hides of the listeners that count.
+//! Which statistics of the counted listeners a `stats_matcher` hides.
 //!
-//! It may hide one listener or one statistic alone. In a poll that is not seen, since `usedonly` leaves
-//! out what was never counted too. The same question without `usedonly` shows what there is: it is asked
-//! together with the listeners, not with each poll.
+//! It may hide one listener or one statistic alone. A poll does not show that, since `usedonly` also
+//! leaves out statistics that were never updated. The same request without `usedonly` does: it is made
+//! when Envoy's listeners are read, not with each poll.
 
 use std::collections::BTreeMap;
 
 use super::listeners::EnvoyListeners;
 use super::stats::Stats;
 
-/// What is hidden, and therefore unknown, however the polls look.
+/// Statistics that are hidden, and therefore unknown in every poll.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HiddenStats {
-    /// The first listener that counts and whose open connections are hidden, as statistics call it.
+    /// The first counted listener whose open connections are hidden, by its name in statistics.
     pub listener: Option<String>,
-    /// How many connections a listener has accepted is hidden.
+    /// A listener's number of accepted connections is hidden.
     pub accepted: bool,
-    /// What is in flight under an HTTP prefix is hidden.
+    /// The gauges of an HTTP prefix are hidden.
     pub http: bool,
-    /// Which requests were completed, or on how many connections, is hidden.
+    /// The number of completed requests, or of the connections they came on, is hidden.
     pub requests: bool,
 }
 
-/// Which statistics of an HTTP prefix are shown.
+/// How many of the statistics of one HTTP prefix are visible.
 #[derive(Default)]
 struct PrefixStats {
     gauges: usize,
     counters: usize,
 }
 
-/// Of each connection manager. Envoy creates them with its configuration, so that none is absent for
-/// want of a connection. Seen alike on Envoy 1.36 and 1.40.
+/// Statistics of each connection manager. Envoy creates them with its configuration, so none is absent
+/// for lack of a connection. The same on Envoy 1.36 and 1.40 (measured).
 const HTTP_GAUGES: [&str; 4] = [
     "downstream_cx_active",
     "downstream_rq_active",
@@ -46,36 +46,35 @@ const HTTP_COUNTERS: [&str; 3] = [
 // === impl HiddenStats ===
 
 impl HiddenStats {
-    /// Finds what is hidden of the `known` listeners in all `stats` that Envoy shows, used or not.
-    #[must_use]
+    /// Finds what is hidden of the `known` listeners. `stats` holds all statistics, used or not.
     pub(crate) fn find(stats: &Stats<'_>, known: &EnvoyListeners) -> Self {
-        let shows = |listener: &str, stat: &str| {
+        let has = |listener: &str, stat: &str| {
             let name = format!("listener.{listener}.{stat}");
             stats.get(&name).is_some()
         };
         let is_hidden = |listener: &&str| {
-            !shows(listener, "downstream_cx_active") || !shows(listener, "downstream_pre_cx_active")
+            !has(listener, "downstream_cx_active") || !has(listener, "downstream_pre_cx_active")
         };
-        // Where all listeners are hidden, the admin's own shows that in each poll.
+        // If all listeners are hidden, each poll detects that by the admin's own.
         let all_are_hidden = stats.get("listener.admin.downstream_cx_active").is_none();
         let mut counted = known.counted_names().filter(|_| !all_are_hidden);
         let mut hidden = Self {
             listener: counted.find(is_hidden).map(str::to_owned),
             accepted: known
                 .counted_names()
-                .any(|listener| !shows(listener, "downstream_cx_total")),
+                .any(|listener| !has(listener, "downstream_cx_total")),
             ..Self::default()
         };
         let listeners = stats.listeners(known);
-        let bearers = stats.prefix_owners(&listeners, known);
+        let owners = stats.prefix_owners(&listeners, known);
         for (name, prefix) in prefixes(stats) {
-            let bearer = bearers.get(name);
-            if bearer.is_some_and(|bearer| bearer.are_all_excluded()) {
+            let owner = owners.get(name);
+            if owner.is_some_and(|owner| owner.are_all_excluded()) {
                 continue;
             }
             hidden.http |= prefix.gauges < HTTP_GAUGES.len();
-            // A listener of each prefix counts the completed requests.
-            hidden.requests |= prefix.counters < HTTP_COUNTERS.len() || bearer.is_none();
+            // Completed requests are counted by a listener of each prefix.
+            hidden.requests |= prefix.counters < HTTP_COUNTERS.len() || owner.is_none();
         }
         hidden
     }
@@ -108,8 +107,8 @@ mod tests {
         {"listener": {"name": "own", "address": {"socket_address": {"address": "127.0.0.1", "port_value": 81}}}}
     ]}"#;
 
-    /// What an Envoy with these listeners shows, but for names that hold one of the texts.
-    fn hidden(texts: &[&str]) -> HiddenStats {
+    /// What is hidden if an Envoy with these listeners leaves out names that contain one of `patterns`.
+    fn hidden(patterns: &[&str]) -> HiddenStats {
         let listener = |name: &str| {
             ["cx_active", "pre_cx_active", "cx_total"]
                 .map(|stat| format!("listener.{name}.downstream_{stat}"))
@@ -133,7 +132,7 @@ mod tests {
                 .map(str::to_owned),
             );
         let entries: Vec<_> = names
-            .filter(|name| texts.iter().all(|text| !name.contains(text)))
+            .filter(|name| patterns.iter().all(|pattern| !name.contains(pattern)))
             .map(|name| format!(r#"{{"name":"{name}","value":0}}"#))
             .collect();
         let body = format!(r#"{{"stats":[{}]}}"#, entries.join(","));
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_statistics_are_those_of_counted_listeners() {
+    fn hidden_statistics_of_counted_listeners_are_found() {
         let listener = |name: &str| HiddenStats {
             listener: Some(name.into()),
             ..HiddenStats::default()
@@ -179,11 +178,11 @@ mod tests {
             (&["http.in.downstream_cx_tx"], http),
             (&["http.in.downstream_cx_http2"], requests.clone()),
             (&["0.0.0.0_80.http."], requests),
-            // Its connections are outside HTTP, as far as is seen.
+            // Its connections look like those of another protocol than HTTP.
             (&["http.in."], HiddenStats::default()),
         ];
-        for (texts, want) in table {
-            assert_eq!(hidden(texts), want, "{texts:?}");
+        for (patterns, want) in table {
+            assert_eq!(hidden(patterns), want, "{patterns:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Envoy's listeners: what they are called in statistics, and which are not waited for.
+//! Envoy's listeners from `/config_dump`: their names in statistics, and which of them are counted.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,23 +10,23 @@ use serde::Deserialize;
 use super::bounded_json;
 use crate::listener_selector::ListenerSelector;
 
-/// More listeners than any Envoy of a pod has.
+/// Maximum number of listeners in a dump, more than any Envoy of a pod has.
 const MAX_LISTENERS: usize = 4096;
 
-/// More addresses than any listener has beside its first.
+/// Maximum number of addresses of a listener besides its first.
 const MAX_ADDITIONAL_ADDRESSES: usize = 16;
 
-/// A listener, as `/config_dump` shows it.
+/// A listener of `/config_dump`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Listener {
     /// Its name, which does not appear in statistics.
     #[serde(deserialize_with = "bounded_json::text")]
     pub name: String,
-    /// What it is called in statistics instead of its address.
+    /// Its name in statistics, instead of its address.
     #[serde(deserialize_with = "bounded_json::text")]
     pub stat_prefix: String,
-    /// What makes it close connections.
+    /// Which drains it takes part in.
     #[serde(deserialize_with = "bounded_json::variant")]
     pub drain_type: DrainType,
     #[serde(deserialize_with = "bounded_json::object")]
@@ -35,7 +35,7 @@ pub(crate) struct Listener {
     additional_addresses: Vec<AdditionalAddress>,
 }
 
-/// Which drains a listener heeds.
+/// The drains in which a listener closes connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum DrainType {
@@ -46,7 +46,7 @@ pub(crate) enum DrainType {
     ModifyOnly,
 }
 
-/// What is known of the listeners, and which of them are not to be counted.
+/// All known listeners, with the selectors of those that are not counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EnvoyListeners {
     /// By the name in statistics; several listeners may share one.
@@ -110,10 +110,10 @@ struct ActiveState {
     listener: Option<Listener>,
 }
 
-/// Reads the listeners of one `/config_dump` answer, static or dynamic.
+/// Parses the listeners of one `/config_dump` response, static or dynamic.
 ///
 /// # Errors
-/// If it is not such an answer.
+/// If it is not such a response.
 pub(crate) fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
     let dump: ConfigDump = bounded_json::read(body)?;
     let listener = |entry: ConfigEntry| {
@@ -128,68 +128,64 @@ pub(crate) fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
 // === impl EnvoyListeners ===
 
 impl EnvoyListeners {
-    /// Knows `listeners`, of which those that `ignored` selects are not to be counted.
-    #[must_use]
+    /// Indexes `listeners`, of which those that `ignored` selects are not counted.
     pub(crate) fn new(listeners: Vec<Listener>, ignored: Vec<ListenerSelector>) -> Self {
-        let mut by_stat = BTreeMap::<_, Vec<_>>::new();
+        let mut by_stat_name = BTreeMap::<_, Vec<_>>::new();
         for listener in listeners {
-            by_stat
+            by_stat_name
                 .entry(listener.stat_name())
                 .or_default()
                 .push(listener);
         }
         Self {
-            by_stat_name: Arc::new(by_stat),
+            by_stat_name: Arc::new(by_stat_name),
             ignored,
         }
     }
 
-    /// Returns true if the listeners with this name in statistics are not to be counted: those
-    /// bound to a loopback address, which are the pod's own outbound, internal ones, whose
-    /// connections stand at another listener already, and the ignored. If several listeners share
-    /// the name, one that counts is enough.
-    #[must_use]
+    /// Returns true if the listeners with this name in statistics are not counted: those bound to a
+    /// loopback address, which serve the pod's own outbound traffic; internal ones, whose connections
+    /// another listener has counted already; and the ignored. Listeners that share a name are excluded
+    /// only if all of them are.
     pub(crate) fn excludes(&self, stat_name: &str) -> bool {
         match self.by_stat_name.get(stat_name) {
             Some(sharing) => sharing.iter().all(|listener| {
                 listener.is_loopback() || listener.is_internal() || self.ignores(listener)
             }),
-            // Not in the dump: forbidden, or gone from the configuration. Its name still tells.
+            // Not in the dump, because that is forbidden or the listener was removed: only its name
+            // decides.
             None => {
                 stat_name.starts_with(INTERNAL)
                     || ip_and_port(stat_name).is_some_and(|(ip, _)| ip.is_loopback())
                     || self.ignored.iter().any(|selector| match selector {
                         ListenerSelector::Name(name) => name == stat_name,
                         ListenerSelector::Port(port) => {
-                            ip_and_port(stat_name).is_some_and(|(_, own)| own == port.get())
+                            ip_and_port(stat_name).is_some_and(|(_, bound)| bound == port.get())
                         }
                     })
             }
         }
     }
 
-    /// The names in statistics of the listeners that count.
+    /// Returns the counted listeners by their names in statistics.
     pub(crate) fn counted_names(&self) -> impl Iterator<Item = &str> {
         let names = self.by_stat_name.keys().map(String::as_str);
         names.filter(|name| !self.excludes(name))
     }
 
     /// Returns true if a listener has this name in statistics.
-    #[must_use]
     pub(crate) fn contains(&self, stat_name: &str) -> bool {
         self.by_stat_name.contains_key(stat_name)
     }
 
-    /// Returns true if a listener that counts is bound to `port`.
-    #[must_use]
+    /// Returns true if a counted listener is bound to `port`.
     pub(crate) fn counts_port(&self, port: NonZeroU16) -> bool {
         self.by_stat_name.iter().any(|(stat_name, sharing)| {
             !self.excludes(stat_name) && sharing.iter().any(|l| l.has_port(port))
         })
     }
 
-    /// The listeners that count and heed `/drain_listeners` alone.
-    #[must_use]
+    /// Returns the names of counted listeners with `drain_type: MODIFY_ONLY`.
     pub(crate) fn modify_only(&self) -> Vec<&str> {
         let counted = self
             .by_stat_name
@@ -215,12 +211,13 @@ impl EnvoyListeners {
 
 // === impl Listener ===
 
-/// How Envoy calls listeners without an address of the network.
+/// Prefix in statistics of listeners without a network address.
 const INTERNAL: &str = "envoy_internal_";
 
 impl Listener {
-    /// What the listener is called between `listener.` and the statistic: its `stat_prefix`, else
-    /// its first address, in its shortest form, with `_` for `:`. Seen alike on Envoy 1.36 to 1.40.
+    /// Returns the name in statistics, between `listener.` and the statistic: the `stat_prefix`, else
+    /// the first address in its shortest form, with `_` for `:`. The same on Envoy 1.36 to 1.40
+    /// (measured).
     fn stat_name(&self) -> String {
         if !self.stat_prefix.is_empty() {
             return without_colons(&self.stat_prefix);
@@ -248,8 +245,8 @@ impl Listener {
     }
 
     fn addresses(&self) -> impl Iterator<Item = &Address> {
-        let more = self.additional_addresses.iter().map(|more| &more.address);
-        std::iter::once(&self.address).chain(more)
+        let additional = self.additional_addresses.iter().map(|more| &more.address);
+        std::iter::once(&self.address).chain(additional)
     }
 
     fn is_loopback(&self) -> bool {
@@ -271,7 +268,7 @@ impl Listener {
     }
 }
 
-/// What Envoy makes of a name in statistics.
+/// Sanitises a name as Envoy does for statistics.
 /// <https://github.com/envoyproxy/envoy/blob/main/source/common/stats/utility.cc>
 fn without_colons(name: &str) -> String {
     name.replace("://", "_")
@@ -279,7 +276,7 @@ fn without_colons(name: &str) -> String {
         .replace(':', "_")
 }
 
-/// Reads `127.0.0.1_8080` and `[__1]_8080` back.
+/// Parses names in statistics like `127.0.0.1_8080` and `[__1]_8080`.
 fn ip_and_port(stat_name: &str) -> Option<(IpAddr, u16)> {
     let (ip, port) = stat_name.rsplit_once('_')?;
     let ip = match ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')) {
@@ -323,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn exclusions_are_exact() {
+    fn exclusions_match_exactly() {
         let table = [
             // (ignored, name in statistics, excluded)
             ("", "0.0.0.0_8080", false),
@@ -363,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_drain_types_are_those_of_counted_listeners() {
+    fn ports_and_drain_types_of_counted_listeners_only() {
         let all = listeners("90");
         let counts = |port| all.counts_port(NonZeroU16::new(port).unwrap());
         assert!(counts(8080) && counts(85) && counts(87));

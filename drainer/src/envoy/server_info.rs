@@ -1,36 +1,36 @@
-//! What Envoy says of itself in `/server_info`.
+//! Envoy's version, state and drain strategy, from its admin endpoint `/server_info`.
 
 use serde::Deserialize;
 
 use super::bounded_json;
 
-/// The part of `/server_info` that tells how a drain will go.
+/// The part of `/server_info` that matters to a drain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ServerInfo {
-    /// `1.40.0`, or all that `version` holds if it has another form.
+    /// `1.40.0`, or the whole `version` if it has another form.
     pub version: String,
     /// How `/drain_listeners` closes connections.
     pub drain_strategy: DrainStrategy,
-    /// `--drain-time-s`, as Envoy shows it: `600s`.
+    /// `--drain-time-s`, as Envoy formats it: `600s`.
     pub drain_time: String,
-    /// How it serves.
+    /// Whether it serves.
     pub state: ServerState,
 }
 
-/// `state`: how Envoy serves.
+/// Envoy's `state`.
 /// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/admin/v3/server_info.proto>
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum ServerState {
-    /// It serves.
+    /// It serves and is healthy.
     Live,
-    /// Its health is failed.
+    /// Its health is failed; it still serves.
     Draining,
-    /// It starts.
+    /// It is starting.
     PreInitializing,
-    /// It starts, and waits for its configuration.
+    /// It is starting and waits for its configuration.
     Initializing,
-    /// It does not say.
+    /// Absent, or a value that this version does not know.
     #[default]
     #[serde(other)]
     Unknown,
@@ -39,7 +39,7 @@ pub(crate) enum ServerState {
 /// `--drain-strategy`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub(crate) enum DrainStrategy {
-    /// Each response closes its connection with a chance that grows over the drain time.
+    /// Each response closes its connection with a probability that grows over the drain time.
     #[default]
     Gradual,
     /// Each response closes its connection.
@@ -68,10 +68,10 @@ struct CommandLineOptions {
 // === impl ServerInfo ===
 
 impl ServerInfo {
-    /// Reads an answer of `/server_info`.
+    /// Parses the body of a response to `/server_info`.
     ///
     /// # Errors
-    /// If it is not one.
+    /// If it is not such a body.
     pub(crate) fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
         let ServerInfoBody {
             version,
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_and_strategy_are_read() {
+    fn server_info_is_parsed() {
         let body = br#"{"version": "abc/1.40.0/Clean/RELEASE/BoringSSL", "state": "LIVE",
             "command_line_options": {"drain_strategy": "Immediate", "drain_time": "600s", "x": 1}}"#;
         let want = ServerInfo {

@@ -1,42 +1,41 @@
-//! What will spoil a drain, told at start, when it can still be mended.
+//! Warnings, logged when Envoy has started, about a setup that will impair drains.
 
 use std::fmt;
 
 use super::server_info::DrainStrategy;
-use super::stats::{Count, OpenConnections};
-use crate::envoy::{Setup, Snapshot};
+use super::snapshot::{OpenConnections, Snapshot};
+use crate::envoy::Setup;
 
-/// One way in which this Envoy's setup spoils a drain.
+/// One way in which Envoy's setup impairs a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SetupWarning {
-    /// Listeners that ignore failed health, while the drain they heed hardly closes anything.
+    /// Listeners that ignore failed health, while the drain they take part in closes few connections.
     GradualModifyOnly {
         /// Their names.
         listeners: Vec<String>,
         /// `--drain-time-s`.
         drain_time: String,
     },
-    /// The listeners are forbidden, or more than can be read.
+    /// `/config_dump` is forbidden, or too large.
     ListenersUnreadable(String),
-    /// A `stats_matcher` hides the statistics of a listener, or of all.
+    /// A `stats_matcher` hides the connections of a listener, or of all.
     ConnectionsHidden {
-        /// Which listener's; `None` for all.
+        /// The listener; `None` for all.
         listener: Option<String>,
-        /// Whether `server.total_connections` can stand in, with `server.uptime`.
+        /// Whether `server.total_connections` and `server.uptime` are there instead.
         is_total_visible: bool,
     },
-    /// Statistics are forbidden, or more than can be read.
+    /// `/stats` is forbidden, or too large.
     StatisticsUnreadable(String),
-    /// A `stats_matcher` hides how many connections were accepted.
+    /// A `stats_matcher` hides the number of accepted connections.
     AcceptedHidden,
-    /// A `stats_matcher` hides HTTP's statistics.
+    /// A `stats_matcher` hides the HTTP gauges.
     HttpHidden,
-    /// A `stats_matcher` hides which requests were completed.
+    /// A `stats_matcher` hides the number of completed requests.
     RequestsHidden,
 }
 
-/// Finds what will spoil a drain of an Envoy that is set up and looks like this.
-#[must_use]
+/// Finds what in the `setup`, and in the result of a poll, will impair a drain.
 pub(crate) fn setup_warnings(setup: &Setup, snapshot: &Snapshot) -> Vec<SetupWarning> {
     let mut warnings = Vec::new();
     match &setup.listeners {
@@ -60,7 +59,7 @@ pub(crate) fn setup_warnings(setup: &Setup, snapshot: &Snapshot) -> Vec<SetupWar
         }
     };
     match snapshot {
-        Snapshot::Counted(Count::Listeners(OpenConnections { counters, http, .. })) => {
+        Snapshot::Counted(OpenConnections { counters, http, .. }) => {
             if counters.is_none() {
                 warnings.push(SetupWarning::AcceptedHidden);
             }
@@ -70,13 +69,13 @@ pub(crate) fn setup_warnings(setup: &Setup, snapshot: &Snapshot) -> Vec<SetupWar
                 warnings.push(SetupWarning::RequestsHidden);
             }
         }
-        Snapshot::Counted(Count::Server { uptime, .. }) => {
+        Snapshot::ServerTotal { uptime, .. } => {
             warnings.push(SetupWarning::ConnectionsHidden {
                 listener: hidden,
                 is_total_visible: uptime.is_some(),
             });
         }
-        Snapshot::Counted(Count::Hidden) => {
+        Snapshot::Hidden => {
             warnings.push(SetupWarning::ConnectionsHidden {
                 listener: hidden,
                 is_total_visible: false,
@@ -97,15 +96,15 @@ impl fmt::Display for SetupWarning {
         match self {
             Self::GradualModifyOnly { listeners, drain_time } => write!(
                 f,
-                "drain_type MODIFY_ONLY of {} heeds only the gradual drain strategy, which closes \
-                 few connections before {drain_time} are over: start Envoy with \
+                "drain_type MODIFY_ONLY of {} follows only the gradual drain strategy, which closes \
+                 few connections before {drain_time} have passed: start Envoy with \
                  --drain-strategy immediate",
                 listeners.join(", "),
             ),
             Self::ListenersUnreadable(why) => write!(
                 f,
-                "Envoy's /config_dump cannot be read, so ignore-listeners, readiness probes and \
-                 loopback listeners are known by their names in statistics only: {why}",
+                "cannot read Envoy's /config_dump, so ignore-listeners, readiness probes and loopback \
+                 listeners are matched by names in statistics only: {why}",
             ),
             Self::ConnectionsHidden {
                 listener,
@@ -113,7 +112,7 @@ impl fmt::Display for SetupWarning {
             } => write!(
                 f,
                 "a stats_matcher hides listener.{}*: drains rely on server.total_connections, which \
-                 is seconds old, and wait for idle connections; let listener.* and http.* through",
+                 is seconds old, and wait for idle connections too; include listener.* and http.*",
                 stat_segment(listener.as_deref()),
             ),
             Self::ConnectionsHidden {
@@ -122,32 +121,32 @@ impl fmt::Display for SetupWarning {
             } => write!(
                 f,
                 "a stats_matcher hides listener.{}* and server.total_connections or server.uptime: \
-                 each drain lasts to its deadline; let listener.* and http.* through",
+                 each drain lasts until its deadline; include listener.* and http.*",
                 stat_segment(listener.as_deref()),
             ),
             Self::StatisticsUnreadable(why) => write!(
                 f,
-                "Envoy's /stats cannot be read, so drains rely on server.total_connections at best, \
-                 or last to their deadline: {why}",
+                "cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last \
+                 until their deadline: {why}",
             ),
             Self::AcceptedHidden => f.write_str(
-                "a stats_matcher hides listener.*.downstream_cx_total: quiet cannot be seen, so \
-                 each drain waits 20 s for it, and for idle connections too; let listener.* through",
+                "a stats_matcher hides listener.*.downstream_cx_total: new connections are unknown, so \
+                 each drain waits 20 s for them to stop, and for idle connections too; include \
+                 listener.*",
             ),
             Self::HttpHidden => f.write_str(
-                "a stats_matcher hides http.*: drains wait for idle connections too; let http.* \
-                 through",
+                "a stats_matcher hides http.*: drains wait for idle connections too; include http.*",
             ),
             Self::RequestsHidden => f.write_str(
                 "a stats_matcher hides listener.*.http.*.downstream_rq_completed or \
-                 http.*.downstream_cx_http1_total: whether a connection is used cannot be seen, so \
-                 drains wait for idle connections too; let listener.* and http.* through",
+                 http.*.downstream_cx_http1_total: the use of connections is unknown, so drains \
+                 wait for idle connections too; include listener.* and http.*",
             ),
         }
     }
 }
 
-/// The listener's part in the names of its statistics.
+/// Returns the listener's segment in the names of its statistics.
 fn stat_segment(listener: Option<&str>) -> String {
     listener.map_or_else(String::new, |listener| format!("{listener}."))
 }
@@ -160,7 +159,7 @@ mod tests {
     use crate::envoy::listeners;
     use crate::envoy::listeners::EnvoyListeners;
     use crate::envoy::server_info::ServerInfo;
-    use crate::envoy::stats::HttpCounts;
+    use crate::envoy::snapshot::HttpCounts;
 
     fn setup(drain_strategy: DrainStrategy, drain_type: &str) -> Setup {
         let dump = format!(
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn each_spoiler_is_found_and_nothing_else() {
+    fn each_impairment_is_reported_and_nothing_else() {
         use DrainStrategy::{Gradual, Immediate};
         let counters = Counters {
             requests: Some(RequestCounters::default()),
@@ -193,12 +192,12 @@ mod tests {
             http: Some(HttpCounts::default()),
             ..OpenConnections::default()
         };
-        let listeners = |open: &OpenConnections| Snapshot::Counted(Count::Listeners(open.clone()));
-        let connections_hidden = |listener: Option<&str>, total_shown| {
+        let counted = |open: &OpenConnections| Snapshot::Counted(open.clone());
+        let connections_hidden = |listener: Option<&str>, is_total_visible| {
             let listener = listener.map(str::to_owned);
             SetupWarning::ConnectionsHidden {
                 listener,
-                is_total_visible: total_shown,
+                is_total_visible,
             }
         };
         let gradual = SetupWarning::GradualModifyOnly {
@@ -206,31 +205,27 @@ mod tests {
             drain_time: "600s".into(),
         };
         let table = [
-            (setup(Gradual, "DEFAULT"), listeners(&open), vec![]),
-            (setup(Immediate, "MODIFY_ONLY"), listeners(&open), vec![]),
-            (
-                setup(Gradual, "MODIFY_ONLY"),
-                listeners(&open),
-                vec![gradual],
-            ),
+            (setup(Gradual, "DEFAULT"), counted(&open), vec![]),
+            (setup(Immediate, "MODIFY_ONLY"), counted(&open), vec![]),
+            (setup(Gradual, "MODIFY_ONLY"), counted(&open), vec![gradual]),
             (
                 Setup {
-                    listeners: Err("answer of more than 7 bytes".into()),
+                    listeners: Err("response of more than 7 bytes".into()),
                     ..setup(Gradual, "MODIFY_ONLY")
                 },
-                listeners(&open),
+                counted(&open),
                 vec![SetupWarning::ListenersUnreadable(
-                    "answer of more than 7 bytes".into(),
+                    "response of more than 7 bytes".into(),
                 )],
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                listeners(&OpenConnections::default()),
+                counted(&OpenConnections::default()),
                 vec![SetupWarning::AcceptedHidden, SetupWarning::HttpHidden],
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                listeners(&OpenConnections {
+                counted(&OpenConnections {
                     counters: Some(Counters::default()),
                     ..open.clone()
                 }),
@@ -238,7 +233,7 @@ mod tests {
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                listeners(&OpenConnections {
+                counted(&OpenConnections {
                     counters: Some(Counters::default()),
                     ..OpenConnections::default()
                 }),
@@ -246,20 +241,20 @@ mod tests {
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                Snapshot::Counted(Count::Server {
+                Snapshot::ServerTotal {
                     connections: 0,
                     uptime: Some(1),
                     live: None,
-                }),
+                },
                 vec![connections_hidden(None, true)],
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                Snapshot::Counted(Count::Server {
+                Snapshot::ServerTotal {
                     connections: 0,
                     uptime: None,
                     live: None,
-                }),
+                },
                 vec![connections_hidden(None, false)],
             ),
             (
@@ -270,17 +265,17 @@ mod tests {
                     }),
                     ..setup(Gradual, "DEFAULT")
                 },
-                Snapshot::Counted(Count::Hidden),
+                Snapshot::Hidden,
                 vec![connections_hidden(Some("web"), false)],
             ),
             (
                 Setup {
-                    hidden_stats: Err("answer of more than 7 bytes".into()),
+                    hidden_stats: Err("response of more than 7 bytes".into()),
                     ..setup(Gradual, "DEFAULT")
                 },
-                Snapshot::Counted(Count::Hidden),
+                Snapshot::Hidden,
                 vec![SetupWarning::StatisticsUnreadable(
-                    "answer of more than 7 bytes".into(),
+                    "response of more than 7 bytes".into(),
                 )],
             ),
             (
@@ -289,8 +284,8 @@ mod tests {
                 vec![SetupWarning::StatisticsUnreadable("403".into())],
             ),
         ];
-        for (setup, seen, want) in table {
-            assert_eq!(setup_warnings(&setup, &seen), want, "{seen:?}");
+        for (setup, snapshot, want) in table {
+            assert_eq!(setup_warnings(&setup, &snapshot), want, "{snapshot:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client: one address, one connection, one call in flight, every call bounded.
+//! An HTTP/1.1 client with one address, one connection, and at most one bounded call at a time.
 
 use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
@@ -17,55 +17,55 @@ use tokio::time::timeout;
 
 use crate::admin_address::AdminAddress;
 
-/// A peer in the same pod takes microseconds; one that takes a second is not there.
+/// Timeout to connect, which takes microseconds within a pod.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Room for a head and for pieces of a body, in bytes. It is kept with the connection, and hyper's own
-/// grows to 400 KiB.
+/// Read buffer of a connection in bytes, for a head or a part of a body. Hyper's default grows to
+/// 400 KiB.
 const READ_BUFFER: usize = 8 << 10;
 
-/// A client that keeps one connection to one address and opens it again when needed.
+/// A client that keeps one connection to one address and reconnects when needed.
 pub(crate) struct Client {
     address: AdminAddress,
     connection: Option<Connection>,
 }
 
-/// What was answered.
+/// A response whose body is read.
 pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
 }
 
-/// How far a call may go.
+/// The bounds of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallLimits {
-    /// For the whole call, the connection included; `None` waits for as long as the peer lives.
+    /// Timeout of the whole call, including the connection; `None` waits until the peer closes.
     pub(crate) timeout: Option<Duration>,
-    /// For the answer's body, in bytes.
+    /// Maximum size of the response's body, in bytes.
     pub(crate) max_body: usize,
 }
 
-/// Why there is no answer.
+/// Why a call has no response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// Nothing listens there: the one error that can prove an end.
+    /// Nothing listens at the address: the only error that can prove an exit.
     #[error("connection refused")]
     ConnectionRefused,
-    /// The connection could not be made for another reason.
+    /// Another failure to connect.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
-    /// Connected, perhaps, but no whole answer in time: hung or busy.
-    #[error("no answer within {}", crate::duration::format_go(*.0))]
+    /// No complete response in time, perhaps connected: the peer is hung or busy.
+    #[error("no response within {}", crate::duration::format_go(*.0))]
     TimedOut(Duration),
-    /// Half an answer, or none that is HTTP.
-    #[error("broken answer: {0}")]
+    /// An incomplete response, or one that is not HTTP.
+    #[error("broken response: {0}")]
     Protocol(hyper::Error),
-    /// More than was asked for.
-    #[error("answer of more than {0} bytes")]
+    /// A body above the limit.
+    #[error("response of more than {0} bytes")]
     TooLarge(usize),
 }
 
-/// A connection, and the task that drives it, which ends with it.
+/// A connection and the task that drives it, which is aborted on drop.
 struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     task: AbortHandle,
@@ -74,6 +74,7 @@ struct Connection {
 // === impl Client ===
 
 impl Client {
+    /// A client of `address`, not connected yet.
     pub(crate) fn new(address: AdminAddress) -> Self {
         Self {
             address,
@@ -81,56 +82,56 @@ impl Client {
         }
     }
 
-    /// Makes one call. After an error, or when dropped half-way, the next call opens a new connection.
+    /// Makes one call. If it fails or is cancelled, the next call opens a new connection.
     pub(crate) async fn call(
         &mut self,
         method: Method,
         path: &str,
-        bounds: CallLimits,
+        limits: CallLimits,
     ) -> Result<HttpResponse, CallError> {
-        // Out of `self` while in use: a call that is dropped takes its connection with it.
-        let open = self.connection.take();
-        let call = self.exchange(open, method, path, bounds.max_body);
-        let (answer, open) = match bounds.timeout {
-            Some(time) => timeout(time, call)
+        // Out of `self` while in use, so that a cancelled call closes its connection.
+        let kept = self.connection.take();
+        let call = self.exchange(kept, method, path, limits.max_body);
+        let (response, connection) = match limits.timeout {
+            Some(limit) => timeout(limit, call)
                 .await
-                .map_err(|_| CallError::TimedOut(time))??,
+                .map_err(|_| CallError::TimedOut(limit))??,
             None => call.await?,
         };
-        self.connection = Some(open);
-        Ok(answer)
+        self.connection = Some(connection);
+        Ok(response)
     }
 
     async fn exchange(
         &self,
-        open: Option<Connection>,
+        kept: Option<Connection>,
         method: Method,
         path: &str,
         max_body: usize,
     ) -> Result<(HttpResponse, Connection), CallError> {
-        let kept = match open {
-            Some(mut open) => open.sender.ready().await.is_ok().then_some(open),
+        let usable = match kept {
+            Some(mut kept) => kept.sender.ready().await.is_ok().then_some(kept),
             None => None,
         };
-        let mut open = match kept {
-            Some(open) => open,
+        let mut connection = match usable {
+            Some(connection) => connection,
             // The first call, or the peer has closed, as Envoy does after `connection: close`.
             None => self.connect().await?,
         };
         let mut request = Request::new(Empty::new());
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().expect("paths are written in this crate");
-        // Envoy answers 400 without it, and takes any value.
+        // Envoy returns 400 without it, and accepts any value.
         let host = header::HeaderValue::from_static("drainer");
         request.headers_mut().insert(header::HOST, host);
-        let response = open
+        let response = connection
             .sender
             .send_request(request)
             .await
             .map_err(CallError::Protocol)?;
         let status = response.status();
         let body = read(response.into_body(), max_body).await?;
-        Ok((HttpResponse { status, body }, open))
+        Ok((HttpResponse { status, body }, connection))
     }
 
     async fn connect(&self) -> Result<Connection, CallError> {
@@ -156,8 +157,8 @@ impl Client {
     }
 }
 
-/// Reads a body into one piece. A frame is copied and dropped as it comes: kept, a body in frames of
-/// a byte each would take thirty times its size.
+/// Reads a body into one buffer. Each frame is copied and dropped: if kept, a body in frames of one
+/// byte each would take thirty times its size.
 async fn read(mut body: Incoming, max: usize) -> Result<Bytes, CallError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -171,7 +172,7 @@ async fn read(mut body: Incoming, max: usize) -> Result<Bytes, CallError> {
     Ok(bytes.into())
 }
 
-/// Connects to a socket in the abstract namespace, which either succeeds or fails at once.
+/// Connects to a socket in the abstract namespace, which succeeds or fails without blocking.
 fn connect_abstract(name: &str) -> io::Result<UnixStream> {
     let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
     let stream = std::os::unix::net::UnixStream::connect_addr(&address)?;
@@ -194,7 +195,7 @@ where
     builder.max_buf_size(READ_BUFFER);
     let handshake = builder.handshake(stream).await;
     let (sender, connection) = handshake.map_err(CallError::Protocol)?;
-    // Its error is the sender's too.
+    // The sender reports the same error.
     let task = tokio::spawn(async move { drop(connection.await) }).abort_handle();
     Ok(Connection { sender, task })
 }

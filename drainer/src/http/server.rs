@@ -1,7 +1,7 @@
-//! One caller of the drainer's server: an HTTP/1.1 request without a body, one answer, the end.
+//! The server side of HTTP/1.1 for hooks: one request without a body, one response, close.
 //!
-//! A caller may wait for an hour, and a thousand may. So nothing is kept while one waits but its
-//! socket: no buffers (hyper's would be 13 KB for each), which is why this is not left to hyper.
+//! A thousand hooks may wait for an hour each. So a waiting hook keeps nothing but its socket: no
+//! buffers (hyper's would be 13 KB for each), which is why this is not left to hyper.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// A caller whose request was read.
+/// A connection whose request was read.
 pub(crate) struct HookConnection<S> {
     stream: S,
     pub(crate) request: HookRequest,
 }
 
-/// What a caller asks for.
+/// The request line of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HookRequest {
     pub(crate) method: String,
@@ -24,66 +24,66 @@ pub(crate) struct HookRequest {
     pub(crate) path: String,
 }
 
-/// An answer: status, media type, body.
+/// A response: status, media type, body.
 pub(crate) struct HookResponse {
     pub(crate) status: &'static str,
     pub(crate) content_type: &'static str,
     pub(crate) body: Vec<u8>,
 }
 
-/// The head of a hook's request has 200 bytes, ten times less.
+/// Maximum size of a request's head in bytes; a hook's has 200.
 const MAX_HEAD: usize = 2048;
 const MAX_HEADERS: usize = 32;
 
-/// An answer fits into the socket's buffer; whoever has not even room for that is gone.
+/// Timeout to write a response, which fits into the socket's buffer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 // === impl HookConnection ===
 
 impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
-    /// Reads the request of whoever is at the other end of `stream`. Returns `None` if it went
-    /// away, was `given_up` or does not speak HTTP, for which it gets a 400.
+    /// Reads a request from `stream`. Returns `None` if the client closed the connection, if
+    /// `cancelled` completed, or if it is not HTTP, which is answered with 400.
     pub(crate) async fn read(mut stream: S, cancelled: impl Future) -> Option<Self> {
-        let read = {
-            let mut reading = pin!(read_head(&mut stream));
+        let result = {
+            let mut read = pin!(read_head(&mut stream));
             let in_time = tokio::select! {
                 biased;
-                read = &mut reading => Some(read),
+                result = &mut read => Some(result),
                 _ = cancelled => None,
             };
             match in_time {
-                Some(read) => read,
-                // What has arrived by now counts, though this task was not woken for it yet.
+                Some(result) => result,
+                // Data that has arrived by now counts, even if this task was not woken for it yet.
                 None => {
                     yield_now().await;
-                    timeout(Duration::ZERO, reading).await.ok()?
+                    timeout(Duration::ZERO, read).await.ok()?
                 }
             }
         };
-        match read {
+        match result {
             Ok(request) => Some(Self { stream, request }),
             Err(HeadError::Closed) => None,
             Err(HeadError::Invalid) => {
-                let told = HookResponse::text("400 Bad Request", "not an HTTP/1.1 request\n");
-                respond(stream, told).await;
+                let response = HookResponse::text("400 Bad Request", "not an HTTP/1.1 request\n");
+                respond(stream, response).await;
                 None
             }
         }
     }
 
-    /// Answers, and closes the connection. There is no time-out before the answer; whoever hangs
-    /// up meanwhile is let go, and `answer` with it.
-    pub(crate) async fn respond_when_ready(mut self, answer: impl Future<Output = HookResponse>) {
-        let answer = tokio::select! {
+    /// Waits for `response`, writes it and closes the connection. The wait has no timeout; it is
+    /// cancelled if the client closes the connection.
+    pub(crate) async fn respond_when_ready(mut self, response: impl Future<Output = HookResponse>) {
+        let response = tokio::select! {
             biased;
-            answer = answer => answer,
+            response = response => response,
             () = closed(&mut self.stream) => return,
         };
-        respond(self.stream, answer).await;
+        respond(self.stream, response).await;
     }
 }
 
-/// Why there is no request.
+/// Why a request could not be read.
 enum HeadError {
     Closed,
     Invalid,
@@ -116,31 +116,31 @@ async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> Result<HookRequest, 
     }
 }
 
-/// Waits until the other end has closed. What it sends meanwhile was not asked for.
+/// Waits until the client has closed the connection. Data that it sends meanwhile is discarded.
 async fn closed<S: AsyncRead + Unpin>(stream: &mut S) {
     let mut ignored = [0; 64];
     while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
 }
 
-async fn respond<S: AsyncWrite + Unpin>(mut stream: S, answer: HookResponse) {
+async fn respond<S: AsyncWrite + Unpin>(mut stream: S, response: HookResponse) {
     let HookResponse {
         status,
-        content_type: kind,
+        content_type,
         body,
-    } = answer;
+    } = response;
     let length = body.len();
     let mut bytes = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\
+        "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\
          connection: close\r\n\r\n"
     )
     .into_bytes();
     bytes.extend(body);
-    let written = async {
+    let write = async {
         stream.write_all(&bytes).await?;
         stream.shutdown().await
     };
-    // Whoever does not take its answer does not need it.
-    drop(timeout(WRITE_TIMEOUT, written).await);
+    // A client that does not read its response does not need it.
+    drop(timeout(WRITE_TIMEOUT, write).await);
 }
 
 // === impl HookResponse ===
@@ -165,25 +165,25 @@ mod tests {
 
     async fn read(sent: &[&str]) -> (Option<HookRequest>, String) {
         let (near, mut far) = duplex(64);
-        let given_up = sleep(Duration::from_secs(2));
+        let cancelled = sleep(Duration::from_secs(2));
         let reader = tokio::spawn(async {
-            let caller = HookConnection::read(near, given_up).await;
-            caller.map(|caller| caller.request)
+            let connection = HookConnection::read(near, cancelled).await;
+            connection.map(|connection| connection.request)
         });
         for part in sent {
-            // The reader may have had enough already.
+            // The reader may have stopped already.
             let _ = far.write_all(part.as_bytes()).await;
         }
         if sent.last().is_some_and(|last| last.is_empty()) {
             far.shutdown().await.unwrap();
         }
-        let mut answer = String::new();
-        let _ = far.read_to_string(&mut answer).await;
-        (reader.await.unwrap(), answer)
+        let mut response = String::new();
+        let _ = far.read_to_string(&mut response).await;
+        (reader.await.unwrap(), response)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_is_read_however_it_is_cut() {
+    async fn request_is_read_however_it_is_split() {
         let request = |method: &str, path: &str| {
             let (method, path) = (method.to_owned(), path.to_owned());
             Some(HookRequest { method, path })
@@ -203,48 +203,48 @@ mod tests {
             (&["POST /a/b HTTP/1.0\r\n\r\n"], request("POST", "/a/b"), ""),
             (&["GET /a HTTP/1.1\r\n", ""], None, ""),
             (&[""], None, ""),
-            (&["GET /a HTTP/1.1\r\n"], None, ""), // and then silence
+            (&["GET /a HTTP/1.1\r\n"], None, ""), // and then nothing more
             (&["\x16\x03\x01\x02"], None, "400"),
             (&["GET /a HTTP/1.1\r\n", &long], None, "400"),
         ];
         for (sent, want, status) in table {
-            let (got, answer) = read(sent).await;
+            let (got, response) = read(sent).await;
             assert_eq!(got, want, "{sent:?}");
-            let line = answer.lines().next().unwrap_or_default();
+            let line = response.lines().next().unwrap_or_default();
             assert!(line.contains(status), "{sent:?}: {line}");
             assert_eq!(line.is_empty(), status.is_empty(), "{sent:?}: {line}");
         }
     }
 
     #[tokio::test]
-    async fn a_request_that_has_arrived_is_read_before_it_is_given_up() {
+    async fn request_that_has_arrived_is_read_despite_cancellation() {
         let (near, mut far) = tokio::net::UnixStream::pair().unwrap();
         far.write_all(b"GET /a HTTP/1.1\r\n\r\n").await.unwrap();
-        // Given up at the first moment, before the runtime has seen that there is something to read.
-        let caller = HookConnection::read(near, async {}).await.unwrap();
-        assert_eq!(caller.request.path, "/a");
+        // Cancelled at once, before the runtime knows that there is data to read.
+        let connection = HookConnection::read(near, async {}).await.unwrap();
+        assert_eq!(connection.request.path, "/a");
         let (near, _silent) = tokio::net::UnixStream::pair().unwrap();
         assert!(HookConnection::read(near, async {}).await.is_none());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_hangs_up_is_let_go() {
+    async fn closed_connections_end_the_wait() {
         let (near, mut far) = duplex(64);
         far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        let caller = HookConnection::read(near, pending::<()>()).await.unwrap();
-        let waiting = tokio::spawn(caller.respond_when_ready(pending()));
+        let connection = HookConnection::read(near, pending::<()>()).await.unwrap();
+        let waiting = tokio::spawn(connection.respond_when_ready(pending()));
         far.write_all(b"more").await.unwrap();
         drop(far);
         waiting.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_says_its_length_and_closes() {
+    async fn response_has_its_length_and_closes() {
         let (near, mut far) = duplex(1024);
         far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        let caller = HookConnection::read(near, pending::<()>()).await.unwrap();
-        let answer = async { HookResponse::text("200 OK", "drained\n") };
-        caller.respond_when_ready(answer).await;
+        let connection = HookConnection::read(near, pending::<()>()).await.unwrap();
+        let response = async { HookResponse::text("200 OK", "drained\n") };
+        connection.respond_when_ready(response).await;
         let mut got = String::new();
         far.read_to_string(&mut got).await.unwrap();
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Places for the port's connections: for hooks that wait, and for connections whose request is not
-//! read yet. Where all are taken, the oldest of the unread ones goes.
+//! The slots that limit the port's connections: waiting hooks, and connections whose request is not
+//! read yet, of which the oldest is evicted when no slot is left.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,25 +8,25 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
-/// A hook's request comes with its connection. Who does not send one is to make room.
+/// Timeout for a connection's request. Hooks send it at once.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The same where more than [`CROWD`] connections are unread.
+/// The timeout while more than [`CONTENTION_THRESHOLD`] requests are pending.
 const CONTENDED_HEAD_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// More than all containers of a pod have hooks.
+/// More connections than a pod has hooks.
 const CONTENTION_THRESHOLD: usize = 100;
 
-/// Places for connections.
+/// The slots of one port.
 pub(crate) struct HookSlots {
     permits: Arc<Semaphore>,
     queue: Arc<SharedPendingQueue>,
 }
 
-/// A place that is free, for the next connection.
+/// A slot reserved for the next connection.
 pub(crate) struct FreeSlot(OwnedSemaphorePermit);
 
-/// A connection's place. Dropped, it is free.
+/// The slot of one connection, released when dropped.
 pub(crate) struct HookSlot {
     _permit: OwnedSemaphorePermit,
     id: u64,
@@ -40,16 +40,16 @@ struct SharedPendingQueue(Mutex<PendingQueue>);
 
 #[derive(Default)]
 struct PendingQueue {
-    /// The number of the next connection.
+    /// The id of the next connection.
     next_id: u64,
-    /// By number, so the oldest first.
+    /// Connections without a request yet by id, so the oldest first. Dropping the sender evicts.
     pending: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
 // === impl HookSlots ===
 
 impl HookSlots {
-    /// So many places.
+    /// Creates `count` slots.
     pub(crate) fn new(count: usize) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(count)),
@@ -57,37 +57,36 @@ impl HookSlots {
         }
     }
 
-    /// Returns a free place, if there is one at once.
+    /// Reserves a slot if one is free.
     pub(crate) fn try_acquire(&self) -> Option<FreeSlot> {
         self.permits.clone().try_acquire_owned().ok().map(FreeSlot)
     }
 
-    /// Waits for a free place.
+    /// Waits for a free slot and reserves it.
     pub(crate) async fn acquire(&self) -> FreeSlot {
         let permit = self.permits.clone().acquire_owned().await;
         FreeSlot(permit.expect("never closed"))
     }
 
-    /// Takes a place for a connection that has come. Was it the last one, the oldest of the other
-    /// unread connections is to go.
-    pub(crate) fn occupy(&self, FreeSlot(taken): FreeSlot) -> HookSlot {
-        let (tell, evicted) = oneshot::channel();
+    /// Occupies a reserved slot with an accepted connection. If it was the last one, evicts the oldest
+    /// connection whose request is pending.
+    pub(crate) fn occupy(&self, FreeSlot(permit): FreeSlot) -> HookSlot {
+        let (evict, evicted) = oneshot::channel();
         let mut queue = self.queue.lock();
-        let number = queue.next_id;
+        let id = queue.next_id;
         queue.next_id += 1;
         if self.permits.available_permits() == 0 {
-            // Dropped, it tells.
             drop(queue.pending.pop_first());
         }
-        queue.pending.insert(number, tell);
+        queue.pending.insert(id, evict);
         let head_timeout = match queue.pending.len() > CONTENTION_THRESHOLD {
             true => CONTENDED_HEAD_TIMEOUT,
             false => HEAD_TIMEOUT,
         };
         drop(queue);
         HookSlot {
-            _permit: taken,
-            id: number,
+            _permit: permit,
+            id,
             queue: self.queue.clone(),
             head_timeout,
             evicted,
@@ -98,8 +97,8 @@ impl HookSlots {
 // === impl HookSlot ===
 
 impl HookSlot {
-    /// Waits until the connection has had its time to send a request, or is to go for another one.
-    /// Returns true if it had less time for a crowd.
+    /// Waits until the connection is evicted or its request times out. Returns true if contention
+    /// shortened its time.
     pub(crate) async fn until_expired(&mut self) -> bool {
         match timeout(self.head_timeout, &mut self.evicted).await {
             Ok(_) => true,
@@ -107,7 +106,7 @@ impl HookSlot {
         }
     }
 
-    /// Keeps the place, whoever comes: the connection's request was read.
+    /// Exempts the connection from eviction, since its request was read.
     pub(crate) fn dequeue(&self) {
         self.queue.lock().pending.remove(&self.id);
     }
@@ -132,37 +131,37 @@ mod tests {
     use super::*;
     use tokio::time::Instant;
 
-    async fn time_to_expiry(place: &mut HookSlot) -> (Duration, bool) {
-        let began = Instant::now();
-        let is_crowded = place.until_expired().await;
-        (began.elapsed(), is_crowded)
+    async fn time_to_expiry(slot: &mut HookSlot) -> (Duration, bool) {
+        let start = Instant::now();
+        let is_contended = slot.until_expired().await;
+        (start.elapsed(), is_contended)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_place_evicts_the_oldest_unread_connection() {
-        let places = HookSlots::new(3);
-        let take = || places.occupy(places.try_acquire().unwrap());
-        let waits = take();
-        waits.dequeue();
-        let mut oldest = take();
-        let mut newest = take();
+    async fn last_slot_evicts_the_oldest_pending_connection() {
+        let slots = HookSlots::new(3);
+        let occupy = || slots.occupy(slots.try_acquire().unwrap());
+        let waiting = occupy();
+        waiting.dequeue();
+        let mut oldest = occupy();
+        let mut newest = occupy();
         assert_eq!(time_to_expiry(&mut oldest).await, (Duration::ZERO, true));
         assert_eq!(time_to_expiry(&mut newest).await, (HEAD_TIMEOUT, false));
-        // Until that one has gone, there is no place.
-        assert!(places.try_acquire().is_none());
+        // No slot is free until the evicted connection is closed.
+        assert!(slots.try_acquire().is_none());
         drop(oldest);
-        // Beside hooks that wait, the last one stays.
+        // The last one is not evicted if all others are waiting hooks.
         newest.dequeue();
-        let mut last = take();
-        assert!(places.try_acquire().is_none());
+        let mut last = occupy();
+        assert!(slots.try_acquire().is_none());
         assert_eq!(time_to_expiry(&mut last).await, (HEAD_TIMEOUT, false));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_crowd_has_less_time() {
-        let places = HookSlots::new(CONTENTION_THRESHOLD + 2);
-        let take = || places.occupy(places.try_acquire().unwrap());
-        let mut all: Vec<_> = (0..=CONTENTION_THRESHOLD).map(|_| take()).collect();
+    async fn contention_shortens_the_timeout() {
+        let slots = HookSlots::new(CONTENTION_THRESHOLD + 2);
+        let occupy = || slots.occupy(slots.try_acquire().unwrap());
+        let mut all: Vec<_> = (0..=CONTENTION_THRESHOLD).map(|_| occupy()).collect();
         assert_eq!(
             time_to_expiry(&mut all[CONTENTION_THRESHOLD]).await,
             (CONTENDED_HEAD_TIMEOUT, true)
@@ -170,6 +169,6 @@ mod tests {
         assert_eq!(time_to_expiry(&mut all[0]).await, (HEAD_TIMEOUT, false));
         all.truncate(CONTENTION_THRESHOLD);
         drop(all.pop());
-        assert_eq!(time_to_expiry(&mut take()).await, (HEAD_TIMEOUT, false));
+        assert_eq!(time_to_expiry(&mut occupy()).await, (HEAD_TIMEOUT, false));
     }
 }

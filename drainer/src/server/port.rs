@@ -1,37 +1,44 @@
-//! The port for Envoy's hook, which anything in the cluster can connect to. It takes every connection
-//! there is, so that a flood keeps no hook out, and notes when it may have failed one all the same.
+//! The TCP port for Envoy's hook, open to anything in the cluster. It accepts every connection, so
+//! that a flood keeps no hook out, and records when it may have failed one all the same.
 
 use std::future::poll_fn;
-use std::io;
-use std::net::SocketAddr;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::coop;
 use tokio::time::{Instant, sleep_until};
 use tracing::{error, info};
 
 use super::connection_slots::{HookSlot, HookSlots};
-use crate::bind::{BACKLOG, listen};
 use crate::termination::TerminationSignals;
 
-/// Connections at once. The kubelet makes one for each container. A thousand leave some of the 1024
-/// files that a process may have open where nobody raised that.
+/// Maximum number of concurrent connections; the kubelet makes one for each container. A thousand leave
+/// some of the 1024 file descriptors that a process has by default.
 const MAX_CONNECTIONS: usize = 1000;
 
-/// The kernel keeps no more of what a connection sends than this and as much again: 2,000 connections
-/// of a flood, half of them not accepted yet, are to fit the container's memory limit. A request has a
-/// tenth.
+/// Receive buffer of a connection in bytes, of which the kernel allocates twice as much: 2,000
+/// connections of a flood, half of them not accepted yet, must fit into the container's memory limit. A
+/// request has a tenth.
 const RECEIVE_BUFFER: u32 = 4096;
 
-/// A port that is taken by another process is tried again as often.
+/// How many connections the kernel queues until they are accepted; it refuses more. Tokio and the
+/// standard library use 128, which a flood fills within milliseconds. The kernel itself allows 4096 at
+/// most (`net.core.somaxconn`).
+const BACKLOG: u32 = 1024;
+
+/// Linux's error for a kernel without IPv6; the standard library has no kind for it.
+const EAFNOSUPPORT: i32 = 97;
+
+/// Pause between two attempts to bind a port in use.
 const BIND_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// How often it is logged that the port is taken.
+/// How often to log that the port is in use.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The port: bound, or to be bound.
+/// The port, bound or still to be bound.
 pub(crate) struct HookPort {
     address: SocketAddr,
     signals: watch::Sender<TerminationSignals>,
@@ -43,14 +50,14 @@ pub(crate) struct HookPort {
 struct HookListener {
     listener: TcpListener,
     slots: HookSlots,
-    /// How many connections were accepted since none was left to accept.
+    /// How many connections were accepted since the kernel's queue was last empty.
     consecutive_accepts: u32,
 }
 
 // === impl HookPort ===
 
 impl HookPort {
-    /// Binds `address`, or logs why not: [`Port::accept`] goes on trying.
+    /// Binds `address`, or logs why not; [`HookPort::accept`] retries.
     pub(crate) fn open(address: SocketAddr, signals: watch::Sender<TerminationSignals>) -> Self {
         let now = Instant::now();
         let mut port = Self {
@@ -64,14 +71,14 @@ impl HookPort {
         port
     }
 
-    /// Waits for the next connection. Dropped half-way, it has taken none.
+    /// Waits for the next connection. If cancelled, none is lost.
     ///
     /// # Errors
-    /// For want of files or memory.
+    /// For lack of file descriptors or memory.
     pub(crate) async fn accept(&mut self) -> io::Result<(TcpStream, HookSlot)> {
         loop {
-            if let Some(bound) = &mut self.listener {
-                return bound.accept(&self.signals).await;
+            if let Some(listener) = &mut self.listener {
+                return listener.accept(&self.signals).await;
             }
             sleep_until(self.retry_bind_at).await;
             self.bind();
@@ -99,8 +106,8 @@ impl HookPort {
                     error!(
                         port = self.address.port(),
                         %error,
-                        "Cannot listen for Envoy's hook: trying again until it succeeds. Does a \
-                         container of this pod listen on that port?"
+                        "Cannot listen for Envoy's hook: retrying. Does a container of this pod \
+                         listen on that port?"
                     );
                     self.log_at = now + LOG_INTERVAL;
                 }
@@ -117,8 +124,8 @@ impl HookListener {
         &mut self,
         signals: &watch::Sender<TerminationSignals>,
     ) -> io::Result<(TcpStream, HookSlot)> {
-        let place = match self.slots.try_acquire() {
-            Some(place) => place,
+        let slot = match self.slots.try_acquire() {
+            Some(slot) => slot,
             None => {
                 TerminationSignals::record_port_unavailable(signals);
                 self.slots.acquire().await
@@ -126,7 +133,7 @@ impl HookListener {
         };
         let accepted = poll_fn(|cx| {
             let accepted = self.listener.poll_accept(cx);
-            // Else it may be pending for another reason: this task is to let others run.
+            // Without budget it is pending only to let other tasks run.
             if accepted.is_pending() && coop::has_budget_remaining() {
                 self.consecutive_accepts = 0;
             }
@@ -134,11 +141,56 @@ impl HookListener {
         });
         let accepted = accepted.await;
         self.consecutive_accepts = self.consecutive_accepts.saturating_add(1);
-        // Only where more have come than the kernel keeps can it have refused one.
+        // The kernel can have refused one only if there were more than its queue holds.
         if accepted.is_err() || self.consecutive_accepts > BACKLOG {
             TerminationSignals::record_port_unavailable(signals);
         }
         let (stream, _) = accepted?;
-        Ok((stream, self.slots.occupy(place)))
+        Ok((stream, self.slots.occupy(slot)))
     }
+}
+
+/// Listens on `address`. On a machine without IPv6, `[::]` means all IPv4 addresses.
+///
+/// # Errors
+/// As [`TcpListener::bind`].
+pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    listen(address, |_| Ok(()))
+}
+
+/// Listens as [`bind`] does, with socket options that `configure` sets and connections inherit.
+///
+/// # Errors
+/// As [`TcpListener::bind`], and those of `configure`.
+pub fn listen(
+    address: SocketAddr,
+    configure: impl Fn(&TcpSocket) -> io::Result<()>,
+) -> io::Result<TcpListener> {
+    match listen_on(address, &configure) {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && has_no_ipv6(&error) => {
+            let any = (IpAddr::from(Ipv4Addr::UNSPECIFIED), address.port());
+            listen_on(any.into(), &configure)
+        }
+        result => result,
+    }
+}
+
+fn listen_on(
+    address: SocketAddr,
+    configure: impl Fn(&TcpSocket) -> io::Result<()>,
+) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // Connections of an earlier process may still be in TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    configure(&socket)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Returns true if an address cannot be bound because the kernel or the container has no IPv6.
+fn has_no_ipv6(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(EAFNOSUPPORT) || error.kind() == ErrorKind::AddrNotAvailable
 }

@@ -18,8 +18,8 @@ use webhook::admission::{
 use webhook::certificates::in_memory::InMemoryCa;
 use webhook::certificates::resolver::CertResolver;
 use webhook::clock::wall_clock;
-use webhook::metrics::Metrics;
-use webhook::server::{self, Limits, MinVersion, Server, ServerPorts};
+use webhook::metrics::registry;
+use webhook::server::{self, Limits, Metrics, MinVersion, Server, ServerPorts};
 
 use crate::pods;
 
@@ -55,6 +55,7 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
         health: server::listen(health.parse()?)?,
         metrics: server::listen(metrics.parse()?)?,
     };
+    let mut registry = registry();
     let server = Server {
         admit: Box::new(move |body| Ok(injection.respond(body).expect("the bench sends pods"))),
         admit_workload: Box::new(|_| Err(InvalidReview::MissingRequest)),
@@ -62,8 +63,9 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
         tls_min_version: MinVersion::Tls13,
         client_ca: None,
         limits: Limits::default(),
-        metrics: Arc::new(Metrics::new()),
-        skipped_pods: None,
+        metrics: Metrics::register(&mut registry),
+        registry,
+        events: None,
     };
     server::run(listeners, server, future::pending()).await
 }

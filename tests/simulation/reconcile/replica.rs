@@ -12,7 +12,7 @@ use webhook::certificates::reconciler::result::ReconcileResult;
 use webhook::certificates::reconciler::{CertificateReconciler, Mode};
 use webhook::certificates::resolver::CertResolver;
 use webhook::clock::wall_clock;
-use webhook::metrics::Metrics;
+use webhook::metrics::{Metrics, Registry, registry};
 
 use crate::SERVER_NAME;
 use crate::memory_cluster::{ApiClient, MemoryCluster, ReplicaMode};
@@ -22,7 +22,8 @@ use crate::reconcile::network::ScriptedNetwork;
 pub(crate) struct Replica {
     reconciler: CertificateReconciler<ApiClient<ScriptedNetwork>>,
     pub(crate) resolver: CertResolver,
-    pub(crate) metrics: Metrics,
+    metrics: Metrics,
+    pub(crate) registry: Registry,
     pub(crate) now: SystemTime,
     pub(crate) network: ScriptedNetwork,
     cluster: MemoryCluster,
@@ -56,10 +57,12 @@ impl Replica {
             network: network.clone(),
             mode: Rc::new(replica_mode.into()),
         };
+        let mut registry = registry();
         Self {
             reconciler: CertificateReconciler::new(client, mode),
             resolver: CertResolver::empty(),
-            metrics: Metrics::new(),
+            metrics: Metrics::register(&mut registry),
+            registry,
             now: wall_clock(),
             network,
             cluster: cluster.clone(),

@@ -10,7 +10,7 @@ use webhook::certificates::cluster::Cluster;
 use webhook::certificates::lifetimes::Lifetimes;
 use webhook::certificates::reconciler::{CertificateReconciler, Mode};
 use webhook::certificates::resolver::CertResolver;
-use webhook::metrics::Metrics;
+use webhook::metrics::{Metrics, registry};
 
 use crate::memory_cluster::{ApiClient, ReplicaMode};
 use crate::rotation::network::UnreliableNetwork;
@@ -101,7 +101,7 @@ impl Replica {
     }
 
     async fn run_once(&self, resolver: &CertResolver) {
-        let metrics = Metrics::new();
+        let metrics = Metrics::register(&mut registry());
         let release = self.next_release.get();
         let lifetimes = release.lifetimes;
         self.release.set(release);

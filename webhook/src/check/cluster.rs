@@ -1,6 +1,6 @@
-//! Whether the cluster is new enough.
+//! The versions of the API server and the kubelets.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::version::Info;
@@ -10,85 +10,67 @@ use super::text::{join, plural};
 use crate::admission::SidecarMode;
 use crate::kubernetes::ReadError;
 
-/// The oldest Kubernetes that is supported: the first that knows native sidecars without being told to.
+/// The minimum version of Kubernetes: the first with native sidecars enabled by default.
 /// <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>
-const MIN_VERSION: Version = Version(1, 29);
+const MIN_VERSION: &str = "1.29";
 
-/// A version of Kubernetes, major and minor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version(u16, u16);
-
-/// The kubelets that can get pods with drainers.
+/// The kubelets that may run pods with drainers.
 #[derive(Debug, Default)]
 pub struct Kubelets {
     count: usize,
-    /// Node and version.
-    outdated: Vec<(String, String)>,
+    /// The names of the nodes whose kubelet is too old, by its version.
+    outdated: BTreeMap<String, Vec<String>>,
 }
 
-/// Judges the API server and the nodes. `form` is what the drainers of most pods are.
-#[must_use]
+/// Checks the API server and the nodes. `sidecar_mode` is the default of drainers.
 pub fn section(
     server: &Result<Info, ReadError>,
     kubelets: &Result<Kubelets, ReadError>,
     sidecar_mode: SidecarMode,
 ) -> Section {
-    let kubelets = match kubelets {
-        Ok(kubelets) => kubelets.results(sidecar_mode),
-        Err(unseen) => vec![CheckResult::unknown(
-            "nodes",
-            "whether the nodes are new enough",
-            unseen,
-        )],
-    };
+    let mut results = vec![api_server(server)];
+    match kubelets {
+        Ok(kubelets) => results.extend(kubelets.results(sidecar_mode)),
+        Err(error) => {
+            let what = "whether the nodes support drainers";
+            results.push(CheckResult::unknown("nodes", what, error));
+        }
+    }
     Section {
         name: "cluster",
-        results: [api_server(server)].into_iter().chain(kubelets).collect(),
+        results,
     }
 }
 
 fn api_server(server: &Result<Info, ReadError>) -> CheckResult {
     const NAME: &str = "api-server";
-    match server {
-        Err(unseen) => CheckResult::unknown(NAME, "the version of the API server", unseen),
-        Ok(Info { git_version, .. }) => match Version::parse(git_version) {
-            Some(version) if version < MIN_VERSION => CheckResult::error(
-                NAME,
-                format!(
-                    "the API server is Kubernetes {git_version}: at least {MIN_VERSION} is needed"
-                ),
-            )
-            .remedy("upgrade the cluster"),
-            _ => CheckResult::ok(NAME, format!("the API server is Kubernetes {git_version}")),
-        },
+    let version = match server {
+        Ok(Info { git_version, .. }) => git_version,
+        Err(error) => return CheckResult::unknown(NAME, "the version of the API server", error),
+    };
+    let message = format!("the API server is Kubernetes {version}");
+    if is_too_old(version) {
+        let message = format!("{message}; the minimum is {MIN_VERSION}");
+        return CheckResult::error(NAME, message).remedy("upgrade the cluster");
     }
+    CheckResult::ok(NAME, message)
 }
 
-// === impl Version ===
-
-impl Version {
-    /// Reads `v1.34.4-gke.1`; `None` if it is none.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.trim_start_matches('v').split('.').map(str::parse);
-        match (numbers.next()?, numbers.next()?) {
-            (Ok(major), Ok(minor)) => Some(Self(major, minor)),
-            _ => None,
-        }
-    }
+/// Returns true for a version below [`MIN_VERSION`]. One that cannot be parsed counts as new.
+fn is_too_old(version: &str) -> bool {
+    parse_version(version).is_some_and(|version| Some(version) < parse_version(MIN_VERSION))
 }
 
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(major, minor) = self;
-        write!(f, "{major}.{minor}")
-    }
+/// Parses major and minor of a vendor's version, such as `v1.34.4-gke.1`.
+fn parse_version(text: &str) -> Option<(u16, u16)> {
+    let mut numbers = text.trim_start_matches('v').split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 // === impl Kubelets ===
 
 impl Kubelets {
-    /// Takes one more node into account. No pod with a drainer runs on Windows.
+    /// Adds a node, unless it runs Windows, where no pod has a drainer.
     pub fn add(&mut self, node: Node) {
         let Some(info) = node.status.and_then(|status| status.node_info) else {
             return;
@@ -97,49 +79,43 @@ impl Kubelets {
             return;
         }
         self.count += 1;
-        let version = Version::parse(&info.kubelet_version);
-        if version.is_some_and(|version| version < MIN_VERSION) {
-            let name = node.metadata.name.unwrap_or_default();
-            self.outdated.push((name, info.kubelet_version));
+        if is_too_old(&info.kubelet_version) {
+            let nodes = self.outdated.entry(info.kubelet_version).or_default();
+            nodes.push(node.metadata.name.unwrap_or_default());
         }
     }
 
     fn results(&self, sidecar_mode: SidecarMode) -> Vec<CheckResult> {
         const NAME: &str = "nodes";
-        let nodes = plural(self.count, "node");
+        let count = plural(self.count, "node");
         if self.outdated.is_empty() {
             let message = match self.count {
-                0 => "there is no node yet".to_owned(),
-                1 => "the one node is new enough for drainers".to_owned(),
-                _ => format!("all {nodes} are new enough for drainers"),
+                0 => "there are no nodes yet".to_owned(),
+                1 => "the only node supports drainers".to_owned(),
+                _ => format!("all {count} support drainers"),
             };
             return vec![CheckResult::ok(NAME, message)];
         }
-        let mut versions: Vec<_> = self.outdated.iter().map(|(_, version)| version).collect();
-        versions.sort();
-        versions.dedup();
-        let of_version = |version: &String| {
-            let old = self.outdated.iter().filter(|(_, other)| other == version);
-            let old: Vec<_> = old.map(|(name, _)| &**name).collect();
-            let listed = join(old.iter().copied());
-            let those = format!("kubelet {version} on {} of {nodes} ({listed})", old.len());
-            let point = match sidecar_mode {
+        let result = |(version, nodes): (&String, &Vec<String>)| {
+            let listed = join(nodes.iter().map(String::as_str));
+            let kubelets = format!("kubelet {version} on {} of {count} ({listed})", nodes.len());
+            let result = match sidecar_mode {
                 SidecarMode::Native => CheckResult::error(
                     NAME,
-                    format!(
-                        "{those} does not know native sidecars: pods with a drainer do not start there"
-                    ),
+                    format!("{kubelets} does not support native sidecars: pods with a drainer do not start there"),
                 )
                 .remedy("upgrade the kubelet, or set `drainer.nativeSidecar: false` in the chart's values"),
-                SidecarMode::Plain => CheckResult::warning(NAME, format!("{those} is not supported"))
-                    .remedy(format!("upgrade the kubelet to {MIN_VERSION} at least")),
+                SidecarMode::Plain => {
+                    CheckResult::warning(NAME, format!("{kubelets} is not supported"))
+                        .remedy(format!("upgrade the kubelet to at least {MIN_VERSION}"))
+                }
             };
-            match &old[..] {
-                [one] => point.subject(Subject::cluster_scoped("Node", *one)),
-                _ => point,
+            match &nodes[..] {
+                [node] => result.subject(Subject::cluster_scoped("Node", node)),
+                _ => result,
             }
         };
-        versions.into_iter().map(of_version).collect()
+        self.outdated.iter().map(result).collect()
     }
 }
 
@@ -167,23 +143,24 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_as_vendors_write_them() {
+    fn versions_of_vendors_are_parsed() {
         for (text, want) in [
-            ("v1.34.4", Some(Version(1, 34))),
-            ("v1.29.3-gke.1282000", Some(Version(1, 29))),
-            ("v1.30.0+k3s1", Some(Version(1, 30))),
-            ("1.9", Some(Version(1, 9))),
+            ("v1.34.4", Some((1, 34))),
+            ("v1.29.3-gke.1282000", Some((1, 29))),
+            ("v1.30.0+k3s1", Some((1, 30))),
+            ("1.9", Some((1, 9))),
             ("v1.30+", None),
             ("", None),
         ] {
-            assert_eq!(Version::parse(text), want, "{text}");
+            assert_eq!(parse_version(text), want, "{text}");
         }
-        assert!(Version(1, 9) < MIN_VERSION);
+        assert!(is_too_old("1.9"));
+        assert!(!is_too_old(MIN_VERSION));
     }
 
     #[test]
-    fn an_api_server_below_the_floor_is_an_error_and_an_odd_one_is_none() {
-        for (version, mark) in [
+    fn api_server_below_minimum_version_is_an_error() {
+        for (version, severity) in [
             ("v1.28.15", Severity::Error),
             ("v1.29.0", Severity::Ok),
             ("v2.0.0", Severity::Ok),
@@ -193,12 +170,12 @@ mod tests {
                 git_version: version.to_owned(),
                 ..Info::default()
             };
-            assert_eq!(api_server(&Ok(info)).severity, mark, "{version}");
+            assert_eq!(api_server(&Ok(info)).severity, severity, "{version}");
         }
     }
 
     #[test]
-    fn old_kubelets_are_told_by_version_but_for_those_on_windows() {
+    fn outdated_kubelets_are_grouped_by_version_except_windows() {
         let all = [
             ("a", "linux", "v1.34.4"),
             ("b", "linux", "v1.28.1"),
@@ -206,33 +183,33 @@ mod tests {
             ("d", "linux", "v1.28.1"),
             ("e", "windows", "v1.20.0"),
         ];
-        let told: Vec<_> = kubelets(&all)
+        let results: Vec<_> = kubelets(&all)
             .results(SidecarMode::Native)
             .into_iter()
-            .map(|point| (point.severity, point.message))
+            .map(|result| (result.severity, result.message))
             .collect();
-        let what = "does not know native sidecars: pods with a drainer do not start there";
+        let error = "does not support native sidecars: pods with a drainer do not start there";
         assert_eq!(
-            told,
+            results,
             [
                 (
                     Severity::Error,
-                    format!("kubelet v1.27.0 on 1 of 4 nodes (`c`) {what}")
+                    format!("kubelet v1.27.0 on 1 of 4 nodes (`c`) {error}")
                 ),
                 (
                     Severity::Error,
-                    format!("kubelet v1.28.1 on 2 of 4 nodes (`b`, `d`) {what}")
+                    format!("kubelet v1.28.1 on 2 of 4 nodes (`b`, `d`) {error}")
                 ),
             ]
         );
-        let [fine] = &kubelets(&all[..1]).results(SidecarMode::Native)[..] else {
-            panic!("one point");
+        let [result] = &kubelets(&all[..1]).results(SidecarMode::Native)[..] else {
+            panic!("one result");
         };
-        assert_eq!(fine.severity, Severity::Ok);
+        assert_eq!(result.severity, Severity::Ok);
     }
 
     #[test]
-    fn a_node_that_tells_nothing_of_itself_is_passed_over() {
+    fn nodes_without_status_are_ignored() {
         let mut kubelets = Kubelets::default();
         kubelets.add(Node::default());
         assert_eq!(kubelets.count, 0);

@@ -1,75 +1,63 @@
-//! Whether an installation runs, and what becomes of pods while it does not.
+//! The Deployment of an installation, its Service and policies: does it run, and what happens to pods
+//! while it does not?
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition};
 use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::installation::{Installation, ServeArgsError};
 use super::pod_status::UnreadyPod;
 use super::report::{CheckResult, Section, Subject};
-use super::rollout::Rollout;
 use crate::kubernetes::ReadError;
 
-/// What there is of an installation, or why that is not known.
+/// The remedy for a missing policy.
+const POLICY_REMEDY: &str =
+    "set `policy.enabled: true` in the chart's values, which needs Kubernetes 1.30";
+
+/// The remedy for a missing object.
+const REINSTALL_REMEDY: &str = "upgrade or reinstall the release";
+
+/// The objects of an installation, or the errors of reading them.
 #[derive(Debug)]
 pub struct DeploymentObjects {
-    /// Where API servers call.
+    /// The Service that API servers call.
     pub service: Result<Option<Service>, ReadError>,
-    /// What runs behind it.
+    /// The Deployment behind the Service.
     pub deployment: Result<Option<Deployment>, ReadError>,
     /// Its pods.
     pub pods: Result<Vec<Pod>, ReadError>,
-    /// Whether its policy is there, and bound.
+    /// Whether the policy that reports pods without an admission exists, and is bound.
     pub policy: Result<bool, ReadError>,
-    /// Whether the policy for its service account is there, and bound.
+    /// Whether the policy for the webhook's service account exists, and is bound.
     pub ca_bundle_policy: Result<bool, ReadError>,
 }
 
-/// Judges what an installation is, and what there is of it. `unread` says why the flags of its webhook
-/// cannot be read.
-#[must_use]
+/// The state of a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rollout {
+    /// All replicas have the newest template.
+    Complete,
+    /// Some replicas have an older template.
+    Progressing,
+    /// The same, for longer than `progressDeadlineSeconds`.
+    DeadlineExceeded,
+}
+
+/// Checks an installation and its objects. `args_error` says why the arguments of its `serve` cannot be
+/// read.
 pub fn section(
     installation: &Installation,
     objects: &DeploymentObjects,
     args_error: Option<&ServeArgsError>,
 ) -> Section {
-    let mut points = installation.results(args_error);
-    points.extend(service(installation, &objects.service));
-    points.push(replicas(installation, objects));
-    points.push(failure_policy(installation, &objects.policy));
-    points.push(service_account(installation, &objects.ca_bundle_policy));
+    let mut results = installation.results(args_error);
+    results.extend(service(installation, &objects.service));
+    results.push(replicas(installation, objects));
+    results.push(failure_policy(installation, &objects.policy));
+    results.push(service_account(installation, &objects.ca_bundle_policy));
     Section {
         name: "installation",
-        results: points,
+        results,
     }
-}
-
-/// The port of a pod that a Service's port leads to.
-#[must_use]
-pub fn target_port(service: &Service, port: i32, pod: &Pod) -> Option<u16> {
-    let ports = service.spec.as_ref()?.ports.as_ref()?;
-    let port = ports.iter().find(|known| known.port == port)?;
-    let number = match port.target_port.as_ref() {
-        None => port.port,
-        Some(IntOrString::Int(number)) => *number,
-        Some(IntOrString::String(name)) => {
-            let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-            let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
-            ports
-                .find(|port| port.name.as_ref() == Some(name))?
-                .container_port
-        }
-    };
-    number.try_into().ok()
-}
-
-/// Returns true if a pod answers, as its kubelet sees it.
-#[must_use]
-pub fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| &status.conditions);
-    let mut conditions = conditions.flatten();
-    pod.metadata.deletion_timestamp.is_none()
-        && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 fn service(
@@ -77,151 +65,179 @@ fn service(
     service: &Result<Option<Service>, ReadError>,
 ) -> Option<CheckResult> {
     const NAME: &str = "service";
+    let Installation {
+        service: name,
+        namespace,
+        ..
+    } = installation;
     match service {
         Ok(Some(_)) => None,
         Ok(None) => {
             let message = format!(
-                "there is no Service `{}` in the namespace `{}`, which API servers call",
-                installation.service, installation.namespace
+                "the Service `{name}` in the namespace `{namespace}`, which API servers call, does not exist"
             );
-            Some(CheckResult::error(NAME, message).remedy("upgrade or install the release again"))
+            Some(CheckResult::error(NAME, message).remedy(REINSTALL_REMEDY))
         }
-        Err(unseen) => Some(CheckResult::unknown_blocking(
-            NAME,
-            "whether there is the Service that API servers call",
-            unseen,
-        )),
+        Err(error) => {
+            let what = "whether the Service that API servers call exists";
+            Some(CheckResult::unknown_blocking(NAME, what, error))
+        }
     }
 }
 
 fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckResult {
     const NAME: &str = "replicas";
+    let namespace = &installation.namespace;
     let deployment = match &objects.deployment {
         Ok(Some(deployment)) => deployment,
         Ok(None) => {
             let message = format!(
-                "no Deployment of the namespace `{}` is behind the Service `{}`",
-                installation.namespace, installation.service
+                "no Deployment in the namespace `{namespace}` matches the Service `{}`",
+                installation.service
             );
-            return CheckResult::error(NAME, message)
-                .remedy("upgrade or install the release again");
+            return CheckResult::error(NAME, message).remedy(REINSTALL_REMEDY);
         }
-        Err(unseen) => {
-            return CheckResult::unknown_blocking(NAME, "how many replicas are ready", unseen);
+        Err(error) => {
+            return CheckResult::unknown_blocking(NAME, "how many replicas are ready", error);
         }
     };
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
-    let spec = deployment.spec.as_ref();
-    let wanted = spec.and_then(|spec| spec.replicas).unwrap_or(1).max(0);
+    let subject = Subject::namespaced("Deployment", namespace, name);
+    let desired = desired_replicas(deployment);
     let status = deployment.status.as_ref();
     let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
-    let about = Subject::namespaced("Deployment", &installation.namespace, name);
-    if wanted == 0 {
-        let namespace = &installation.namespace;
-        return CheckResult::error(
-            NAME,
-            format!("Deployment `{name}` is scaled to 0: nobody answers"),
-        )
-        .command(format!(
-            "kubectl scale deployment {name} --replicas 2 --namespace {namespace}"
-        ))
-        .subject(about);
-    }
-    let of_wanted = match wanted {
+    let message = match desired {
+        ..=0 => {
+            let message = format!("Deployment `{name}` is scaled to 0: the webhook is unavailable");
+            return CheckResult::error(NAME, message)
+                .command(format!(
+                    "kubectl scale deployment {name} --replicas 2 --namespace {namespace}"
+                ))
+                .subject(subject);
+        }
         1 => format!("{ready} of 1 replica is ready"),
-        wanted => format!("{ready} of {wanted} replicas are ready"),
+        desired => format!("{ready} of {desired} replicas are ready"),
     };
-    let rollout = Rollout::of(deployment);
-    if ready >= wanted && rollout == Rollout::Complete {
-        return CheckResult::ok(NAME, of_wanted).subject(about);
+    let rollout = rollout(deployment);
+    if ready >= desired && rollout == Rollout::Complete {
+        return CheckResult::ok(NAME, message).subject(subject);
     }
+    let release = installation.release();
     let unready = UnreadyPod::first(objects.pods.iter().flatten());
-    let namespace = &installation.namespace;
-    let release = installation.label("instance").unwrap_or(name);
-    let why = unready.as_ref().map(|unready| format!(": {unready}"));
-    let why = why.unwrap_or_default();
-    let look = match &unready {
+    let is_stuck = unready.as_ref().is_some_and(UnreadyPod::is_stuck);
+    let (progress, next) = match rollout {
+        Rollout::Complete => ("", None),
+        Rollout::Progressing if !is_stuck => (
+            "; a rollout is in progress",
+            Some(format!(
+                "kubectl rollout status deployment {name} --namespace {namespace}"
+            )),
+        ),
+        Rollout::Progressing | Rollout::DeadlineExceeded => (
+            "; the rollout is stuck",
+            Some(format!("helm rollback {release} --namespace {namespace}")),
+        ),
+    };
+    let reason = match (&unready, &objects.pods) {
+        (Some(unready), _) => format!(": {unready}"),
+        (None, Ok(_)) => String::new(),
+        (None, Err(error)) => format!(": the reason is unknown: {error}"),
+    };
+    let inspect = match &unready {
         Some(unready) => unready.command(namespace),
         None => format!(
             "kubectl logs --namespace {namespace} --selector app.kubernetes.io/instance={release} --prefix --tail 10"
         ),
     };
-    let is_stuck =
-        rollout == Rollout::DeadlineExceeded || unready.as_ref().is_some_and(UnreadyPod::is_stuck);
-    let (on_the_way, then) = match rollout {
-        Rollout::Complete => ("", None),
-        _ if is_stuck => (
-            "; the rollout is stuck",
-            Some(format!("helm rollback {release} --namespace {namespace}")),
-        ),
-        Rollout::Progressing | Rollout::DeadlineExceeded => (
-            "; a rollout is under way",
-            Some(format!(
-                "kubectl rollout status deployment {name} --namespace {namespace}"
-            )),
-        ),
-    };
-    let point = match ready {
+    let result = match ready {
         0 => CheckResult::error(
             NAME,
-            format!("{of_wanted}, so nobody answers{on_the_way}{why}"),
+            format!("{message}, so the webhook is unavailable{progress}{reason}"),
         ),
-        _ => CheckResult::warning(NAME, format!("{of_wanted}{on_the_way}{why}")),
+        _ => CheckResult::warning(NAME, format!("{message}{progress}{reason}")),
     };
-    let commands = [look].into_iter().chain(then);
-    commands.fold(point, CheckResult::command).subject(about)
+    let commands = [inspect].into_iter().chain(next);
+    commands.fold(result, CheckResult::command).subject(subject)
 }
 
+/// The number of replicas; 1 is the API's default.
+fn desired_replicas(deployment: &Deployment) -> i32 {
+    let spec = deployment.spec.as_ref();
+    spec.and_then(|spec| spec.replicas).unwrap_or(1)
+}
+
+/// Returns true if the replicas may not all have the newest arguments.
+pub fn is_rolling_out(objects: &DeploymentObjects) -> bool {
+    let deployment = objects.deployment.as_ref().ok().and_then(Option::as_ref);
+    deployment.is_some_and(|deployment| rollout(deployment) != Rollout::Complete)
+}
+
+/// The state of a Deployment's rollout, as `kubectl rollout status` determines it.
+/// <https://github.com/kubernetes/kubectl/blob/master/pkg/polymorphichelpers/rollout_status.go>
+fn rollout(deployment: &Deployment) -> Rollout {
+    let Some(status) = &deployment.status else {
+        return Rollout::Complete;
+    };
+    let updated = status.updated_replicas.unwrap_or(0);
+    let is_late = |condition: &DeploymentCondition| {
+        condition.type_ == "Progressing"
+            && condition.reason.as_deref() == Some("ProgressDeadlineExceeded")
+    };
+    if updated >= desired_replicas(deployment) && updated >= status.replicas.unwrap_or(0) {
+        Rollout::Complete
+    } else if status.conditions.iter().flatten().any(is_late) {
+        Rollout::DeadlineExceeded
+    } else {
+        Rollout::Progressing
+    }
+}
+
+/// Checks what happens to pods while no replica is ready.
 fn failure_policy(installation: &Installation, policy: &Result<bool, ReadError>) -> CheckResult {
     const NAME: &str = "failure-policy";
     let entry = installation.pods_entry();
-    // The default of the API.
-    let fails = entry.and_then(|entry| entry.failure_policy.as_deref()) != Some("Ignore");
-    if fails {
-        let message = "while no replica answers, pods that ask for a drainer are refused (failurePolicy `Fail`)";
+    // `Fail` is the API's default.
+    if entry.and_then(|entry| entry.failure_policy.as_deref()) != Some("Ignore") {
+        let message = "while no replica is ready, pods that request a drainer are rejected (failurePolicy `Fail`)";
         return CheckResult::ok(NAME, message);
     }
-    let message = "while no replica answers, pods start without a drainer (failurePolicy `Ignore`)";
+    let message =
+        "while no replica is ready, pods start without a drainer (failurePolicy `Ignore`)";
+    let name = installation.policy();
     match policy {
         Ok(true) => CheckResult::ok(
             NAME,
-            format!(
-                "{message}, and the policy `{}` tells of them",
-                installation.policy()
-            ),
+            format!("{message}, and the policy `{name}` reports them"),
         ),
-        Ok(false) => CheckResult::warning(NAME, format!("{message}, and nothing tells of them"))
-            .remedy("set `policy.enabled: true` in the chart's values, from Kubernetes 1.30 on"),
-        Err(unseen) => {
-            let what = format!(
-                "{message}; whether the policy `{}` tells of them",
-                installation.policy()
-            );
-            CheckResult::unknown(NAME, what, unseen)
+        Ok(false) => CheckResult::warning(NAME, format!("{message}, and nothing reports them"))
+            .remedy(POLICY_REMEDY),
+        Err(error) => {
+            let what = format!("{message}; whether the policy `{name}` reports them");
+            CheckResult::unknown(NAME, what, error)
         }
     }
 }
 
-/// What the token of its service account is good for.
+/// Checks what the token of the webhook's service account allows.
 fn service_account(installation: &Installation, policy: &Result<bool, ReadError>) -> CheckResult {
     const NAME: &str = "service-account";
     let name = installation.ca_bundle_policy();
     match policy {
         Ok(true) => CheckResult::ok(
             NAME,
-            format!("of its configuration the webhook may write the caBundle alone, by the policy `{name}`"),
+            format!("the policy `{name}` allows the webhook to write nothing but the caBundle of its configuration"),
         ),
         Ok(false) => CheckResult::warning(
             NAME,
             format!(
-                "there is no policy `{name}`, so with the webhook's token every object of the cluster can be sent \
-                 elsewhere and changed"
+                "the policy `{name}` does not exist, so the webhook's token allows sending every object of the \
+                 cluster to another server, which may change it"
             ),
         )
-        .remedy("set `policy.enabled: true` in the chart's values, from Kubernetes 1.30 on"),
-        Err(unseen) => {
+        .remedy(POLICY_REMEDY),
+        Err(error) => {
             let what = format!("whether the policy `{name}` restricts the webhook's service account");
-            CheckResult::unknown(NAME, what, unseen)
+            CheckResult::unknown(NAME, what, error)
         }
     }
 }
@@ -240,11 +256,11 @@ mod tests {
         find(vec![configuration("drainer", change)], None).expect("there is one")
     }
 
-    fn deployment(wanted: i32, ready: i32, updated: i32) -> Deployment {
+    fn deployment(desired: i32, ready: i32, updated: i32) -> Deployment {
         let deployment = json!({
             "metadata": {"name": "drainer"},
             "spec": {
-                "replicas": wanted,
+                "replicas": desired,
                 "selector": {},
                 "template": {"spec": {"containers": []}},
             },
@@ -263,14 +279,14 @@ mod tests {
         }
     }
 
-    /// The points of an installation by name, but for `found`.
+    /// The results for an installation by name, but for `found`.
     fn results(
         installation: &Installation,
-        parts: &DeploymentObjects,
+        objects: &DeploymentObjects,
     ) -> Vec<(&'static str, Severity)> {
-        let points = section(installation, parts, None).results.into_iter();
-        let points = points.map(|point| (point.name, point.severity));
-        points.filter(|(name, _)| *name != "found").collect()
+        let results = section(installation, objects, None).results.into_iter();
+        let results = results.map(|result| (result.name, result.severity));
+        results.filter(|(name, _)| *name != "found").collect()
     }
 
     fn forbidden() -> ReadError {
@@ -282,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_are_counted() {
+    fn unready_replicas_are_reported() {
         let table = [
             (Some(deployment(2, 2, 2)), Severity::Ok),
             (Some(deployment(2, 1, 2)), Severity::Warning),
@@ -292,80 +308,86 @@ mod tests {
             (Some(Deployment::default()), Severity::Error),
             (None, Severity::Error),
         ];
-        for (deployment, mark) in table {
-            let parts = objects(deployment);
-            let told = results(&installation(|_| {}), &parts);
+        for (deployment, severity) in table {
+            let objects = objects(deployment);
+            let found = results(&installation(|_| {}), &objects);
             assert_eq!(
-                told,
+                found,
                 [
-                    ("replicas", mark),
+                    ("replicas", severity),
                     ("failure-policy", Severity::Ok),
                     ("service-account", Severity::Ok)
                 ],
-                "{parts:?}"
+                "{objects:?}"
             );
         }
     }
 
     #[test]
-    fn why_a_replica_is_not_ready_is_told_if_its_pod_tells() {
+    fn reason_of_unready_replica_is_reported() {
         let image = json!({"name": "webhook", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}});
         let pod = json!({"metadata": {}, "status": {"containerStatuses": [image]}});
-        let mut parts = objects(Some(deployment(1, 0, 1)));
-        parts.pods = Ok(vec![serde_json::from_value(pod).unwrap()]);
-        let told = section(&installation(|_| {}), &parts, None).results;
+        let mut objects = objects(Some(deployment(1, 0, 1)));
+        objects.pods = Ok(vec![serde_json::from_value(pod).unwrap()]);
+        let results = section(&installation(|_| {}), &objects, None).results;
         assert_eq!(
-            told[1].message,
-            "0 of 1 replica is ready, so nobody answers: ImagePullBackOff (no such image)"
+            results[1].message,
+            "0 of 1 replica is ready, so the webhook is unavailable: ImagePullBackOff (no such image)"
+        );
+        objects.pods = Err(forbidden());
+        let results = section(&installation(|_| {}), &objects, None).results;
+        assert_eq!(
+            results[1].message,
+            "0 of 1 replica is ready, so the webhook is unavailable: the reason is unknown: forbidden: get services"
         );
     }
 
     #[test]
-    fn a_rollout_that_does_not_get_on_is_told_from_one_that_may() {
+    fn stuck_rollout_differs_from_one_in_progress() {
         const LOGS: &str = "kubectl logs new --namespace infra";
         const DESCRIBE: &str = "kubectl describe pod new --namespace infra";
         const STATUS: &str = "kubectl rollout status deployment drainer --namespace infra";
-        const BACK: &str = "helm rollback drainer --namespace infra";
-        let waits = |reason: &str| json!({"waiting": {"reason": reason}});
-        let runs = json!({"running": {}});
+        const ROLLBACK: &str = "helm rollback drainer --namespace infra";
+        let waiting = |reason: &str| json!({"waiting": {"reason": reason}});
+        let running = json!({"running": {}});
         let late = json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]);
         let table = [
             (
-                waits("CrashLoopBackOff"),
+                waiting("CrashLoopBackOff"),
                 json!([]),
                 "the rollout is stuck: CrashLoopBackOff",
-                [LOGS, BACK],
+                [LOGS, ROLLBACK],
             ),
             (
-                waits("ErrImagePull"),
+                waiting("ErrImagePull"),
                 json!([]),
                 "the rollout is stuck: ErrImagePull",
-                [DESCRIBE, BACK],
+                [DESCRIBE, ROLLBACK],
             ),
             (
-                waits("CreateContainerConfigError"),
+                waiting("CreateContainerConfigError"),
                 json!([]),
                 "the rollout is stuck: CreateContainerConfigError",
-                [DESCRIBE, BACK],
+                [DESCRIBE, ROLLBACK],
             ),
             (
-                waits("ContainerCreating"),
+                waiting("ContainerCreating"),
                 json!([]),
-                "a rollout is under way: ContainerCreating",
+                "a rollout is in progress: ContainerCreating",
                 [DESCRIBE, STATUS],
             ),
             (
-                runs.clone(),
+                running.clone(),
                 json!([]),
-                "a rollout is under way: `new` is not ready",
+                "a rollout is in progress: `new` is not ready",
                 [LOGS, STATUS],
             ),
             (
-                runs,
+                running,
                 late,
                 "the rollout is stuck: `new` is not ready",
-                [LOGS, BACK],
+                [LOGS, ROLLBACK],
             ),
         ];
         for (state, conditions, want, commands) in table {
@@ -378,23 +400,22 @@ mod tests {
             });
             let ready = json!([{"type": "Ready", "status": "True"}]);
             let old = json!({"metadata": {"name": "old"}, "status": {"conditions": ready}});
-            let going =
-                json!({"metadata": {"name": "going", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+            let terminating = json!({"metadata": {"name": "terminating", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
             let new =
                 json!({"metadata": {"name": "new"}, "status": {"containerStatuses": [container]}});
-            let mut parts = objects(Some(deployment));
-            parts.pods = Ok(serde_json::from_value(json!([old, going, new])).unwrap());
-            let told = section(&installation(|_| {}), &parts, None)
+            let mut objects = objects(Some(deployment));
+            objects.pods = Ok(serde_json::from_value(json!([old, terminating, new])).unwrap());
+            let result = section(&installation(|_| {}), &objects, None)
                 .results
                 .remove(1);
-            assert_eq!(told.message, format!("2 of 2 replicas are ready; {want}"));
-            assert_eq!(told.severity, Severity::Warning);
-            assert_eq!(told.commands, commands);
+            assert_eq!(result.message, format!("2 of 2 replicas are ready; {want}"));
+            assert_eq!(result.severity, Severity::Warning);
+            assert_eq!(result.commands, commands);
         }
     }
 
     #[test]
-    fn pods_that_nobody_asks_about_are_refused_or_told_of_or_neither() {
+    fn missing_policy_is_reported_where_failures_are_ignored() {
         let table = [
             ("Ignore", Ok(true), Severity::Ok),
             ("Ignore", Ok(false), Severity::Warning),
@@ -402,68 +423,85 @@ mod tests {
             ("Fail", Ok(false), Severity::Ok),
             ("Fail", Err(forbidden()), Severity::Ok),
         ];
-        for (fails, policy, mark) in table {
+        for (failure_policy, policy, severity) in table {
             let installation =
-                installation(|value| value["webhooks"][0]["failurePolicy"] = json!(fails));
-            let mut parts = objects(Some(deployment(2, 2, 2)));
-            parts.policy = policy;
-            let told = results(&installation, &parts);
-            assert_eq!(told[1], ("failure-policy", mark), "{fails} {parts:?}");
+                installation(|value| value["webhooks"][0]["failurePolicy"] = json!(failure_policy));
+            let mut objects = objects(Some(deployment(2, 2, 2)));
+            objects.policy = policy;
+            let found = results(&installation, &objects);
+            assert_eq!(
+                found[1],
+                ("failure-policy", severity),
+                "{failure_policy} {objects:?}"
+            );
         }
     }
 
     #[test]
-    fn an_account_that_no_policy_restricts_is_a_warning() {
-        for (policy, mark) in [
+    fn unrestricted_service_account_is_a_warning() {
+        for (policy, severity) in [
             (Ok(true), Severity::Ok),
             (Ok(false), Severity::Warning),
             (Err(forbidden()), Severity::Unknown),
         ] {
-            let mut parts = objects(Some(deployment(2, 2, 2)));
-            parts.ca_bundle_policy = policy;
-            let told = results(&installation(|_| {}), &parts);
-            assert_eq!(told.last(), Some(&("service-account", mark)), "{parts:?}");
+            let mut objects = objects(Some(deployment(2, 2, 2)));
+            objects.ca_bundle_policy = policy;
+            let found = results(&installation(|_| {}), &objects);
+            assert_eq!(
+                found.last(),
+                Some(&("service-account", severity)),
+                "{objects:?}"
+            );
         }
     }
 
     #[test]
-    fn a_missing_service_is_an_error_and_one_that_cannot_be_seen_is_not() {
-        for (service, mark) in [
+    fn missing_service_is_an_error_and_unreadable_one_unknown() {
+        for (service, severity) in [
             (Ok(None), Severity::Error),
             (Err(forbidden()), Severity::Unknown),
         ] {
-            let mut parts = objects(None);
-            parts.service = service;
-            let told = results(&installation(|_| {}), &parts);
-            assert_eq!(told[0], ("service", mark));
+            let mut objects = objects(None);
+            objects.service = service;
+            let found = results(&installation(|_| {}), &objects);
+            assert_eq!(found[0], ("service", severity));
         }
     }
 
     #[test]
-    fn a_services_port_leads_to_a_pods() {
-        let service = |target: Value| -> Service {
-            let ports = json!([{"port": 80}, {"port": 443, "targetPort": target}]);
-            serde_json::from_value(json!({"spec": {"ports": ports}})).unwrap()
-        };
-        let containers = json!([
-            {"name": "mesh"},
-            {"name": "webhook", "ports": [{"name": "https", "containerPort": 10260}]},
-        ]);
-        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": containers}})).unwrap();
-        for (target, port, want) in [
-            (json!("https"), 443, Some(10260)),
-            (json!(10250), 443, Some(10250)),
-            (json!(null), 443, Some(443)),
-            (json!("other"), 443, None),
-            (json!(70_000), 443, None),
-            (json!("https"), 444, None),
-        ] {
-            assert_eq!(
-                target_port(&service(target.clone()), port, &pod),
-                want,
-                "{target}"
-            );
+    fn rollout_is_complete_when_all_replicas_are_updated() {
+        let late = json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]);
+        let table = [
+            (
+                json!({"replicas": 2, "updatedReplicas": 2}),
+                Rollout::Complete,
+            ),
+            (
+                json!({"replicas": 2, "updatedReplicas": 1}),
+                Rollout::Progressing,
+            ),
+            // A field that is 0 is left out.
+            (json!({"replicas": 2}), Rollout::Progressing),
+            // All updated replicas exist, and so does one that they are to replace.
+            (
+                json!({"replicas": 3, "updatedReplicas": 2}),
+                Rollout::Progressing,
+            ),
+            (
+                json!({"replicas": 3, "updatedReplicas": 1, "conditions": late}),
+                Rollout::DeadlineExceeded,
+            ),
+            (
+                json!({"replicas": 2, "updatedReplicas": 2, "conditions": late}),
+                Rollout::Complete,
+            ),
+        ];
+        for (status, want) in table {
+            let spec = json!({"replicas": 2, "selector": {}, "template": {}});
+            let deployment = json!({"spec": spec, "status": status});
+            let deployment = serde_json::from_value(deployment).unwrap();
+            assert_eq!(rollout(&deployment), want, "{status}");
         }
-        assert_eq!(target_port(&Service::default(), 443, &pod), None);
+        assert_eq!(rollout(&Deployment::default()), Rollout::Complete);
     }
 }

@@ -1,5 +1,5 @@
-//! What becomes of a small pod that asks for a drainer, and is never made: a dry run goes the whole
-//! way of a pod's creation, through the webhook, quotas, Pod Security and everything else.
+//! Dry runs of small pods that request a drainer. The API server runs the whole admission chain: the
+//! webhook, quotas, Pod Security and all other policies. No pod is created.
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run>
 
 mod pod;
@@ -15,89 +15,93 @@ use crate::admission::settings::keys::STATUS;
 use crate::admission::{CONTAINER_NAME, Code, skip_code};
 use crate::kubernetes::{ApiCall, DryRunResult, ReadError};
 
-/// The name of the points.
+/// The name of the results.
 const NAME: &str = "trial";
 
-/// What refusals by quotas say.
+/// Part of the message of a quota that rejects a pod.
 const QUOTA_ERROR: &str = "exceeded quota";
 
-/// What to do when the API server has no answer.
-pub(super) const UNREACHABLE_REMEDY: &str = "see the replicas above; if they are well, the API server cannot reach them: let it connect to their port, 10250 by default, or set `hostNetwork: true` in the chart's values where it cannot reach pods";
+/// The remedy when the API server cannot reach the webhook.
+pub(super) const UNREACHABLE_REMEDY: &str = "check the replicas above; if they are ready, the API server cannot reach them: allow connections to their port, 10250 by default, or set `hostNetwork: true` in the chart's values where it cannot reach pods";
 
-/// What a namespace did with trial pods.
+/// The dry run in one namespace.
 #[derive(Debug)]
 pub struct DryRun {
     /// The namespace.
     pub namespace: String,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Result<DryRunOutcome, ReadError>,
 }
 
-/// What came of trial pods in a namespace.
+/// What happened to the pods of a dry run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DryRunOutcome {
-    /// The pod got its drainer.
+    /// The pod got a drainer.
     Injected,
-    /// The webhook left it alone, with this code.
+    /// The webhook skipped it, for this reason.
     Skipped(String),
-    /// Nobody gave it one.
+    /// The webhook did not see it.
     NotInjected,
-    /// It was refused since the webhook could not be asked.
+    /// It was rejected since the API server could not call the webhook.
     WebhookCallFailed(String),
-    /// The webhook itself refused it.
+    /// The webhook rejected it.
     Denied {
-        /// With its code.
+        /// The code and its detail.
         reason: String,
         /// What to do about it, if the code is known.
         remedy: Option<&'static str>,
     },
-    /// It was refused, and a pod that does not ask was not.
+    /// It was rejected, and a pod that does not request a drainer was not.
     DrainerRejected(String),
-    /// It was refused, and so was a pod that does not ask.
+    /// It was rejected, and so was a pod that does not request a drainer.
     PodRejected(String),
 }
 
-/// The refusal to tell, of those that trial pods met: that of a quota, which counts what is asked for, or
-/// else the last, which is as true for a drainer.
-#[must_use]
-pub fn most_relevant(refusals: Vec<String>) -> String {
-    let by_quota = |why: &String| why.contains(QUOTA_ERROR);
-    let place = refusals.iter().position(by_quota);
-    let place = place.unwrap_or(refusals.len().saturating_sub(1));
-    refusals.into_iter().nth(place).unwrap_or_default()
-}
-
-/// What an answer to a pod that asks means.
-///
-/// # Errors
-/// When it is refused, and pods that do not ask must be tried too: why.
-pub fn outcome(answer: DryRunResult) -> Result<DryRunOutcome, String> {
-    let uncalled = format!("failed calling webhook \"{PODS_ENTRY}\"");
-    match answer {
-        Ok(pod) => Ok(result_of(&pod)),
-        Err(why) if why.contains(&uncalled) => Ok(DryRunOutcome::WebhookCallFailed(why)),
-        Err(why) => denial(&why).ok_or(why),
+/// The most relevant of the rejections of one namespace: that by a quota, which counts requests, or
+/// else the last, which applies to a drainer as well.
+pub fn most_relevant(mut rejections: Vec<String>) -> String {
+    let by_quota = rejections
+        .iter()
+        .position(|reason| reason.contains(QUOTA_ERROR));
+    match by_quota {
+        Some(index) => rejections.swap_remove(index),
+        None => rejections.pop().unwrap_or_default(),
     }
 }
 
-/// The first of the reasons for which the webhook itself refuses a pod; `None` if others do.
-fn denial(why: &str) -> Option<DryRunOutcome> {
-    let denies = format!("admission webhook \"{PODS_ENTRY}\" denied the request: ");
-    let why = why.split_once(&denies)?.1.lines().next()?;
+/// Interprets the result for a pod that requests a drainer.
+///
+/// # Errors
+/// The reason when it is rejected by others than the webhook. Whether they also reject pods that request
+/// none is to be tried next.
+pub fn outcome(result: DryRunResult) -> Result<DryRunOutcome, String> {
+    match result {
+        Ok(pod) => Ok(outcome_of_admitted(&pod)),
+        Err(reason) => webhook_failure(&reason).ok_or(reason),
+    }
+}
+
+/// The rejection by the webhook itself, or for its lack of a response; `None` if others reject.
+pub(super) fn webhook_failure(reason: &str) -> Option<DryRunOutcome> {
+    if reason.contains(&format!("failed calling webhook \"{PODS_ENTRY}\"")) {
+        return Some(DryRunOutcome::WebhookCallFailed(reason.to_owned()));
+    }
+    let denial = format!("admission webhook \"{PODS_ENTRY}\" denied the request: ");
+    // The first of its reasons.
+    let reason = reason.split_once(&denial)?.1.lines().next()?;
     let mut codes = Code::ALL.iter();
-    let code = codes.find(|code| why.starts_with(&code.to_string()));
+    let code = codes.find(|code| reason.starts_with(&code.to_string()));
     let remedy = code.map(|code| code.remedy());
-    // A refusal ends with its remedy.
-    let cut = remedy.and_then(|remedy| why.strip_suffix(remedy)?.strip_suffix("; "));
+    // A denial ends with its remedy.
+    let cut = remedy.and_then(|remedy| reason.strip_suffix(remedy)?.strip_suffix("; "));
     Some(DryRunOutcome::Denied {
-        reason: cut.unwrap_or(why).to_owned(),
+        reason: cut.unwrap_or(reason).to_owned(),
         remedy,
     })
 }
 
-fn result_of(pod: &Pod) -> DryRunOutcome {
-    let spec = pod.spec.iter();
-    let mut containers = spec.flat_map(|spec| {
+fn outcome_of_admitted(pod: &Pod) -> DryRunOutcome {
+    let mut containers = pod.spec.iter().flat_map(|spec| {
         let init = spec.init_containers.iter().flatten();
         spec.containers.iter().chain(init)
     });
@@ -114,112 +118,96 @@ fn result_of(pod: &Pod) -> DryRunOutcome {
     }
 }
 
-/// Why a refusal tells nothing of pods: it is for the dry run, which a webhook of others may not know.
+/// The error when dry runs are rejected as such, by another webhook that does not support them.
 /// <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#side-effects>
-#[must_use]
-pub fn unsupported(why: &str, namespace: &str) -> Option<ReadError> {
-    why.contains("does not support dry run")
-        .then(|| ReadError::Failed {
-            call: ApiCall {
-                verb: "create",
-                resource: "pods",
-                namespace: Some(namespace.to_owned()),
-            },
-            reason: why.to_owned(),
-        })
+pub fn unsupported(reason: &str) -> Option<ReadError> {
+    let is_unsupported = reason.contains("does not support dry run");
+    is_unsupported.then(|| ReadError::Failed {
+        call: ApiCall {
+            verb: "create",
+            resource: "pods",
+            namespace: None,
+        },
+        reason: reason.to_owned(),
+    })
 }
 
-/// Judges the trials of all namespaces; so many more were not tried.
-#[must_use]
-pub fn results(trials: &[DryRun], untried: usize) -> Vec<CheckResult> {
-    // Those of which the same is to be said.
-    let mut groups: Vec<(Result<DryRunOutcome, ReadError>, Vec<&str>)> = Vec::new();
-    for DryRun { namespace, outcome } in trials {
-        let outcome = outcome.clone().map_err(ReadError::without_namespace);
+/// The results of all dry runs. `untested` more namespaces had none.
+pub(super) fn results(dry_runs: &[DryRun], untested: usize) -> Vec<CheckResult> {
+    // Namespaces with one outcome share a result.
+    let mut groups: Vec<(&Result<DryRunOutcome, ReadError>, Vec<&str>)> = Vec::new();
+    for DryRun { namespace, outcome } in dry_runs {
         match groups.iter_mut().find(|(other, _)| *other == outcome) {
             Some((_, namespaces)) => namespaces.push(namespace),
             None => groups.push((outcome, vec![namespace])),
         }
     }
-    let mut points: Vec<_> = groups
-        .iter()
-        .map(|(outcome, namespaces)| check_result(outcome, namespaces))
+    let groups = groups.iter();
+    let mut results: Vec<_> = groups
+        .map(|(outcome, namespaces)| result(outcome, namespaces))
         .collect();
-    points.sort_by_key(|point| point.severity);
-    if untried > 0 {
-        let message = format!("it was not tried in {}", plural(untried, "more namespace"));
-        points.push(CheckResult::ok(NAME, message));
+    results.sort_by_key(|result| result.severity);
+    if untested > 0 {
+        let message = format!("not tested in {}", plural(untested, "more namespace"));
+        results.push(CheckResult::ok(NAME, message));
     }
-    points
+    results
 }
 
-fn check_result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> CheckResult {
+fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> CheckResult {
     let listed = join(namespaces.iter().copied());
-    let point = match outcome {
-        Err(unseen) => {
-            let what = format!("whether a pod that asks gets its drainer in {listed}");
-            CheckResult::unknown_blocking(NAME, what, unseen)
+    let error = |message: String| CheckResult::error(NAME, message);
+    let result = match outcome {
+        Err(error) => {
+            let what = format!("whether a pod that requests a drainer gets it in {listed}");
+            CheckResult::unknown_blocking(NAME, what, error)
         }
         Ok(DryRunOutcome::Injected) => CheckResult::ok(
             NAME,
-            format!("a pod that asks gets its drainer in {listed} (dry run)"),
+            format!("a pod that requests a drainer gets it in {listed} (dry run)"),
         ),
-        Ok(DryRunOutcome::NotInjected) => CheckResult::error(
-            NAME,
-            format!(
-                "a pod that asks gets no drainer in {listed} (dry run): the API server has no answer from the webhook"
-            ),
-        )
+        Ok(DryRunOutcome::NotInjected) => error(format!(
+            "a pod that requests a drainer gets none in {listed} (dry run): the webhook did not respond to the API server"
+        ))
         .remedy(UNREACHABLE_REMEDY),
-        Ok(DryRunOutcome::WebhookCallFailed(why)) => CheckResult::error(
-            NAME,
-            format!("a pod that asks is refused in {listed} (dry run): {why}"),
-        )
+        Ok(DryRunOutcome::WebhookCallFailed(reason)) => error(format!(
+            "a pod that requests a drainer is rejected in {listed} (dry run): {reason}"
+        ))
         .remedy(UNREACHABLE_REMEDY),
-        Ok(DryRunOutcome::Denied { reason: why, remedy }) => {
-            let point = CheckResult::error(
-                NAME,
-                format!("envoy-drainer refuses a pod that asks in {listed} (dry run): {why}"),
-            );
-            match remedy {
-                Some(remedy) => point.remedy(*remedy),
-                None => point,
-            }
-        }
-        Ok(DryRunOutcome::Skipped(why)) => CheckResult::error(
+        Ok(DryRunOutcome::Denied { reason, remedy }) => error(format!(
+            "the webhook rejects a pod that requests a drainer in {listed} (dry run): {reason}"
+        ))
+        .optional_remedy(*remedy),
+        Ok(DryRunOutcome::Skipped(reason)) => error(format!(
+            "a pod that requests a drainer gets none in {listed} (dry run): {reason}"
+        ))
+        .remedy("another webhook may have changed the pod first"),
+        Ok(DryRunOutcome::DrainerRejected(reason)) => error(format!(
+            "a pod with a drainer is rejected in {listed}, one without is admitted (dry run): {reason}"
+        ))
+        .remedy(rejection_remedy(reason)),
+        Ok(DryRunOutcome::PodRejected(reason)) => CheckResult::warning(
             NAME,
-            format!("a pod that asks gets no drainer in {listed} (dry run): {why}"),
+            format!("even a small pod without a drainer is rejected in {listed} (dry run): {reason}"),
         )
-        .remedy("another webhook may have changed the pod before"),
-        Ok(DryRunOutcome::DrainerRejected(why)) => CheckResult::error(
-            NAME,
-            format!(
-                "a pod with a drainer is refused in {listed}, and one without is not (dry run): {why}"
-            ),
-        )
-        .remedy(rejection_remedy(why)),
-        Ok(DryRunOutcome::PodRejected(why)) => CheckResult::warning(
-            NAME,
-            format!("even a small pod without a drainer is refused in {listed} (dry run): {why}"),
-        )
-        .remedy("this is not for envoy-drainer, and keeps it from being tried there"),
+        .remedy("envoy-drainer is not the cause, but injection cannot be tested there"),
     };
     match namespaces {
-        [namespace] => point.subject(Subject::cluster_scoped("Namespace", *namespace)),
-        _ => point,
+        [namespace] => result.subject(Subject::cluster_scoped("Namespace", *namespace)),
+        _ => result,
     }
 }
 
-/// What to do about the refusal of a drainer, by the words of who refuses.
-fn rejection_remedy(why: &str) -> &'static str {
-    if why.contains(QUOTA_ERROR) {
+/// What to do about the rejection of a drainer, by its message.
+fn rejection_remedy(reason: &str) -> &'static str {
+    if reason.contains(QUOTA_ERROR) {
         "raise the ResourceQuota, or lower what drainers request (`drainer` in the chart's values)"
-    } else if why.contains("usage per") || why.contains("limit to request ratio") {
+    } else if reason.contains("usage per") || reason.contains("limit to request ratio") {
         "change the LimitRange, or what drainers request (`drainer` in the chart's values)"
-    } else if why.contains("violates PodSecurity") {
-        "a drainer meets the standard `restricted`: see what else changes the pods of this namespace"
+    } else if reason.contains("violates PodSecurity") {
+        "a drainer meets the standard `restricted`: check what else changes the pods of this namespace"
     } else {
-        "ask whoever refuses it, which is a policy of this cluster"
+        "ask the owner of the cluster's policy that rejects it"
     }
 }
 
@@ -234,12 +222,12 @@ mod tests {
     const LIMIT_RANGE_MESSAGE: &str = r#"pods "a" is forbidden: minimum memory usage per Container is 128Mi, but request is 16Mi"#;
     const CALL_FAILED_MESSAGE: &str = r#"Internal error occurred: failed calling webhook "pods.envoy-drainer.dev": failed to call webhook: Post "https://a.b.svc:443/inject?timeout=5s": dial tcp 10.96.0.1:443: connect: connection refused"#;
 
-    fn answer(pod: Value) -> DryRunResult {
+    fn admitted(pod: Value) -> DryRunResult {
         Ok(serde_json::from_value(pod).unwrap())
     }
 
     #[test]
-    fn what_became_of_a_pod_is_seen_in_it() {
+    fn outcome_is_read_from_the_admitted_pod() {
         let envoy = json!({"name": "envoy"});
         let drainer = json!({"name": "envoy-drainer"});
         let status = |status: &str| json!({"annotations": {STATUS: status}});
@@ -269,15 +257,14 @@ mod tests {
             ),
         ];
         for (pod, want) in table {
-            assert_eq!(outcome(answer(pod.clone())), Ok(want), "{pod}");
+            assert_eq!(outcome(admitted(pod.clone())), Ok(want), "{pod}");
         }
     }
 
     #[test]
-    fn a_refusal_is_told_from_a_webhook_that_was_not_reached() {
-        let told = outcome(Err(CALL_FAILED_MESSAGE.to_owned()));
+    fn failed_call_differs_from_other_rejections() {
         assert_eq!(
-            told,
+            outcome(Err(CALL_FAILED_MESSAGE.to_owned())),
             Ok(DryRunOutcome::WebhookCallFailed(
                 CALL_FAILED_MESSAGE.to_owned()
             ))
@@ -285,17 +272,17 @@ mod tests {
         let others = CALL_FAILED_MESSAGE.replace(PODS_ENTRY, "other");
         assert_eq!(outcome(Err(others.clone())), Err(others));
         let dry = r#"admission webhook "a" does not support dry run"#;
-        assert!(unsupported(dry, "shop").is_some());
-        assert!(unsupported(QUOTA_MESSAGE, "shop").is_none());
+        assert!(unsupported(dry).is_some());
+        assert!(unsupported(QUOTA_MESSAGE).is_none());
     }
 
     #[test]
-    fn a_refusal_of_the_webhook_itself_is_told_with_its_codes_remedy() {
-        let notice = Code::SocketNotMounted.diagnostic("no volume at `/run`");
+    fn denial_has_the_remedy_of_its_code() {
+        let denial = Code::SocketNotMounted.diagnostic("no volume at `/run`");
         let other = Code::BadValue.diagnostic("invalid");
         let table = [
             (
-                format!("{notice:#}\n{other:#}"),
+                format!("{denial:#}\n{other:#}"),
                 "DRN023: no volume at `/run`",
                 Some(Code::SocketNotMounted.remedy()),
             ),
@@ -304,97 +291,102 @@ mod tests {
                 "DRN020: invalid",
                 Some(Code::BadValue.remedy()),
             ),
-            ("DRN999: of later".to_owned(), "DRN999: of later", None),
+            (
+                "DRN999: of a later version".to_owned(),
+                "DRN999: of a later version",
+                None,
+            ),
         ];
-        for (told, why, remedy) in table {
-            let told = format!(r#"admission webhook "{PODS_ENTRY}" denied the request: {told}"#);
-            let others = told.replace(PODS_ENTRY, "other");
+        for (message, reason, remedy) in table {
+            let message =
+                format!(r#"admission webhook "{PODS_ENTRY}" denied the request: {message}"#);
+            let others = message.replace(PODS_ENTRY, "other");
             assert_eq!(outcome(Err(others.clone())), Err(others));
-            let why = why.to_owned();
             let denied = DryRunOutcome::Denied {
-                reason: why,
+                reason: reason.to_owned(),
                 remedy,
             };
-            assert_eq!(outcome(Err(told)), Ok(denied.clone()));
-            let point = check_result(&Ok(denied), &["shop"]);
-            assert_eq!(point.remedy.as_deref(), remedy);
+            assert_eq!(outcome(Err(message)), Ok(denied.clone()));
+            let result = result(&Ok(denied), &["shop"]);
+            assert_eq!(result.remedy.as_deref(), remedy);
         }
     }
 
     #[test]
-    fn of_several_refusals_the_one_that_is_true_for_drainers_is_told() {
-        let told =
-            |refusals: &[&str]| most_relevant(refusals.iter().map(|&why| why.to_owned()).collect());
+    fn rejection_by_quota_is_most_relevant() {
+        let relevant = |rejections: &[&str]| {
+            most_relevant(rejections.iter().map(|&reason| reason.to_owned()).collect())
+        };
         assert_eq!(
-            told(&[QUOTA_MESSAGE, "exceeded quota: 129Mi"]),
+            relevant(&[QUOTA_MESSAGE, "exceeded quota: 129Mi"]),
             QUOTA_MESSAGE
         );
         assert_eq!(
-            told(&["but request is 1Mi", LIMIT_RANGE_MESSAGE]),
+            relevant(&["but request is 1Mi", LIMIT_RANGE_MESSAGE]),
             LIMIT_RANGE_MESSAGE
         );
-        assert_eq!(told(&[]), "");
+        assert_eq!(relevant(&[]), "");
     }
 
     #[test]
-    fn namespaces_of_which_the_same_is_to_be_said_share_a_line() {
-        let trial = |namespace: &str, outcome: Result<DryRunOutcome, ReadError>| DryRun {
+    fn namespaces_with_one_outcome_share_a_result() {
+        let dry_run = |namespace: &str, outcome: Result<DryRunOutcome, ReadError>| DryRun {
             namespace: namespace.to_owned(),
             outcome,
         };
-        let forbidden = |namespace: &str| {
+        let forbidden = || {
             Err(ReadError::Forbidden(ApiCall {
                 verb: "create",
                 resource: "pods",
-                namespace: Some(namespace.to_owned()),
+                namespace: None,
             }))
         };
-        let trials = [
-            trial("a", Ok(DryRunOutcome::NotInjected)),
-            trial("b", Ok(DryRunOutcome::Injected)),
-            trial(
+        let dry_runs = [
+            dry_run("a", Ok(DryRunOutcome::NotInjected)),
+            dry_run("b", Ok(DryRunOutcome::Injected)),
+            dry_run(
                 "c",
                 Ok(DryRunOutcome::DrainerRejected(QUOTA_MESSAGE.to_owned())),
             ),
-            trial("d", forbidden("d")),
-            trial("e", Ok(DryRunOutcome::Injected)),
-            trial("f", forbidden("f")),
-            trial(
+            dry_run("d", forbidden()),
+            dry_run("e", Ok(DryRunOutcome::Injected)),
+            dry_run("f", forbidden()),
+            dry_run(
                 "g",
                 Ok(DryRunOutcome::PodRejected(LIMIT_RANGE_MESSAGE.to_owned())),
             ),
         ];
-        let told: Vec<_> = results(&trials, 3)
+        let found: Vec<_> = results(&dry_runs, 3)
             .into_iter()
-            .map(|point| (point.severity, point.message))
+            .map(|result| (result.severity, result.message))
             .collect();
-        let why = "the API server has no answer from the webhook";
+        let reason = "the webhook did not respond to the API server";
         let want = [
-            (Severity::Ok, "a pod that asks gets its drainer in `b`, `e` (dry run)".to_owned()),
+            (Severity::Ok, "a pod that requests a drainer gets it in `b`, `e` (dry run)".to_owned()),
             (
                 Severity::Warning,
-                format!("even a small pod without a drainer is refused in `g` (dry run): {LIMIT_RANGE_MESSAGE}"),
+                format!("even a small pod without a drainer is rejected in `g` (dry run): {LIMIT_RANGE_MESSAGE}"),
             ),
             (
                 Severity::Error,
-                format!("a pod that asks gets no drainer in `a` (dry run): {why}"),
+                format!("a pod that requests a drainer gets none in `a` (dry run): {reason}"),
             ),
             (
                 Severity::Error,
-                format!("a pod with a drainer is refused in `c`, and one without is not (dry run): {QUOTA_MESSAGE}"),
+                format!("a pod with a drainer is rejected in `c`, one without is admitted (dry run): {QUOTA_MESSAGE}"),
             ),
             (
                 Severity::Unknown,
-                "whether a pod that asks gets its drainer in `d`, `f` is not known: you may not create pods".to_owned(),
+                "whether a pod that requests a drainer gets it in `d`, `f` is unknown: forbidden: create pods".to_owned(),
             ),
-            (Severity::Ok, "it was not tried in 3 more namespaces".to_owned()),
+            (Severity::Ok, "not tested in 3 more namespaces".to_owned()),
         ];
-        assert_eq!(told, want);
+        assert_eq!(found, want);
     }
 
     #[test]
-    fn each_refuser_has_its_remedy() {
-        for (why, word) in [
+    fn remedy_depends_on_the_rejecting_policy() {
+        for (reason, word) in [
             (QUOTA_MESSAGE, "ResourceQuota"),
             (LIMIT_RANGE_MESSAGE, "LimitRange"),
             (
@@ -407,7 +399,7 @@ mod tests {
             ),
             ("denied by team policy", "policy"),
         ] {
-            assert!(rejection_remedy(why).contains(word), "{why}");
+            assert!(rejection_remedy(reason).contains(word), "{reason}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which installation there is, and of how many.
+//! Finds the installation by its MutatingWebhookConfiguration.
 
 use std::collections::BTreeMap;
 
@@ -9,98 +9,93 @@ use super::report::{CheckResult, Subject};
 use super::text::join;
 use crate::kubernetes::ReadError;
 
-/// The entry of a webhook configuration by which an installation is known, whatever its release is
-/// called.
+/// The entry of a webhook configuration that identifies an installation, whatever the release's name.
 pub const PODS_ENTRY: &str = "pods.envoy-drainer.dev";
 
-/// What tells of pods that nobody asked about.
+/// The suffix of the policy that reports pods for which the webhook was not called.
 const POLICY_SUFFIX: &str = "-seen";
 
-/// What lets the webhook's account write no field but the caBundle.
+/// The suffix of the policy that restricts the webhook's service account to writing the caBundle.
 const CA_BUNDLE_POLICY_SUFFIX: &str = "-cabundle";
 
-/// The name of the point that says whether there is one.
+/// The name of the result that says whether there is an installation.
 const FOUND: &str = "found";
 
 /// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// An installation, as API servers know it.
+/// An installation, as its MutatingWebhookConfiguration describes it.
 #[derive(Debug, Clone)]
 pub struct Installation {
-    /// The name of its webhook configuration, and of most else.
+    /// The name of the MutatingWebhookConfiguration, and of most other objects.
     pub name: String,
-    /// When that was made.
+    /// When that was created.
     pub installed_at: Option<Time>,
     /// The namespace of its Service.
     pub namespace: String,
     /// The name of its Service.
     pub service: String,
-    /// The port of its Service that API servers call.
-    pub port: i32,
-    /// Its labels.
-    labels: BTreeMap<String, String>,
-    /// Its entries.
+    /// The entries of the MutatingWebhookConfiguration.
     pub entries: Vec<MutatingWebhook>,
+    labels: BTreeMap<String, String>,
     /// The names of other installations.
     other_installations: Vec<String>,
 }
 
-/// Why the flags of an installation's webhook cannot be read.
+/// Why the arguments of the running `serve` cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServeArgsError {
-    /// This program does not know them: they are another version's.
+    /// A flag is unknown to this version of the program.
     #[error("{0}")]
     Unknown(String),
-    /// It knows them, and not with these values.
+    /// A flag has an invalid value.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// The installation that API servers ask first, or that of the configuration called `chosen`.
+/// Finds the installation that API servers call first, or that of the configuration `chosen`.
 ///
 /// # Errors
-/// When there is none: a point that says so.
+/// When there is none: a result that reports it.
 pub fn find(
     configurations: Vec<MutatingWebhookConfiguration>,
     chosen: Option<&str>,
 ) -> Result<Installation, Box<CheckResult>> {
-    let mut found: Vec<_> = configurations
-        .into_iter()
-        .filter_map(from_configuration)
-        .collect();
-    // The order in which API servers ask.
+    let configurations = configurations.into_iter();
+    let mut found: Vec<_> = configurations.filter_map(from_configuration).collect();
+    // The order in which API servers call webhooks.
     // <https://github.com/kubernetes/apiserver/blob/master/pkg/admission/configuration/mutating_webhook_manager.go>
     found.sort_by(|one, other| one.name.cmp(&other.name));
-    let all: Vec<_> = found.iter().map(|found| found.name.clone()).collect();
-    let wanted = |found: &Installation| chosen.is_none_or(|chosen| chosen == found.name);
-    match found.into_iter().find(wanted) {
-        Some(found) => Ok(Installation {
-            other_installations: all.into_iter().filter(|name| *name != found.name).collect(),
-            ..found
-        }),
-        None => Err(Box::new(not_found(chosen, &all))),
-    }
+    let mut names: Vec<_> = found.iter().map(|found| found.name.clone()).collect();
+    let index = match chosen {
+        Some(chosen) => names.iter().position(|name| name == chosen),
+        None => (!names.is_empty()).then_some(0),
+    };
+    let Some(index) = index else {
+        return Err(Box::new(not_found(chosen, &names)));
+    };
+    names.remove(index);
+    Ok(Installation {
+        other_installations: names,
+        ..found.swap_remove(index)
+    })
 }
 
-fn not_found(chosen: Option<&str>, all: &[String]) -> CheckResult {
+fn not_found(chosen: Option<&str>, names: &[String]) -> CheckResult {
     let Some(chosen) = chosen else {
         return CheckResult::error(FOUND, "envoy-drainer is not installed in this cluster")
-            .remedy("install its chart")
+            .remedy("install the chart")
             .command(
                 "helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace",
             );
     };
     let message =
         format!("no MutatingWebhookConfiguration `{chosen}` has the entry `{PODS_ENTRY}`");
-    let point = CheckResult::error(FOUND, message);
-    match all {
-        [] => point,
-        all => point.remedy(format!("there is {}", join(all.iter().map(String::as_str)))),
-    }
+    let installed = || format!("installed: {}", join(names.iter().map(String::as_str)));
+    CheckResult::error(FOUND, message).optional_remedy((!names.is_empty()).then(installed))
 }
 
-/// `None` for one that is not the chart's: that one has API servers call a Service.
+/// `None` unless it is the chart's, which has API servers call a Service.
 fn from_configuration(configuration: MutatingWebhookConfiguration) -> Option<Installation> {
     let entries = configuration.webhooks.unwrap_or_default();
     let pods = entries.iter().find(|entry| entry.name == PODS_ENTRY)?;
@@ -116,121 +111,108 @@ fn from_configuration(configuration: MutatingWebhookConfiguration) -> Option<Ins
         installed_at: creation_timestamp,
         namespace: service.namespace,
         service: service.name,
-        // The default of the API.
-        port: service.port.unwrap_or(443),
-        labels: labels.unwrap_or_default(),
         entries,
+        labels: labels.unwrap_or_default(),
         other_installations: Vec::new(),
     })
 }
 
-/// Says that it cannot be known whether there is an installation.
-#[must_use]
+/// The result when webhook configurations cannot be read.
 pub fn unknown_installation(error: &ReadError) -> CheckResult {
     CheckResult::unknown_blocking(FOUND, "whether envoy-drainer is installed", error)
-        .remedy("ask somebody who may see the cluster's webhook configurations")
+        .remedy("ask an administrator for the right to list mutatingwebhookconfigurations")
 }
 
 // === impl Installation ===
 
 impl Installation {
-    /// The name by which API servers call it.
-    #[must_use]
-    pub fn host(&self) -> String {
-        format!("{}.{}.svc", self.service, self.namespace)
-    }
-
-    /// The name of its policy, and of the binding.
-    #[must_use]
+    /// The name of the policy that reports pods without an admission, and of its binding.
     pub fn policy(&self) -> String {
         format!("{}{POLICY_SUFFIX}", self.name)
     }
 
-    /// The name of the policy for its service account, and of the binding.
-    #[must_use]
+    /// The name of the policy for the webhook's service account, and of its binding.
     pub fn ca_bundle_policy(&self) -> String {
         format!("{}{CA_BUNDLE_POLICY_SUFFIX}", self.name)
     }
 
-    /// The entry that asks about pods.
-    #[must_use]
+    /// The entry for pods.
     pub fn pods_entry(&self) -> Option<&MutatingWebhook> {
         self.entries.iter().find(|entry| entry.name == PODS_ENTRY)
     }
 
-    /// Judges what it is. `unread` says why the flags of its webhook cannot be read.
-    #[must_use]
-    pub fn results(&self, args_error: Option<&ServeArgsError>) -> Vec<CheckResult> {
-        let mut points = vec![self.summary()];
-        points.extend(self.several_installations());
-        points.extend(self.version_mismatch(args_error));
-        points
+    /// The name of the Helm release.
+    pub(super) fn release(&self) -> &str {
+        self.label("instance").unwrap_or(&self.name)
     }
 
-    /// Its label `app.kubernetes.io/NAME`.
-    pub(super) fn label(&self, name: &str) -> Option<&str> {
+    /// Checks its version and the arguments of `serve`.
+    pub(super) fn results(&self, args_error: Option<&ServeArgsError>) -> Vec<CheckResult> {
+        let mut results = vec![self.summary()];
+        results.extend(self.several_installations());
+        results.extend(self.version_mismatch(args_error));
+        results
+    }
+
+    /// The label `app.kubernetes.io/NAME`.
+    fn label(&self, name: &str) -> Option<&str> {
         let key = format!("app.kubernetes.io/{name}");
         self.labels.get(&key).map(String::as_str)
     }
 
     fn summary(&self) -> CheckResult {
         let version = self.label("version").map(|version| format!(" {version}"));
-        let release = self.label("instance").unwrap_or(&self.name);
         let message = format!(
-            "envoy-drainer{} is the release `{release}` in the namespace `{}`",
+            "envoy-drainer{} is installed as release `{}` in the namespace `{}`",
             version.unwrap_or_default(),
+            self.release(),
             self.namespace
         );
-        CheckResult::ok(FOUND, message).subject(Subject::cluster_scoped(
-            "MutatingWebhookConfiguration",
-            &self.name,
-        ))
+        let kind = "MutatingWebhookConfiguration";
+        CheckResult::ok(FOUND, message).subject(Subject::cluster_scoped(kind, &self.name))
     }
 
     fn several_installations(&self) -> Option<CheckResult> {
-        let [first, ..] = &self.other_installations[..] else {
-            return None;
-        };
+        let first = self.other_installations.first()?;
         let others = join(self.other_installations.iter().map(String::as_str));
         let message = format!(
-            "there are others, {others}: the first by name changes the pods of all, and only `{}` is looked at",
+            "several installations found ({others}): the first by name injects the pods of all; only `{}` was checked",
             self.name
         );
-        let point = CheckResult::warning("several", message)
-            .remedy("uninstall all but one; to look at another")
+        let result = CheckResult::warning("several", message)
+            .remedy("uninstall all but one; to check another")
             .command(format!(
                 "envoy-drainer check --webhook-configuration {first}"
             ));
-        Some(point)
+        Some(result)
     }
 
     fn version_mismatch(&self, args_error: Option<&ServeArgsError>) -> Option<CheckResult> {
-        const NAME: &str = "version";
         let installed = self.label("version").filter(|version| *version != VERSION);
         let message = match (installed, args_error) {
             (None, None) => return None,
-            (Some(installed), None) => {
-                format!("this program is of version {VERSION}, the installation of {installed}")
+            (None, Some(ServeArgsError::Invalid(reason))) => {
+                return Some(self.invalid_values(reason));
             }
-            (None, Some(ServeArgsError::Invalid(why))) => return Some(self.invalid_values(why)),
-            (_, Some(unread)) => {
-                format!("the webhook's flags are not those of this program, {VERSION}: {unread}")
+            (Some(installed), None) => {
+                format!("this program has version {VERSION}, the installation {installed}")
+            }
+            (_, Some(error)) => {
+                format!("this program ({VERSION}) cannot read the webhook's flags: {error}")
             }
         };
-        let remedy = "check with the program of the installation's version";
-        Some(CheckResult::warning(NAME, message).remedy(remedy))
+        let remedy = "use the program of the installation's version";
+        Some(CheckResult::warning("version", message).remedy(remedy))
     }
 
-    /// Older replicas may have better values, and go on to work.
-    fn invalid_values(&self, why: &str) -> CheckResult {
-        let message = format!("the webhook does not start with its values: {why}");
-        let release = self.label("instance").unwrap_or(&self.name);
+    /// A warning, since older replicas may have valid values and keep working.
+    fn invalid_values(&self, reason: &str) -> CheckResult {
+        let message = format!("the webhook does not start with its values: {reason}");
         CheckResult::warning("values", message)
-            .remedy(
-                "correct the chart's values and upgrade the release, or go back to those before",
-            )
+            .remedy("correct the chart's values and upgrade the release, or roll back")
             .command(format!(
-                "helm rollback {release} --namespace {}",
+                "helm rollback {} --namespace {}",
+                self.release(),
                 self.namespace
             ))
     }
@@ -243,7 +225,7 @@ pub(super) mod tests {
     use super::*;
     use crate::check::Severity;
 
-    /// An installation's, changed.
+    /// The MutatingWebhookConfiguration of an installation, changed.
     pub(in crate::check) fn configuration(
         name: &str,
         change: impl FnOnce(&mut Value),
@@ -274,14 +256,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_installation_is_known_by_its_entry_whatever_it_is_called() {
-        let strangers =
-            || configuration("a", |value| value["webhooks"][0]["name"] = json!("other"));
-        let found = find(vec![strangers(), installed("mine")], None).expect("there is one");
+    fn installation_is_found_by_its_entry() {
+        let foreign = || configuration("a", |value| value["webhooks"][0]["name"] = json!("other"));
+        let found = find(vec![foreign(), installed("mine")], None).expect("there is one");
         assert_eq!(found.name, "mine");
-        assert_eq!(found.host(), "mine.infra.svc");
-        assert_eq!(found.port, 443);
-        let none = find(vec![strangers()], None).unwrap_err();
+        assert_eq!((&*found.service, &*found.namespace), ("mine", "infra"));
+        let none = find(vec![foreign()], None).unwrap_err();
         assert_eq!(none.severity, Severity::Error);
         assert_eq!(
             none.message,
@@ -291,49 +271,54 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn of_several_the_one_that_is_asked_first_is_looked_at_or_the_one_that_is_chosen() {
+    fn check_reports_first_of_several_installations() {
         let both = || vec![installed("b"), installed("a")];
         let first = find(both(), None).expect("there are two");
         assert_eq!(first.name, "a");
-        let told = &first.results(None)[1];
-        assert_eq!((told.name, told.severity), ("several", Severity::Warning));
+        let result = &first.results(None)[1];
+        assert_eq!(
+            (result.name, result.severity),
+            ("several", Severity::Warning)
+        );
         assert_eq!(find(both(), Some("b")).expect("it is there").name, "b");
         let none = find(both(), Some("c")).unwrap_err();
-        assert_eq!(none.remedy.as_deref(), Some("there is `a`, `b`"));
+        assert_eq!(none.remedy.as_deref(), Some("installed: `a`, `b`"));
     }
 
     #[test]
-    fn an_installation_of_another_version_is_told() {
+    fn another_version_is_a_warning() {
         let other = configuration("a", |value| {
             value["metadata"]["labels"]["app.kubernetes.io/version"] = json!("9.9.9");
         });
         let other = find(vec![other], None).expect("it is there");
-        let told = &other.results(None)[1];
-        assert_eq!((told.name, told.severity), ("version", Severity::Warning));
+        let result = &other.results(None)[1];
+        assert_eq!(
+            (result.name, result.severity),
+            ("version", Severity::Warning)
+        );
     }
 
     #[test]
-    fn values_that_are_wrong_are_told_from_flags_of_another_version() {
+    fn invalid_values_differ_from_unknown_flags() {
         let unknown = || ServeArgsError::Unknown("unexpected argument '--new' found".to_owned());
         let invalid = || ServeArgsError::Invalid("drain-timeout 5s is too short".to_owned());
-        let upgrade = "check with the program of the installation's version";
-        let correct =
-            "correct the chart's values and upgrade the release, or go back to those before";
+        let upgrade = "use the program of the installation's version";
+        let correct = "correct the chart's values and upgrade the release, or roll back";
         let table = [
             (VERSION, unknown(), "version", upgrade),
             (VERSION, invalid(), "values", correct),
-            // Of another version, this one does not know which values are wrong.
+            // With another version, it is unclear which values are invalid.
             ("9.9.9", invalid(), "version", upgrade),
         ];
-        for (version, unread, name, remedy) in table {
+        for (version, error, name, remedy) in table {
             let installed = configuration("a", |value| {
                 value["metadata"]["labels"]["app.kubernetes.io/version"] = json!(version);
             });
             let installed = find(vec![installed], None).expect("it is there");
-            let told = &installed.results(Some(&unread))[1];
-            assert_eq!((told.name, told.severity), (name, Severity::Warning));
-            assert!(told.message.ends_with(&unread.to_string()), "{told:?}");
-            assert_eq!(told.remedy.as_deref(), Some(remedy));
+            let result = &installed.results(Some(&error))[1];
+            assert_eq!((result.name, result.severity), (name, Severity::Warning));
+            assert!(result.message.ends_with(&error.to_string()), "{result:?}");
+            assert_eq!(result.remedy.as_deref(), Some(remedy));
         }
     }
 }

@@ -1,58 +1,86 @@
-//! Which namespaces have opted in, and which only look as if they had.
+//! Which namespaces have opted in, and which only seem to have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{Expression, SelectorExt};
 
-use super::report::{CheckResult, Subject};
-use super::selector::Requirement;
+use super::dry_run::{self, DryRun};
+use super::report::{CheckResult, Section, Subject};
 use super::text::{has_or_have, join, plural};
-use super::webhook_configuration::{EXCLUSION_LABELS, NAMESPACE_NAME};
+use super::webhook_configuration::{EXCLUSION_LABELS, NAMESPACE_NAME, key};
 use crate::admission::settings::keys::{INJECTION, PREFIX};
 use crate::kubernetes::ReadError;
 
 /// The label's value that opts in.
 const ENABLED: &str = "enabled";
 
-/// Values by which people say that they do not want something.
+/// Values that mean an intended opt-out.
 const OPT_OUT_VALUES: [&str; 5] = ["disabled", "false", "off", "no", ""];
 
-/// What to do about a requirement that is not the chart's.
-const FOREIGN_REQUIREMENT_REMEDY: &str = "somebody else has added that: see `configuration` above";
+/// The remedy for a requirement that is not the chart's.
+const FOREIGN_REQUIREMENT_REMEDY: &str =
+    "this requirement was not set by the chart; see `configuration` above";
 
 /// The namespaces of a cluster.
 #[derive(Debug)]
 pub struct Namespaces {
-    requirements: Vec<Requirement>,
-    /// Those that API servers ask about.
+    /// All must be met.
+    requirements: Vec<Expression>,
+    /// The namespaces that the webhook configuration matches.
     pub selected: BTreeSet<String>,
-    /// Left out, labelled or not, and by what.
-    excluded: BTreeMap<String, Requirement>,
-    /// Labelled, and left out nevertheless, by what.
-    excluded_with_label: Vec<(String, Requirement)>,
-    /// Labelled with another value.
+    /// The namespaces that are excluded whatever the label.
+    excluded: BTreeMap<String, Exclusion>,
+    /// With another value of the label.
     wrong_label_values: Vec<(String, String)>,
-    /// With another label, or an annotation, that is of pods.
+    /// With a label or annotation that is meant for pods.
     misplaced: Vec<(String, String)>,
+}
+
+/// Why a namespace is excluded whatever its label.
+#[derive(Debug)]
+struct Exclusion {
+    /// The requirement that is not met.
+    unmet: Expression,
+    /// Whether the namespace seems to opt in nevertheless.
+    has_label: bool,
+}
+
+/// Checks the namespaces and the dry runs in those that have opted in.
+pub fn section(namespaces: &Result<Namespaces, ReadError>, dry_runs: &[DryRun]) -> Section {
+    let results = match namespaces {
+        Ok(namespaces) => {
+            let untested = namespaces.selected.len().saturating_sub(dry_runs.len());
+            let mut results = namespaces.results();
+            results.extend(dry_run::results(dry_runs, untested));
+            results
+        }
+        Err(error) => {
+            let what = "which namespaces have opted in";
+            vec![CheckResult::unknown_blocking("opted-in", what, error)]
+        }
+    };
+    Section {
+        name: "namespaces",
+        results,
+    }
 }
 
 // === impl Namespaces ===
 
 impl Namespaces {
-    /// None yet. API servers ask about those that meet all of these.
-    #[must_use]
-    pub fn new(asked_about: Vec<Requirement>) -> Self {
+    /// No namespaces yet. Those that meet all requirements are selected.
+    pub fn new(requirements: Vec<Expression>) -> Self {
         Self {
-            requirements: asked_about,
+            requirements,
             selected: BTreeSet::new(),
             excluded: BTreeMap::new(),
-            excluded_with_label: Vec::new(),
             wrong_label_values: Vec::new(),
             misplaced: Vec::new(),
         }
     }
 
-    /// Takes one more into account. One that is going takes no new pods.
+    /// Adds a namespace, unless it is being deleted: it admits no new pods.
     pub fn add(&mut self, namespace: ObjectMeta) {
         let ObjectMeta {
             name: Some(name),
@@ -65,52 +93,45 @@ impl Namespaces {
             return;
         };
         let labels = labels.unwrap_or_default();
-        let keys = labels.keys().filter(|key| *key != INJECTION);
         let annotations = annotations.unwrap_or_default();
-        let ours = keys
-            .chain(annotations.keys())
-            .find(|key| key.starts_with(PREFIX));
-        if let Some(key) = ours {
+        let mut keys = labels
+            .keys()
+            .filter(|key| *key != INJECTION)
+            .chain(annotations.keys());
+        if let Some(key) = keys.find(|key| key.starts_with(PREFIX)) {
             self.misplaced.push((name.clone(), key.clone()));
         }
-        let value = labels.get(INJECTION).map(String::as_str);
-        let mut unmet = self
+        let unmet = self
             .requirements
             .iter()
-            .filter(|asked| !asked.is_met(&labels));
-        let beside_label = unmet.clone().find(|unmet| unmet.key != INJECTION);
-        if let Some(beside_label) = beside_label {
-            self.excluded.insert(name.clone(), beside_label.clone());
+            .filter(|requirement| !requirement.matches(&labels));
+        let unmet: Vec<_> = unmet.cloned().collect();
+        if unmet.is_empty() {
+            self.selected.insert(name);
+            return;
         }
-        let unmet = unmet.next();
-        match (unmet, value) {
-            (None, _) => {
-                self.selected.insert(name);
+        let value = labels.get(INJECTION).map(String::as_str);
+        let opts_in = value.filter(|value| !OPT_OUT_VALUES.contains(value));
+        // Of the label's own requirements, one that the right value does not meet is not the chart's.
+        let mut unmet = unmet.into_iter();
+        match unmet.find(|unmet| value == Some(ENABLED) || key(unmet) != INJECTION) {
+            Some(unmet) => {
+                let has_label = opts_in.is_some();
+                self.excluded.insert(name, Exclusion { unmet, has_label });
             }
-            (Some(unmet), Some(ENABLED)) => self.excluded_with_label.push((name, unmet.clone())),
-            (Some(_), Some(value)) if !OPT_OUT_VALUES.contains(&value) => match beside_label {
-                // The right value would not help.
-                Some(unmet) => self.excluded_with_label.push((name, unmet.clone())),
-                None => self.wrong_label_values.push((name, value.to_owned())),
-            },
-            (Some(_), _) => {}
+            None => self
+                .wrong_label_values
+                .extend(opts_in.map(|value| (name, value.to_owned()))),
         }
     }
 
-    /// Why API servers do not ask about the pods of a namespace though it has the label, or would not if
-    /// it had; and what to do about a pod that asks there.
-    pub(super) fn exclusion(&self, name: &str) -> Option<(&Requirement, &'static str)> {
-        let left_out = || {
-            let mut left_out = self.excluded_with_label.iter();
-            left_out.find(|(labelled, _)| labelled == name)
-        };
-        let unmet = self
-            .excluded
-            .get(name)
-            .or_else(|| left_out().map(|(_, unmet)| unmet))?;
-        let remedy = match &*unmet.key {
+    /// The requirement by which a namespace is excluded whatever its label, and the remedy for a pod there
+    /// that requests a drainer.
+    pub(super) fn exclusion(&self, name: &str) -> Option<(&Expression, &'static str)> {
+        let Exclusion { unmet, .. } = self.excluded.get(name)?;
+        let remedy = match key(unmet) {
             NAMESPACE_NAME => {
-                "run this Envoy in another namespace, or take this one out of `admission.excludedNamespaces` in the chart's values if it is there"
+                "run this Envoy in another namespace, or remove this one from `admission.excludedNamespaces` in the chart's values if it is listed there"
             }
             key if EXCLUSION_LABELS.contains(&key) => "run this Envoy in another namespace",
             _ => FOREIGN_REQUIREMENT_REMEDY,
@@ -118,68 +139,61 @@ impl Namespaces {
         Some((unmet, remedy))
     }
 
-    /// Judges them.
-    #[must_use]
-    pub fn results(&self) -> Vec<CheckResult> {
-        let mut points = vec![self.opt_in_summary()];
-        points.extend(self.excluded_with_label.iter().map(|(name, unmet)| {
+    fn results(&self) -> Vec<CheckResult> {
+        let warning = |name, namespace: &str, message: String| {
+            CheckResult::warning(name, message)
+                .subject(Subject::cluster_scoped("Namespace", namespace))
+        };
+        let excluded = self
+            .excluded
+            .iter()
+            .filter(|(_, excluded)| excluded.has_label);
+        let excluded = excluded.map(|(name, Exclusion { unmet, .. })| {
             let message = format!(
-                "`{name}` has the label, but API servers leave it out: they ask where `{unmet}`"
+                "`{name}` has the label but is excluded: the webhook configuration requires `{unmet}`"
             );
-            let remedy = match &*unmet.key {
-                NAMESPACE_NAME => "remove the label and run its Envoys in another namespace, unless `admission.excludedNamespaces` in the chart's values names it",
+            warning("left-out", name, message).remedy(match key(unmet) {
+                NAMESPACE_NAME => "remove the label and run its Envoys in another namespace, unless `admission.excludedNamespaces` in the chart's values lists it",
                 _ => FOREIGN_REQUIREMENT_REMEDY,
-            };
-            CheckResult::warning("left-out", message)
-                .remedy(remedy)
-                .subject(Subject::cluster_scoped("Namespace", name))
-        }));
-        points.extend(self.wrong_label_values.iter().map(|(name, value)| {
+            })
+        });
+        let wrong_values = self.wrong_label_values.iter().map(|(name, value)| {
             let message = format!(
-                "`{name}` has not opted in: the label {INJECTION} is `{value}`, and only `{ENABLED}` counts"
+                "`{name}` has not opted in: the label {INJECTION} is `{value}`, not `{ENABLED}`"
             );
-            CheckResult::warning("label", message)
-                .command(format!(
-                    "kubectl label namespace {name} {INJECTION}={ENABLED} --overwrite"
-                ))
-                .subject(Subject::cluster_scoped("Namespace", name))
-        }));
-        points.extend(self.misplaced.iter().map(|(name, key)| {
-            let message = format!("`{name}` has `{key}`, which means nothing for a namespace");
-            CheckResult::warning("misplaced", message)
-                .remedy(format!("namespaces opt in by the label {INJECTION}={ENABLED}; annotations are the pods'"))
-                .subject(Subject::cluster_scoped("Namespace", name))
-        }));
-        points
+            warning("label", name, message).command(format!(
+                "kubectl label namespace {name} {INJECTION}={ENABLED} --overwrite"
+            ))
+        });
+        let misplaced = self.misplaced.iter().map(|(name, key)| {
+            let message = format!("`{name}` has `{key}`, which has no effect on a namespace");
+            warning("misplaced", name, message).remedy(format!(
+                "opt in with the label {INJECTION}={ENABLED}; annotations belong on pods"
+            ))
+        });
+        [self.opt_in_summary()]
+            .into_iter()
+            .chain(excluded)
+            .chain(wrong_values)
+            .chain(misplaced)
+            .collect()
     }
 
     fn opt_in_summary(&self) -> CheckResult {
         const NAME: &str = "opted-in";
-        if self.selected.is_empty() {
+        let count = self.selected.len();
+        if count == 0 {
             return CheckResult::warning(NAME, "no namespace has opted in").command(format!(
                 "kubectl label namespace NAMESPACE {INJECTION}={ENABLED}"
             ));
         }
-        let listed = join(self.selected.iter().map(String::as_str));
-        let many = self.selected.len();
-        let namespaces = plural(many, "namespace");
-        CheckResult::ok(
-            NAME,
-            format!("{namespaces} {} opted in: {listed}", has_or_have(many)),
-        )
-    }
-}
-
-/// Judges the namespaces, if they could be seen.
-#[must_use]
-pub fn results(namespaces: &Result<Namespaces, ReadError>) -> Vec<CheckResult> {
-    match namespaces {
-        Ok(namespaces) => namespaces.results(),
-        Err(unseen) => vec![CheckResult::unknown_blocking(
-            "opted-in",
-            "which namespaces have opted in",
-            unseen,
-        )],
+        let message = format!(
+            "{} {} opted in: {}",
+            plural(count, "namespace"),
+            has_or_have(count),
+            join(self.selected.iter().map(String::as_str))
+        );
+        CheckResult::ok(NAME, message)
     }
 }
 
@@ -190,19 +204,15 @@ mod tests {
     use super::*;
     use crate::check::Severity;
 
-    fn requirements() -> Vec<Requirement> {
-        let requirement = |key: &str, operator: &str, value: &str| Requirement {
-            key: key.to_owned(),
-            operator: operator.to_owned(),
-            values: vec![value.to_owned()],
-        };
+    fn requirements() -> Vec<Expression> {
+        let text = str::to_owned;
         vec![
-            requirement(INJECTION, "In", "enabled"),
-            requirement("kubernetes.io/metadata.name", "NotIn", "infra"),
+            Expression::In(text(INJECTION), [text("enabled")].into()),
+            Expression::NotIn(text(NAMESPACE_NAME), [text("infra")].into()),
         ]
     }
 
-    /// Namespaces of these metadata beside their names.
+    /// Namespaces with these names and metadata.
     fn namespaces(all: &[(&str, Value)]) -> Namespaces {
         let mut namespaces = Namespaces::new(requirements());
         for (name, metadata) in all {
@@ -215,22 +225,22 @@ mod tests {
     }
 
     fn messages(namespaces: &Namespaces) -> Vec<(Severity, String)> {
-        let points = namespaces.results().into_iter();
-        points
-            .map(|point| (point.severity, point.message))
+        let results = namespaces.results().into_iter();
+        results
+            .map(|result| (result.severity, result.message))
             .collect()
     }
 
     #[test]
-    fn those_with_the_label_have_opted_in_and_the_rest_is_nobodys_business() {
+    fn only_namespaces_with_the_label_are_selected() {
         let labelled = json!({"labels": {INJECTION: "enabled"}});
         let all = namespaces(&[
             ("shop", labelled.clone()),
             ("api", labelled),
             ("default", json!({})),
-            ("quiet", json!({"labels": {INJECTION: "disabled"}})),
+            ("opted-out", json!({"labels": {INJECTION: "disabled"}})),
             (
-                "gone",
+                "terminating",
                 json!({"labels": {INJECTION: "enabled"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}),
             ),
         ]);
@@ -242,42 +252,42 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_opting_in_is_told() {
+    fn ineffective_opt_ins_are_warnings() {
         let table = [
             (
                 "shop",
                 json!({"labels": {INJECTION: "true"}}),
-                "`shop` has not opted in: the label envoy-drainer.dev/injection is `true`, and only `enabled` counts",
+                "`shop` has not opted in: the label envoy-drainer.dev/injection is `true`, not `enabled`",
             ),
             (
                 "shop",
                 json!({"labels": {INJECTION: "Enabled"}}),
-                "`shop` has not opted in: the label envoy-drainer.dev/injection is `Enabled`, and only `enabled` counts",
+                "`shop` has not opted in: the label envoy-drainer.dev/injection is `Enabled`, not `enabled`",
             ),
             (
                 "infra",
                 json!({"labels": {INJECTION: "enabled"}}),
-                "`infra` has the label, but API servers leave it out: they ask where `kubernetes.io/metadata.name NotIn (infra)`",
+                "`infra` has the label but is excluded: the webhook configuration requires `kubernetes.io/metadata.name notin (infra)`",
             ),
             (
                 "infra",
                 json!({"labels": {INJECTION: "true"}}),
-                "`infra` has the label, but API servers leave it out: they ask where `kubernetes.io/metadata.name NotIn (infra)`",
+                "`infra` has the label but is excluded: the webhook configuration requires `kubernetes.io/metadata.name notin (infra)`",
             ),
             (
                 "shop",
                 json!({"labels": {"envoy-drainer.dev/inject": "true"}}),
-                "`shop` has `envoy-drainer.dev/inject`, which means nothing for a namespace",
+                "`shop` has `envoy-drainer.dev/inject`, which has no effect on a namespace",
             ),
             (
                 "shop",
                 json!({"annotations": {INJECTION: "enabled"}}),
-                "`shop` has `envoy-drainer.dev/injection`, which means nothing for a namespace",
+                "`shop` has `envoy-drainer.dev/injection`, which has no effect on a namespace",
             ),
         ];
         for (name, metadata, want) in table {
-            let told = messages(&namespaces(&[(name, metadata)]));
-            assert_eq!(told[1..], [(Severity::Warning, want.to_owned())]);
+            let found = messages(&namespaces(&[(name, metadata)]));
+            assert_eq!(found[1..], [(Severity::Warning, want.to_owned())]);
         }
     }
 }

@@ -1,56 +1,52 @@
-//! Whose pods these are, and how one has them made anew.
+//! The owner of a pod or ReplicaSet, and how to create its pods again.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::report::{CheckResult, Subject};
 
-/// Whom one would have to tell to make an object of this kind, a pod or a ReplicaSet, anew. A pod's
-/// Deployment is known by the name of its ReplicaSet.
+/// The controller of an object of this kind (a pod or a ReplicaSet), or the object itself if it has
+/// none. The Deployment of a pod is derived from the name of its ReplicaSet.
 pub(super) fn owner(kind: &str, object: &ObjectMeta) -> Subject {
-    let namespace = object.namespace.clone();
-    let references = object.owner_references.iter().flatten();
-    let mut controllers = references.filter(|reference| reference.controller == Some(true));
-    let Some(owner) = controllers.next() else {
-        let name = object.name.clone().unwrap_or_default();
-        let kind = kind.to_owned();
-        return Subject {
-            kind,
-            namespace,
-            name,
-        };
-    };
-    let labels = object.labels.as_ref();
-    let hash = labels.and_then(|labels| labels.get("pod-template-hash"));
-    let deployment = hash.filter(|_| owner.kind == "ReplicaSet");
-    let deployment =
-        deployment.and_then(|hash| owner.name.strip_suffix(&**hash)?.strip_suffix('-'));
-    let (kind, name) = match deployment {
-        Some(deployment) => ("Deployment", deployment),
-        None => (&*owner.kind, &*owner.name),
-    };
-    Subject {
+    let subject = |kind: &str, name: &str| Subject {
         kind: kind.to_owned(),
-        namespace,
+        namespace: object.namespace.clone(),
         name: name.to_owned(),
+    };
+    let mut references = object.owner_references.iter().flatten();
+    let Some(owner) = references.find(|reference| reference.controller == Some(true)) else {
+        return subject(kind, object.name.as_deref().unwrap_or_default());
+    };
+    let hash = || object.labels.as_ref()?.get("pod-template-hash");
+    let deployment = || owner.name.strip_suffix(&**hash()?)?.strip_suffix('-');
+    match deployment() {
+        Some(deployment) if owner.kind == "ReplicaSet" => subject("Deployment", deployment),
+        _ => subject(&owner.kind, &owner.name),
     }
 }
 
-/// The same with what makes the pods of an owner anew.
-pub(super) fn recreate_remedy(point: CheckResult, owner: &Subject) -> CheckResult {
+/// Adds to a result how to create an owner's pods again, after the remedy that it has already.
+pub(super) fn recreate_remedy(result: CheckResult, owner: &Subject) -> CheckResult {
     let Subject {
         kind,
         namespace,
         name,
     } = owner;
-    let namespace = namespace.as_deref().unwrap_or_default();
-    match &**kind {
-        "Deployment" | "StatefulSet" | "DaemonSet" => point.command(format!(
-            "kubectl rollout restart {} {name} --namespace {namespace}",
-            kind.to_lowercase()
-        )),
-        "Pod" => point.remedy("delete the pod and make it anew"),
-        _ => point.remedy(format!("have its {kind} make new pods")),
-    }
+    let recreate = match &**kind {
+        "Deployment" | "StatefulSet" | "DaemonSet" => {
+            return result.command(format!(
+                "kubectl rollout restart {} {name} --namespace {}",
+                kind.to_lowercase(),
+                namespace.as_deref().unwrap_or_default()
+            ));
+        }
+        "Pod" => "delete the pod and create it again".to_owned(),
+        _ => format!("have its {kind} create new pods"),
+    };
+    let remedy = match &result.remedy {
+        Some(first) => format!("{first}, then {recreate}"),
+        None => recreate,
+    };
+    result.remedy(remedy)
 }
 
 #[cfg(test)]
@@ -71,13 +67,13 @@ mod tests {
 
     fn owned_by(kind: &str, name: &str) -> Value {
         json!([
-            {"apiVersion": "v1", "kind": "Other", "name": "no-controller", "uid": "2"},
+            {"apiVersion": "v1", "kind": "Other", "name": "not-controller", "uid": "2"},
             {"apiVersion": "v1", "kind": kind, "name": name, "uid": "1", "controller": true},
         ])
     }
 
     #[test]
-    fn each_owner_has_its_way_to_new_pods() {
+    fn pods_are_recreated_by_kind_of_owner() {
         let table = [
             (
                 owned_by("ReplicaSet", "edge-5b49"),
@@ -87,7 +83,7 @@ mod tests {
             (
                 owned_by("ReplicaSet", "by-hand"),
                 "ReplicaSet shop/by-hand",
-                "have its ReplicaSet make new pods",
+                "have its ReplicaSet create new pods",
             ),
             (
                 owned_by("StatefulSet", "db"),
@@ -97,23 +93,23 @@ mod tests {
             (
                 owned_by("Job", "migrate"),
                 "Job shop/migrate",
-                "have its Job make new pods",
+                "have its Job create new pods",
             ),
             (
                 json!(null),
                 "Pod shop/edge-5b49-2sv4r",
-                "delete the pod and make it anew",
+                "delete the pod and create it again",
             ),
         ];
-        for (owners, whose, how) in table {
+        for (owners, name, remedy_or_command) in table {
             let owner = owner("Pod", &pod(&owners));
-            assert_eq!(owner.to_string(), whose);
+            assert_eq!(owner.to_string(), name);
             let CheckResult {
                 remedy, commands, ..
             } = recreate_remedy(CheckResult::warning("a", ""), &owner);
             assert_eq!(
                 commands.into_iter().chain(remedy).collect::<Vec<_>>(),
-                [how]
+                [remedy_or_command]
             );
         }
     }

@@ -1,34 +1,77 @@
-//! A replica that is not ready, and why, as far as its pod tells.
+//! The status of pods and containers, as kubelets and the scheduler write it.
 
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 
-use super::deployment::is_ready;
-use super::waiting::{is_crash_loop, is_starting};
+/// The reasons of a container that has yet to start.
+/// <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/kubelet_pods.go>
+const STARTING_REASONS: [&str; 2] = ["PodInitializing", "ContainerCreating"];
 
-/// What is said of a pod that no node takes.
+/// The reasons of a container whose image cannot be pulled.
+/// <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/types.go>
+const IMAGE_PULL_REASONS: [&str; 4] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+];
+
+/// The reason of a container that ran and exited, so that its log may say more.
+const CRASH_LOOP: &str = "CrashLoopBackOff";
+
+/// The reason of a pod for which there is no node.
 /// <https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions>
 const UNSCHEDULABLE: &str = "Unschedulable";
 
-/// A replica that is not ready.
+/// A pod that is not ready.
 #[derive(Debug)]
 pub(super) struct UnreadyPod<'a> {
     name: &'a str,
+    /// `None` if its status does not say.
     reason: Option<WaitingReason<'a>>,
 }
 
-/// What a pod waits for.
+/// Why a container is waiting.
 #[derive(Debug)]
-struct WaitingReason<'a> {
-    reason: &'a str,
+pub(super) struct WaitingReason<'a> {
+    pub(super) reason: &'a str,
     message: Option<&'a str>,
+}
+
+/// Returns true if a pod is ready and not being deleted.
+fn is_ready(pod: &Pod) -> bool {
+    let mut conditions = conditions(pod);
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Why a container is waiting, if it is.
+pub(super) fn waiting_reason(container: &ContainerStatus) -> Option<WaitingReason<'_>> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    Some(WaitingReason {
+        reason: waiting.reason.as_deref()?,
+        message: waiting.message.as_deref(),
+    })
+}
+
+fn unschedulable_reason(condition: &PodCondition) -> Option<WaitingReason<'_>> {
+    let is_unscheduled = condition.type_ == "PodScheduled" && condition.status == "False";
+    is_unscheduled.then_some(WaitingReason {
+        reason: UNSCHEDULABLE,
+        message: condition.message.as_deref(),
+    })
+}
+
+fn conditions(pod: &Pod) -> impl Iterator<Item = &PodCondition> {
+    let status = pod.status.iter();
+    status.flat_map(|status| status.conditions.iter().flatten())
 }
 
 // === impl UnreadyPod ===
 
 impl<'a> UnreadyPod<'a> {
-    /// The first of these pods that is not ready; of several, one that tells why.
+    /// The first of these pods that is not ready, preferably one with a reason.
     pub(super) fn first(pods: impl IntoIterator<Item = &'a Pod>) -> Option<Self> {
         let unready = pods.into_iter().filter_map(Self::from_pod);
         unready.min_by_key(|unready| unready.reason.is_none())
@@ -38,35 +81,30 @@ impl<'a> UnreadyPod<'a> {
         if is_ready(pod) || pod.metadata.deletion_timestamp.is_some() {
             return None;
         }
-        let status = pod.status.as_ref();
-        let containers = status.and_then(|status| status.container_statuses.as_ref());
-        let conditions = status.and_then(|status| status.conditions.as_ref());
-        let mut waiting = containers.into_iter().flatten().filter_map(waiting_reason);
-        let mut unscheduled = conditions
-            .into_iter()
-            .flatten()
-            .filter_map(unschedulable_reason);
+        let status = pod.status.iter();
+        let containers = status.flat_map(|status| status.container_statuses.iter().flatten());
+        let mut waiting = containers.filter_map(waiting_reason);
+        let unschedulable = || conditions(pod).find_map(unschedulable_reason);
         Some(Self {
             name: pod.metadata.name.as_deref().unwrap_or_default(),
-            reason: waiting.next().or_else(|| unscheduled.next()),
+            reason: waiting.next().or_else(unschedulable),
         })
     }
 
-    /// Returns true if it has failed to start, and the same is tried again and again.
+    /// Returns true if it fails to start over and over.
     pub(super) fn is_stuck(&self) -> bool {
-        let of_nodes =
-            |why: &WaitingReason<'_>| is_starting(why.reason) || why.reason == UNSCHEDULABLE;
-        self.reason.as_ref().is_some_and(|why| !of_nodes(why))
+        let reason = self.reason.as_ref();
+        reason.is_some_and(|why| !why.is_starting() && why.reason != UNSCHEDULABLE)
     }
 
-    /// The command that tells more.
+    /// The command that prints more.
     pub(super) fn command(&self, namespace: &str) -> String {
         let pod = self.name;
         match &self.reason {
-            Some(why) if !is_crash_loop(why.reason) => {
+            Some(why) if why.reason != CRASH_LOOP => {
                 format!("kubectl describe pod {pod} --namespace {namespace}")
             }
-            // It has run, or does, so that its log tells.
+            // It runs, or ran, so it has a log.
             _ => format!("kubectl logs {pod} --namespace {namespace}"),
         }
     }
@@ -74,32 +112,24 @@ impl<'a> UnreadyPod<'a> {
 
 impl fmt::Display for UnreadyPod<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.reason {
-            None => write!(f, "`{}` is not ready", self.name),
-            Some(WaitingReason {
-                reason,
-                message: None,
-            }) => f.write_str(reason),
-            Some(WaitingReason {
-                reason,
-                message: Some(message),
-            }) => write!(f, "{reason} ({message})"),
-        }
+        let Some(WaitingReason { reason, message }) = &self.reason else {
+            return write!(f, "`{}` is not ready", self.name);
+        };
+        f.write_str(reason)?;
+        message.map_or(Ok(()), |message| write!(f, " ({message})"))
     }
 }
 
-fn waiting_reason(container: &ContainerStatus) -> Option<WaitingReason<'_>> {
-    let waiting = container.state.as_ref()?.waiting.as_ref()?;
-    Some(WaitingReason {
-        reason: waiting.reason.as_deref()?,
-        message: waiting.message.as_deref(),
-    })
+// === impl WaitingReason ===
+
+impl WaitingReason<'_> {
+    /// Returns true if the container has yet to be started.
+    pub(super) fn is_starting(&self) -> bool {
+        STARTING_REASONS.contains(&self.reason)
+    }
 }
 
-fn unschedulable_reason(condition: &PodCondition) -> Option<WaitingReason<'_>> {
-    let is_so = condition.type_ == "PodScheduled" && condition.status == "False";
-    is_so.then_some(WaitingReason {
-        reason: UNSCHEDULABLE,
-        message: condition.message.as_deref(),
-    })
+/// Returns true for the reason of a container whose image cannot be pulled.
+pub(super) fn is_image_pull_error(reason: &str) -> bool {
+    IMAGE_PULL_REASONS.contains(&reason)
 }

@@ -1,147 +1,129 @@
-//! Which pods ask for a drainer and have none, and why; and what has become of those that have one.
+//! Which pods request a drainer and have none, and which drainers do not run or are outdated.
 
 mod diagnose;
 
 pub use diagnose::PodDiagnoser;
+pub(super) use diagnose::is_requested;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use self::diagnose::Diagnosis;
+use self::diagnose::{Diagnosis, PodGroup, drainer};
 use super::owner::owner;
 use super::report::{CheckResult, Section, Subject};
 use super::text::{has_or_have, join, plural};
 use crate::kubernetes::ReadError;
 
-/// The pods of a cluster, as far as they are any business of ours.
+/// The pods of a cluster that request a drainer or have one.
 #[derive(Debug)]
 pub struct Pods<'a> {
     diagnoser: PodDiagnoser<'a>,
     /// How many have a drainer.
     injected: usize,
-    /// What is to be said of whose pods.
+    /// Pods by diagnosis and owner.
     groups: BTreeMap<(Diagnosis, Subject), PodGroup>,
-}
-
-/// A number of pods alike.
-#[derive(Debug)]
-struct PodGroup {
-    count: usize,
-    /// The name of the first.
-    first: String,
 }
 
 // === impl Pods ===
 
 impl<'a> Pods<'a> {
-    /// None yet.
-    #[must_use]
-    pub fn new(judge: PodDiagnoser<'a>) -> Self {
+    /// No pods yet.
+    pub fn new(diagnoser: PodDiagnoser<'a>) -> Self {
         Self {
-            diagnoser: judge,
+            diagnoser,
             injected: 0,
             groups: BTreeMap::new(),
         }
     }
 
-    /// Takes one more into account. One that has ended or is going is nobody's business any more.
+    /// Adds a pod. Finished and terminating pods are ignored.
     pub fn add(&mut self, pod: &Pod) {
         let phase = pod
             .status
             .as_ref()
             .and_then(|status| status.phase.as_deref());
-        let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
-        if has_ended || pod.metadata.deletion_timestamp.is_some() {
+        let is_finished = matches!(phase, Some("Succeeded" | "Failed"));
+        if is_finished || pod.metadata.deletion_timestamp.is_some() {
             return;
         }
-        self.injected += usize::from(diagnose::drainer(pod).is_some());
-        if let Some(finding) = self.diagnoser.diagnose(pod) {
-            let alike = self.groups.entry((finding, owner("Pod", &pod.metadata)));
-            let alike = alike.or_insert_with(|| PodGroup {
+        self.injected += usize::from(drainer(pod).is_some());
+        if let Some(diagnosis) = self.diagnoser.diagnose(pod) {
+            let key = (diagnosis, owner("Pod", &pod.metadata));
+            let group = self.groups.entry(key).or_insert_with(|| PodGroup {
                 count: 0,
                 first: pod.metadata.name.clone().unwrap_or_default(),
             });
-            alike.count += 1;
+            group.count += 1;
         }
     }
 
-    /// Judges them. `unseen` says why some, or all, are not among them.
-    #[must_use]
+    /// The results. `error` says why pods are missing.
     pub fn section(&self, error: Option<&ReadError>) -> Section {
-        let drainers = match self.injected {
-            0 => "no pod has a drainer yet".to_owned(),
-            many => format!("{} {} a drainer", plural(many, "pod"), has_or_have(many)),
-        };
-        let mut points = Vec::new();
+        let mut results = Vec::new();
         if error.is_none() || self.injected > 0 {
-            points.push(CheckResult::ok("injected", drainers));
+            let message = match self.injected {
+                0 => "no pod has a drainer yet".to_owned(),
+                count => format!("{} {} a drainer", plural(count, "pod"), has_or_have(count)),
+            };
+            results.push(CheckResult::ok("injected", message));
         }
-        points.extend(
-            error.map(|unseen| CheckResult::unknown("pods", "what there is of other pods", unseen)),
-        );
-        for ((finding, owner), alike) in &self.groups {
-            points.extend(self.diagnoser.check_result(finding, owner, alike));
+        let unknown = |error| CheckResult::unknown("pods", "the state of other pods", error);
+        results.extend(error.map(unknown));
+        for ((diagnosis, owner), group) in &self.groups {
+            results.extend(self.diagnoser.check_result(diagnosis, owner, group));
         }
-        points.extend(self.other_images());
+        results.extend(self.other_images());
         Section {
             name: "pods",
-            results: points,
+            results,
         }
     }
 
-    /// What is to be said of drainers that are not the newest: a line an image, since there are many of
-    /// them after each upgrade.
+    /// Drainers that are not the newest: one result per image, since each upgrade leaves many of them.
     fn other_images(&self) -> Vec<CheckResult> {
         let mut images: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
-        for ((finding, owner), alike) in &self.groups {
-            if let Diagnosis::OtherImage(image) = finding {
-                let (many, owners) = images.entry(image).or_default();
-                *many += alike.count;
+        for ((diagnosis, owner), group) in &self.groups {
+            if let Diagnosis::OtherImage(image) = diagnosis {
+                let (count, owners) = images.entry(image).or_default();
+                *count += group.count;
                 owners.push(owner.to_string());
             }
         }
-        let point = |(image, (many, owners)): (&str, (usize, Vec<String>))| {
+        let result = |(image, (count, owners)): (&str, (usize, Vec<String>))| {
             let message = format!(
-                "{} of {} {} the drainer {image}, which goes on to work; new pods get {}",
-                plural(many, "pod"),
+                "{} of {} {} the drainer {image}, which keeps working; new pods get {}",
+                plural(count, "pod"),
                 join(owners.iter().map(String::as_str)),
-                has_or_have(many),
+                has_or_have(count),
                 self.diagnoser.image.unwrap_or_default()
             );
-            CheckResult::warning("other-image", message).remedy("roll them when it suits you")
+            CheckResult::warning("other-image", message).remedy("restart them when convenient")
         };
-        images.into_iter().map(point).collect()
+        images.into_iter().map(result).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use kube::core::Expression;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::admission::settings::keys::{INJECT, INJECTION, STATUS};
-    use crate::admission::{CONTAINER_NAME, Defaults};
+    use crate::admission::{CONTAINER_NAME, Code, Defaults};
     use crate::check::Severity;
     use crate::check::namespaces::Namespaces;
-    use crate::check::selector::Requirement;
 
     const IMAGE: &str = "drainer:2";
 
     fn namespaces() -> Namespaces {
-        let requirement = |key: &str, operator: &str, values: &[&str]| Requirement {
-            key: key.to_owned(),
-            operator: operator.to_owned(),
-            values: values.iter().map(|&value| value.to_owned()).collect(),
-        };
+        let text = str::to_owned;
+        let excluded = ["kube-system", "infra", "bank", "vault"].map(text);
         let mut namespaces = Namespaces::new(vec![
-            requirement(INJECTION, "In", &["enabled"]),
-            requirement(
-                "kubernetes.io/metadata.name",
-                "NotIn",
-                &["kube-system", "infra", "bank", "vault"],
-            ),
+            Expression::In(text(INJECTION), [text("enabled")].into()),
+            Expression::NotIn(text("kubernetes.io/metadata.name"), excluded.into()),
         ]);
         for (name, value) in [
             ("shop", "enabled"),
@@ -158,7 +140,7 @@ mod tests {
         namespaces
     }
 
-    /// A pod of the Deployment `edge` that asks and was made after the installation, changed.
+    /// A pod of the Deployment `edge` that requests a drainer, created after the installation; changed.
     fn pod(change: impl FnOnce(&mut Value)) -> Pod {
         let mut pod = json!({
             "metadata": {
@@ -194,30 +176,37 @@ mod tests {
     }
 
     fn results(pods: impl IntoIterator<Item = Pod>) -> Vec<CheckResult> {
-        let namespaces = namespaces();
+        results_in(Some(&namespaces()), pods)
+    }
+
+    fn results_in(
+        namespaces: Option<&Namespaces>,
+        pods: impl IntoIterator<Item = Pod>,
+    ) -> Vec<CheckResult> {
         let since: Time = serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap();
         let defaults = Defaults::new(IMAGE, "infra");
         let mut all = Pods::new(PodDiagnoser {
             defaults: &defaults,
             image: Some(IMAGE),
             installed_at: Some(&since),
-            namespaces: Some(&namespaces),
+            namespaces,
         });
         pods.into_iter().for_each(|pod| all.add(&pod));
         all.section(None).results
     }
 
     #[test]
-    fn why_a_pod_has_no_drainer_is_told() {
+    fn cause_of_missing_drainer_is_reported() {
         type Change = fn(&mut Value);
-        let table: [(Change, &str); 13] = [
+        const EXCLUDED: &str = "the webhook configuration excludes its namespace: it requires `kubernetes.io/metadata.name notin (bank,infra,kube-system,vault)`";
+        let table: [(Change, &str); 14] = [
             (
                 |_| {},
-                "made while the webhook was away, or before the namespace had the label",
+                "created while the webhook was unavailable, or before the namespace was labelled",
             ),
             (
                 |pod| pod["metadata"]["creationTimestamp"] = json!("2026-01-01T23:59:59Z"),
-                "older than the installation",
+                "created before the installation",
             ),
             (
                 |pod| pod["metadata"]["namespace"] = json!("default"),
@@ -225,37 +214,38 @@ mod tests {
             ),
             (
                 |pod| pod["metadata"]["namespace"] = json!("infra"),
-                "DRN003: pods in `infra`, envoy-drainer's own namespace, are never changed",
+                EXCLUDED,
             ),
             (
                 |pod| pod["metadata"]["namespace"] = json!("kube-system"),
-                "DRN002: pods in `kube-system` are never changed",
+                EXCLUDED,
+            ),
+            (|pod| pod["metadata"]["namespace"] = json!("bank"), EXCLUDED),
+            (
+                |pod| pod["metadata"]["namespace"] = json!("vault"),
+                EXCLUDED,
             ),
             (
                 |pod| {
-                    pod["metadata"]["namespace"] = json!("default");
                     pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("a");
                 },
                 "DRN005: the pod mirrors a static pod",
             ),
             (
-                |pod| pod["metadata"]["namespace"] = json!("bank"),
-                "API servers leave its namespace out: they ask where `kubernetes.io/metadata.name NotIn (kube-system, infra, bank, vault)`",
-            ),
-            (
-                |pod| pod["metadata"]["namespace"] = json!("vault"),
-                "API servers leave its namespace out: they ask where `kubernetes.io/metadata.name NotIn (kube-system, infra, bank, vault)`",
-            ),
-            (
-                |pod| {
-                    pod["metadata"]["annotations"][STATUS] = json!(r#"{"skipped":"DRN008"}"#);
-                    pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {}});
-                },
+                |pod| pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {}}),
                 "DRN008: container `envoy` has a preStop hook already",
             ),
             (
-                |pod| pod["metadata"]["annotations"][STATUS] = json!(r#"{"skipped":"DRN008"}"#),
-                "skipped when made (DRN008), and would get one now",
+                // What is recorded counts, whatever would be decided now.
+                |pod| {
+                    pod["metadata"]["namespace"] = json!("default");
+                    pod["metadata"]["annotations"][STATUS] = json!(r#"{"skipped":"DRN008"}"#);
+                },
+                "DRN008: Envoy's container has a preStop hook already",
+            ),
+            (
+                |pod| pod["metadata"]["annotations"][STATUS] = json!("{}"),
+                "DRN011: `envoy-drainer.dev/status` says that the pod has a drainer, but it has none",
             ),
             (
                 |pod| pod["spec"]["nodeSelector"] = json!({"kubernetes.io/os": "windows"}),
@@ -272,36 +262,74 @@ mod tests {
                 "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" asks for a drainer, \"false\" does not",
             ),
         ];
-        for (change, why) in table {
-            let told = results([pod(change)]);
-            let namespace = told[1].subject.as_ref().unwrap().namespace.clone();
-            let whose = format!("1 pod of Deployment {}/edge", namespace.unwrap());
-            assert_eq!(told[1].message, format!("{whose} has no drainer: {why}"));
-            assert_eq!(told[1].severity, Severity::Warning);
-            let labels = told[1]
+        for (change, cause) in table {
+            let result = &results([pod(change)])[1];
+            let namespace = result.subject.as_ref().unwrap().namespace.clone();
+            let pods = format!("1 pod of Deployment {}/edge", namespace.unwrap());
+            assert_eq!(result.message, format!("{pods} has no drainer: {cause}"));
+            assert_eq!(result.severity, Severity::Warning);
+            let labels = result
                 .commands
                 .iter()
                 .any(|command| command.contains(" label "));
-            assert_eq!(labels, why == "the namespace has not opted in");
+            assert_eq!(labels, cause == "the namespace has not opted in");
         }
     }
 
     #[test]
-    fn a_namespace_is_labelled_before_its_pods_are_made_anew() {
+    fn excluded_namespaces_have_codes_where_selection_is_unknown() {
+        for (namespace, cause) in [
+            (
+                "infra",
+                "DRN003: pods in `infra`, envoy-drainer's own namespace, are never changed",
+            ),
+            (
+                "kube-system",
+                "DRN002: pods in `kube-system` are never changed",
+            ),
+        ] {
+            let pod = pod(|pod| pod["metadata"]["namespace"] = json!(namespace));
+            let result = &results_in(None, [pod])[1];
+            assert!(result.message.ends_with(cause), "{result:?}");
+        }
+    }
+
+    #[test]
+    fn recorded_code_has_its_remedy_and_the_pod_is_recreated() {
+        let skipped = |owners: Option<Value>| {
+            pod(|pod| {
+                pod["metadata"]["annotations"][STATUS] = json!(r#"{"skipped":"DRN008"}"#);
+                if let Some(owners) = owners {
+                    pod["metadata"]["ownerReferences"] = owners;
+                }
+            })
+        };
+        let remedy = Code::ExistingHook.remedy();
+        let result = &results([skipped(None)])[1];
+        assert_eq!(result.remedy.as_deref(), Some(remedy));
+        let restart = "kubectl rollout restart deployment edge --namespace shop";
+        assert_eq!(result.commands, [restart]);
+        let result = &results([skipped(Some(json!(null)))])[1];
+        let remedy = format!("{remedy}, then delete the pod and create it again");
+        assert_eq!(result.remedy, Some(remedy));
+    }
+
+    #[test]
+    fn namespace_is_labelled_before_pods_are_recreated() {
         let alone = pod(|pod| {
             pod["metadata"]["namespace"] = json!("default");
             pod["metadata"]["ownerReferences"] = json!(null);
         });
-        let told = results([alone]);
-        let remedy = "label the namespace, then delete the pod and make it anew";
-        assert_eq!(told[1].remedy.as_deref(), Some(remedy));
+        let result = &results([alone])[1];
+        let remedy = "label the namespace, then delete the pod and create it again";
+        assert_eq!(result.remedy.as_deref(), Some(remedy));
         let label =
             "kubectl label namespace default envoy-drainer.dev/injection=enabled --overwrite";
-        assert_eq!(told[1].commands, [label]);
+        assert_eq!(result.commands, [label]);
     }
 
     #[test]
-    fn drainers_that_do_not_run_or_are_not_the_newest_are_told() {
+    fn waiting_and_outdated_drainers_are_reported() {
         let table = [
             (pod(|pod| with_drainer(pod, IMAGE)), None),
             (
@@ -324,51 +352,55 @@ mod tests {
             ),
         ];
         for (pod, want) in table {
-            let told = results([pod.clone()]);
-            assert_eq!(told[0].message, "1 pod has a drainer");
-            let found = told.get(1).map(|point| (point.severity, point.name));
+            let results = results([pod.clone()]);
+            assert_eq!(results[0].message, "1 pod has a drainer");
+            let found = results.get(1).map(|result| (result.severity, result.name));
             assert_eq!(found, want, "{pod:?}");
         }
     }
 
     #[test]
-    fn pods_that_do_not_ask_or_have_ended_are_nobodys_business() {
+    fn finished_pods_and_those_without_request_are_ignored() {
         type Change = fn(&mut Value);
-        let changes: [Change; 6] = [
+        let changes: [Change; 7] = [
             |pod| pod["metadata"]["annotations"] = json!({}),
             |pod| pod["metadata"]["annotations"] = json!(null),
             |pod| pod["metadata"]["annotations"][INJECT] = json!("false"),
+            |pod| {
+                pod["metadata"]["annotations"] =
+                    json!({INJECT: "false", STATUS: r#"{"skipped":"DRN008"}"#});
+            },
             |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:01Z"),
             |pod| pod["status"]["phase"] = json!("Succeeded"),
             |pod| pod["status"]["phase"] = json!("Failed"),
         ];
         for change in changes {
-            let told = results([pod(change)]);
-            assert_eq!(told.len(), 1, "{told:?}");
+            let results = results([pod(change)]);
+            assert_eq!(results.len(), 1, "{results:?}");
         }
         assert_eq!(results([Pod::default()]).len(), 1);
     }
 
     #[test]
-    fn pods_alike_of_one_owner_are_counted() {
+    fn pods_of_one_owner_and_cause_are_counted() {
         let alone = pod(|pod| pod["metadata"]["ownerReferences"] = json!(null));
         let older = pod(|pod| pod["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z"));
-        let told = results([pod(|_| {}), alone, older, pod(|_| {})]);
-        let told: Vec<_> = told
+        let results = results([pod(|_| {}), alone, older, pod(|_| {})]);
+        let pods: Vec<_> = results
             .iter()
-            .filter_map(|point| point.message.split_once(" no drainer: "))
-            .map(|(whose, _)| whose)
+            .filter_map(|result| result.message.split_once(" no drainer: "))
+            .map(|(pods, _)| pods)
             .collect();
         let want = [
             "1 pod of Deployment shop/edge has",
             "2 pods of Deployment shop/edge have",
             "Pod shop/edge-5b4977cc78-2sv4r has",
         ];
-        assert_eq!(told, want);
+        assert_eq!(pods, want);
     }
 
     #[test]
-    fn drainers_that_are_not_the_newest_share_a_line() {
+    fn outdated_drainers_share_one_result_per_image() {
         let old = |name: &str| {
             let name = name.to_owned();
             pod(move |pod| {
@@ -376,15 +408,15 @@ mod tests {
                 pod["metadata"]["ownerReferences"][0]["name"] = json!(name);
             })
         };
-        let told = results([
+        let results = results([
             old("b-5b4977cc78"),
             old("a-5b4977cc78"),
             old("a-5b4977cc78"),
         ]);
         assert_eq!(
-            told[1].message,
-            "3 pods of `Deployment shop/a`, `Deployment shop/b` have the drainer drainer:1, which goes on to work; new pods get drainer:2"
+            results[1].message,
+            "3 pods of `Deployment shop/a`, `Deployment shop/b` have the drainer drainer:1, which keeps working; new pods get drainer:2"
         );
-        assert_eq!(told.len(), 2);
+        assert_eq!(results.len(), 2);
     }
 }

@@ -1,123 +1,102 @@
-//! Whose pods are refused, so that there is none of them to look at. ReplicaSets tell; other controllers
-//! do so by events alone.
+//! ReplicaSets whose pods are rejected, so that there is no pod to diagnose. Other controllers report
+//! rejections by Events alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition};
-use k8s_openapi::api::core::v1::Pod;
 
-use super::dry_run::{DryRunOutcome, UNREACHABLE_REMEDY, outcome};
+use super::dry_run::{DryRunOutcome, UNREACHABLE_REMEDY, webhook_failure};
 use super::owner::owner;
-use super::pods::PodDiagnoser;
+use super::pods::is_requested;
 use super::report::{CheckResult, Subject};
 use crate::admission::settings::keys::INJECT;
-use crate::admission::{Decision, misplaced, objects};
+use crate::admission::{misplaced, objects};
 use crate::kubernetes::ReadError;
 
-/// The ReplicaSets of a cluster, as far as they are any business of ours.
-#[derive(Debug)]
-pub struct BlockedReplicaSets<'a> {
-    diagnoser: PodDiagnoser<'a>,
-    /// Those whose pods ask and are refused, and what the API server says.
-    refusals: BTreeMap<Subject, String>,
-    /// What counts for none of their pods, and what to do about it.
+/// The ReplicaSets of a cluster whose pods are rejected, or whose annotations have no effect.
+#[derive(Debug, Default)]
+pub struct BlockedReplicaSets {
+    /// The API server's message for pods that request a drainer, by owner.
+    rejections: BTreeMap<Subject, String>,
+    /// Owner, diagnostic and remedy of annotations that have no effect.
     misplaced: BTreeSet<(Subject, String, Option<&'static str>)>,
 }
 
 // === impl BlockedReplicaSets ===
 
-impl<'a> BlockedReplicaSets<'a> {
-    /// None yet.
-    #[must_use]
-    pub fn new(judge: PodDiagnoser<'a>) -> Self {
-        Self {
-            diagnoser: judge,
-            refusals: BTreeMap::new(),
-            misplaced: BTreeSet::new(),
-        }
-    }
-
-    /// Takes one more into account. One that is to have no pods is of an earlier version.
-    pub fn add(&mut self, set: &ReplicaSet) {
-        let replicas = set.spec.as_ref().and_then(|spec| spec.replicas);
-        if replicas == Some(0) || set.metadata.deletion_timestamp.is_some() {
+impl BlockedReplicaSets {
+    /// Adds a ReplicaSet, unless it is scaled to 0, as those of earlier revisions are.
+    pub fn add(&mut self, replica_set: &ReplicaSet) {
+        let replicas = replica_set.spec.as_ref().and_then(|spec| spec.replicas);
+        if replicas == Some(0) || replica_set.metadata.deletion_timestamp.is_some() {
             return;
         }
-        let owner = owner("ReplicaSet", &set.metadata);
-        if let Some(why) = create_failure(set).filter(|_| self.requests_injection(set)) {
-            self.refusals.entry(owner.clone()).or_insert(why);
+        let owner = owner("ReplicaSet", &replica_set.metadata);
+        if let Some(reason) = create_failure(replica_set)
+            && requests_injection(replica_set)
+        {
+            self.rejections.entry(owner.clone()).or_insert(reason);
         }
-        // It has its Deployment's annotations too, and keeps one that is taken away there until a rollout.
-        let json = serde_json::to_value(set).unwrap_or_default();
-        let stray = objects(&json).into_iter().flat_map(|set| misplaced(&set));
-        self.misplaced.extend(stray.map(|stray| {
-            let notice = stray.diagnostic;
-            (owner.clone(), notice.to_string(), notice.remedy())
+        // It copies its Deployment's annotations; one that is removed there stays here until a rollout.
+        let json = serde_json::to_value(replica_set).unwrap_or_default();
+        let found = objects(&json)
+            .into_iter()
+            .flat_map(|object| misplaced(&object));
+        self.misplaced.extend(found.map(|annotation| {
+            let diagnostic = annotation.diagnostic;
+            (owner.clone(), diagnostic.to_string(), diagnostic.remedy())
         }));
     }
 
-    fn requests_injection(&self, set: &ReplicaSet) -> bool {
-        let template = set.spec.as_ref().and_then(|spec| spec.template.clone());
-        let template = template.unwrap_or_default();
-        let metadata = template.metadata.unwrap_or_default();
-        let annotations = metadata.annotations.as_ref();
-        if annotations.is_none_or(|annotations| !annotations.contains_key(INJECT)) {
-            return false;
-        }
-        let pod = Pod {
-            metadata,
-            spec: template.spec,
-            status: None,
-        };
-        let verdict = self
-            .diagnoser
-            .decision(&pod, set.metadata.namespace.as_deref());
-        !matches!(verdict, None | Some(Decision::NotRequested))
-    }
-
-    /// Judges them. `unseen` says why some, or all, are not among them.
-    #[must_use]
+    /// The results. `error` says why ReplicaSets are missing.
     pub fn results(&self, error: Option<&ReadError>) -> Vec<CheckResult> {
-        let unseen =
-            error.map(|unseen| CheckResult::unknown("refused", "whether pods are refused", unseen));
-        let refused = self.refusals.iter().map(|(owner, why)| {
-            let (why, remedy) = match outcome(Err(why.clone())) {
-                Ok(DryRunOutcome::Denied {
-                    reason: why,
-                    remedy,
-                }) => (why, remedy),
-                Ok(DryRunOutcome::WebhookCallFailed(why)) => (why, Some(UNREACHABLE_REMEDY)),
-                Ok(_) | Err(_) => (why.clone(), None),
+        let warning = |name, owner: &Subject, message: String, remedy: Option<&str>| {
+            CheckResult::warning(name, message)
+                .optional_remedy(remedy)
+                .subject(owner.clone())
+        };
+        let unknown =
+            error.map(|error| CheckResult::unknown("refused", "whether pods are rejected", error));
+        let rejected = self.rejections.iter().map(|(owner, reason)| {
+            let (reason, remedy) = match webhook_failure(reason) {
+                Some(DryRunOutcome::Denied { reason, remedy }) => (reason, remedy),
+                Some(_) => (reason.clone(), Some(UNREACHABLE_REMEDY)),
+                None => (reason.clone(), None),
             };
-            let message = format!("{owner} gets no new pods: {why}");
-            let point = CheckResult::warning("refused", message).subject(owner.clone());
-            match remedy {
-                Some(remedy) => point.remedy(remedy),
-                None => point,
-            }
+            let message = format!("{owner} gets no new pods: {reason}");
+            warning("refused", owner, message, remedy)
         });
-        let astray = self.misplaced.iter().map(|(owner, why, remedy)| {
-            let point =
-                CheckResult::warning("astray", format!("{owner}: {why}")).subject(owner.clone());
-            match remedy {
-                Some(remedy) => point.remedy(*remedy),
-                None => point,
-            }
+        let misplaced = self.misplaced.iter().map(|(owner, diagnostic, remedy)| {
+            warning("astray", owner, format!("{owner}: {diagnostic}"), *remedy)
         });
-        unseen.into_iter().chain(refused).chain(astray).collect()
+        unknown
+            .into_iter()
+            .chain(rejected)
+            .chain(misplaced)
+            .collect()
     }
 }
 
-/// Why new pods of a ReplicaSet are refused, if they are.
+fn requests_injection(replica_set: &ReplicaSet) -> bool {
+    let template = replica_set
+        .spec
+        .iter()
+        .filter_map(|spec| spec.template.as_ref());
+    let mut annotations =
+        template.filter_map(|template| template.metadata.as_ref()?.annotations.as_ref());
+    annotations.any(|annotations| is_requested(annotations.get(INJECT)))
+}
+
+/// Why a ReplicaSet cannot create pods, if it cannot.
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/replicaset/replica_set_utils.go>
-fn create_failure(set: &ReplicaSet) -> Option<String> {
-    let is_refusal = |condition: &&ReplicaSetCondition| {
+fn create_failure(replica_set: &ReplicaSet) -> Option<String> {
+    let is_failure = |condition: &&ReplicaSetCondition| {
         condition.type_ == "ReplicaFailure"
             && condition.status == "True"
             && condition.reason.as_deref() == Some("FailedCreate")
     };
-    let mut conditions = set.status.as_ref()?.conditions.iter().flatten();
-    conditions.find(is_refusal)?.message.clone()
+    let mut conditions = replica_set.status.as_ref()?.conditions.iter().flatten();
+    conditions.find(is_failure)?.message.clone()
 }
 
 #[cfg(test)]
@@ -125,21 +104,22 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admission::{Code, Defaults};
+    use crate::admission::Code;
     use crate::check::installation::PODS_ENTRY;
     use crate::kubernetes::ApiCall;
 
     const QUOTA: &str = r#"pods "edge-5b49-2sv4r" is forbidden: exceeded quota: small"#;
 
-    /// What is told of a ReplicaSet of the Deployment `edge` that asks and is refused so, changed.
-    fn results(why: &str, change: impl FnOnce(&mut Value)) -> Vec<(String, Option<String>)> {
+    /// Messages and remedies for a ReplicaSet of the Deployment `edge` that requests a drainer and is
+    /// rejected for this reason; changed.
+    fn results(reason: &str, change: impl FnOnce(&mut Value)) -> Vec<(String, Option<String>)> {
         let owner = json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "name": "edge", "uid": "1", "controller": true,
         });
         let condition = json!({
-            "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": why,
+            "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": reason,
         });
-        let mut set = json!({
+        let mut replica_set = json!({
             "metadata": {"name": "edge-5b49", "namespace": "shop", "ownerReferences": [owner]},
             "spec": {
                 "replicas": 2,
@@ -151,23 +131,19 @@ mod tests {
             },
             "status": {"replicas": 0, "conditions": [condition]},
         });
-        change(&mut set);
-        let defaults = Defaults::new("", "infra");
-        let mut refused = BlockedReplicaSets::new(PodDiagnoser {
-            defaults: &defaults,
-            image: None,
-            installed_at: None,
-            namespaces: None,
-        });
-        refused.add(&serde_json::from_value(set).unwrap());
-        let points = refused.results(None).into_iter();
-        points.map(|point| (point.message, point.remedy)).collect()
+        change(&mut replica_set);
+        let mut blocked = BlockedReplicaSets::default();
+        blocked.add(&serde_json::from_value(replica_set).unwrap());
+        let results = blocked.results(None).into_iter();
+        results
+            .map(|result| (result.message, result.remedy))
+            .collect()
     }
 
     #[test]
-    fn whose_pods_are_refused_is_told_and_what_to_do_if_the_refusal_is_ours() {
-        let notice = Code::SocketNotMounted.diagnostic("no volume at `/run`");
-        let ours = format!(r#"admission webhook "{PODS_ENTRY}" denied the request: {notice:#}"#);
+    fn rejections_of_pods_are_reported_with_a_remedy_for_ours() {
+        let denial = Code::SocketNotMounted.diagnostic("no volume at `/run`");
+        let ours = format!(r#"admission webhook "{PODS_ENTRY}" denied the request: {denial:#}"#);
         let uncalled = format!(r#"failed calling webhook "{PODS_ENTRY}": connection refused"#);
         let remedy = Code::SocketNotMounted.remedy();
         let table = [
@@ -175,15 +151,15 @@ mod tests {
             (&*uncalled, &*uncalled, Some(UNREACHABLE_REMEDY)),
             (QUOTA, QUOTA, None),
         ];
-        for (why, told, remedy) in table {
-            let message = format!("Deployment shop/edge gets no new pods: {told}");
+        for (rejection, reason, remedy) in table {
+            let message = format!("Deployment shop/edge gets no new pods: {reason}");
             let want = (message, remedy.map(ToOwned::to_owned));
-            assert_eq!(results(why, |_| {}), [want]);
+            assert_eq!(results(rejection, |_| {}), [want]);
         }
     }
 
     #[test]
-    fn replica_sets_that_do_not_ask_or_are_not_refused_are_nobodys_business() {
+    fn replica_sets_without_request_or_rejection_are_ignored() {
         type Change = fn(&mut Value);
         let changes: [Change; 7] = [
             |set| set["spec"]["template"]["metadata"] = json!(null),
@@ -194,13 +170,13 @@ mod tests {
             |set| set["status"]["conditions"][0]["reason"] = json!("FailedDelete"),
             |set| set["status"] = json!(null),
         ];
-        for (at, change) in changes.into_iter().enumerate() {
-            assert_eq!(results(QUOTA, change), [], "row {at}");
+        for (row, change) in changes.into_iter().enumerate() {
+            assert_eq!(results(QUOTA, change), [], "row {row}");
         }
     }
 
     #[test]
-    fn annotations_that_count_for_no_pod_are_told() {
+    fn misplaced_annotations_are_reported() {
         type Change = fn(&mut Value);
         let table: [(Change, &str); 3] = [
             (
@@ -223,35 +199,28 @@ mod tests {
             ),
         ];
         for (change, want) in table {
-            let told = results("", |set| {
+            let found = results("", |set| {
                 set["status"] = json!(null);
                 set["spec"]["template"]["metadata"]["annotations"] = json!({});
                 change(set);
             });
-            let told: Vec<_> = told.into_iter().map(|(message, _)| message).collect();
-            assert_eq!(told, [format!("Deployment shop/edge: {want}")]);
+            let messages: Vec<_> = found.into_iter().map(|(message, _)| message).collect();
+            assert_eq!(messages, [format!("Deployment shop/edge: {want}")]);
         }
     }
 
     #[test]
-    fn whether_pods_are_refused_may_not_be_known() {
-        let defaults = Defaults::new("", "infra");
-        let refused = BlockedReplicaSets::new(PodDiagnoser {
-            defaults: &defaults,
-            image: None,
-            installed_at: None,
-            namespaces: None,
-        });
-        let unseen = ReadError::Forbidden(ApiCall {
+    fn unreadable_replica_sets_are_unknown_and_not_blocking() {
+        let error = ReadError::Forbidden(ApiCall {
             verb: "list",
             resource: "replicasets",
             namespace: None,
         });
-        let points = refused.results(Some(&unseen));
+        let results = BlockedReplicaSets::default().results(Some(&error));
         assert_eq!(
-            points[0].message,
-            "whether pods are refused is not known: you may not list replicasets"
+            results[0].message,
+            "whether pods are rejected is unknown: forbidden: list replicasets"
         );
-        assert!(!points[0].is_blocking);
+        assert!(!results[0].is_blocking);
     }
 }

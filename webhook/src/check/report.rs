@@ -1,136 +1,152 @@
-//! What is told of an installation, for people and programs alike. The fields' names and their words
-//! are stable: `check -o json` writes these types.
+//! The results of `check`. `check -o json` serialises these types, so the fields' names in JSON and
+//! their values are stable.
 
 use std::fmt;
 
 use crate::kubernetes::ReadError;
 use serde::Serialize;
 
-/// The points of one topic.
+/// The results of one topic.
 #[derive(Debug, Serialize)]
 pub struct Section {
-    /// The topic, in a word.
+    /// The topic.
     pub name: &'static str,
-    /// In the order in which a person should read them.
+    /// In the order in which they are printed.
     #[serde(rename = "points")]
     pub results: Vec<CheckResult>,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CheckResult {
-    /// What was looked at, in a word or two; several points may have one name, each about an object.
+    /// The check; several results may have one name, each about another object.
     pub name: &'static str,
-    /// What came of it.
+    /// The severity of the finding.
     #[serde(rename = "mark")]
     pub severity: Severity,
-    /// True if nobody knows whether the installation works while this is not known.
+    /// True if the installation's health is unknown while this is.
     #[serde(skip)]
     pub is_blocking: bool,
-    /// The object that it is about; `null` if that is the installation as a whole.
+    /// The object in question; `null` for the installation as a whole.
     #[serde(rename = "about")]
     pub subject: Option<Subject>,
-    /// What is the case.
+    /// The finding.
     pub message: String,
     /// What to do about it.
     pub remedy: Option<String>,
-    /// The commands that do it, one after the other.
+    /// The commands that do it, in order.
     pub commands: Vec<String>,
 }
 
-/// What came of a look.
+/// How severe a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It is as it should be.
+    /// As it should be.
     Ok,
-    /// The installation works, but not as somebody may expect.
+    /// The installation works, but perhaps not as expected.
     Warning,
     /// Something does not work.
     Error,
-    /// It could not be looked at.
+    /// The objects to check could not be read.
     Unknown,
 }
 
 /// An object in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Subject {
-    /// Its kind, as `Deployment`.
+    /// Its kind, such as `Deployment`.
     pub kind: String,
-    /// Its namespace; `null` if it is in none.
+    /// Its namespace; `null` for a cluster-scoped object.
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
 }
 
+/// Whether an installation works; in JSON `true`, `false` or `null`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(into = "Option<bool>")]
+pub enum Health {
+    /// It works.
+    Healthy,
+    /// Something does not work.
+    Unhealthy,
+    /// A blocking check is unknown.
+    Unknown,
+}
+
 // === impl CheckResult ===
 
 impl CheckResult {
-    /// Something as it should be.
+    /// A check that passed.
     pub fn ok(name: &'static str, message: impl Into<String>) -> Self {
-        Self::new(name, Severity::Ok, message)
+        Self::new(name, Severity::Ok, message.into())
     }
 
-    /// Something that somebody may not expect.
+    /// A finding that may be unexpected.
     pub fn warning(name: &'static str, message: impl Into<String>) -> Self {
-        Self::new(name, Severity::Warning, message)
+        Self::new(name, Severity::Warning, message.into())
     }
 
     /// Something that does not work.
     pub fn error(name: &'static str, message: impl Into<String>) -> Self {
-        Self::new(name, Severity::Error, message)
+        Self::new(name, Severity::Error, message.into())
     }
 
-    /// Something that could not be looked at, and does not decide: `what` is a clause, as `whether it
-    /// runs`.
-    pub fn unknown(name: &'static str, what: impl fmt::Display, unseen: &ReadError) -> Self {
-        let message = format!("{what} is not known: {unseen}");
-        Self::new(name, Severity::Unknown, message)
+    /// A check whose objects could not be read. `what` is a clause, such as `whether it runs`.
+    pub fn unknown(name: &'static str, what: impl fmt::Display, error: &ReadError) -> Self {
+        Self::new(
+            name,
+            Severity::Unknown,
+            format!("{what} is unknown: {error}"),
+        )
     }
 
-    /// Something that could not be looked at, and decides whether the installation works.
+    /// The same for a check without which the installation's health is unknown.
     pub fn unknown_blocking(
         name: &'static str,
         what: impl fmt::Display,
-        unseen: &ReadError,
+        error: &ReadError,
     ) -> Self {
-        let decides = true;
         Self {
-            is_blocking: decides,
-            ..Self::unknown(name, what, unseen)
+            is_blocking: true,
+            ..Self::unknown(name, what, error)
         }
     }
 
-    fn new(name: &'static str, mark: Severity, message: impl Into<String>) -> Self {
+    fn new(name: &'static str, severity: Severity, message: String) -> Self {
         Self {
             name,
-            severity: mark,
+            severity,
             is_blocking: false,
             subject: None,
-            message: message.into(),
+            message,
             remedy: None,
             commands: Vec::new(),
         }
     }
 
-    /// The same about an object.
+    /// Sets the object in question.
     #[must_use]
-    pub fn subject(self, about: Subject) -> Self {
-        let about = Some(about);
-        Self {
-            subject: about,
-            ..self
-        }
+    pub fn subject(mut self, subject: Subject) -> Self {
+        self.subject = Some(subject);
+        self
     }
 
-    /// The same with what to do about it.
+    /// Sets the remedy.
     #[must_use]
     pub fn remedy(self, remedy: impl Into<String>) -> Self {
-        let remedy = Some(remedy.into());
-        Self { remedy, ..self }
+        self.optional_remedy(Some(remedy))
     }
 
-    /// The same with one more command that does something about it.
+    /// Sets the remedy, or none.
+    #[must_use]
+    pub fn optional_remedy(mut self, remedy: Option<impl Into<String>>) -> Self {
+        self.remedy = remedy.map(Into::into);
+        self
+    }
+
+    /// Appends a command.
     #[must_use]
     pub fn command(mut self, command: impl Into<String>) -> Self {
         self.commands.push(command.into());
@@ -141,20 +157,19 @@ impl CheckResult {
 // === impl Subject ===
 
 impl Subject {
-    /// An object of a namespace.
+    /// An object in a namespace.
     pub fn namespaced(
         kind: impl Into<String>,
         namespace: impl Into<String>,
         name: impl Into<String>,
     ) -> Self {
         Self {
-            kind: kind.into(),
             namespace: Some(namespace.into()),
-            name: name.into(),
+            ..Self::cluster_scoped(kind, name)
         }
     }
 
-    /// An object outside of namespaces.
+    /// A cluster-scoped object.
     pub fn cluster_scoped(kind: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             kind: kind.into(),
@@ -164,6 +179,7 @@ impl Subject {
     }
 }
 
+/// Formats the object as `Deployment shop/edge`.
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.kind)?;
@@ -171,5 +187,74 @@ impl fmt::Display for Subject {
             write!(f, "{namespace}/")?;
         }
         f.write_str(&self.name)
+    }
+}
+
+// === impl Health ===
+
+impl Health {
+    /// Sums up all results: an error outweighs an unknown blocking check.
+    pub fn of(sections: &[Section]) -> Self {
+        let mut health = Self::Healthy;
+        for result in sections.iter().flat_map(|section| &section.results) {
+            match result.severity {
+                Severity::Error => return Self::Unhealthy,
+                Severity::Unknown if result.is_blocking => health = Self::Unknown,
+                Severity::Ok | Severity::Warning | Severity::Unknown => {}
+            }
+        }
+        health
+    }
+}
+
+impl From<Health> for Option<bool> {
+    fn from(health: Health) -> Self {
+        match health {
+            Health::Healthy => Some(true),
+            Health::Unhealthy => Some(false),
+            Health::Unknown => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kubernetes::ApiCall;
+
+    #[test]
+    fn health_is_null_while_blocking_check_is_unknown() {
+        let error = ReadError::Forbidden(ApiCall {
+            verb: "list",
+            resource: "nodes",
+            namespace: None,
+        });
+        let ok = || CheckResult::ok("a", "");
+        let warning = || CheckResult::warning("b", "");
+        let failed = || CheckResult::error("c", "");
+        let unknown = || CheckResult::unknown("d", "it", &error);
+        let blocking = || CheckResult::unknown_blocking("e", "it", &error);
+        let table = [
+            (vec![ok()], json!(true)),
+            (vec![ok(), warning(), unknown()], json!(true)),
+            (vec![ok(), blocking()], json!(null)),
+            (vec![blocking(), warning(), unknown()], json!(null)),
+            (vec![blocking(), failed()], json!(false)),
+            (vec![failed(), ok()], json!(false)),
+        ];
+        for (results, want) in table {
+            // However they are spread over sections.
+            let one = |result: &CheckResult| Section {
+                name: "s",
+                results: vec![result.clone()],
+            };
+            let apart: Vec<_> = results.iter().map(one).collect();
+            let together = [Section { name: "s", results }];
+            for sections in [&apart[..], &together] {
+                assert_eq!(json!(Health::of(sections)), want, "{sections:?}");
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! How counts, lists and spans are said.
+//! Counts, lists and durations as text.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,60 +6,46 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Says how many there are: `1 pod`, `2 pods`.
-pub(super) fn plural(many: usize, one: &str) -> String {
-    match many {
-        1 => format!("1 {one}"),
-        many => format!("{many} {one}s"),
+/// Formats a count: `1 pod`, `2 pods`.
+pub(crate) fn plural(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
     }
 }
 
-/// The verb for so many.
-pub(super) fn has_or_have(many: usize) -> &'static str {
-    match many {
-        1 => "has",
-        _ => "have",
-    }
+/// The verb for a count.
+pub(super) fn has_or_have(count: usize) -> &'static str {
+    if count == 1 { "has" } else { "have" }
 }
 
-/// Lists names, but no more than a few of them.
+/// Lists names, at most five of them.
 pub(super) fn join<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    const FEW: usize = 5;
-    let names: Vec<_> = names.into_iter().collect();
-    let shown: Vec<_> = names
-        .iter()
-        .take(FEW)
-        .map(|name| format!("`{name}`"))
-        .collect();
-    match names.len().saturating_sub(FEW) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
+    const MAX: usize = 5;
+    let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    let listed = names[..names.len().min(MAX)].join(", ");
+    match names.len().saturating_sub(MAX) {
+        0 => listed,
+        more => format!("{listed} and {more} more"),
     }
 }
 
-/// Says how long it is from `now` to `end`, rounded down: `6 days`. `None` if that is over.
+/// The time from `now` to `end`, rounded down: `6 days`. `None` if `end` has passed.
 pub(super) fn remaining(now: SystemTime, end: SystemTime) -> Option<String> {
-    let left = end
-        .duration_since(now)
-        .ok()
-        .filter(|left| !left.is_zero())?;
-    Some(format_duration(left))
+    let remaining = end.duration_since(now).ok()?;
+    (!remaining.is_zero()).then(|| format_duration(remaining))
 }
 
-/// Says how long something takes, in its largest unit of which there are two, rounded down.
-pub(super) fn format_duration(span: Duration) -> String {
-    let seconds = span.as_secs();
+/// Formats a duration in the largest unit of which it has at least two, rounded down.
+fn format_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
     let (unit, name) = match seconds {
         0..=119 => (1, "second"),
         120..=7_199 => (MINUTE, "minute"),
         7_200..=172_799 => (HOUR, "hour"),
         _ => (DAY, "day"),
     };
-    let many = seconds / unit;
-    match many {
-        1 => format!("1 {name}"),
-        many => format!("{many} {name}s"),
-    }
+    plural(usize::try_from(seconds / unit).unwrap_or(usize::MAX), name)
 }
 
 #[cfg(test)]
@@ -67,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_said_in_the_largest_unit_that_tells_enough() {
+    fn durations_are_formatted_in_largest_unit() {
         for (seconds, want) in [
             (1, "1 second"),
             (119, "119 seconds"),
@@ -82,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_has_nothing_left() {
+    fn remaining_is_none_after_the_end() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(DAY);
         assert_eq!(remaining(now, now), None);
         assert_eq!(remaining(now, SystemTime::UNIX_EPOCH), None);

@@ -1,71 +1,106 @@
-//! Whether API servers ask about the pods that the chart has them ask about. Others write there too.
+//! The rules, selectors and conditions of the MutatingWebhookConfiguration: does it match what the chart
+//! has it match? Other controllers write to it too.
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, RuleWithOperations};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Expression, Selector};
 
 use super::installation::{Installation, PODS_ENTRY};
 use super::report::{CheckResult, Section, Subject};
-use super::selector::{Requirement, requirements};
 use crate::admission::settings::keys::INJECTION;
+use crate::kubernetes::{ApiCall, ReadError};
 
-/// The entry that advises the authors of workloads.
+/// The entry that warns about workloads.
 const WORKLOADS_ENTRY: &str = "workloads.envoy-drainer.dev";
 
 /// The label with a namespace's own name.
 /// <https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-metadata-name>
 pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// The labels of namespaces by which the chart, or AKS, leaves some out.
+/// The labels of namespaces by which the chart, or AKS, excludes some.
 pub(super) const EXCLUSION_LABELS: [&str; 3] = [
     NAMESPACE_NAME,
     "control-plane",
     "kubernetes.azure.com/managedby",
 ];
 
-/// The conditions of the chart.
+/// The chart's match conditions.
 const CHART_CONDITIONS: [&str; 3] = ["asks", "not-mirror", "not-windows"];
 
-/// Judges the entries of an installation.
-#[must_use]
+/// The remedy for what the chart does not set.
+const FOREIGN_REMEDY: &str = "this was not set by the chart; remove it";
+
+/// Checks the entries of an installation.
 pub fn section(installation: &Installation) -> Section {
-    let mut points = Vec::new();
+    let mut results = Vec::new();
     if let Some(entry) = installation.pods_entry() {
-        points.extend(rules(entry));
-        points.extend(namespace_selector(entry));
-        points.extend(pod_filters(entry));
-        points.extend(reinvocation(entry));
+        results.extend(rules(entry));
+        results.extend(selectors(entry));
+        results.extend(match_conditions(entry));
+        results.extend(reinvocation(entry));
     }
     let mut entries = installation.entries.iter();
     if !entries.any(|entry| entry.name == WORKLOADS_ENTRY) {
-        let message =
-            format!("the entry `{WORKLOADS_ENTRY}` is missing: nothing warns at `kubectl apply`");
-        points.push(CheckResult::warning("entries", message).remedy("upgrade the release"));
+        let message = format!(
+            "the entry `{WORKLOADS_ENTRY}` is missing: there are no warnings at `kubectl apply`"
+        );
+        results.push(CheckResult::warning("entries", message).remedy("upgrade the release"));
     }
-    if points.is_empty() {
-        let message = "API servers ask about every pod with the annotation, in every namespace with the label";
-        points.push(CheckResult::ok("entries", message));
+    if results.is_empty() {
+        let message = "the webhook configuration matches annotated pods in opted-in namespaces";
+        results.push(CheckResult::ok("entries", message));
     }
-    let about = Subject::cluster_scoped("MutatingWebhookConfiguration", &installation.name);
+    for result in &mut results {
+        let kind = "MutatingWebhookConfiguration";
+        result.subject = Some(Subject::cluster_scoped(kind, &installation.name));
+    }
     Section {
         name: "configuration",
-        results: points
-            .into_iter()
-            .map(|point| point.subject(about.clone()))
-            .collect(),
+        results,
     }
 }
 
-/// The namespaces that API servers ask about, as one requirement after the other.
-#[must_use]
-pub fn namespace_requirements(entry: &MutatingWebhook) -> Vec<Requirement> {
+/// The requirements for the namespaces of an entry, all of which must be met.
+///
+/// # Errors
+/// When an operator is unknown.
+pub fn namespace_requirements(entry: &MutatingWebhook) -> Result<Vec<Expression>, ReadError> {
     requirements(entry.namespace_selector.as_ref())
 }
 
+/// No selector has no requirements.
+fn requirements(selector: Option<&LabelSelector>) -> Result<Vec<Expression>, ReadError> {
+    let selector = Selector::try_from(selector.cloned().unwrap_or_default());
+    let requirements = selector.map(|selector| selector.into_iter().collect());
+    requirements.map_err(|error| ReadError::Failed {
+        call: ApiCall {
+            verb: "read",
+            resource: "mutatingwebhookconfigurations",
+            namespace: None,
+        },
+        reason: error.to_string(),
+    })
+}
+
+/// The key of the label that a requirement is for.
+pub(super) fn key(requirement: &Expression) -> &str {
+    match requirement {
+        Expression::In(key, _)
+        | Expression::NotIn(key, _)
+        | Expression::Equal(key, _)
+        | Expression::NotEqual(key, _)
+        | Expression::Exists(key)
+        | Expression::DoesNotExist(key) => key,
+    }
+}
+
 /// Returns true for the requirement that a namespace has opted in.
-#[must_use]
-pub fn is_opt_in(requirement: &Requirement) -> bool {
-    requirement.key == INJECTION
-        && requirement.operator == "In"
-        && requirement.values == ["enabled"]
+fn is_opt_in(requirement: &Expression) -> bool {
+    match requirement {
+        Expression::In(key, values) => key == INJECTION && values.iter().eq(["enabled"]),
+        Expression::Equal(key, value) => key == INJECTION && value == "enabled",
+        _ => false,
+    }
 }
 
 fn rules(entry: &MutatingWebhook) -> Option<CheckResult> {
@@ -73,84 +108,90 @@ fn rules(entry: &MutatingWebhook) -> Option<CheckResult> {
         let mut list = list.iter().flatten();
         list.any(|listed| listed == wanted || listed == "*")
     };
-    let asks = |rule: &RuleWithOperations| {
+    let matches_pods = |rule: &RuleWithOperations| {
         has(&rule.operations, "CREATE")
             && has(&rule.api_groups, "")
             && has(&rule.api_versions, "v1")
             && has(&rule.resources, "pods")
             && rule.scope.as_deref() != Some("Cluster")
     };
-    if entry.rules.iter().flatten().any(asks) {
+    if entry.rules.iter().flatten().any(matches_pods) {
         return None;
     }
-    let message =
-        format!("API servers do not ask about new pods: the rules of `{PODS_ENTRY}` differ");
-    Some(CheckResult::error("rules", message).remedy("upgrade the release, which writes them anew"))
+    let message = format!("the rules of `{PODS_ENTRY}` do not match new pods");
+    Some(CheckResult::error("rules", message).remedy("upgrade the release, which restores them"))
 }
 
-fn namespace_selector(entry: &MutatingWebhook) -> Vec<CheckResult> {
+/// Checks the selectors of namespaces and pods.
+fn selectors(entry: &MutatingWebhook) -> Vec<CheckResult> {
     const NAME: &str = "namespace-selector";
-    let asked = namespace_requirements(entry);
-    let mut points = Vec::new();
-    if !asked.iter().any(is_opt_in) {
-        let message = format!("API servers do not ask by the label {INJECTION}=enabled");
-        points.push(
-            CheckResult::warning(NAME, message).remedy("upgrade the release, which writes it anew"),
+    let namespaces = namespace_requirements(entry);
+    let pods = requirements(entry.object_selector.as_ref());
+    let (namespaces, pods) = match namespaces.and_then(|namespaces| Ok((namespaces, pods?))) {
+        Ok(requirements) => requirements,
+        Err(error) => {
+            let what = "which pods the webhook configuration matches";
+            return vec![CheckResult::unknown_blocking(NAME, what, &error)];
+        }
+    };
+    let mut results = Vec::new();
+    if !namespaces.iter().any(is_opt_in) {
+        let message =
+            format!("the namespaceSelector does not require the label {INJECTION}=enabled");
+        results.push(
+            CheckResult::warning(NAME, message).remedy("upgrade the release, which restores it"),
         );
     }
-    let of_others = asked.iter().filter(|requirement| {
-        requirement.key != INJECTION && !EXCLUSION_LABELS.contains(&&*requirement.key)
-    });
-    let narrows = of_others.map(|requirement| {
-        let message = format!("API servers ask only about namespaces with `{requirement}` too");
-        CheckResult::warning(NAME, message)
-            .remedy("somebody else has added that: nothing of the chart's needs it")
-    });
-    points.extend(narrows);
-    points
+    let is_foreign = |requirement: &&Expression| {
+        let key = key(requirement);
+        key != INJECTION && !EXCLUSION_LABELS.contains(&key)
+    };
+    results.extend(namespaces.iter().filter(is_foreign).map(|requirement| {
+        let message = format!("the namespaceSelector also requires `{requirement}`");
+        CheckResult::warning(NAME, message).remedy(FOREIGN_REMEDY)
+    }));
+    results.extend(pods.iter().map(|requirement| {
+        let message = format!("the objectSelector requires `{requirement}`");
+        CheckResult::warning("object-selector", message).remedy(FOREIGN_REMEDY)
+    }));
+    results
 }
 
-fn pod_filters(entry: &MutatingWebhook) -> Vec<CheckResult> {
-    let labels = requirements(entry.object_selector.as_ref());
-    let labels = labels.iter().map(|requirement| {
-        let message = format!("API servers ask only about pods with the labels `{requirement}`");
-        CheckResult::warning("object-selector", message)
-            .remedy("somebody else has added that: nothing of the chart's needs it")
-    });
+fn match_conditions(entry: &MutatingWebhook) -> impl Iterator<Item = CheckResult> {
     let conditions = entry.match_conditions.iter().flatten();
-    let others = conditions.filter(|condition| !CHART_CONDITIONS.contains(&&*condition.name));
-    let others = others.map(|condition| {
+    let foreign = conditions.filter(|condition| !CHART_CONDITIONS.contains(&&*condition.name));
+    foreign.map(|condition| {
         let message = format!(
-            "API servers ask only about pods that meet the condition `{}` too: {}",
+            "the matchConditions also require `{}`: {}",
             condition.name, condition.expression
         );
-        CheckResult::warning("match-conditions", message)
-            .remedy("somebody else has added that: nothing of the chart's needs it")
-    });
-    labels.chain(others).collect()
+        CheckResult::warning("match-conditions", message).remedy(FOREIGN_REMEDY)
+    })
 }
 
 fn reinvocation(entry: &MutatingWebhook) -> Option<CheckResult> {
     if entry.reinvocation_policy.as_deref() == Some("IfNeeded") {
         return None;
     }
-    let message = "an Envoy that a later webhook adds to a pod is not seen (reinvocationPolicy is not `IfNeeded`)";
+    let message =
+        "an Envoy that a later webhook adds is missed (reinvocationPolicy is not `IfNeeded`)";
     Some(
         CheckResult::warning("reinvocation-policy", message)
-            .remedy("upgrade the release, which writes it anew"),
+            .remedy("upgrade the release, which restores it"),
     )
 }
 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+    use kube::core::SelectorExt;
     use serde_json::{Value, json};
 
     use super::super::installation;
     use super::*;
     use crate::check::Severity;
 
-    /// The marks and names of what is said about an installation as the chart makes it, changed.
+    /// The severities and names of the results for the chart's configuration, changed.
     fn results(change: impl FnOnce(&mut Value)) -> Vec<(Severity, &'static str)> {
         let selector = json!({"matchExpressions": [
             {"key": "envoy-drainer.dev/injection", "operator": "In", "values": ["enabled"]},
@@ -180,18 +221,20 @@ mod tests {
             serde_json::from_value(json!({"metadata": {"name": "a"}, "webhooks": entries}))
                 .unwrap();
         let installation = installation::find(vec![configuration], None).expect("it is there");
-        let points = section(&installation).results.into_iter();
-        points.map(|point| (point.severity, point.name)).collect()
+        let results = section(&installation).results.into_iter();
+        results
+            .map(|result| (result.severity, result.name))
+            .collect()
     }
 
     #[test]
-    fn what_differs_from_the_chart_is_told() {
+    fn differences_from_the_chart_are_reported() {
         fn expressions(entries: &mut Value) -> &mut Vec<Value> {
             let selector = &mut entries[0]["namespaceSelector"]["matchExpressions"];
             selector.as_array_mut().unwrap()
         }
         type Change = fn(&mut Value);
-        let table: [(Change, &[(Severity, &str)]); 11] = [
+        let table: [(Change, &[(Severity, &str)]); 12] = [
             (|_| {}, &[(Severity::Ok, "entries")]),
             (
                 |entries| entries[0]["rules"][0]["operations"] = json!(["UPDATE"]),
@@ -227,6 +270,12 @@ mod tests {
                 &[(Severity::Warning, "namespace-selector")],
             ),
             (
+                |entries| {
+                    expressions(entries).push(json!({"key": "team", "operator": "Near"}));
+                },
+                &[(Severity::Unknown, "namespace-selector")],
+            ),
+            (
                 |entries| entries[0]["objectSelector"] = json!({"matchLabels": {"a": "1"}}),
                 &[(Severity::Warning, "object-selector")],
             ),
@@ -248,5 +297,50 @@ mod tests {
         for (at, (change, want)) in table.into_iter().enumerate() {
             assert_eq!(results(change), want, "row {at}");
         }
+    }
+
+    #[test]
+    fn operators_match_as_kubernetes_defines_them() {
+        let labels = [("a".to_owned(), "1".to_owned())].into();
+        let table = [
+            (
+                json!({"operator": "In", "values": ["1", "2"]}),
+                [true, false],
+            ),
+            (json!({"operator": "In", "values": ["2"]}), [false, false]),
+            (json!({"operator": "NotIn", "values": ["1"]}), [false, true]),
+            (json!({"operator": "NotIn", "values": ["2"]}), [true, true]),
+            (json!({"operator": "Exists"}), [true, false]),
+            (json!({"operator": "DoesNotExist"}), [false, true]),
+        ];
+        for (mut expression, want) in table {
+            for (key, want) in ["a", "b"].into_iter().zip(want) {
+                expression["key"] = json!(key);
+                let selector = json!({"matchExpressions": [expression]});
+                let selector = serde_json::from_value(selector).unwrap();
+                let requirements = requirements(Some(&selector)).unwrap();
+                assert_eq!(requirements[0].matches(&labels), want, "{expression}");
+            }
+        }
+    }
+
+    #[test]
+    fn labels_and_expressions_are_requirements() {
+        let selector = json!({
+            "matchLabels": {"a": "1"},
+            "matchExpressions": [
+                {"key": "b", "operator": "NotIn", "values": ["2", "1"]},
+                {"key": "c", "operator": "DoesNotExist"},
+            ],
+        });
+        let selector = serde_json::from_value(selector).unwrap();
+        let found = requirements(Some(&selector)).unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|found| (key(found), found.to_string()))
+            .collect();
+        let want = [("a", "a=1"), ("b", "b notin (1,2)"), ("c", "!c")];
+        assert_eq!(found, want.map(|(key, text)| (key, text.to_owned())));
+        assert_eq!(requirements(None).unwrap(), []);
     }
 }

@@ -1,7 +1,6 @@
-//! Groups of flags that several subcommands share.
+//! Groups of flags that subcommands share.
 
 pub mod cluster;
-pub mod color;
 pub(crate) mod duration;
 pub mod files;
 pub mod logs;

@@ -1,4 +1,4 @@
-//! `envoy-drainer check`: whether an installation works.
+//! `envoy-drainer check`: checks an installation.
 
 mod collect;
 mod render;
@@ -12,23 +12,21 @@ use serde::Serialize;
 use tokio::runtime;
 
 use super::args::cluster::ClusterArgs;
-use super::args::color::ColorArgs;
-use super::args::output::{OutputArgs, OutputFormat};
+use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
 use crate::check::{Health, Section};
 use crate::cli::terminal::print;
 use crate::kubernetes::ClusterReader;
 
 use render::CheckRenderer;
 
-/// What `--help` says below the flags.
+/// The text below the flags in `--help`.
 const HELP: &str = "\
-Looks at the webhook and its certificates, at what API servers ask it, at the namespaces that have opted in, at
-the pods that ask for a drainer, and at the nodes. It changes nothing: in each of those namespaces it asks by a
-dry run what would become of a small pod. What your rights do not let it see is told, and the rest is looked at
-nevertheless. JSON is an object with `works`, which is null where that cannot be found out, and the list
-`sections`.
+Checks the webhook's replicas and caBundles, its configuration, the namespaces that have opted in, the pods that
+request a drainer, and the nodes. It changes nothing: in each of those namespaces it creates a small pod as a dry
+run. Objects that your rights do not allow it to read are reported as unknown, and everything else is checked
+nevertheless. JSON is an object with `works`, which is null if that is unknown, and the list `sections`.
 
-Exit codes: 0 works, perhaps with warnings; 1 something does not work, or cannot be found out; 2 wrong usage.";
+Exit codes: 0 works, perhaps with warnings; 1 does not work, or unknown; 2 wrong usage.";
 
 /// The flags of `check`.
 #[derive(Debug, clap::Args)]
@@ -36,7 +34,7 @@ Exit codes: 0 works, perhaps with warnings; 1 something does not work, or cannot
 pub struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// The MutatingWebhookConfiguration of the installation, where there are several.
+    /// MutatingWebhookConfiguration of the installation, if there are several.
     #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_WEBHOOK_CONFIGURATION")]
     webhook_configuration: Option<String>,
     #[command(flatten)]
@@ -45,7 +43,7 @@ pub struct Args {
     color: ColorArgs,
 }
 
-/// All that `check` has to say.
+/// The JSON report.
 #[derive(Debug, Serialize)]
 struct CheckReport {
     #[serde(rename = "works")]
@@ -53,10 +51,10 @@ struct CheckReport {
     sections: Vec<Section>,
 }
 
-/// Looks at an installation and tells what is to be told.
+/// Checks an installation and prints the results.
 ///
 /// # Errors
-/// When there is no cluster, or nothing can be written.
+/// When there is no cluster, or stdout cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args {
         cluster,
@@ -64,12 +62,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         output: OutputArgs { output },
         color,
     } = args;
-    let page = CheckRenderer::new(color.is_enabled_for(&io::stdout()));
+    let renderer = CheckRenderer::new(color.is_enabled_for(&io::stdout()));
     let mut sections = Vec::new();
-    // A person reads while the next is looked at.
+    // Each section is printed while the next one is read.
     let mut emit = |section: Section| {
         if output == OutputFormat::Text {
-            print(page.section(&section).as_bytes())?;
+            print(renderer.section(&section).as_bytes())?;
         }
         sections.push(section);
         anyhow::Ok(())
@@ -82,20 +80,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let reader = ClusterReader::open(cluster.into()).await?;
             collect::collect(&reader, webhook_configuration.as_deref(), &mut emit).await
         })?;
-    let works = Health::of(&sections);
+    let health = Health::of(&sections);
     match output {
-        OutputFormat::Text => print(page.summary(works, &sections).as_bytes())?,
+        OutputFormat::Text => print(renderer.summary(health, &sections).as_bytes())?,
         OutputFormat::Json => {
-            let report = CheckReport {
-                health: works,
-                sections,
-            };
+            let report = CheckReport { health, sections };
             let mut json = serde_json::to_string_pretty(&report)?;
             json.push('\n');
             print(json.as_bytes())?;
         }
     }
-    Ok(match works {
+    Ok(match health {
         Health::Healthy => ExitCode::SUCCESS,
         Health::Unhealthy | Health::Unknown => ExitCode::FAILURE,
     })

@@ -1,4 +1,4 @@
-//! `envoy-drainer explain`: what would become of the pods in manifests, and why.
+//! `envoy-drainer explain`: what the webhook would do with the pods of manifests, and why.
 
 mod model;
 mod render;
@@ -18,28 +18,26 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::args::color::ColorArgs;
 use super::args::files::FilesArgs;
-use super::args::output::{OutputArgs, OutputFormat};
+use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
 use super::args::pod_defaults::PodDefaultsArgs;
 use crate::admission::Defaults;
-use crate::cli::terminal::print;
+use crate::cli::terminal::{exit_code, print, to_json};
 use crate::manifest;
 use crate::offline::{DocumentReview, Input, Message};
 use crate::printable::printable;
 
-/// What `--help` says below the flags.
+/// Text of `--help` below the flags.
 const HELP: &str = "\
-Reads what `inject` reads and changes nothing. Whether a namespace has the label
-`envoy-drainer.dev/injection` is not known here and does not matter.
-JSON is an object with the lists `pods` and `errors`.
+Reads the same documents as `inject`, and changes nothing. The label `envoy-drainer.dev/injection` of
+namespaces is not checked. The JSON output is an object with the lists `pods` and `errors`.
 
-Exit codes: 0 fine; 1 a pod is refused, or a document cannot be read or changed; 2 wrong usage.";
+Exit codes: 0 success; 1 a pod is refused, or a document cannot be read or changed; 2 invalid usage.";
 
 /// The flags of `explain`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-// No explanation depends on the drainer's image.
+// No output depends on the drainer's image.
 #[command(mut_arg("image", |image| image.required(false).default_value("drainer").hide(true)))]
 pub struct Args {
     #[command(flatten)]
@@ -52,12 +50,12 @@ pub struct Args {
     defaults: PodDefaultsArgs,
 }
 
-/// All that `explain` has to say.
+/// The output of `explain`.
 #[derive(Debug, Default, Serialize)]
 pub struct ExplainReport {
-    /// Every pod and pod template, in the order of the files.
+    /// All pods and pod templates, in the order of the files.
     pub pods: Vec<Explanation>,
-    /// The documents that cannot be read or changed.
+    /// The errors of documents that cannot be read or changed.
     pub errors: Vec<DocumentError>,
 }
 
@@ -66,18 +64,18 @@ pub struct ExplainReport {
 pub struct DocumentError {
     /// Its file, or `stdin`.
     pub file: String,
-    /// The line that is to blame.
+    /// The line, from 1.
     pub line: usize,
-    /// The column, where a single character is to blame; from 1.
+    /// The column, from 1, if it is about a single character.
     pub column: Option<usize>,
-    /// Why.
+    /// The error.
     pub message: String,
 }
 
-/// Explains the pods of files or stdin.
+/// Prints explanations of the pods of files or stdin.
 ///
 /// # Errors
-/// When flags do not fit together, or nothing can be written.
+/// If flags contradict each other, or stdout cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args {
         files,
@@ -87,60 +85,54 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     } = args;
     let defaults = defaults.into_defaults()?;
     let mut read_errors = Vec::new();
-    let read = files.read().into_iter();
-    let inputs: Vec<_> = read
+    let inputs = files.read().into_iter();
+    let inputs: Vec<_> = inputs
         .filter_map(|input| input.map_err(|error| read_errors.push(error)).ok())
         .collect();
-    let explanations = ExplainReport::new(&inputs, &defaults);
+    let report = ExplainReport::new(&inputs, &defaults);
     match output {
-        OutputFormat::Json => print(explanations.to_json().as_bytes())?,
+        OutputFormat::Json => print(report.to_json().as_bytes())?,
         OutputFormat::Text => {
             let styled = color.is_enabled_for(&io::stdout());
-            print(explanations.to_text(styled).as_bytes())?;
-            for error in &explanations.errors {
+            print(report.to_text(styled).as_bytes())?;
+            for error in &report.errors {
                 eprintln!("{}", printable(&error.to_string()));
             }
-            let nothing = explanations.pods.is_empty() && explanations.errors.is_empty();
-            if nothing && read_errors.is_empty() {
-                eprintln!("no pod and no pod template found");
+            let is_empty = report.pods.is_empty() && report.errors.is_empty();
+            if is_empty && read_errors.is_empty() {
+                eprintln!("no pods or pod templates found");
             }
         }
     }
     for error in &read_errors {
         eprintln!("error: {}", printable(&format!("{error:#}")));
     }
-    Ok(match explanations.is_success() && read_errors.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    Ok(exit_code(report.is_success() && read_errors.is_empty()))
 }
 
 // === impl ExplainReport ===
 
 impl ExplainReport {
-    /// Explains every pod and pod template of some streams.
-    #[must_use]
+    /// Explains all pods and pod templates of some streams.
     pub fn new(inputs: &[Input], defaults: &Defaults) -> Self {
-        let mut explanations = Self::default();
+        let mut report = Self::default();
         for Input { name, bytes } in inputs {
             for document in manifest::documents(bytes) {
                 match DocumentReview::try_new(&document, defaults) {
-                    Ok(review) => explanations.add(name, &review),
-                    Err(error) => explanations.add_error(name, error.into()),
+                    Ok(review) => report.add(name, &review),
+                    Err(error) => report.add_error(name, error.into()),
                 }
             }
         }
-        explanations
+        report
     }
 
     fn add(&mut self, file: &str, review: &DocumentReview<'_>) {
         let injected = review.injected_text();
-        let stays = review.is_refused() || injected.is_err();
-        let explained = review
-            .workloads
-            .iter()
-            .map(|case| Explanation::new(file, case, stays));
-        self.pods.extend(explained);
+        let is_unchanged = review.is_refused() || injected.is_err();
+        let pods = review.workloads.iter();
+        let pods = pods.map(|workload| Explanation::new(file, workload, is_unchanged));
+        self.pods.extend(pods);
         if let Err(error) = injected {
             self.add_error(file, error.into());
         }
@@ -155,8 +147,7 @@ impl ExplainReport {
         });
     }
 
-    /// True if everything could be read and changed, and no pod is refused.
-    #[must_use]
+    /// Returns true if all documents can be read and changed, and no pod is refused.
     pub fn is_success(&self) -> bool {
         self.errors.is_empty()
             && self
@@ -165,19 +156,14 @@ impl ExplainReport {
                 .all(|pod| pod.outcome != InjectionOutcome::Refused)
     }
 
-    /// For people.
-    #[must_use]
+    /// Formats the explanations for people; the errors are printed to stderr.
     pub fn to_text(&self, styled: bool) -> String {
         render::render(&self.pods, styled)
     }
 
-    /// For programs.
-    #[must_use]
+    /// Formats the report for programs.
     pub fn to_json(&self) -> String {
-        let mut json = serde_json::to_string_pretty(self)
-            .expect("strings, finite numbers and maps with string keys");
-        json.push('\n');
-        json
+        to_json(self)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `envoy-drainer inject`: the webhook's change, in manifests.
+//! `envoy-drainer inject`: injects drainers into the pods of manifests.
 
 mod diff;
 
@@ -7,25 +7,25 @@ pub use diff::unified_diff;
 use std::io;
 use std::process::ExitCode;
 
-use super::args::color::ColorArgs;
 use super::args::files::FilesArgs;
+use super::args::output::ColorArgs;
 use super::args::pod_defaults::PodDefaultsArgs;
 use crate::admission::settings::keys::INJECT;
 use crate::admission::{Decision, Defaults, Diagnostic};
-use crate::cli::terminal::print;
+use crate::cli::terminal::{exit_code, print};
 use crate::manifest::{self, Document};
 use crate::offline::{DocumentReview, Input, Message, MessageKind, WorkloadResult};
 
-/// What `--help` says below the flags.
+/// Text of `--help` below the flags.
 const HELP: &str = "\
-Each pod that asks for a drainer by the annotation `envoy-drainer.dev/inject: \"true\"` gets one: in Pods,
-Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs and Lists of these.
-The change is written into the text and every other byte stays; what has a drainer already stays as it is.
-Whether a namespace has the label `envoy-drainer.dev/injection` is not known here and does not matter.
+Injects a drainer into each pod that requests one with the annotation `envoy-drainer.dev/inject: \"true\"`: in
+Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs and Lists of
+these. The change is inserted into the text, and every other byte stays; pods with a drainer stay unchanged.
+The label `envoy-drainer.dev/injection` of namespaces is not checked.
 
-What is skipped or refused is told on stderr. Nothing is changed in a document with a refused pod.
+Skipped and refused pods are reported on stderr. A document with a refused pod is not changed.
 
-Exit codes: 0 fine; 1 a pod was refused, or a document cannot be read or changed; 2 wrong usage.";
+Exit codes: 0 success; 1 a pod was refused, or a document cannot be read or changed; 2 invalid usage.";
 
 /// The flags of `inject`.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ Exit codes: 0 fine; 1 a pod was refused, or a document cannot be read or changed
 pub struct Args {
     #[command(flatten)]
     files: FilesArgs,
-    /// Write the changes as a unified diff instead of the documents.
+    /// Print a unified diff instead of the documents.
     #[arg(long, env = "ENVOY_DRAINER_DIFF")]
     diff: bool,
     #[command(flatten)]
@@ -42,29 +42,29 @@ pub struct Args {
     defaults: PodDefaultsArgs,
 }
 
-/// A stream after injection.
+/// The result of injecting a stream of documents.
 #[derive(Debug, Default)]
 pub struct InjectReport {
-    /// The stream.
+    /// The documents.
     pub bytes: Vec<u8>,
-    /// What its author should know, in the order of the text.
+    /// The messages, in the order of the text.
     pub messages: Vec<Message>,
-    /// How many pods ask for a drainer.
+    /// Number of pods that request a drainer.
     pub requested: usize,
-    /// How many decline one.
+    /// Number of pods that opt out of one.
     pub opted_out: usize,
-    /// How many have got one.
+    /// Number of pods that were injected.
     pub injected: usize,
-    /// How many have one already.
+    /// Number of pods that have a drainer already.
     pub already_injected: usize,
-    /// How many ask for what they cannot have.
+    /// Number of pods that are refused.
     pub refused: usize,
 }
 
-/// Writes the documents of files or stdin with their drainers, or what would change.
+/// Prints the documents of files or stdin with drainers, or a diff.
 ///
 /// # Errors
-/// When flags do not fit together, or something cannot be read or written at all.
+/// If flags contradict each other, or a file cannot be read, or stdout not written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args {
         files,
@@ -73,61 +73,52 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         defaults,
     } = args;
     let defaults = defaults.into_defaults()?;
-    // All or nothing: half an output may be applied as if it were the whole.
+    // All or nothing: half of an output could be applied as if it were complete.
     let inputs: Vec<_> = files.read().into_iter().collect::<anyhow::Result<_>>()?;
-    let injected: Vec<_> = inputs
+    let reports: Vec<_> = inputs
         .iter()
         .map(|input| inject(&input.bytes, &defaults))
         .collect();
-    let streams = || inputs.iter().zip(&injected);
+    let streams = || inputs.iter().zip(&reports);
     let output = match diff {
         true => {
             let styled = color.is_enabled_for(&io::stdout());
-            let diff = |(input, injected): (&Input, &InjectReport)| {
-                unified_diff(&input.name, &input.bytes, &injected.bytes, styled)
+            let diff = |(input, report): (&Input, &InjectReport)| {
+                unified_diff(&input.name, &input.bytes, &report.bytes, styled)
             };
             streams().map(diff).collect::<String>().into_bytes()
         }
-        false => join_streams(injected.iter().map(|injected| &injected.bytes[..])),
+        false => join_streams(reports.iter().map(|report| &report.bytes[..])),
     };
     print(&output)?;
     let styled = color.is_enabled_for(&io::stderr());
-    for (input, injected) in streams() {
-        for remark in &injected.messages {
-            eprintln!("{}", remark.display(&input.name, styled));
+    for (input, report) in streams() {
+        for message in &report.messages {
+            eprintln!("{}", message.display(&input.name, styled));
         }
     }
-    eprintln!("{}", summary(&injected));
-    let failed = injected
-        .iter()
-        .flat_map(|injected| &injected.messages)
-        .any(Message::is_failure);
-    Ok(if failed {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    eprintln!("{}", summary(&reports));
+    let mut messages = reports.iter().flat_map(|report| &report.messages);
+    Ok(exit_code(!messages.any(Message::is_failure)))
 }
 
-/// Gives the pods of a stream their drainers. What cannot be read or changed stays as it is.
-#[must_use]
+/// Injects drainers into the pods of a stream. Documents that cannot be read or changed pass unchanged.
 pub fn inject(stream: &[u8], defaults: &Defaults) -> InjectReport {
-    let mut into = InjectReport::default();
+    let mut report = InjectReport::default();
     for document in manifest::documents(stream) {
         match DocumentReview::try_new(&document, defaults) {
-            Ok(review) => into.add(&document, &review),
-            Err(unreadable) => {
-                into.messages.push(unreadable.into());
-                into.bytes.extend(document.bytes);
+            Ok(review) => report.add(&document, &review),
+            Err(error) => {
+                report.messages.push(error.into());
+                report.bytes.extend(document.bytes);
             }
         }
     }
-    into.messages.sort_by_key(|remark| remark.line);
-    into
+    report.messages.sort_by_key(|message| message.line);
+    report
 }
 
-/// One stream of many: a separator comes between them where none is and one is needed.
-#[must_use]
+/// Joins streams, and adds separators where they are missing.
 pub fn join_streams<'a>(streams: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut joined = Vec::new();
     let mut all_json = true;
@@ -146,48 +137,37 @@ pub fn join_streams<'a>(streams: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> 
     joined
 }
 
-fn summary(injected: &[InjectReport]) -> String {
-    let sum = |count: fn(&InjectReport) -> usize| injected.iter().map(count).sum::<usize>();
-    let asked = sum(|injected| injected.requested);
-    let [got, present, refused] = [
-        sum(|injected| injected.injected),
-        sum(|injected| injected.already_injected),
-        sum(|injected| injected.refused),
-    ];
+fn summary(reports: &[InjectReport]) -> String {
+    let sum = |count: fn(&InjectReport) -> usize| reports.iter().map(count).sum::<usize>();
+    let requested = sum(|report| report.requested);
+    let injected = sum(|report| report.injected);
+    let present = sum(|report| report.already_injected);
+    let refused = sum(|report| report.refused);
     let counts = [
-        (got, "gets one", "get one"),
-        (present, "has one already", "have one already"),
-        (asked - got - present - refused, "is skipped", "are skipped"),
-        (refused, "is refused", "are refused"),
+        (injected, "injected"),
+        (present, "already injected"),
+        (requested - injected - present - refused, "skipped"),
+        (refused, "refused"),
     ];
-    let said = counts.into_iter().filter(|(count, ..)| *count > 0);
-    let said = said.map(|(count, one, many)| match count {
-        1 => (count, one),
-        _ => (count, many),
-    });
-    let remarks = || injected.iter().flat_map(|injected| &injected.messages);
-    match asked {
-        0 if remarks().next().is_none() && sum(|injected| injected.opted_out) == 0 => {
-            format!("no pod asks for a drainer: annotate its template with {INJECT}: \"true\"")
+    let messages = || reports.iter().flat_map(|report| &report.messages);
+    let pods = match requested {
+        0 if messages().next().is_none() && sum(|report| report.opted_out) == 0 => {
+            return format!(
+                "no pod requests a drainer: annotate its template with {INJECT}: \"true\""
+            );
         }
-        0 if remarks().any(|remark| remark.kind == MessageKind::Error) => {
-            "no pod asks for a drainer in what could be read".to_owned()
+        0 if messages().any(|message| message.kind == MessageKind::Error) => {
+            return "no pod requests a drainer in the documents that could be read".to_owned();
         }
-        0 => "no pod asks for a drainer".to_owned(),
-        1 => {
-            let said: String = said.map(|(_, verb)| verb).collect();
-            format!("the one pod that asks for a drainer {said}")
-        }
-        asked => {
-            let said: Vec<_> = said
-                .map(|(count, verb)| format!("{count} {verb}"))
-                .collect();
-            format!(
-                "of {asked} pods that ask for a drainer, {}",
-                said.join(", ")
-            )
-        }
-    }
+        0 => return "no pod requests a drainer".to_owned(),
+        1 => "1 pod requests a drainer".to_owned(),
+        many => format!("{many} pods request a drainer"),
+    };
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<_> = counts
+        .map(|(count, outcome)| format!("{count} {outcome}"))
+        .collect();
+    format!("{pods}: {}", counts.join(", "))
 }
 
 // === impl InjectReport ===
@@ -195,24 +175,22 @@ fn summary(injected: &[InjectReport]) -> String {
 impl InjectReport {
     fn add(&mut self, document: &Document<'_>, review: &DocumentReview<'_>) {
         let is_refused = review.is_refused();
-        for case in &review.workloads {
-            if !matches!(case.decision, Decision::NotRequested) {
+        for workload in &review.workloads {
+            if !matches!(workload.decision, Decision::NotRequested) {
                 self.requested += 1;
-                self.already_injected += usize::from(case.has_drainer());
-                self.refused += usize::from(case.is_refused());
-                self.add_messages(case, is_refused);
+                self.already_injected += usize::from(workload.has_drainer());
+                self.refused += usize::from(workload.is_refused());
+                self.add_messages(workload, is_refused);
             }
-            self.opted_out += usize::from(case.opts_out());
-            let hints = case.lints.iter().map(|hint| Message::from_lint(case, hint));
-            self.messages.extend(hints);
+            self.opted_out += usize::from(workload.opts_out());
+            let lints = workload.lints.iter();
+            let lints = lints.map(|lint| Message::from_lint(workload, lint));
+            self.messages.extend(lints);
         }
         match review.injected_text() {
             Ok(Some(text)) => {
-                self.injected += review
-                    .workloads
-                    .iter()
-                    .filter(|case| case.is_injected())
-                    .count();
+                let injected = review.workloads.iter().filter(|one| one.is_injected());
+                self.injected += injected.count();
                 self.bytes.extend(text.into_bytes());
                 return;
             }
@@ -223,32 +201,22 @@ impl InjectReport {
     }
 
     fn add_messages(&mut self, workload: &WorkloadResult, another_is_refused: bool) {
-        let all = |kind, notices: &[Diagnostic]| -> Vec<_> {
-            notices
-                .iter()
-                .map(|notice| Message::from_diagnostic(workload, kind, notice))
-                .collect()
+        let message =
+            |kind, diagnostic: &Diagnostic| Message::from_diagnostic(workload, kind, diagnostic);
+        let all = |kind, diagnostics: &[Diagnostic]| -> Vec<_> {
+            diagnostics.iter().map(|one| message(kind, one)).collect()
         };
         let (first, warnings) = match &workload.decision {
             Decision::NotRequested => return,
             Decision::Inject { warnings, .. } if another_is_refused => {
-                let why = "another pod of its document is refused";
-                (
-                    vec![Message::for_workload(workload, MessageKind::Skipped, why)],
-                    warnings,
-                )
+                let reason = "another pod of its document is refused";
+                let skipped = Message::for_workload(workload, MessageKind::Skipped, reason);
+                (vec![skipped], warnings)
             }
             Decision::Inject { warnings, .. } => (Vec::new(), warnings),
             Decision::Skip {
                 reason, warnings, ..
-            } => (
-                vec![Message::from_diagnostic(
-                    workload,
-                    MessageKind::Skipped,
-                    reason,
-                )],
-                warnings,
-            ),
+            } => (vec![message(MessageKind::Skipped, reason)], warnings),
             Decision::Deny { reasons, warnings } => (all(MessageKind::Refused, reasons), warnings),
         };
         self.messages.extend(first);

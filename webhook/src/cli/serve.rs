@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use clap::builder::ArgAction;
 use tokio::net::TcpListener;
 use tokio::runtime;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tracing::info;
 
 use super::args::duration::HumanDuration;
@@ -18,7 +18,7 @@ use super::args::tls::TlsArgs;
 use crate::admission::{self, Defaults};
 use crate::certificates::source;
 use crate::events;
-use crate::metrics::Metrics;
+use crate::metrics;
 use crate::server::{self, Limits, Server, ServerPorts};
 use crate::signals::Signals;
 use crate::token::TokenGenerator;
@@ -26,7 +26,7 @@ use crate::token::TokenGenerator;
 /// The flags of `serve`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to listen for the API server: POST /inject and /workloads over TLS.
+    /// Address of the webhook's port for API servers: POST /inject and /workloads over TLS.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -34,7 +34,7 @@ pub struct Args {
         default_value = "[::]:10250"
     )]
     listen: SocketAddr,
-    /// Where to listen for /healthz and /readyz over plain HTTP.
+    /// Address of the port for /healthz and /readyz over plain HTTP.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -42,7 +42,7 @@ pub struct Args {
         default_value = "[::]:8081"
     )]
     health_listen: SocketAddr,
-    /// Where to listen for /metrics over plain HTTP.
+    /// Address of the port for /metrics over plain HTTP.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -50,7 +50,7 @@ pub struct Args {
         default_value = "[::]:8080"
     )]
     metrics_listen: SocketAddr,
-    /// How long to serve on after SIGTERM, until the API server knows that this replica is gone.
+    /// How long a replica keeps serving after SIGTERM, until API servers know that it is terminating.
     #[arg(
         long,
         value_name = "DURATION",
@@ -58,7 +58,7 @@ pub struct Args {
         default_value_t = HumanDuration(Limits::default().shutdown_delay)
     )]
     shutdown_delay: HumanDuration,
-    /// Whether the owner of a pod that asks for a drainer and gets none has an Event that says why, with --webhook-configuration.
+    /// Whether to publish an Event with the reason on the owner of a pod that requests a drainer but gets none; requires --webhook-configuration.
     #[arg(
         long,
         value_name = "BOOL",
@@ -67,7 +67,7 @@ pub struct Args {
         default_value_t = true
     )]
     events: bool,
-    /// Namespaces without Events, comma-separated: those of which API servers do not ask.
+    /// Namespaces in which no Events are published, comma-separated: those that the webhook configuration excludes.
     #[arg(
         long,
         value_name = "NAMESPACES",
@@ -75,7 +75,7 @@ pub struct Args {
         value_delimiter = ','
     )]
     excluded_namespaces: Vec<String>,
-    /// This replica's name in its Events.
+    /// Name of this replica in its Events.
     #[arg(
         long,
         value_name = "NAME",
@@ -91,13 +91,13 @@ pub struct Args {
     defaults: PodDefaultsArgs,
 }
 
-/// Serves until SIGTERM or SIGINT, and ends gracefully; at once with a second signal.
+/// Serves until SIGTERM or SIGINT, and then shuts down gracefully; a second signal ends it at once.
 ///
 /// # Errors
-/// When it cannot start, or was ended by a second signal.
+/// If it cannot start, or was ended by a second signal.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    // One thread for admissions: one is microseconds of work, and one core answers some ten thousand a
-    // second, more than an API server can ask. More threads would cost memory on every node size.
+    // One thread for admissions: each takes microseconds, and one core answers about ten thousand per second, more
+    // than API servers send. More threads would cost memory on nodes of any size.
     runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -121,35 +121,40 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let mut signals = Signals::install().context("cannot handle signals")?;
     logs.start();
     let defaults = Arc::new(defaults.into_defaults()?);
-    let report = Arc::new(Metrics::new());
+    let mut registry = metrics::registry();
+    let server_metrics = server::Metrics::register(&mut registry);
+    let event_metrics = events::Metrics::register(&mut registry);
+    let certificate_metrics = metrics::Metrics::register(&mut registry);
     let client_ca = tls.client_ca()?;
-    let (source, serving, tls_min_version) = tls.open(&defaults.release_namespace, &report).await?;
-    let serving = Arc::new(serving);
+    let (source, resolver, tls_min_version) = tls
+        .open(&defaults.release_namespace, &certificate_metrics)
+        .await?;
+    let resolver = Arc::new(resolver);
     let cluster = source.cluster().filter(|_| events_enabled);
-    let (undrained, event_output) = cluster
+    let (event_queue, event_output) = cluster
         .map(|cluster| {
-            let (undrained, queue) = mpsc::channel(events::QUEUE_CAPACITY);
-            (undrained, (queue, cluster.event_writer(pod_name)))
+            let (sender, receiver) = events::queue(events::QUEUE_CAPACITY, &event_metrics);
+            (sender, (receiver, cluster.event_writer(pod_name)))
         })
         .unzip();
     let publish_events = async {
         match event_output {
-            Some((queue, events)) => {
-                let write = async |series: &events::Series| events.write(series).await;
-                events::publish(queue, &excluded_namespaces, &report, write).await
+            Some((queue, writer)) => {
+                let write = async |series: &events::Series| writer.write(series).await;
+                events::publish(queue, &excluded_namespaces, &event_metrics, write).await
             }
             None => pending().await,
         }
     };
-    let listeners = ServerPorts {
+    let ports = ServerPorts {
         tls: listener(listen)?,
         health: listener(health_listen)?,
         metrics: listener(metrics_listen)?,
     };
     info!(
-        listen = %listeners.tls.local_addr()?,
-        health_listen = %listeners.health.local_addr()?,
-        metrics_listen = %listeners.metrics.local_addr()?,
+        listen = %ports.tls.local_addr()?,
+        health_listen = %ports.health.local_addr()?,
+        metrics_listen = %ports.metrics.local_addr()?,
         "Serving"
     );
     let server = Server {
@@ -159,34 +164,36 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             move |body| admission::admit_pod(body, &defaults, || tokens.generate())
         }),
         admit_workload: Box::new(move |body| admission::admit_workload(body, &defaults)),
-        resolver: Arc::clone(&serving),
+        resolver: Arc::clone(&resolver),
         tls_min_version,
         client_ca,
         limits: Limits {
             shutdown_delay,
             ..Limits::default()
         },
-        metrics: Arc::clone(&report),
-        skipped_pods: undrained,
+        metrics: server_metrics,
+        registry,
+        events: event_queue,
     };
-    let (stop, stopped) = oneshot::channel();
-    let stopped = async {
-        // Dropped or sent, it is time to go.
-        let _ = stopped.await;
+    let (stop, stop_requested) = oneshot::channel();
+    let shutdown = async {
+        // Sent or dropped, the server shuts down.
+        let _ = stop_requested.await;
     };
     let second_signal = async {
         tokio::select! {
             () = signals.next() => {}
-            never = source::run(source, &serving, &report) => match never {},
+            never = source::run(source, &resolver, &certificate_metrics) => match never {},
         }
-        // Who leaves writes neither Secret nor caBundle: what is being deleted would be made anew.
+        // From here on, neither Secret nor caBundle is written: during an uninstall, that would create again what is
+        // being deleted.
         let _ = stop.send(());
         signals.next().await;
     };
     tokio::select! {
-        served = server::run(listeners, server, stopped) => served,
+        result = server::run(ports, server, shutdown) => result,
         never = publish_events => match never {},
-        () = second_signal => bail!("ended at once by a second signal"),
+        () = second_signal => bail!("terminated by a second signal"),
     }
 }
 
@@ -197,16 +204,15 @@ fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
 // === impl Args ===
 
 impl Args {
-    /// What the flags decide for pods.
+    /// The defaults for pods.
     ///
     /// # Errors
-    /// When they do not fit together.
+    /// If they contradict each other.
     pub fn into_defaults(self) -> Result<Defaults, InvalidDefaults> {
         self.defaults.into_defaults()
     }
 
-    /// Where the certificate comes from.
-    #[must_use]
+    /// The flags of the certificate.
     pub fn tls(&self) -> &TlsArgs {
         &self.tls
     }

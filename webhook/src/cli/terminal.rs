@@ -1,38 +1,58 @@
-//! Text in columns, wrapped and in few colours, for a terminal or a file.
+//! Output of the command line: wrapped and colored text, JSON, exit codes.
 
 use std::io::{self, ErrorKind, Write};
 use std::iter;
+use std::process::ExitCode;
 
 use anstyle::Style;
 use anyhow::Context;
+use serde::Serialize;
 
 use crate::printable::printable;
 
-/// No line is longer, unless a single word is.
+/// Maximum width of a line in characters; a longer word is not broken.
 const WIDTH: usize = 92;
 
-/// Where the text of a row begins.
+/// Column at which the text of a row starts.
 const TEXT_COLUMN: usize = 12;
 
-/// What is written so far.
+/// Builds text for a terminal or a file.
 pub(crate) struct TextWriter {
     text: String,
     styled: bool,
 }
 
-/// Writes to stdout. A reader that has seen enough is no error.
+/// Returns 0 for success and 1 for failure.
+pub(super) fn exit_code(is_success: bool) -> ExitCode {
+    match is_success {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// Formats a value as indented JSON that ends with a newline.
+///
+/// # Panics
+/// If the value has a map whose keys are not strings.
+pub(super) fn to_json(value: &impl Serialize) -> String {
+    let mut json = serde_json::to_string_pretty(value).expect("keys of maps are strings");
+    json.push('\n');
+    json
+}
+
+/// Writes to stdout. A closed pipe is not an error.
 pub(super) fn print(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot write to stdout"),
+        result => result.context("cannot write to stdout"),
     }
 }
 
 // === impl TextWriter ===
 
 impl TextWriter {
-    /// An empty sheet, with styles or without.
+    /// Creates an empty text, with styles or without.
     pub(crate) fn new(styled: bool) -> Self {
         Self {
             text: String::new(),
@@ -40,35 +60,38 @@ impl TextWriter {
         }
     }
 
-    /// The whole text, one newline at its end.
+    /// The whole text, with one newline at its end.
     pub(crate) fn into_text(mut self) -> String {
         self.text.truncate(self.text.trim_end().len());
         self.text.push('\n');
         self.text
     }
 
+    /// Appends text, with control characters escaped.
     pub(crate) fn push(&mut self, text: &str) {
         self.text.push_str(&printable(text));
     }
 
+    /// Appends text in a style.
     pub(crate) fn push_styled(&mut self, style: Style, text: &str) {
         let style = if self.styled { style } else { Style::new() };
         let text = printable(text);
         self.text.push_str(&format!("{style}{text}{style:#}"));
     }
 
+    /// Ends the line.
     pub(crate) fn end_line(&mut self) {
         self.text.push('\n');
     }
 
-    /// A line of its own, in bold.
+    /// Appends a bold line.
     pub(crate) fn push_heading(&mut self, text: &str) {
         self.push("  ");
         self.push_styled(Style::new().bold(), text);
         self.end_line();
     }
 
-    /// A label and its text.
+    /// Appends a label and its text, wrapped.
     pub(crate) fn push_row(&mut self, style: Style, label: &str, text: &str) {
         self.push("  ");
         self.push_styled(style, label);
@@ -76,7 +99,7 @@ impl TextWriter {
         self.push_wrapped(TEXT_COLUMN, text);
     }
 
-    /// The rest of a line that begins in `column`, and more lines in the same column as needed.
+    /// Appends the rest of a line, and wraps it to lines indented to `column`, the current one.
     pub(crate) fn push_wrapped(&mut self, column: usize, text: &str) {
         let text = printable(text);
         let mut end = column;
@@ -96,7 +119,7 @@ impl TextWriter {
         self.end_line();
     }
 
-    fn push_spaces(&mut self, many: usize) {
-        self.text.extend(iter::repeat_n(' ', many));
+    fn push_spaces(&mut self, count: usize) {
+        self.text.extend(iter::repeat_n(' ', count));
     }
 }

@@ -1,5 +1,5 @@
-//! How many new Events this replica may write. A review may be forged by any pod of the cluster, so the
-//! number of Events is bounded for each namespace, and in all.
+//! Limits how many Events this replica creates: reviews may be forged by any pod of the cluster, so their number is
+//! bounded in each namespace and in total.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,24 +8,25 @@ use tokio::time::Instant;
 
 use crate::token_bucket::{Rate, TokenBucket};
 
-/// Of one namespace: as client-go's `EventSourceObjectSpamFilter` has it for one object.
+/// Rate in one namespace: that of client-go's `EventSourceObjectSpamFilter` for one object.
 /// <https://github.com/kubernetes/client-go/blob/master/tools/record/events_cache.go>
 const NAMESPACE_RATE: Rate = Rate {
     burst: 25,
     refill: Duration::from_secs(5 * 60),
 };
 
-/// Of all namespaces: more than a roll-out of many workloads at once needs. An Event is kept for an hour.
+/// Rate in all namespaces: more than the rollout of many workloads at once needs. The API server keeps an Event for
+/// an hour.
 const TOTAL_RATE: Rate = Rate {
     burst: 100,
     refill: Duration::from_secs(60),
 };
 
-/// The Events that may still be begun.
+/// The token buckets of new Events.
 #[derive(Debug)]
 pub(super) struct EventLimit {
     total: TokenBucket,
-    /// Those that are not full, so no more than [`ALL`] has given out since: about 225.
+    /// Buckets that are not full, which [`TOTAL_RATE`] limits to about 225.
     namespaces: BTreeMap<String, TokenBucket>,
 }
 
@@ -39,7 +40,7 @@ impl EventLimit {
         }
     }
 
-    /// Returns true if another Event may be begun in this namespace, and counts it.
+    /// Takes a token for a new Event in this namespace; returns false if there is none.
     pub(super) fn allow(&mut self, namespace: &str, now: Instant) -> bool {
         self.namespaces.retain(|_, bucket| !bucket.is_full(now));
         let known = self.namespaces.get(namespace).copied();
@@ -61,7 +62,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_namespace_has_25_events_and_then_one_in_five_minutes() {
+    fn namespace_limit_is_25_then_one_in_five_minutes() {
         let start = Instant::now();
         let mut limit = EventLimit::new(start);
         for (minutes, wanted) in [(0, 25), (4, 0), (5, 1), (15, 2), (600, 25)] {
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn all_namespaces_together_have_100_events_and_then_one_a_minute() {
+    fn total_limit_is_100_then_one_a_minute() {
         let start = Instant::now();
         let mut limit = EventLimit::new(start);
         let mut known = 0;

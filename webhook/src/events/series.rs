@@ -1,5 +1,5 @@
-//! Which Events are to be written, and when. As Kubernetes' own reporters have it: the first of a series at
-//! once, how many followed from time to time.
+//! Aggregates skipped pods into Events, as Kubernetes' own reporters do: the first of a series is written at once,
+//! and the count of the others from time to time.
 //! <https://github.com/kubernetes/client-go/blob/master/tools/events/event_broadcaster.go>
 
 use std::time::{Duration, SystemTime};
@@ -9,33 +9,33 @@ use tokio::time::Instant;
 use super::rate_limit::EventLimit;
 use crate::admission::SkippedPod;
 
-/// The pause after the first write of an Event. Each further one is twice as long.
+/// Interval after the first write of an Event. Each further interval is twice as long.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The longest pause between two writes of one Event, so that a flood of pods has a series written no more
-/// often than that. Shorter than [`END`], so that no count is lost.
+/// Longest interval between two writes of one Event, however many pods there are. Shorter than [`SERIES_TIMEOUT`], so
+/// that no count is lost.
 const MAX_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
-/// A pod that comes so long after the last begins another series.
+/// A series ends this long after its last pod; the next pod starts another.
 const SERIES_TIMEOUT: Duration = Duration::from_secs(6 * 60);
 
-/// The series that are known at a time, at most. One that is written makes room.
+/// Maximum number of series. At the limit, one without a pending write is evicted.
 const MAX_SERIES: usize = 256;
 
-/// The pods of one owner that lack their drainers for one reason: one Event.
+/// The skipped pods of one owner with one code, which share one Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Series {
-    /// What is told, in the words of the first.
+    /// The first pod, with its note.
     pub skipped_pod: SkippedPod,
-    /// How many there were.
+    /// Number of pods.
     pub count: i32,
-    /// When the first came.
+    /// When the first pod was admitted.
     pub first_observed: SystemTime,
-    /// When the last came.
+    /// When the last pod was admitted.
     pub last_observed: SystemTime,
 }
 
-/// The series of the last minutes.
+/// The series that have not ended, and when each is due.
 #[derive(Debug)]
 pub(super) struct EventAggregator {
     entries: Vec<SeriesEntry>,
@@ -46,9 +46,9 @@ pub(super) struct EventAggregator {
 struct SeriesEntry {
     series: Series,
     last_recorded: Instant,
-    /// Not to be written before.
+    /// Earliest time of the next write.
     not_before: Instant,
-    /// The pause after the next write.
+    /// Interval after the next write.
     interval: Duration,
     is_pending: bool,
 }
@@ -63,17 +63,17 @@ impl EventAggregator {
         }
     }
 
-    /// Counts a pod in the series that it belongs to; false if there may be no other series now.
-    pub(super) fn record(&mut self, undrained: SkippedPod, now: Instant, time: SystemTime) -> bool {
+    /// Counts a pod in its series. Returns false if it would start one, and a limit does not allow that.
+    pub(super) fn record(&mut self, pod: SkippedPod, now: Instant, time: SystemTime) -> bool {
         self.evict_expired(now);
-        if let Some(entry) = self.entry(&undrained) {
+        if let Some(entry) = self.entry(&pod) {
             entry.series.count = entry.series.count.saturating_add(1);
             entry.series.last_observed = time;
             entry.last_recorded = now;
             entry.is_pending = true;
             return true;
         }
-        if !self.limit.allow(&undrained.owner.namespace, now) {
+        if !self.limit.allow(&pod.owner.namespace, now) {
             return false;
         }
         if self.entries.len() == MAX_SERIES && !self.evict_oldest() {
@@ -81,7 +81,7 @@ impl EventAggregator {
         }
         self.entries.push(SeriesEntry {
             series: Series {
-                skipped_pod: undrained,
+                skipped_pod: pod,
                 count: 1,
                 first_observed: time,
                 last_observed: time,
@@ -94,17 +94,17 @@ impl EventAggregator {
         true
     }
 
-    /// When a series is to be written next.
+    /// When the next write is due.
     pub(super) fn due(&self) -> Option<Instant> {
-        let unwritten = self.entries.iter().filter(|entry| entry.is_pending);
-        unwritten.map(|entry| entry.not_before).min()
+        let pending = self.entries.iter().filter(|entry| entry.is_pending);
+        pending.map(|entry| entry.not_before).min()
     }
 
-    /// Takes the series that was to be written first, up to `now`.
+    /// Takes the series whose write has been due for longest.
     pub(super) fn take(&mut self, now: Instant) -> Option<Series> {
         self.evict_expired(now);
-        let unwritten = self.entries.iter_mut().filter(|entry| entry.is_pending);
-        let entry = unwritten.min_by_key(|entry| entry.not_before)?;
+        let pending = self.entries.iter_mut().filter(|entry| entry.is_pending);
+        let entry = pending.min_by_key(|entry| entry.not_before)?;
         if entry.not_before > now {
             return None;
         }
@@ -114,33 +114,33 @@ impl EventAggregator {
         Some(entry.series.clone())
     }
 
-    /// Has a series that was taken and not written written later.
+    /// Schedules a series again whose write failed.
     pub(super) fn put_back(&mut self, series: &Series) {
         if let Some(entry) = self.entry(&series.skipped_pod) {
             entry.is_pending = true;
         }
     }
 
-    /// Has a series that was taken, and will not be written, be quiet about it.
+    /// Stops writing a series whose write was rejected, until [`SERIES_TIMEOUT`] ends.
     pub(super) fn drop_after_failures(&mut self, series: &Series, now: Instant) {
         if let Some(entry) = self.entry(&series.skipped_pod) {
             entry.not_before = now + SERIES_TIMEOUT;
         }
     }
 
-    fn entry(&mut self, undrained: &SkippedPod) -> Option<&mut SeriesEntry> {
+    fn entry(&mut self, pod: &SkippedPod) -> Option<&mut SeriesEntry> {
         self.entries.iter_mut().find(|entry| {
-            let known = &entry.series.skipped_pod;
-            known.code == undrained.code && known.owner.uid == undrained.owner.uid
+            let first = &entry.series.skipped_pod;
+            first.code == pod.code && first.owner.uid == pod.owner.uid
         })
     }
 
-    /// Forgets the series that has been quiet for longest, of those that are written.
+    /// Evicts the series without a pending write whose last pod is the oldest. Returns false if there is none.
     fn evict_oldest(&mut self) -> bool {
         let entries = self.entries.iter().enumerate();
         let written = entries.filter(|(_, entry)| !entry.is_pending);
-        let quietest = written.min_by_key(|(_, entry)| entry.last_recorded);
-        let Some(index) = quietest.map(|(index, _)| index) else {
+        let oldest = written.min_by_key(|(_, entry)| entry.last_recorded);
+        let Some(index) = oldest.map(|(index, _)| index) else {
             return false;
         };
         self.entries.swap_remove(index);
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// A ledger and its two clocks.
+    /// An aggregator and its two clocks.
     struct AggregatorFixture {
         aggregator: EventAggregator,
         start: Instant,
@@ -186,24 +186,20 @@ mod tests {
     impl AggregatorFixture {
         fn new() -> Self {
             let start = Instant::now();
-            let ledger = EventAggregator::new(start);
-            Self {
-                aggregator: ledger,
-                start,
-            }
+            let aggregator = EventAggregator::new(start);
+            Self { aggregator, start }
         }
 
         fn record(&mut self, after: Duration, uid: usize, code: Code) -> bool {
-            let undrained = skipped_pod(uid, code);
+            let pod = skipped_pod(uid, code);
             let (now, time) = (self.start + after, UNIX_EPOCH + after);
-            self.aggregator.record(undrained, now, time)
+            self.aggregator.record(pod, now, time)
         }
 
-        /// The owners and counts that are written after so long.
+        /// Takes all series that are due: their owners and counts.
         fn take_due(&mut self, after: Duration) -> Vec<(String, i32)> {
-            let taken = std::iter::from_fn(|| self.aggregator.take(self.start + after));
-            taken
-                .map(|series| (series.skipped_pod.owner.uid, series.count))
+            let due = std::iter::from_fn(|| self.aggregator.take(self.start + after));
+            due.map(|series| (series.skipped_pod.owner.uid, series.count))
                 .collect()
         }
     }
@@ -213,105 +209,108 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_series_is_written_at_once_and_then_their_number() {
-        let mut story = AggregatorFixture::new();
-        assert_eq!(story.aggregator.due(), None);
-        story.record(SECOND, 1, Code::ExistingHook);
-        assert_eq!(story.aggregator.due(), Some(story.start + SECOND));
-        assert_eq!(story.take_due(SECOND), expected(1, 1));
-        assert_eq!(story.aggregator.due(), None);
+    fn first_pod_is_written_at_once_then_the_count() {
+        let mut fixture = AggregatorFixture::new();
+        assert_eq!(fixture.aggregator.due(), None);
+        fixture.record(SECOND, 1, Code::ExistingHook);
+        assert_eq!(fixture.aggregator.due(), Some(fixture.start + SECOND));
+        assert_eq!(fixture.take_due(SECOND), expected(1, 1));
+        assert_eq!(fixture.aggregator.due(), None);
         for _ in 0..99 {
-            story.record(2 * SECOND, 1, Code::ExistingHook);
+            fixture.record(2 * SECOND, 1, Code::ExistingHook);
         }
         assert_eq!(
-            story.aggregator.due(),
-            Some(story.start + SECOND + MIN_INTERVAL)
+            fixture.aggregator.due(),
+            Some(fixture.start + SECOND + MIN_INTERVAL)
         );
-        assert_eq!(story.take_due(MIN_INTERVAL), []);
-        assert_eq!(story.take_due(MIN_INTERVAL + SECOND), expected(1, 100));
-        assert_eq!(story.take_due(3 * MIN_INTERVAL), []);
+        assert_eq!(fixture.take_due(MIN_INTERVAL), []);
+        assert_eq!(fixture.take_due(MIN_INTERVAL + SECOND), expected(1, 100));
+        assert_eq!(fixture.take_due(3 * MIN_INTERVAL), []);
     }
 
     #[test]
-    fn a_series_is_of_one_owner_and_one_code_until_it_ends() {
-        let mut story = AggregatorFixture::new();
-        story.record(SECOND, 1, Code::ExistingHook);
-        let first = story.aggregator.take(story.start + SECOND).unwrap();
-        story.record(SECOND, 1, Code::NoEnvoy);
-        assert_eq!(story.take_due(SECOND), expected(1, 1));
-        story.record(SECOND, 2, Code::NoEnvoy);
-        assert_eq!(story.take_due(SECOND), expected(2, 1));
+    fn series_has_one_owner_and_one_code() {
+        let mut fixture = AggregatorFixture::new();
+        fixture.record(SECOND, 1, Code::ExistingHook);
+        let first = fixture.aggregator.take(fixture.start + SECOND).unwrap();
+        fixture.record(SECOND, 1, Code::NoEnvoy);
+        assert_eq!(fixture.take_due(SECOND), expected(1, 1));
+        fixture.record(SECOND, 2, Code::NoEnvoy);
+        assert_eq!(fixture.take_due(SECOND), expected(2, 1));
         let end = SERIES_TIMEOUT + 2 * SECOND;
-        story.record(end, 1, Code::ExistingHook);
-        let second = story.aggregator.take(story.start + end).unwrap();
+        fixture.record(end, 1, Code::ExistingHook);
+        let second = fixture.aggregator.take(fixture.start + end).unwrap();
         assert_eq!((first.count, second.count), (1, 1));
         assert_ne!(first.first_observed, second.first_observed);
     }
 
     #[test]
-    fn what_was_not_written_is_written_later_or_never() {
-        let mut story = AggregatorFixture::new();
-        story.record(SECOND, 1, Code::ExistingHook);
-        let series = story.aggregator.take(story.start + SECOND).unwrap();
-        story.aggregator.put_back(&series);
-        assert_eq!(story.take_due(MIN_INTERVAL), []);
-        assert_eq!(story.take_due(MIN_INTERVAL + SECOND), expected(1, 1));
-        story
+    fn failed_writes_are_retried_and_rejected_ones_dropped() {
+        let mut fixture = AggregatorFixture::new();
+        fixture.record(SECOND, 1, Code::ExistingHook);
+        let series = fixture.aggregator.take(fixture.start + SECOND).unwrap();
+        fixture.aggregator.put_back(&series);
+        assert_eq!(fixture.take_due(MIN_INTERVAL), []);
+        assert_eq!(fixture.take_due(MIN_INTERVAL + SECOND), expected(1, 1));
+        fixture
             .aggregator
-            .drop_after_failures(&series, story.start + 2 * MIN_INTERVAL);
-        story.record(2 * MIN_INTERVAL, 1, Code::ExistingHook);
-        assert_eq!(story.take_due(SERIES_TIMEOUT), []);
-        story.aggregator.put_back(&series);
+            .drop_after_failures(&series, fixture.start + 2 * MIN_INTERVAL);
+        fixture.record(2 * MIN_INTERVAL, 1, Code::ExistingHook);
+        assert_eq!(fixture.take_due(SERIES_TIMEOUT), []);
+        fixture.aggregator.put_back(&series);
         assert_eq!(
-            story.take_due(SERIES_TIMEOUT + 2 * MIN_INTERVAL),
+            fixture.take_due(SERIES_TIMEOUT + 2 * MIN_INTERVAL),
             [],
-            "it has ended"
+            "the series has ended"
         );
-        assert_eq!(story.aggregator.due(), None);
+        assert_eq!(fixture.aggregator.due(), None);
     }
 
     #[test]
-    fn a_new_series_has_room_unless_all_are_unwritten() {
-        let mut story = AggregatorFixture::new();
+    fn new_series_evicts_an_old_one_without_pending_write() {
+        let mut fixture = AggregatorFixture::new();
         let minute = 60 * SECOND;
-        // As many as the limit allows, none of which ends.
+        // As many as the rate limit allows, none of which ends.
         let mut known = 0;
         while known < MAX_SERIES {
             let now = minute * u32::try_from(known).unwrap();
-            assert!((0..known).all(|uid| story.record(now, uid, Code::NoEnvoy)));
-            known += usize::from(story.record(now, known, Code::NoEnvoy));
+            assert!((0..known).all(|uid| fixture.record(now, uid, Code::NoEnvoy)));
+            known += usize::from(fixture.record(now, known, Code::NoEnvoy));
         }
         let now = minute * u32::try_from(MAX_SERIES).unwrap();
-        assert!(!story.record(now, MAX_SERIES, Code::NoEnvoy));
-        assert!(story.record(now, 7, Code::NoEnvoy), "it has its place");
-        assert_eq!(story.take_due(now).len(), MAX_SERIES);
-        assert!(story.record(now + SECOND, 0, Code::NoEnvoy));
-        assert!(story.record(now + minute, MAX_SERIES, Code::NoEnvoy));
-        assert_eq!(story.aggregator.entries.len(), MAX_SERIES);
+        assert!(!fixture.record(now, MAX_SERIES, Code::NoEnvoy));
+        assert!(
+            fixture.record(now, 7, Code::NoEnvoy),
+            "it belongs to a series"
+        );
+        assert_eq!(fixture.take_due(now).len(), MAX_SERIES);
+        assert!(fixture.record(now + SECOND, 0, Code::NoEnvoy));
+        assert!(fixture.record(now + minute, MAX_SERIES, Code::NoEnvoy));
+        assert_eq!(fixture.aggregator.entries.len(), MAX_SERIES);
         let pods = i32::try_from(MAX_SERIES).unwrap() + 1;
         assert_eq!(
-            story.take_due(now + minute),
+            fixture.take_due(now + minute),
             [expected(0, pods), expected(MAX_SERIES, 1)].concat()
         );
     }
 
     #[test]
-    fn a_series_is_written_ever_less_often_and_no_pod_is_lost() {
-        let mut story = AggregatorFixture::new();
+    fn write_intervals_double_and_no_pod_is_lost() {
+        let mut fixture = AggregatorFixture::new();
         let mut writes = Vec::new();
         for second in 0..1800 {
-            assert!(story.record(SECOND * second, 1, Code::NoEnvoy));
-            let written = story.take_due(SECOND * second);
+            assert!(fixture.record(SECOND * second, 1, Code::NoEnvoy));
+            let written = fixture.take_due(SECOND * second);
             writes.extend(written.iter().map(|(_, pods)| pods - 1));
         }
         assert_eq!(writes, [0, 10, 30, 70, 150, 310, 610, 910, 1210, 1510]);
     }
 
     #[test]
-    fn a_flood_of_owners_has_no_more_events_than_the_limit() {
-        let mut story = AggregatorFixture::new();
-        let noted = (0..1500).filter(|uid| story.record(SECOND, *uid, Code::NoEnvoy));
-        assert_eq!(noted.count(), 100);
-        assert_eq!(story.take_due(SECOND).len(), 100);
+    fn flood_of_owners_is_limited() {
+        let mut fixture = AggregatorFixture::new();
+        let recorded = (0..1500).filter(|uid| fixture.record(SECOND, *uid, Code::NoEnvoy));
+        assert_eq!(recorded.count(), 100);
+        assert_eq!(fixture.take_due(SECOND).len(), 100);
     }
 }

@@ -1,4 +1,4 @@
-//! One Secret and one webhook configuration, as `certificates` asks for them.
+//! Reads and writes the CA Secret and the caBundles of the webhook configuration for `certificates`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -25,25 +25,25 @@ use crate::certificates::cluster::{
 };
 use crate::certificates::pki::bundle::Bundle;
 
-/// Longer than a healthy API server takes, and shorter than a tick.
+/// Longer than a healthy API server takes, and shorter than the interval of reconciles.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Who writes `caBundle`s, to the API server: nobody else owns them, so no upgrade of the chart, which
-/// writes none, takes them away.
+/// The field manager of `caBundle`s. As their only owner it keeps them across upgrades of the chart,
+/// which writes none.
 /// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>
 const BUNDLE_FIELD_MANAGER: &str = "envoy-drainer-cabundle";
 
-/// Who writes the Secret.
+/// The field manager of the Secret.
 const SECRET_FIELD_MANAGER: &str = "envoy-drainer";
 
-/// The Secret and the webhook configuration, in the cluster that this process runs in or that
+/// The CA Secret and the webhook configuration, in the cluster that this process runs in or that
 /// KUBECONFIG names.
 pub struct CertificateStore {
     namespace: String,
     secret: NamedApi<v1::Secret>,
     webhooks: NamedApi<MutatingWebhookConfiguration>,
-    /// By which API servers call; of entries for other servers nothing is read or written. Where there are
-    /// none, all entries count.
+    /// The host names by which API servers call. Entries for other hosts are neither read nor written;
+    /// without hosts, all entries count.
     hosts: Vec<String>,
     notifier: ChangeNotifier,
 }
@@ -56,24 +56,24 @@ struct NamedApi<K> {
 // === impl CertificateStore ===
 
 impl CertificateStore {
-    /// Finds the cluster; whether it answers is another question.
+    /// Creates a client and starts watching. Connects in the background.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no cluster is configured.
     pub async fn open(
         namespace: &str,
         secret: String,
         webhooks: String,
         hosts: Vec<String>,
     ) -> Result<Self, ClientConfigError> {
-        let config = ClientConfig::default().config().await?;
+        let config = ClientConfig::default().load().await?;
         Self::from_config(config, namespace, secret, webhooks, hosts)
     }
 
-    /// Takes the cluster that `config` tells of.
+    /// The same with the cluster of `config`.
     ///
     /// # Errors
-    /// When there can be no client of it.
+    /// When the configuration is unusable.
     pub fn from_config(
         mut config: Config,
         namespace: &str,
@@ -81,7 +81,7 @@ impl CertificateStore {
         webhooks: String,
         hosts: Vec<String>,
     ) -> Result<Self, ClientConfigError> {
-        // The next tick tries again, from what there is by then.
+        // The next reconcile retries, with the objects as they are then.
         config.default_retry = false;
         let client = Client::try_from(config).map_err(ClientConfigError::Client)?;
         let secret = NamedApi {
@@ -92,20 +92,19 @@ impl CertificateStore {
             api: Api::all(client),
             name: webhooks,
         };
-        let mut bell = ChangeNotifier::default();
-        bell.watch(secret.api.clone(), &secret.name);
-        bell.watch(webhooks.api.clone(), &webhooks.name);
+        let mut notifier = ChangeNotifier::default();
+        notifier.watch(secret.api.clone(), &secret.name);
+        notifier.watch(webhooks.api.clone(), &webhooks.name);
         Ok(Self {
             namespace: namespace.to_owned(),
             secret,
             webhooks,
             hosts,
-            notifier: bell,
+            notifier,
         })
     }
 
-    /// Events of this cluster, written by the replica of this name.
-    #[must_use]
+    /// A writer of Events in this cluster, on behalf of the replica with this name.
     pub fn event_writer(&self, replica: String) -> EventWriter {
         EventWriter::new(self.secret.api.clone().into_client(), replica)
     }
@@ -135,7 +134,7 @@ impl Cluster for CertificateStore {
             "kind": "Secret",
             "metadata": { "name": name },
         });
-        // Applied, not created, as that may be allowed for this one name.
+        // Applied, not created: RBAC can allow `patch` for a single name, but not `create`.
         let params = PatchParams::apply(SECRET_FIELD_MANAGER);
         let patch = Patch::Apply(secret);
         with_deadline(StoreCall::WriteSecret, api.patch(name, &params, &patch)).await?;
@@ -152,7 +151,7 @@ impl Cluster for CertificateStore {
             .into_iter()
             .map(|(key, value)| (key, value.map(ByteString)))
             .collect();
-        // With a version, a merge is refused if that is not the Secret's any more.
+        // A merge with an outdated resourceVersion is a conflict.
         // https://kubernetes.io/docs/reference/using-api/api-concepts/#patch-and-apply
         let patch = json!({ "metadata": { "resourceVersion": version }, "data": data });
         let params = PatchParams {
@@ -199,7 +198,7 @@ impl Cluster for CertificateStore {
             "metadata": { "name": name, "resourceVersion": webhooks.resource_version },
             "webhooks": entries,
         });
-        // By force: a caBundle that somebody else once wrote is ours from now on.
+        // By force: it takes over caBundles that another field manager wrote.
         let params = PatchParams::apply(BUNDLE_FIELD_MANAGER).force();
         let patch = Patch::Apply(patch);
         with_deadline(StoreCall::WriteBundles, api.patch(name, &params, &patch)).await?;
@@ -211,7 +210,7 @@ impl Cluster for CertificateStore {
     }
 }
 
-/// Returns true if this entry calls one of these hosts.
+/// Returns true if the entry calls one of these hosts, or there are none.
 fn calls_any_host(client: &WebhookClientConfig, hosts: &[String]) -> bool {
     let host = match (&client.service, &client.url) {
         (Some(service), _) => Some(format!("{}.{}.svc", service.name, service.namespace)),
@@ -224,22 +223,22 @@ fn calls_any_host(client: &WebhookClientConfig, hosts: &[String]) -> bool {
     hosts.is_empty() || host.is_some_and(|host| hosts.contains(&host))
 }
 
-/// The rotation that an operator requests.
+/// The value of the annotation by which an operator requests a rotation.
 fn requested_rotation(annotations: Option<&BTreeMap<String, String>>) -> Option<String> {
     let mut value = annotations?.get(ROTATE_ANNOTATION)?.clone();
     value.truncate(value.floor_char_boundary(MAX_ROTATE_LEN));
     Some(value)
 }
 
-/// Why the API server may refuse every write of a Secret, and what its operator can do. An account that may write
-/// the Secret can set both, unless a policy restricts it.
+/// Why the API server rejects every write of a Secret, and what an operator can do. An account that may write the
+/// Secret can set both, unless a policy restricts it.
 /// <https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable>
 fn write_obstacle(secret: &v1::Secret, namespace: &str, name: &str) -> Option<String> {
     const TYPE: &str = "Opaque";
     let type_ = secret.type_.as_deref().unwrap_or(TYPE);
-    let is = match secret.immutable {
+    let state = match secret.immutable {
         Some(true) => "is immutable".to_owned(),
-        // Some types demand keys that are not ours.
+        // Other types require other keys.
         _ if type_ != TYPE => format!("has the type `{type_}` instead of `{TYPE}`"),
         _ => return None,
     };
@@ -247,11 +246,11 @@ fn write_obstacle(secret: &v1::Secret, namespace: &str, name: &str) -> Option<St
     let finalizers = secret.metadata.finalizers.iter().flatten().next();
     let finalizers = finalizers.map_or("", |_| ", and remove its finalizers");
     Some(format!(
-        "the Secret {is}: delete it, and it is made anew: {delete}{finalizers}"
+        "the Secret {state}: delete it, and it is created again: {delete}{finalizers}"
     ))
 }
 
-/// When the owner of the `caBundle`s last changed one. Applying what there is changes nothing.
+/// When a `caBundle` was last changed by its owner. Applying an equal one does not count.
 /// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>
 fn bundles_written_at(metadata: &ObjectMeta) -> Option<SystemTime> {
     let entries = metadata.managed_fields.iter().flatten();
@@ -262,37 +261,37 @@ fn bundles_written_at(metadata: &ObjectMeta) -> Option<SystemTime> {
 
 impl fmt::Debug for CertificateStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Objects")
+        f.debug_struct("CertificateStore")
             .field("secret", &self.secret.name)
             .field("webhooks", &self.webhooks.name)
             .finish_non_exhaustive()
     }
 }
 
-/// Why a call failed. What cannot be read is not quoted, since it may be a Secret.
+/// Removes the response from an error, since it may be a Secret.
 fn redact(error: kube::Error) -> Box<dyn Error + Send + Sync> {
     match error {
         kube::Error::SerdeError(error) => {
             let (line, column) = (error.line(), error.column());
             format!(
-                "the answer cannot be read: {:?} at {line}:{column}",
+                "invalid response: {:?} at {line}:{column}",
                 error.classify()
             )
             .into()
         }
-        // It would write all of the answer's status behind that.
+        // The error itself would print all of the status after its message.
         kube::Error::Api(status) => status.message.into(),
         error => error.into(),
     }
 }
 
-/// Waits for an answer until [`DEADLINE`].
+/// Waits for a response until [`DEADLINE`].
 async fn with_deadline<T>(
     call: StoreCall,
-    answer: impl Future<Output = kube::Result<T>>,
+    response: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, StoreError> {
-    match timeout(DEADLINE, answer).await {
-        Ok(Ok(answer)) => Ok(answer),
+    match timeout(DEADLINE, response).await {
+        Ok(Ok(value)) => Ok(value),
         Ok(Err(kube::Error::Api(status))) if status.is_conflict() => {
             Err(StoreError::Conflict { call })
         }

@@ -1,42 +1,42 @@
-//! Which cluster is talked to, and as whom.
+//! Finds the cluster and the credentials, from a kubeconfig or the service account.
 
 use std::path::PathBuf;
 
 use kube::Config;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-/// Why there is no cluster to talk to. kube's errors tell their sources themselves.
+/// Why there is no client. kube's errors print their sources themselves.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientConfigError {
     /// There is neither a service account nor a kubeconfig.
-    #[error("cannot find the cluster, neither as a pod nor by a kubeconfig: {0}")]
+    #[error("found neither a service account nor a kubeconfig: {0}")]
     Config(InferConfigError),
-    /// The kubeconfig that was named cannot be used, or has no such context.
+    /// The kubeconfig is invalid, or has no such context.
     #[error("cannot use the kubeconfig: {0}")]
     Kubeconfig(KubeconfigError),
-    /// What tells of the cluster cannot be used.
-    #[error("cannot make a client of the cluster: {0}")]
+    /// The configuration is unusable, such as an invalid certificate.
+    #[error("cannot create a client of the cluster: {0}")]
     Client(kube::Error),
 }
 
-/// The cluster that is meant: by default that of `KUBECONFIG`, of `~/.kube/config`, or the one that
-/// this process runs in.
+/// Where to find the cluster: by default `KUBECONFIG`, `~/.kube/config`, or the cluster that this
+/// process runs in.
 #[derive(Debug, Clone, Default)]
 pub struct ClientConfig {
-    /// Another kubeconfig.
+    /// The kubeconfig instead of the default one.
     pub kubeconfig: Option<PathBuf>,
-    /// Another context of the kubeconfig than its current one.
+    /// The context of the kubeconfig instead of its current one.
     pub context: Option<String>,
 }
 
 // === impl ClientConfig ===
 
 impl ClientConfig {
-    /// Where that cluster is, and who asks.
+    /// Loads the URL and the credentials.
     ///
     /// # Errors
-    /// When there is none.
-    pub(super) async fn config(self) -> Result<Config, ClientConfigError> {
+    /// When there are none.
+    pub(super) async fn load(self) -> Result<Config, ClientConfigError> {
         let options = KubeConfigOptions {
             context: self.context,
             ..KubeConfigOptions::default()

@@ -1,4 +1,4 @@
-//! Events of the API group `events.k8s.io`.
+//! Writes Events of the API group `events.k8s.io`.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,25 +13,25 @@ use tokio::time::timeout;
 use crate::admission::{Owner, SkippedPod};
 use crate::events::{PublishError, Series};
 
-/// Others wait meanwhile.
+/// For one Event. The others wait for it.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Who tells.
+/// The `reportingController`.
 const REPORTING_CONTROLLER: &str = "envoy-drainer.dev/webhook";
 
-/// What is told, in one word for all codes.
+/// The `reason`, one for all codes.
 const REASON: &str = "DrainerNotInjected";
 
-/// What was tried.
+/// The `action`.
 const ACTION: &str = "Inject";
 
-/// Who writes the Events, to the API server.
+/// The field manager.
 const FIELD_MANAGER: &str = "envoy-drainer";
 
-/// In bytes. The API server refuses longer ones.
+/// In bytes. The API server rejects longer ones.
 const MAX_INSTANCE_LENGTH: usize = 128;
 
-/// The Events of one replica.
+/// Writes the Events of one replica.
 pub struct EventWriter {
     client: Client,
     instance: String,
@@ -40,23 +40,22 @@ pub struct EventWriter {
 // === impl EventWriter ===
 
 impl EventWriter {
-    /// Events that the replica of this name writes.
+    /// A writer on behalf of the replica with this name.
     pub(super) fn new(client: Client, mut instance: String) -> Self {
         instance.truncate(instance.floor_char_boundary(MAX_INSTANCE_LENGTH));
         Self { client, instance }
     }
 
-    /// Creates the Event of a series, or brings it up to date.
+    /// Creates or updates the Event of a series.
     ///
     /// # Errors
-    /// When it is not written.
+    /// When it could not be written, and whether a retry may help.
     pub async fn write(&self, series: &Series) -> Result<(), PublishError> {
         let event = event(series, &self.instance);
         let namespace = &series.skipped_pod.owner.namespace;
         let api = Api::<Event>::namespaced(self.client.clone(), namespace);
         let name = event.metadata.name.as_deref().unwrap_or_default();
-        // Applied, so that one call does for the first of a series, the others, and an Event that somebody
-        // has deleted.
+        // Applied, so that one call creates the Event, updates it, or restores one that was deleted.
         let (params, patch) = (PatchParams::apply(FIELD_MANAGER), Patch::Apply(&event));
         match timeout(DEADLINE, api.patch_metadata(name, &params, &patch)).await {
             Ok(Ok(_)) => Ok(()),
@@ -64,24 +63,24 @@ impl EventWriter {
                 Err(PublishError::Rejected(status.message))
             }
             Ok(Err(error)) => Err(PublishError::Transient(error.into())),
-            Err(late) => Err(PublishError::Transient(late.into())),
+            Err(elapsed) => Err(PublishError::Transient(elapsed.into())),
         }
     }
 }
 
-/// True for the HTTP status of a request that would be refused again.
+/// Returns true for the HTTP status of a request that would fail again.
 fn is_permanent(status: u16) -> bool {
     const TOO_MANY_REQUESTS: u16 = 429;
     (400..500).contains(&status) && status != TOO_MANY_REQUESTS
 }
 
-/// Only `series` may differ between two Events of one name.
+/// Builds the Event of a series. For one name only the field `series` may change: all others are immutable.
 fn event(series: &Series, instance: &str) -> Event {
     let Series {
         skipped_pod: SkippedPod { owner, note, .. },
-        count: pods,
-        first_observed: first,
-        last_observed: last,
+        count,
+        first_observed,
+        last_observed,
     } = series;
     let Owner {
         api_version,
@@ -90,10 +89,10 @@ fn event(series: &Series, instance: &str) -> Event {
         name,
         uid,
     } = owner;
-    let first = timestamp(*first);
+    let first = timestamp(*first_observed);
     Event {
         metadata: ObjectMeta {
-            // A uid is short enough, as an owner's name might not be.
+            // By uid, since an owner's name may be too long.
             name: Some(format!("{uid}.{:x}", first.as_nanosecond())),
             namespace: Some(namespace.clone()),
             ..ObjectMeta::default()
@@ -111,10 +110,10 @@ fn event(series: &Series, instance: &str) -> Event {
             ..ObjectReference::default()
         }),
         event_time: Some(MicroTime(first)),
-        // Of one there is no series.
-        series: (*pods > 1).then(|| EventSeries {
-            count: *pods,
-            last_observed_time: MicroTime(timestamp(*last)),
+        // A single Event is no series.
+        series: (*count > 1).then(|| EventSeries {
+            count: *count,
+            last_observed_time: MicroTime(timestamp(*last_observed)),
         }),
         reporting_controller: Some(REPORTING_CONTROLLER.to_owned()),
         reporting_instance: Some(instance.to_owned()),
@@ -122,7 +121,7 @@ fn event(series: &Series, instance: &str) -> Event {
     }
 }
 
-/// The instant, or 1970 for one that has no year of four digits.
+/// Converts a time; 1970 if its year has more than four digits.
 fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp::try_from(time).unwrap_or_default()
 }
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
     use crate::admission::Code;
 
-    fn series(pods: i32) -> Series {
+    fn series(count: i32) -> Series {
         let text = str::to_owned;
         Series {
             skipped_pod: SkippedPod {
@@ -150,16 +149,16 @@ mod tests {
                 code: Code::ExistingHook,
                 note: text("DRN008: why"),
             },
-            count: pods,
+            count,
             first_observed: UNIX_EPOCH + Duration::from_millis(1_500),
             last_observed: UNIX_EPOCH + Duration::from_secs(60),
         }
     }
 
     #[test]
-    fn an_event_is_what_the_api_server_takes() {
-        let event = |pods| serde_json::to_value(event(&series(pods), "webhook-1")).unwrap();
-        let mut wanted = json!({
+    fn event_has_the_fields_of_the_api() {
+        let event = |count| serde_json::to_value(event(&series(count), "webhook-1")).unwrap();
+        let mut want = json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": "3f2a.59682f00", "namespace": "shop"},
@@ -178,22 +177,22 @@ mod tests {
             "reportingController": "envoy-drainer.dev/webhook",
             "reportingInstance": "webhook-1",
         });
-        assert_eq!(event(1), wanted);
-        // All else is immutable.
-        wanted["series"] = json!({"count": 2, "lastObservedTime": "1970-01-01T00:01:00.000000Z"});
-        assert_eq!(event(2), wanted);
+        assert_eq!(event(1), want);
+        // All other fields are immutable.
+        want["series"] = json!({"count": 2, "lastObservedTime": "1970-01-01T00:01:00.000000Z"});
+        assert_eq!(event(2), want);
     }
 
     #[test]
-    fn a_refusal_is_final_unless_it_is_for_haste() {
-        for (status, wanted) in [
+    fn rejections_are_permanent_except_rate_limits() {
+        for (status, want) in [
             (403, true),
             (404, true),
             (422, true),
             (429, false),
             (500, false),
         ] {
-            assert_eq!(is_permanent(status), wanted, "{status}");
+            assert_eq!(is_permanent(status), want, "{status}");
         }
     }
 }

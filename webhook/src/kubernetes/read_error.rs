@@ -1,37 +1,37 @@
-//! Why something could not be looked at.
+//! The errors of reading from the API server.
 
 use std::error::Error;
 use std::fmt;
 
-/// A call to the API server, in the words of its access rules.
+/// A call to the API server, in the terms of RBAC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiCall {
-    /// As `list`.
+    /// Such as `list`.
     pub verb: &'static str,
-    /// As `pods`.
+    /// Such as `pods`.
     pub resource: &'static str,
-    /// `None` for all of them, or for what is in none.
+    /// `None` for all namespaces, or for cluster-scoped resources.
     pub namespace: Option<String>,
 }
 
-/// Why something could not be looked at.
+/// Why an object could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// Whoever asks has no right to.
-    #[error("you may not {0}")]
+    /// The user lacks the right.
+    #[error("forbidden: {0}")]
     Forbidden(ApiCall),
-    /// Nobody knows whoever asks: their certificate or token is not valid, or no more.
-    #[error("cannot {0}: the API server does not know who you are, so log in")]
+    /// The user's certificate or token is invalid or expired.
+    #[error("unauthorized: log in to the cluster")]
     Unauthorized(ApiCall),
-    /// There was no answer in time.
-    #[error("no answer in time: {0}")]
+    /// The API server did not respond in time.
+    #[error("timeout: {0}")]
     Timeout(ApiCall),
     /// Anything else.
     #[error("cannot {call}: {reason}")]
     Failed {
-        /// What was asked for.
+        /// The call.
         call: ApiCall,
-        /// What went wrong.
+        /// The reason.
         reason: String,
     },
 }
@@ -39,7 +39,7 @@ pub enum ReadError {
 // === impl ReadError ===
 
 impl ReadError {
-    /// Why a call failed.
+    /// Classifies the error of a call.
     pub(super) fn from_kube(call: ApiCall, error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) if status.code == 403 => Self::Forbidden(call),
@@ -51,24 +51,6 @@ impl ReadError {
             error => Self::Failed {
                 call,
                 reason: root_cause(&error),
-            },
-        }
-    }
-
-    /// The same of any namespace.
-    #[must_use]
-    pub fn without_namespace(self) -> Self {
-        let anywhere = |call: ApiCall| ApiCall {
-            namespace: None,
-            ..call
-        };
-        match self {
-            Self::Forbidden(call) => Self::Forbidden(anywhere(call)),
-            Self::Unauthorized(call) => Self::Unauthorized(anywhere(call)),
-            Self::Timeout(call) => Self::Timeout(anywhere(call)),
-            Self::Failed { call, reason: why } => Self::Failed {
-                call: anywhere(call),
-                reason: why,
             },
         }
     }
@@ -91,11 +73,11 @@ impl fmt::Display for ApiCall {
     }
 }
 
-/// The source that knows what happened: those above it say only whom they ask.
+/// The deepest source, which has the reason; those above only name the request.
 fn root_cause(error: &dyn Error) -> String {
-    let mut deepest = error;
-    while let Some(source) = deepest.source() {
-        deepest = source;
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
     }
-    deepest.to_string()
+    cause.to_string()
 }

@@ -1,4 +1,4 @@
-//! Tells that an object may have changed.
+//! Watches objects and notifies of changes.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -16,58 +16,58 @@ use tracing::debug;
 /// How long the API server keeps a watch open, in seconds.
 const WATCH_TIMEOUT_SECONDS: u32 = 290;
 
-/// How long a watch may take in all: a little longer, since one that died in silence has nobody who
-/// ends it. The client itself waits for an answer for ever.
+/// How long a watch may take in all: a little longer, for a connection that broke without notice. The
+/// client itself has no timeout.
 const DEADLINE: Duration = Duration::from_secs(WATCH_TIMEOUT_SECONDS as u64 + 10);
 
-/// The pause after a watch that ended or could not be opened.
+/// The delay after a watch ended or failed.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Rings when one of its objects may have changed. What they are is read by who hears it.
+/// Notifies when one of the watched objects may have changed. It does not keep the objects.
 #[derive(Debug, Default)]
 pub(super) struct ChangeNotifier {
     changes: Arc<Notify>,
-    // They end with the bell.
+    // Dropping the notifier aborts them.
     watches: JoinSet<()>,
 }
 
 // === impl ChangeNotifier ===
 
 impl ChangeNotifier {
-    /// Rings for this object too, from now on and at least once.
+    /// Watches one more object. Notifies of it at least once.
     pub(super) fn watch<K>(&mut self, api: Api<K>, name: &str)
     where
         K: Clone + Debug + DeserializeOwned + Send + 'static,
     {
-        let watched = WatchParams::default()
+        let params = WatchParams::default()
             .fields(&format!("metadata.name={name}"))
             .timeout(WATCH_TIMEOUT_SECONDS);
-        let rung = Arc::clone(&self.changes);
+        let changes = Arc::clone(&self.changes);
         self.watches.spawn(async move {
             loop {
-                match timeout(DEADLINE, notify(&api, &watched, &rung)).await {
+                match timeout(DEADLINE, notify(&api, &params, &changes)).await {
                     Ok(Ok(())) => {}
-                    Ok(Err(error)) => debug!(%error, "Watch ended"),
-                    Err(_) => debug!("Watch fell silent"),
+                    Ok(Err(error)) => debug!(%error, "Watch failed"),
+                    Err(_) => debug!("Watch timed out"),
                 }
                 sleep(RETRY_DELAY).await;
             }
         });
     }
 
-    /// Waits until it rings, or has rung since the last wait.
+    /// Waits for a change, or returns at once if there was one since the last wait.
     pub(super) async fn changed(&self) {
         self.changes.notified().await;
     }
 }
 
-/// Rings for each event of one watch, until that ends. Metadata is enough.
-async fn notify<K>(api: &Api<K>, watched: &WatchParams, changes: &Notify) -> kube::Result<()>
+/// Notifies of each event of one watch, until it ends. It requests metadata only.
+async fn notify<K>(api: &Api<K>, params: &WatchParams, changes: &Notify) -> kube::Result<()>
 where
     K: Clone + Debug + DeserializeOwned,
 {
-    // From any version on: the first event tells what there is.
-    let mut events = pin!(api.watch_metadata(watched, "0").await?);
+    // From any version: the first event is the present state.
+    let mut events = pin!(api.watch_metadata(params, "0").await?);
     while let Some(event) = events.try_next().await? {
         match event {
             WatchEvent::Bookmark(_) => {}

@@ -1,4 +1,4 @@
-//! Accepts connections until the server ends, and waits for those that are left.
+//! The accept loop: accepts connections until the server shuts down, and then waits for the open ones.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,26 +11,26 @@ use tokio::task::{JoinError, JoinSet, yield_now};
 use tokio::time::{Instant, interval, sleep, timeout};
 use tracing::{debug, error, warn};
 
+use super::connection_limiter::{ConnectionLimiter, ConnectionSlot, TICK_INTERVAL};
 use super::phase::{ShutdownPhase, wait_for_closing};
-use super::port::{ConnectionLimiter, ConnectionSlot, TICK_INTERVAL};
 
-/// The pause after an accept failed for lack of something, usually file descriptors: what is
-/// missing comes back when connections end.
+/// Pause after an accept that failed for lack of a resource, usually file descriptors, which are freed as
+/// connections end.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// So many connections are accepted before their tasks run. With more, a burst could evict connections
-/// of which nothing was read yet.
+/// Connections that are accepted before their tasks run. With more, a burst could evict connections from which
+/// nothing has been read yet.
 const BATCH_SIZE: u32 = 8;
 
-/// Gives each connection to `serve`, in a task of its own, until the phase is [`Phase::Ending`]; then
-/// gives those tasks `finish` to end, and drops the rest.
+/// Runs `serve` for each connection, in a task of its own, until the phase is [`ShutdownPhase::Closing`]; then
+/// waits up to `grace` for these tasks and drops the rest.
 ///
-/// Every connection is accepted at once. One that waited in the kernel would wait behind a crowd that
-/// is there to stay; accepted, it takes the place of the connection that is least worth keeping.
+/// Every connection is accepted at once. One left in the kernel's queue would wait behind a crowd that does not
+/// leave; accepted, it takes the slot of the connection that is least worth keeping.
 pub(super) async fn accept<F>(
     listener: TcpListener,
     limiter: &Arc<ConnectionLimiter>,
-    finish: Duration,
+    grace: Duration,
     mut phase: watch::Receiver<ShutdownPhase>,
     serve: impl Fn(TcpStream, ConnectionSlot) -> F,
 ) where
@@ -47,10 +47,10 @@ pub(super) async fn accept<F>(
             now = ticks.tick() => limiter.tick(now > failed_until),
             accepted = accept_next(&listener) => match accepted {
                 Ok((stream, peer)) => {
-                    let (place, evicted) = limiter.acquire(peer);
-                    // Boxed, because the task below would otherwise have room for it twice.
+                    let (slot, evicted) = limiter.acquire(peer);
+                    // Boxed, because the task below would otherwise reserve memory for it twice.
                     // <https://github.com/rust-lang/rust/issues/62958>
-                    let served = Box::pin(serve(stream, place));
+                    let served = Box::pin(serve(stream, slot));
                     connections.spawn(async move {
                         tokio::select! {
                             biased;
@@ -65,7 +65,7 @@ pub(super) async fn accept<F>(
                     }
                 }
                 Err(error) => {
-                    warn!(%error, "Accepting a connection failed");
+                    warn!(%error, "Failed to accept a connection");
                     failed_until = Instant::now() + TICK_INTERVAL;
                     sleep(ACCEPT_RETRY_DELAY).await;
                 }
@@ -73,25 +73,28 @@ pub(super) async fn accept<F>(
         }
     }
     drop(listener);
-    let finished = timeout(finish, async {
+    let finished = timeout(grace, async {
         while let Some(ended) = connections.join_next().await {
             log_panic(ended);
         }
     });
     if finished.await.is_err() {
-        warn!(connections = connections.len(), "Cut connections in flight");
+        warn!(
+            connections = connections.len(),
+            "Closed connections with requests in flight"
+        );
     }
 }
 
-/// Accepts the next connection that does not fail by its client's doing.
+/// Accepts the next connection, skipping those that their clients have closed already.
 ///
 /// # Errors
-/// When the system lacks something to accept one with.
+/// If the system lacks a resource to accept a connection.
 async fn accept_next(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // A response is one write; without this it may wait for the client's acknowledgement.
+                // A response is one write; without this, it may wait for the client's acknowledgement.
                 if stream.set_nodelay(true).is_ok() {
                     return Ok((stream, peer));
                 }
@@ -102,7 +105,7 @@ async fn accept_next(listener: &TcpListener) -> io::Result<(TcpStream, SocketAdd
     }
 }
 
-/// Returns true if only that one connection failed.
+/// Returns true if only this connection failed.
 fn is_connection_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -112,11 +115,11 @@ fn is_connection_error(error: &io::Error) -> bool {
     )
 }
 
-/// A task may panic: the admission answers for bugs in what it does to a pod, and whatever else goes
-/// wrong costs its own connection, for which the API server does what its failurePolicy says.
-fn log_panic(ended: Result<(), JoinError>) {
-    if let Err(error) = ended {
-        error!(%error, "A connection's task failed");
+/// Logs the panic of a connection's task. Admission itself answers after a panic; any other panic costs only its
+/// own connection, and the API server applies its failurePolicy.
+fn log_panic(result: Result<(), JoinError>) {
+    if let Err(error) = result {
+        error!(%error, "Connection task panicked");
     }
 }
 
@@ -128,27 +131,27 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::metrics::Metrics;
-    use crate::metrics::connections::PortName;
+    use crate::metrics::registry;
     use crate::server::connection_slots::ConnectionStage;
     use crate::server::listen::listen;
+    use crate::server::metrics::{Metrics, PortName};
 
     #[tokio::test]
     async fn a_burst_does_not_evict_unserved_connections() {
         let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
-        // All of them wait in the kernel before the first is accepted.
+        // All of them are in the kernel's queue before the first is accepted.
         let clients: Vec<_> = (0..100).map(|_| Client::connect(address)).collect();
-        let metrics = Metrics::new().connections(PortName::Health);
-        let port = ConnectionLimiter::new(16, ConnectionStage::Unanswered, metrics);
+        let metrics = Metrics::register(&mut registry()).connections(PortName::Health);
+        let limiter = ConnectionLimiter::new(16, ConnectionStage::Unanswered, metrics);
         let (_phase, phase) = watch::channel(ShutdownPhase::Serving);
         let (serve, mut served) = mpsc::unbounded_channel();
-        let accepted = accept(listener, &port, Duration::ZERO, phase, |stream, place| {
+        let accepted = accept(listener, &limiter, Duration::ZERO, phase, |stream, slot| {
             let serve = serve.clone();
             async move {
                 let _ = serve.send(());
                 pending::<()>().await;
-                drop((stream, place));
+                drop((stream, slot));
             }
         });
         let all = async {
@@ -159,7 +162,7 @@ mod tests {
         let all = timeout(Duration::from_secs(5), all);
         tokio::select! {
             () = accepted => unreachable!("the phase does not change"),
-            served = all => served.expect("all are served"),
+            served = all => served.expect("all are served in time"),
         }
     }
 }

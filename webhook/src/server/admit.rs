@@ -1,4 +1,4 @@
-//! `POST /inject` and `POST /workloads`: an AdmissionReview in, its answer out.
+//! `POST /inject` and `POST /workloads`: the HTTP handlers of AdmissionReviews.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,31 +10,33 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use hyper::body::Body as _;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
+use super::admission_log::AdmissionLog;
 use super::body::{BodyError, BodyLimiter};
 use super::connection::ReviewResponseMarker;
 use super::limits::Limits;
+use super::metrics::{AdmissionLabels, Metrics};
 use super::scheduler::Scheduler;
-use crate::admission::{InvalidReview, ReviewResponse, SkippedPod};
-use crate::metrics::Metrics;
+use crate::admission::{InvalidReview, ReviewResponse};
+use crate::events::EventQueue;
 
-/// Answers the bytes of an AdmissionReview with the bytes of its response.
+/// Turns the bytes of an AdmissionReview into its response.
 pub type AdmitFn = dyn Fn(&[u8]) -> Result<ReviewResponse, InvalidReview> + Send + Sync;
 
-/// One of the two webhooks.
+/// The handler of one of the two paths.
 #[derive(Clone)]
 struct ReviewHandler {
     admit: Arc<AdmitFn>,
     body_limiter: Arc<BodyLimiter>,
     scheduler: Arc<Scheduler>,
+    log: Arc<AdmissionLog>,
     metrics: Arc<Metrics>,
-    skipped_pods: Option<mpsc::Sender<SkippedPod>>,
+    events: Option<EventQueue>,
 }
 
-/// A request that gets no answer from admission. The API server then does what its failurePolicy
-/// says, and puts the sentence into its log.
+/// Why a request is answered with an HTTP error. The API server then applies its failurePolicy, and logs the
+/// message.
 #[derive(Debug, thiserror::Error)]
 enum RequestError {
     #[error("the Content-Type must be application/json")]
@@ -53,39 +55,39 @@ pub(super) fn router(
     admit_workload: Box<AdmitFn>,
     limits: &Limits,
     metrics: &Arc<Metrics>,
-    skipped_pods: Option<&mpsc::Sender<SkippedPod>>,
+    events: Option<&EventQueue>,
 ) -> Router {
-    let bodies = Arc::new(BodyLimiter::new(limits));
+    let body_limiter = Arc::new(BodyLimiter::new(limits));
     let scheduler = Arc::<Scheduler>::default();
-    let reviewer = |admit: Box<AdmitFn>| ReviewHandler {
+    let log = Arc::new(AdmissionLog::new());
+    let handler = |admit: Box<AdmitFn>| ReviewHandler {
         admit: admit.into(),
-        body_limiter: Arc::clone(&bodies),
+        body_limiter: Arc::clone(&body_limiter),
         scheduler: Arc::clone(&scheduler),
+        log: Arc::clone(&log),
         metrics: Arc::clone(metrics),
-        skipped_pods: skipped_pods.cloned(),
+        events: events.cloned(),
     };
+    let route = |admit| post(handle_review).with_state(handler(admit));
     Router::new()
-        .route("/inject", post(handle_review).with_state(reviewer(admit)))
-        .route(
-            "/workloads",
-            post(handle_review).with_state(reviewer(admit_workload)),
-        )
+        .route("/inject", route(admit))
+        .route("/workloads", route(admit_workload))
 }
 
 async fn handle_review(
-    State(reviewer): State<ReviewHandler>,
+    State(handler): State<ReviewHandler>,
     ConnectInfo(source): ConnectInfo<IpAddr>,
     request: Request,
 ) -> Response {
-    match reviewer.handle(request, source).await {
+    match handler.handle(request, source).await {
         Ok(review) => {
             let mut response = ([(CONTENT_TYPE, "application/json")], review).into_response();
             response.extensions_mut().insert(ReviewResponseMarker);
             response
         }
-        Err(refused) => {
-            reviewer.metrics.count_refused(refused.status().as_u16());
-            refused.into_response()
+        Err(error) => {
+            handler.metrics.count_refused(error.status().as_u16());
+            error.into_response()
         }
     }
 }
@@ -98,9 +100,8 @@ impl ReviewHandler {
             return Err(RequestError::ContentType);
         }
         let body = request.into_body();
-        // The API server always sends one: client-go makes a reader of the review's bytes, whose length
-        // net/http takes. A body of one-byte chunks would cost half a core to read, so that it is not
-        // even discarded.
+        // API servers always send one: client-go makes a reader of the review's bytes, and net/http takes its
+        // length. A body of one-byte chunks would cost half a core to read, so it is not even discarded.
         // <https://github.com/kubernetes/client-go/blob/master/rest/request.go>
         let length = body
             .size_hint()
@@ -108,31 +109,25 @@ impl ReviewHandler {
             .ok_or(RequestError::MissingLength)?;
         let _in_flight = self.metrics.track_request();
         let body = self.body_limiter.read(body, length).await?;
-        let turn = timeout_at(body.deadline, self.scheduler.acquire(source));
-        let turn = turn.await.map_err(|_| BodyError::Busy)?;
+        let permit = timeout_at(body.deadline, self.scheduler.acquire(source));
+        let permit = permit.await.map_err(|_| BodyError::Busy)?;
         let started = Instant::now();
-        let answer = (self.admit)(&body.bytes);
+        let admitted = (self.admit)(&body.bytes);
         let took = started.elapsed();
         drop(body);
-        turn.finish(took).await;
-        let answer = answer?;
-        self.metrics.record_admission(&answer, took);
-        if let Some(undrained) = answer.skipped_pod {
-            self.queue_notification(undrained);
+        permit.finish(took).await;
+        let response = admitted?;
+        let labels = AdmissionLabels::from(&response);
+        self.log.log(&response, &labels);
+        self.metrics.count_admission(&labels, took);
+        if let (Some(events), Some(skipped_pod)) = (&self.events, response.skipped_pod) {
+            events.send(skipped_pod);
         }
-        Ok(answer.body)
-    }
-
-    /// Has it told if anyone does so, and has the time.
-    fn queue_notification(&self, undrained: SkippedPod) {
-        let queue = self.skipped_pods.as_ref();
-        if queue.is_some_and(|queue| queue.try_send(undrained).is_err()) {
-            self.metrics.count_dropped_event();
-        }
+        Ok(response.body)
     }
 }
 
-/// Parameters are of no matter: JSON has none that change it.
+/// Returns true for JSON, whatever the parameters: none changes how JSON is read.
 fn is_json(headers: &HeaderMap) -> bool {
     headers
         .get(CONTENT_TYPE)
@@ -160,10 +155,10 @@ impl IntoResponse for RequestError {
     fn into_response(self) -> Response {
         let mut response = (self.status(), format!("{self}\n")).into_response();
         if matches!(self, Self::Body(BodyError::Busy)) {
-            // The API server's client tries again by itself, within its time-out, if it is told when.
+            // The API server's client retries by itself, within its timeout, if the response says when.
             // <https://github.com/kubernetes/client-go/blob/master/rest/with_retry.go>
-            let soon = HeaderValue::from_static("1");
-            response.headers_mut().insert(RETRY_AFTER, soon);
+            let seconds = HeaderValue::from_static("1");
+            response.headers_mut().insert(RETRY_AFTER, seconds);
         }
         response
     }

@@ -1,4 +1,4 @@
-//! Reads a request's body within its bounds.
+//! Reads a request's body within limits of size, time and memory.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,31 +11,31 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::limits::Limits;
 
-/// The memory for all bodies in flight that are larger than [`Limits::FREE_BODY`].
+/// Limits the memory of all bodies in flight that are larger than [`Limits::UNCOUNTED_BODY_SIZE`].
 ///
-/// They take it as they grow: what a head promises costs a client nothing. So bodies that grow side by
-/// side can come to wait for each other. None waits for long: the one that waits longest is given up
-/// first, and its memory goes to the next.
+/// Memory is taken as a body grows, not by its Content-Length, which costs a client nothing. So bodies that grow
+/// at the same time may wait for each other, but not for long: the one that waits longest is rejected first, and
+/// its memory goes to the next.
 #[derive(Debug)]
 pub(super) struct BodyLimiter {
     memory: Semaphore,
-    /// How many bodies wait for memory.
+    /// Number of bodies that wait for memory.
     waiting: AtomicUsize,
     max_size: usize,
     timeout: Duration,
     memory_wait: Duration,
 }
 
-/// A whole body, and its share of the memory until it is dropped.
+/// A complete body, which holds its memory until it is dropped.
 #[derive(Debug)]
 pub(super) struct BufferedBody<'a> {
     pub(super) bytes: Vec<u8>,
-    /// Until when it may be kept, which is until when it might have come.
+    /// When [`Limits::body_timeout`] ends, which includes the wait for the scheduler.
     pub(super) deadline: Instant,
     _permit: Option<SemaphorePermit<'a>>,
 }
 
-/// Why there is no body.
+/// Why a body was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BodyError {
     #[error("the request body is larger than {0} bytes")]
@@ -54,24 +54,24 @@ struct BodyReader<'a> {
     body: Body,
     bytes: Vec<u8>,
     permit: Option<SemaphorePermit<'a>>,
-    /// How large it becomes.
+    /// The size announced by the Content-Length, in bytes.
     content_length: usize,
-    /// How many bytes there were when the present [`WINDOW`] began.
+    /// Bytes read when the current [`RATE_WINDOW`] began.
     window_start_len: usize,
 }
 
 /// Counts a body as waiting until it is dropped.
 struct WaitingGuard<'a>(&'a AtomicUsize);
 
-/// Memory is counted in these, since a semaphore counts in 32 bits.
+/// Unit of the semaphore's permits in bytes, since it counts in 32 bits.
 const MEMORY_UNIT: usize = 1024;
 
-/// What a body has to bring in each [`WINDOW`] while others wait for memory. An API server at a round
-/// trip of 20 ms brings so much from its first packets on (TCP's slow start); one that is farther away
-/// is given up only where memory is short, and then told to try again.
+/// Bytes that a body must receive in each [`RATE_WINDOW`] while others wait for memory. An API server at a round
+/// trip of 20 ms sends that much from its first packets on (TCP slow start). A slower one is rejected only while
+/// memory is short, with a response that makes it retry.
 const MIN_WINDOW_BYTES: usize = 256 << 10;
 
-/// See [`PACE`].
+/// See [`MIN_WINDOW_BYTES`].
 const RATE_WINDOW: Duration = Duration::from_millis(200);
 
 // === impl BodyLimiter ===
@@ -87,44 +87,43 @@ impl BodyLimiter {
         }
     }
 
-    /// Reads a body of this length.
+    /// Reads a body of `length` bytes.
     ///
     /// # Errors
-    /// When it is too large, does not come in time, or there is no memory for it. But for what is too
-    /// slow it was read to its end then, as far as that came in time: to a client that is still sending
-    /// when the connection closes the request has failed, whatever it was answered. Go's client is such
-    /// a one.
+    /// If it is too large, does not arrive in time, or there is no memory for it. Unless it is too slow, the rest
+    /// was then discarded, as far as it arrived in time: Go's client, among others, takes a request for failed if
+    /// the connection closes while it is still sending, whatever the response.
     pub(super) async fn read(
         &self,
         body: Body,
         length: u64,
     ) -> Result<BufferedBody<'_>, BodyError> {
         let deadline = Instant::now() + self.timeout;
-        let mut growing = BodyReader::new(self, body, length);
-        let received = timeout_at(deadline, growing.read())
+        let mut reader = BodyReader::new(self, body, length);
+        let result = timeout_at(deadline, reader.read())
             .await
             .map_err(|_| BodyError::TooSlow(self.timeout))?;
         let BodyReader {
             body,
             bytes,
-            permit: share,
+            permit,
             ..
-        } = growing;
-        match received {
+        } = reader;
+        match result {
             Ok(()) => Ok(BufferedBody {
                 bytes,
                 deadline,
-                _permit: share,
+                _permit: permit,
             }),
-            Err(why) => {
-                drop((bytes, share));
+            Err(error) => {
+                drop((bytes, permit));
                 let _ = timeout_at(deadline, discard(body, 2 * self.max_size)).await;
-                Err(why)
+                Err(error)
             }
         }
     }
 
-    /// Waits for more memory, but not for long.
+    /// Takes memory, waiting up to [`Limits::memory_wait`].
     async fn acquire_memory(&self, bytes: usize) -> Result<SemaphorePermit<'_>, BodyError> {
         let units = u32::try_from(bytes.div_ceil(MEMORY_UNIT)).map_err(|_| BodyError::Busy)?;
         if let Ok(permit) = self.memory.try_acquire_many(units) {
@@ -144,9 +143,9 @@ impl BodyLimiter {
 // === impl BodyReader ===
 
 impl<'a> BodyReader<'a> {
-    fn new(bodies: &'a BodyLimiter, body: Body, length: u64) -> Self {
+    fn new(limiter: &'a BodyLimiter, body: Body, length: u64) -> Self {
         Self {
-            limiter: bodies,
+            limiter,
             body,
             bytes: Vec::new(),
             permit: None,
@@ -159,7 +158,7 @@ impl<'a> BodyReader<'a> {
         if self.content_length > self.limiter.max_size {
             return Err(BodyError::TooLarge(self.limiter.max_size));
         }
-        // One timer for all parts. Each new one that ends first would wake the runtime.
+        // One timer for all frames: a new timer that ends before all others would wake the runtime.
         let mut window = pin!(sleep(RATE_WINDOW));
         loop {
             tokio::select! {
@@ -185,18 +184,18 @@ impl<'a> BodyReader<'a> {
     /// Ends a window.
     ///
     /// # Errors
-    /// If the body brought too little in it, and others wait for its memory.
+    /// If too little was received in it, and other bodies wait for memory.
     fn end_window(&mut self) -> Result<(), BodyError> {
-        let brought = self.bytes.len() - self.window_start_len;
-        if self.permit.is_some() && brought < MIN_WINDOW_BYTES && self.limiter.is_contended() {
+        let received = self.bytes.len() - self.window_start_len;
+        if self.permit.is_some() && received < MIN_WINDOW_BYTES && self.limiter.is_contended() {
             return Err(BodyError::Busy);
         }
         self.window_start_len = self.bytes.len();
         Ok(())
     }
 
-    /// Makes room for so many bytes in all: at first for what is free, then for twice as much each time,
-    /// and never for more than is to come.
+    /// Grows the buffer to at least `size` bytes: first to the uncounted size, then twofold each time, and never
+    /// beyond the Content-Length.
     async fn grow(&mut self, size: usize) -> Result<(), BodyError> {
         let had = self.bytes.capacity();
         if size <= had {
@@ -205,11 +204,11 @@ impl<'a> BodyReader<'a> {
         let grown = size.max(2 * had).max(Limits::UNCOUNTED_BODY_SIZE);
         let grown = grown.min(self.content_length);
         if grown > Limits::UNCOUNTED_BODY_SIZE {
-            // The first bytes are free only while there are no more.
-            let paid = self.permit.as_ref().map_or(0, |_| had);
-            let more = self.limiter.acquire_memory(grown - paid).await?;
+            // The first bytes are uncounted only until the body grows beyond them.
+            let counted = self.permit.as_ref().map_or(0, |_| had);
+            let more = self.limiter.acquire_memory(grown - counted).await?;
             match &mut self.permit {
-                Some(share) => share.merge(more),
+                Some(permit) => permit.merge(more),
                 None => self.permit = Some(more),
             }
         }
@@ -226,13 +225,13 @@ impl Drop for WaitingGuard<'_> {
     }
 }
 
-/// Reads on for so many bytes at most, and keeps none.
-async fn discard(mut body: Body, at_most: usize) {
-    let mut seen = 0;
-    while seen <= at_most
+/// Reads up to `max` more bytes, and a frame, and drops them.
+async fn discard(mut body: Body, max: usize) {
+    let mut discarded = 0;
+    while discarded <= max
         && let Some(Ok(frame)) = body.frame().await
     {
-        seen += frame.data_ref().map_or(0, Bytes::len);
+        discarded += frame.data_ref().map_or(0, Bytes::len);
     }
 }
 
@@ -252,62 +251,62 @@ mod tests {
 
     const KIB: usize = 1 << 10;
 
-    fn body_limiter(bodies_size: usize) -> BodyLimiter {
+    fn body_limiter(body_memory: usize) -> BodyLimiter {
         BodyLimiter::new(&Limits {
             body_timeout: DEADLINE,
             memory_wait: GROWTH,
             max_body_size: 1024 * KIB,
-            body_memory: bodies_size,
+            body_memory,
             ..Limits::default()
         })
     }
 
-    /// A body that comes in parts of 64 KiB, each after its pause.
-    fn chunked_body(parts: &'static [u64]) -> Body {
-        let parts = stream::unfold(parts, async |parts| {
-            let (pause, rest) = parts.split_first()?;
+    /// A body in frames of 64 KiB, each after a pause in milliseconds.
+    fn chunked_body(pauses: &'static [u64]) -> Body {
+        let frames = stream::unfold(pauses, async |pauses| {
+            let (pause, rest) = pauses.split_first()?;
             sleep(Duration::from_millis(*pause)).await;
-            let part = Frame::data(Bytes::from(vec![b' '; 64 * KIB]));
-            Some((Ok::<_, BodyError>(part), rest))
+            let frame = Frame::data(Bytes::from(vec![b' '; 64 * KIB]));
+            Some((Ok::<_, BodyError>(frame), rest))
         });
-        Body::new(StreamBody::new(Box::pin(parts)))
+        Body::new(StreamBody::new(Box::pin(frames)))
     }
 
-    /// Receives such a body.
+    /// Reads such a body.
     async fn read_chunks<'a>(
-        bodies: &'a BodyLimiter,
-        parts: &'static [u64],
+        limiter: &'a BodyLimiter,
+        pauses: &'static [u64],
     ) -> Result<BufferedBody<'a>, BodyError> {
-        let length = 64 * KIB * parts.len();
-        bodies.read(chunked_body(parts), length as u64).await
+        let length = 64 * KIB * pauses.len();
+        limiter.read(chunked_body(pauses), length as u64).await
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_small_body_needs_no_share() {
-        let bodies = body_limiter(512 * KIB);
-        let large = bodies
+    async fn small_body_needs_no_memory_permit() {
+        let limiter = body_limiter(512 * KIB);
+        let large = limiter
             .read(vec![b'a'; 512 * KIB].into(), 512 << 10)
             .await
             .unwrap();
-        let small = read_chunks(&bodies, &[0]).await.unwrap();
+        let small = read_chunks(&limiter, &[0]).await.unwrap();
         assert_eq!(
             (large.bytes.len(), small.bytes.len()),
             (512 * KIB, 64 * KIB)
         );
         let started = Instant::now();
-        let refused = read_chunks(&bodies, &[0, 0]).await.unwrap_err();
-        assert_eq!((refused, started.elapsed()), (BodyError::Busy, GROWTH));
+        let error = read_chunks(&limiter, &[0, 0]).await.unwrap_err();
+        assert_eq!((error, started.elapsed()), (BodyError::Busy, GROWTH));
         drop(large);
-        assert!(read_chunks(&bodies, &[0, 0]).await.is_ok());
+        assert!(read_chunks(&limiter, &[0, 0]).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_promise_costs_others_nothing() {
-        let bodies = body_limiter(256 * KIB);
-        let slow = read_chunks(&bodies, &[0, 3_000]);
+    async fn content_length_alone_takes_no_memory() {
+        let limiter = body_limiter(256 * KIB);
+        let slow = read_chunks(&limiter, &[0, 3_000]);
         let other = async {
             sleep(Duration::from_millis(10)).await;
-            read_chunks(&bodies, &[0, 0, 0, 0]).await.map(|_| ())
+            read_chunks(&limiter, &[0, 0, 0, 0]).await.map(|_| ())
         };
         let (slow, other) = tokio::join!(slow, other);
         other.unwrap();
@@ -315,28 +314,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bodies_side_by_side_do_not_wait_for_each_other() {
-        let bodies = body_limiter(512 * KIB);
-        let parts = &[0, 10, 10, 10, 10, 10];
-        let (one, other) = tokio::join!(read_chunks(&bodies, parts), read_chunks(&bodies, parts));
+    async fn growing_bodies_do_not_deadlock() {
+        let limiter = body_limiter(512 * KIB);
+        let pauses = &[0, 10, 10, 10, 10, 10];
+        let (one, other) =
+            tokio::join!(read_chunks(&limiter, pauses), read_chunks(&limiter, pauses));
         assert!(
             one.is_ok() != other.is_ok(),
-            "one is given up for the other"
+            "one is rejected for the other"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_stalls_is_given_up_for_another() {
-        let bodies = body_limiter(512 * KIB);
-        // It has its memory, and is left alone while nobody wants it.
+    async fn stalled_body_is_rejected_for_another() {
+        let limiter = body_limiter(512 * KIB);
+        // It holds its memory, and is not rejected until another needs it.
         let stalling = async {
-            let stalling = read_chunks(&bodies, &[0, 0, 0, 1_000, 3_000]).await;
+            let stalling = read_chunks(&limiter, &[0, 0, 0, 1_000, 3_000]).await;
             (stalling.unwrap_err(), Instant::now())
         };
         let started = Instant::now();
         let other = async {
             sleep(Duration::from_millis(2_000)).await;
-            read_chunks(&bodies, &[0; 8]).await.map(|_| ())
+            read_chunks(&limiter, &[0; 8]).await.map(|_| ())
         };
         let ((stalled, at), other) = tokio::join!(stalling, other);
         assert_eq!((stalled, other), (BodyError::Busy, Ok(())));

@@ -1,4 +1,4 @@
-//! The CAs whose clients may call the webhook, from a file that may change.
+//! CAs of client certificates, reloaded when their file changes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use tokio::time::sleep;
 
-/// The pause between two reads of the file. Its content is compared: a mounted ConfigMap is changed by
-/// a link, up to two minutes after the object.
+/// Interval of the polls of the file. Its content is compared, since a mounted ConfigMap is updated through a
+/// symbolic link, up to two minutes after the object.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A file of CA certificates in PEM, and what was last read from it.
+/// A file of CA certificates in PEM format, and its content.
 ///
-/// An API server shows a webhook a client certificate where its AdmissionConfiguration has a kubeconfig
-/// for that webhook's host. (KEP-6060 is to let it show a ServiceAccount's token instead.)
+/// An API server presents a client certificate to a webhook if its AdmissionConfiguration has a kubeconfig for that
+/// webhook's host. (KEP-6060 proposes a ServiceAccount token instead.)
 /// <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#authenticate-apiservers>
 #[derive(Debug)]
 pub struct ClientCa {
@@ -32,10 +32,10 @@ pub struct ClientCa {
 // === impl ClientCa ===
 
 impl ClientCa {
-    /// Reads the file for the first time.
+    /// Reads the file.
     ///
     /// # Errors
-    /// When it cannot be read, or holds anything but certificates of which at least one is a CA's.
+    /// If it cannot be read, has no CA certificate, or an invalid one.
     pub fn open(path: PathBuf) -> Result<Self> {
         let mut this = Self {
             path,
@@ -46,14 +46,14 @@ impl ClientCa {
         Ok(this)
     }
 
-    /// Waits until the file has changed, and returns what verifies clients from then on.
+    /// Waits until the file has changed, and returns the new verifier.
     ///
     /// # Errors
-    /// When the new content cannot be used; told once for each change.
+    /// If the new content is invalid; reported once for each change.
     pub(super) async fn changed(&mut self) -> Result<Arc<dyn ClientCertVerifier>> {
         loop {
             sleep(POLL_INTERVAL).await;
-            // What is being replaced may be away for a moment.
+            // A file that is being replaced may be missing for a moment.
             let Ok(pem) = self.read() else { continue };
             if pem != self.pem {
                 self.pem = pem;
@@ -62,25 +62,25 @@ impl ClientCa {
         }
     }
 
-    /// What verifies that a client's certificate is of one of these CAs, and for clients. Whose name is
-    /// in it does not matter: a CA that is for API servers alone is what the flag asks for.
+    /// Creates the verifier of client certificates: one of these CAs must have issued them, for client
+    /// authentication. Their names are not checked, since the flag's CAs are to be those of API servers only.
     ///
     /// # Errors
-    /// When the content cannot be used.
+    /// If the content is invalid.
     pub(super) fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>> {
         let path = self.path.display();
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&self.pem) {
             let certificate = certificate.with_context(|| format!("{path} is not PEM"))?;
             let added = roots.add(certificate);
-            added.with_context(|| format!("{path} has a certificate that cannot be used"))?;
+            added.with_context(|| format!("{path} has an invalid certificate"))?;
         }
-        ensure!(!roots.is_empty(), "{path} has no certificate");
+        ensure!(!roots.is_empty(), "{path} contains no certificate");
         let provider = Arc::new(ring::default_provider());
         let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
         builder
             .build()
-            .with_context(|| format!("{path} cannot be used"))
+            .with_context(|| format!("invalid CAs in {path}"))
     }
 
     fn read(&self) -> Result<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! Serves HTTP/1.1 on one connection, with its deadlines.
+//! Serves HTTP/1.1 on one connection, with timeouts.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -21,32 +21,31 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
+use super::connection_limiter::ConnectionSlot;
 use super::connection_slots::ConnectionStage;
 use super::limits::Limits;
 use super::phase::{ShutdownPhase, wait_for_closing};
-use super::port::ConnectionSlot;
 
-/// What is buffered of a connection, and so the size of a request's head. Bodies are read through
-/// it. An API server's head has some 300 bytes; hyper takes no less than 8 KiB.
+/// Size of a connection's read buffer in bytes, and so of a request's head. Bodies are read through it too. The head
+/// of an API server's request has about 300 bytes; hyper's minimum is 8 KiB.
 const BUFFER_SIZE: usize = 16 << 10;
 
-/// An extension of a response: it answers an AdmissionReview.
+/// Extension of a response that answers an AdmissionReview.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReviewResponseMarker;
 
-/// What a connection is used for.
+/// Whether a connection serves more than one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeepAlive {
-    /// One request, whose response closes it: a probe or a scrape. Idle ones are closed when the
-    /// server ends; what a client loses on one it sends again.
+    /// It serves one request, and the response closes it: a probe or a scrape. On shutdown, idle connections are
+    /// closed; clients retry a request that is lost by that.
     Disabled,
-    /// As many requests as come until it is old. Idle ones are left to the client when the server
-    /// ends, and go when it closes them, or their head's time has passed: what it loses on one it does
-    /// not send again.
+    /// It serves requests until [`Limits::max_connection_age`]. On shutdown, idle connections stay open until the
+    /// client closes them or [`Limits::head_timeout`] ends, since clients do not retry a request that is lost.
     Enabled,
 }
 
-/// What all connections of a port have in common.
+/// Serves the connections of one port.
 #[derive(Clone)]
 pub(super) struct ConnectionHandler {
     router: Router,
@@ -60,7 +59,7 @@ pub(super) struct ConnectionHandler {
 // === impl ConnectionHandler ===
 
 impl ConnectionHandler {
-    /// The port that serves `router`, and gives the head of a request so long.
+    /// Creates a handler that serves `router`.
     pub(super) fn new(
         router: Router,
         head_timeout: Duration,
@@ -78,43 +77,39 @@ impl ConnectionHandler {
         }
     }
 
-    /// Serves requests until the client goes, a deadline passes or the server ends. Its `place` hears
-    /// how far it comes.
+    /// Serves requests until the client closes the connection, a timeout expires or the server shuts down, and
+    /// records the connection's progress in `slot`.
     ///
-    /// An old connection, or one of a server that leaves, is closed by a response that says so and
-    /// never while it is idle: the client might be sending.
-    pub(super) async fn serve(
-        self,
-        io: impl AsyncRead + AsyncWrite + Unpin,
-        place: ConnectionSlot,
-    ) {
+    /// A connection that is old, or whose server is shutting down, is closed by a response with
+    /// `Connection: close`, and never while it is idle: a request might be on its way.
+    pub(super) async fn serve(self, io: impl AsyncRead + AsyncWrite + Unpin, slot: ConnectionSlot) {
         let Self {
             router,
-            head_timeout: head,
-            keep_alive: used,
+            head_timeout,
+            keep_alive,
             limits,
             mut phase,
-            connection_count: made,
+            connection_count,
         } = self;
-        let retire_at = match used {
+        let retire_at = match keep_alive {
             KeepAlive::Disabled => Instant::now(),
             KeepAlive::Enabled => {
                 Instant::now()
                     + max_age(
                         limits.max_connection_age,
-                        made.fetch_add(1, Ordering::Relaxed),
+                        connection_count.fetch_add(1, Ordering::Relaxed),
                     )
             }
         };
         let router = TowerToHyperService::new(router);
-        let (announced, place) = (&phase.clone(), &place);
+        let (current_phase, slot) = (&phase.clone(), &slot);
         let service = service_fn(|mut request: Request<Incoming>| {
-            place.advance(ConnectionStage::Unanswered);
-            request.extensions_mut().insert(ConnectInfo(place.source()));
-            let in_flight = place.in_flight();
+            slot.advance(ConnectionStage::Unanswered);
+            request.extensions_mut().insert(ConnectInfo(slot.source()));
+            let in_flight = slot.in_flight();
             let response = router.call(request);
             async move {
-                // The answer is written in the same poll in which this ends.
+                // The response is written in the same poll in which this future completes.
                 let _in_flight = in_flight;
                 let mut response = response.await?;
                 if response
@@ -122,10 +117,10 @@ impl ConnectionHandler {
                     .get::<ReviewResponseMarker>()
                     .is_some()
                 {
-                    place.advance(ConnectionStage::Answered);
+                    slot.advance(ConnectionStage::Answered);
                 }
-                let leaving = *announced.borrow() > ShutdownPhase::Serving;
-                if leaving || Instant::now() >= retire_at {
+                let shutting_down = *current_phase.borrow() > ShutdownPhase::Serving;
+                if shutting_down || Instant::now() >= retire_at {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(CONNECTION, close);
                 }
@@ -135,12 +130,12 @@ impl ConnectionHandler {
         let mut connection = pin!(
             http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(head)
+                .header_read_timeout(head_timeout)
                 .max_buf_size(BUFFER_SIZE)
                 .serve_connection(TokioIo::new(io), service)
         );
         let closing = async {
-            match used {
+            match keep_alive {
                 KeepAlive::Disabled => wait_for_closing(&mut phase).await,
                 KeepAlive::Enabled => pending().await,
             }
@@ -154,18 +149,18 @@ impl ConnectionHandler {
                 }
             }
         };
-        // The last resort. Nothing is known that outlasts all the other deadlines.
-        let cut_at = retire_at + head + limits.body_timeout + limits.shutdown_grace;
+        // A last resort: no connection is known to outlast all the other timeouts.
+        let cut_at = retire_at + head_timeout + limits.body_timeout + limits.shutdown_grace;
         match timeout_at(cut_at, served).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => debug!(%error, "Connection ended"),
-            Err(_) => debug!("Connection cut"),
+            Ok(Err(error)) => debug!(%error, "Connection failed"),
+            Err(_) => debug!("Closed connection: maximum age exceeded"),
         }
     }
 }
 
-/// How old the `n`th connection may grow: between four fifths of `age` and the whole, spread evenly by
-/// the golden ratio, so that connections made together do not end together.
+/// The maximum age of the `n`th connection: between four fifths of `age` and all of it, spread evenly by the golden
+/// ratio, so that connections opened together are not closed together.
 fn max_age(age: Duration, n: u32) -> Duration {
     const GOLDEN: u32 = 0x9E37_79B9;
     let spread = f64::from(n.wrapping_mul(GOLDEN)) / f64::from(u32::MAX);
@@ -177,12 +172,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_end_spread_over_the_last_fifth() {
-        let full = Duration::from_secs(300);
-        let mut ages: Vec<_> = (0..100).map(|n| max_age(full, n)).collect();
+    fn maximum_ages_spread_over_the_last_fifth() {
+        let max = Duration::from_secs(300);
+        let mut ages: Vec<_> = (0..100).map(|n| max_age(max, n)).collect();
         ages.sort();
-        assert!(ages[0] >= full * 4 / 5 && ages[99] <= full, "{ages:?}");
-        let widest = ages.windows(2).map(|pair| pair[1] - pair[0]).max();
-        assert!(widest < Some(Duration::from_secs(2)), "{widest:?}");
+        assert!(ages[0] >= max * 4 / 5 && ages[99] <= max, "{ages:?}");
+        let widest_gap = ages.windows(2).map(|pair| pair[1] - pair[0]).max();
+        assert!(widest_gap < Some(Duration::from_secs(2)), "{widest_gap:?}");
     }
 }

@@ -1,18 +1,17 @@
-//! In which order those that wait are given their turn: the addresses go round, whatever each of them has
-//! waiting.
+//! A queue that serves client addresses in turn, however much each of them has queued.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// All that wait, by address.
+/// Waiters by address.
 #[derive(Debug)]
 pub(super) struct FairQueue<W> {
-    /// Those of which something waits, the next one first.
+    /// The addresses that have waiters, the next one first.
     queues: VecDeque<AddressQueue<W>>,
     next_number: u64,
 }
 
-/// One that waits.
+/// Identifies a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticket {
     source: IpAddr,
@@ -29,13 +28,13 @@ struct AddressQueue<W> {
 // === impl FairQueue ===
 
 impl<W> FairQueue<W> {
-    /// Has `waiter` wait behind all others of its address.
+    /// Queues `waiter` behind all others of its address.
     pub(super) fn push(&mut self, source: IpAddr, waiter: W) -> Ticket {
         let source = source.to_canonical();
         let number = self.next_number;
         self.next_number += 1;
-        match self.queues.iter_mut().find(|one| one.source == source) {
-            Some(address) => address.waiting.push_back((number, waiter)),
+        match self.queues.iter_mut().find(|queue| queue.source == source) {
+            Some(queue) => queue.waiting.push_back((number, waiter)),
             None => self.queues.push_back(AddressQueue {
                 source,
                 waiting: [(number, waiter)].into(),
@@ -44,28 +43,28 @@ impl<W> FairQueue<W> {
         Ticket { source, number }
     }
 
-    /// Takes the first of the next address, which is then the last to be next.
+    /// Takes the first waiter of the next address, and puts the address last.
     pub(super) fn pop(&mut self) -> Option<W> {
-        let mut address = self.queues.pop_front()?;
-        let (_, waiter) = address.waiting.pop_front()?;
-        if !address.waiting.is_empty() {
-            self.queues.push_back(address);
+        let mut queue = self.queues.pop_front()?;
+        let (_, waiter) = queue.waiting.pop_front()?;
+        if !queue.waiting.is_empty() {
+            self.queues.push_back(queue);
         }
         Some(waiter)
     }
 
-    /// Takes one that waits no longer. Returns false if it had its turn.
+    /// Removes a waiter. Returns false if it is no longer queued.
     pub(super) fn remove(&mut self, ticket: Ticket) -> bool {
-        let is_its = |one: &AddressQueue<W>| one.source == ticket.source;
-        let Some(at) = self.queues.iter().position(is_its) else {
+        let is_same_source = |queue: &AddressQueue<W>| queue.source == ticket.source;
+        let Some(index) = self.queues.iter().position(is_same_source) else {
             return false;
         };
-        let waiting = &mut self.queues[at].waiting;
+        let waiting = &mut self.queues[index].waiting;
         let before = waiting.len();
         waiting.retain(|(number, _)| *number != ticket.number);
         let after = waiting.len();
         if after == 0 {
-            self.queues.remove(at);
+            self.queues.remove(index);
         }
         after < before
     }
@@ -91,43 +90,43 @@ mod tests {
         Ipv4Addr::new(10, 0, 0, host).into()
     }
 
-    fn all(turns: &mut FairQueue<&'static str>) -> Vec<&'static str> {
-        iter::from_fn(|| turns.pop()).collect()
+    fn drain(queue: &mut FairQueue<&'static str>) -> Vec<&'static str> {
+        iter::from_fn(|| queue.pop()).collect()
     }
 
     #[test]
-    fn addresses_take_turns_and_each_is_served_in_order() {
-        let mut turns = FairQueue::default();
+    fn addresses_take_turns() {
+        let mut queue = FairQueue::default();
         for (host, waiter) in [(1, "a1"), (1, "a2"), (1, "a3"), (2, "b1"), (1, "a4")] {
-            turns.push(address(host), waiter);
+            queue.push(address(host), waiter);
         }
-        assert_eq!(turns.pop(), Some("a1"));
-        turns.push(address(3), "c1");
-        turns.push(address(2), "b2");
-        assert_eq!(all(&mut turns), ["b1", "a2", "c1", "b2", "a3", "a4"]);
+        assert_eq!(queue.pop(), Some("a1"));
+        queue.push(address(3), "c1");
+        queue.push(address(2), "b2");
+        assert_eq!(drain(&mut queue), ["b1", "a2", "c1", "b2", "a3", "a4"]);
     }
 
     #[test]
-    fn one_that_left_is_passed_over() {
-        let mut turns = FairQueue::default();
-        let first = turns.push(address(1), "a1");
-        let only = turns.push(address(2), "b1");
-        turns.push(address(1), "a2");
-        assert!(turns.remove(first) && turns.remove(only));
-        assert_eq!(all(&mut turns), ["a2"]);
-        assert!(!turns.remove(first), "nothing waits");
-        let had_its_turn = turns.push(address(1), "a3");
-        turns.push(address(1), "a4");
-        turns.pop();
-        assert!(!turns.remove(had_its_turn));
-        assert!(turns.queues.len() == 1);
+    fn removed_waiter_is_skipped() {
+        let mut queue = FairQueue::default();
+        let first = queue.push(address(1), "a1");
+        let only = queue.push(address(2), "b1");
+        queue.push(address(1), "a2");
+        assert!(queue.remove(first) && queue.remove(only));
+        assert_eq!(drain(&mut queue), ["a2"]);
+        assert!(!queue.remove(first), "the queue is empty");
+        let served = queue.push(address(1), "a3");
+        queue.push(address(1), "a4");
+        queue.pop();
+        assert!(!queue.remove(served));
+        assert!(queue.queues.len() == 1);
     }
 
     #[test]
-    fn an_address_is_one_in_either_notation() {
-        let mut turns = FairQueue::default();
-        turns.push("::ffff:10.0.0.1".parse().unwrap(), "a1");
-        turns.push("10.0.0.1".parse().unwrap(), "a2");
-        assert_eq!(turns.queues.len(), 1);
+    fn mapped_ipv4_address_equals_its_ipv4_address() {
+        let mut queue = FairQueue::default();
+        queue.push("::ffff:10.0.0.1".parse().unwrap(), "a1");
+        queue.push("10.0.0.1".parse().unwrap(), "a2");
+        assert_eq!(queue.queues.len(), 1);
     }
 }

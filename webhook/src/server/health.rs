@@ -1,4 +1,4 @@
-//! `/healthz` and `/readyz`, for the kubelet.
+//! `/healthz` and `/readyz`, for the kubelet's probes.
 
 use std::future;
 use std::sync::Arc;
@@ -14,46 +14,46 @@ use tokio::time::Instant;
 use super::phase::ShutdownPhase;
 use crate::certificates::resolver::CertResolver;
 
-/// A replica whose TLS port has accepted nothing for so long, though it could have been asked to, is
-/// not ready: its thread is held up, or it has no file descriptors. That its places are all taken is
-/// no reason: any client can see to that, and each newcomer gets one.
+/// A replica whose TLS port has not been able to accept connections for this long is not ready: its thread is
+/// stalled, or it has no file descriptors left. The connection limit is no reason: any client can reach it, and new
+/// connections are still accepted.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A replica whose admission thread has not run its tasks for so long is to be restarted: a bug holds it.
-/// No request takes a hundredth of it, and however many come, the tasks take turns.
+/// A replica whose admission thread has not run its tasks for this long is restarted: a bug blocks it. No request
+/// takes a hundredth of that, and the tasks take turns however many requests there are.
 const LIVENESS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What decides whether the replica is ready, and whether it is alive.
+/// The inputs of both probes.
 #[derive(Clone)]
 pub(super) struct HealthState {
-    /// How far the server is.
+    /// The server's phase.
     pub(super) phase: watch::Receiver<ShutdownPhase>,
-    /// Whether clients trust its certificate.
+    /// Knows whether API servers trust the certificate.
     pub(super) resolver: Arc<CertResolver>,
-    /// When the TLS port last was able to accept a connection.
+    /// When the TLS port was last able to accept a connection.
     pub(super) last_accepting: watch::Receiver<Instant>,
     /// When the admission thread last ran its tasks.
     pub(super) last_ran: watch::Receiver<Instant>,
 }
 
-/// The router of the port for probes.
-pub(super) fn router(readiness: HealthState) -> Router {
-    let alive = readiness.clone();
+/// The router of the health port.
+pub(super) fn router(state: HealthState) -> Router {
+    let liveness = state.clone();
     Router::new()
         .route(
             "/healthz",
-            get(move || future::ready(respond(alive.not_alive_reason()))),
+            get(move || future::ready(respond(liveness.not_alive_reason()))),
         )
         .route(
             "/readyz",
-            get(move || future::ready(respond(readiness.not_ready_reason()))),
+            get(move || future::ready(respond(state.not_ready_reason()))),
         )
 }
 
-fn respond(why_not: Option<&'static str>) -> impl IntoResponse {
-    match why_not {
+fn respond(failure: Option<&'static str>) -> impl IntoResponse {
+    match failure {
         None => (StatusCode::OK, "ok\n"),
-        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason),
     }
 }
 
@@ -64,9 +64,9 @@ impl HealthState {
         if *self.phase.borrow() > ShutdownPhase::Serving {
             Some("shutting down\n")
         } else if !self.resolver.is_ready() {
-            Some("waiting for a certificate that is trusted\n")
+            Some("waiting for a certificate that API servers trust\n")
         } else if self.last_accepting.borrow().elapsed() > STALL_TIMEOUT {
-            Some("the TLS port accepts no connections\n")
+            Some("the TLS port does not accept connections\n")
         } else {
             None
         }
@@ -85,32 +85,32 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_stalled_tls_port_is_not_ready_and_a_stuck_thread_not_alive() {
-        let (accepts, accepting) = watch::channel(Instant::now());
-        let (runs, running) = watch::channel(Instant::now());
-        let serving = CertResolver::empty();
-        serving.set_ready();
+    async fn stalled_port_fails_readiness_and_stuck_thread_liveness() {
+        let (accepting, last_accepting) = watch::channel(Instant::now());
+        let (running, last_ran) = watch::channel(Instant::now());
+        let resolver = CertResolver::empty();
+        resolver.set_ready();
         let health = HealthState {
             phase: watch::Sender::new(ShutdownPhase::Serving).subscribe(),
-            resolver: Arc::new(serving),
-            last_accepting: accepting,
-            last_ran: running,
+            resolver: Arc::new(resolver),
+            last_accepting,
+            last_ran,
         };
-        let is_well = || {
+        let ready_and_alive = || {
             (
                 health.not_ready_reason().is_none(),
                 health.not_alive_reason().is_none(),
             )
         };
         advance(STALL_TIMEOUT).await;
-        assert_eq!(is_well(), (true, true));
+        assert_eq!(ready_and_alive(), (true, true));
         advance(Duration::from_secs(1)).await;
-        assert_eq!(is_well(), (false, true));
+        assert_eq!(ready_and_alive(), (false, true));
         advance(LIVENESS_TIMEOUT).await;
-        assert_eq!(is_well(), (false, false));
-        runs.send_replace(Instant::now());
-        assert_eq!(is_well(), (false, true));
-        accepts.send_replace(Instant::now());
-        assert_eq!(is_well(), (true, true));
+        assert_eq!(ready_and_alive(), (false, false));
+        running.send_replace(Instant::now());
+        assert_eq!(ready_and_alive(), (false, true));
+        accepting.send_replace(Instant::now());
+        assert_eq!(ready_and_alive(), (true, true));
     }
 }

@@ -1,60 +1,59 @@
-//! What a client may take from the server: time, memory and connections.
+//! Limits of the time, memory and connections that clients may use.
 
 use std::time::Duration;
 
-/// The bounds of the server. The defaults are the product's; tests shorten them.
+/// The server's limits. The defaults are those of production; tests shorten them.
 ///
-/// The API server waits 5 s for an answer and then goes on without one, which is a pod without its
-/// drainer. So what can be had by waiting is waited for, and what cannot is told before that.
+/// The API server waits 5 s for a response and then creates the pod without a drainer. So requests wait for
+/// memory and CPU as long as they can still be answered in time, and are rejected before the 5 s end otherwise.
 ///
-/// What they let a crowd take, measured by `make hostile`: all `connections`, each with a head of 15 KiB
-/// and a body of 64 KiB, are 85 MiB resident and 2 MiB in the kernel, the program's own 9 MiB among them;
-/// `bodies_size` is 14 MiB. The chart's limit is 128 MiB.
+/// Measured by `make hostile`: [`Limits::max_connections`], each with a head of 15 KiB and a body of 64 KiB, take
+/// 85 MiB of resident memory, including the program's own 9 MiB, and 2 MiB in the kernel; `body_memory` is
+/// 14 MiB. The chart's limit is 128 MiB.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// For a TLS handshake, the client's silence before it included.
+    /// For a TLS handshake, including the time before its first byte.
     pub handshake_timeout: Duration,
-    /// For the head of a request, the idle time before it included. It is longer than the 90 s for
-    /// which Go, and so the API server, keeps an idle connection: closed by the server, one could
-    /// be closed under a request, which Go does not send again because it is a POST.
+    /// For the head of a request, including the idle time before it. Longer than the 90 s for which Go, and so
+    /// the API server, keeps an idle connection: if the server closed it first, it could do so while a request
+    /// is on its way, which Go does not retry because it is a POST.
     /// <https://github.com/golang/go/issues/22158>
     pub head_timeout: Duration,
-    /// The same on the ports for probes and metrics, whose connections are for one request each.
+    /// The same on the ports for probes and metrics, whose connections serve one request each.
     pub plain_head_timeout: Duration,
-    /// For the body of a request, the memory it is read to and its turn to be decided. It ends before
-    /// the API server's 5 s, so that an answer is still read.
+    /// For the body of a request, including the waits for memory and for the scheduler. Shorter than the API
+    /// server's 5 s, so that the response is still read.
     pub body_timeout: Duration,
-    /// The largest body. A pod may have 3 MiB, the limit of a request to the API server, and its
-    /// review holds more than the pod: controller-runtime takes 7 MiB as well.
+    /// Maximum size of a body, in bytes. A pod may have 3 MiB, the limit of a request to the API server, and its
+    /// review holds more than the pod: controller-runtime's limit is 7 MiB too.
     pub max_body_size: usize,
-    /// All bodies together, but for those of at most [`Limits::FREE_BODY`]. Never less than
-    /// `body_size`.
+    /// Memory of all bodies together in bytes, except those of at most [`Limits::UNCOUNTED_BODY_SIZE`]. Never
+    /// less than `max_body_size`.
     pub body_memory: usize,
-    /// How long a body that has come so far waits for the memory to grow further. Short, because
-    /// it holds what others wait for.
+    /// How long a body waits for memory to grow. Short, because it holds memory that others wait for.
     pub memory_wait: Duration,
-    /// How long a client may take to read an answer, from when the kernel can take no more of it. The
-    /// API server waits 5 s for a whole answer.
+    /// How long a client may take to read a response, once the kernel's buffers are full. The API server waits
+    /// 5 s for the whole response.
     pub write_timeout: Duration,
-    /// How many connections the TLS port has. When all are taken, one makes room for the next.
+    /// Maximum number of connections of the TLS port. One more evicts another.
     pub max_connections: usize,
-    /// How many connections the ports for probes and metrics have, each.
+    /// Maximum number of connections of each of the ports for probes and metrics.
     pub max_plain_connections: usize,
-    /// After so long a connection's next response closes it, and up to a fifth sooner: the API
-    /// server sticks to its connections, and new replicas would get no load.
+    /// Age at which a connection's next response closes it, up to a fifth sooner: API servers reuse their
+    /// connections, and new replicas would get no load.
     pub max_connection_age: Duration,
-    /// How long the server serves on after it was told to end, because the API server learns only
-    /// later that this replica is gone.
+    /// How long the server keeps serving after a shutdown was requested, until API servers know that this replica
+    /// is terminating.
     pub shutdown_delay: Duration,
-    /// How long requests in flight may then take. On the TLS port that is after the API server has let
-    /// its idle connections go, for which it has `head`.
+    /// How long requests in flight may take after that. On the TLS port, the API server first has `head_timeout`
+    /// to close its idle connections.
     pub shutdown_grace: Duration,
 }
 
 // === impl Limits ===
 
 impl Limits {
-    /// A body of this size has memory whatever the others do. The review of an ordinary pod is a
+    /// Size up to which a body needs no memory of the shared budget, in bytes. The review of an ordinary pod is a
     /// fifth of it.
     pub const UNCOUNTED_BODY_SIZE: usize = 64 << 10;
 }

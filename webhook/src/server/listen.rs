@@ -1,24 +1,24 @@
-//! Binding a port.
+//! Binds a listener whose connections have small kernel buffers.
 
 use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
-/// What the kernel keeps of a connection's unread bytes; it takes as much again for itself. It counts
-/// to the container's memory, and would grow to 6 MiB where a review waits for its turn. At a round trip
-/// of 2 ms, as between zones, it still lets 16 MiB a second pass.
+/// Receive buffer of a connection in bytes; the kernel adds as much again for itself. It counts towards the
+/// container's memory, and would grow to 6 MiB while a review waits to be processed. At a round trip of 2 ms, as
+/// between zones, it still allows 16 MiB per second.
 const RECEIVE_BUFFER: u32 = 32 << 10;
 
-/// What the kernel keeps of a connection's unread answers; it takes as much again for itself. It counts
-/// to the container's memory, and would grow to 4 MiB for a client that sends reviews and reads no
-/// answer. The answer to an ordinary pod fits.
+/// Send buffer of a connection in bytes; the kernel adds as much again for itself. It counts towards the
+/// container's memory, and would grow to 4 MiB for a client that sends reviews and reads no responses. The
+/// response for an ordinary pod fits.
 const SEND_BUFFER: u32 = 16 << 10;
 
-/// Listens on `address`. Where there is no IPv6, `[::]` is all addresses of IPv4.
+/// Listens on `address`. Without IPv6, `[::]` stands for all IPv4 addresses.
 ///
 /// # Errors
-/// When the address cannot be bound.
+/// If the address cannot be bound.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     drainer::listen(address, |socket| {
         socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
@@ -40,7 +40,7 @@ mod tests {
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await;
         let (accepted, _) = listener.accept().await.unwrap();
         let socket = TcpSocket::from_std_stream(accepted.into_std().unwrap());
-        // Linux reports twice what was asked for.
+        // Linux reports twice the size that was set.
         assert!(socket.send_buffer_size().unwrap() <= 2 * SEND_BUFFER);
         assert!(socket.recv_buffer_size().unwrap() <= 2 * RECEIVE_BUFFER);
     }

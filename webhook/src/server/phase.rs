@@ -1,20 +1,19 @@
-//! The three phases of the server's life.
+//! The phases of a graceful shutdown.
 
 use tokio::sync::watch;
 
-/// How far the server is on its way to its end.
+/// The server's phase, in the order of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ShutdownPhase {
-    /// Ready.
+    /// Ready, before any shutdown.
     Serving,
-    /// Told to end: it serves on, says that it is not ready, and closes connections with their next
-    /// response.
+    /// Shutdown requested: keeps serving, is not ready, and closes each connection with its next response.
     Draining,
-    /// It accepts no connection, and serves those that it has until they are gone.
+    /// Accepts no more connections, and serves the open ones until they are closed.
     Closing,
 }
 
-/// Waits for [`Phase::Ending`], or for the end of whoever would announce it.
+/// Waits for [`ShutdownPhase::Closing`], or until its sender is dropped.
 pub(super) async fn wait_for_closing(phase: &mut watch::Receiver<ShutdownPhase>) {
     let _ = phase
         .wait_for(|phase| *phase == ShutdownPhase::Closing)

@@ -1,5 +1,5 @@
-//! The ports of plain HTTP, for probes and metrics, on a thread of their own: however busy admission
-//! is, the kubelet is answered, and metrics show why it is busy.
+//! The plain HTTP ports for probes and metrics, on a thread of their own, so that both respond however busy the
+//! admission thread is.
 
 use std::sync::Arc;
 use std::{io, thread};
@@ -12,31 +12,31 @@ use tracing::error;
 
 use super::accept::accept;
 use super::connection::{ConnectionHandler, KeepAlive};
+use super::connection_limiter::ConnectionLimiter;
 use super::connection_slots::ConnectionStage;
 use super::limits::Limits;
+use super::metrics::PortMetrics;
 use super::phase::ShutdownPhase;
-use super::port::ConnectionLimiter;
 use super::write_deadline::WriteDeadline;
-use crate::metrics::connections::PortMetrics;
 
-/// One of these ports.
+/// One of the two ports.
 pub(super) struct PlainPort {
     pub(super) listener: TcpListener,
     pub(super) router: Router,
     pub(super) metrics: PortMetrics,
 }
 
-/// Starts the thread, which serves until the phase is [`Phase::Ending`] or its sender is gone. The
-/// result waits for its end.
+/// Starts the thread, which serves until the phase is [`ShutdownPhase::Closing`] or its sender is dropped. The
+/// result waits for the thread's end.
 ///
 /// # Errors
-/// When the system gives no thread, or no descriptors for it.
+/// If the system cannot create the thread, or the file descriptors of its runtime.
 pub(super) fn start(
     ports: [PlainPort; 2],
     limits: &Arc<Limits>,
     phase: &watch::Receiver<ShutdownPhase>,
 ) -> io::Result<impl Future<Output = ()> + use<>> {
-    // A listener belongs to the runtime it was made in.
+    // A listener belongs to the runtime in which it was created.
     let [one, other] = ports.map(|port| {
         let listener = port.listener.into_std()?;
         Ok::<_, io::Error>((listener, port.router, port.metrics))
@@ -46,11 +46,11 @@ pub(super) fn start(
         .enable_all()
         .build()?;
     let (limits, phase) = (Arc::clone(limits), phase.clone());
-    let (end, ended) = oneshot::channel();
+    let (done, finished) = oneshot::channel();
     let thread = thread::Builder::new()
         .name("probes".to_owned())
         .spawn(move || {
-            let served = runtime.block_on(async {
+            let result = runtime.block_on(async {
                 let serve = async |(listener, router, metrics)| {
                     serve(
                         TcpListener::from_std(listener)?,
@@ -65,16 +65,16 @@ pub(super) fn start(
                 let [one, other] = ports;
                 tokio::try_join!(serve(one), serve(other))
             });
-            if let Err(error) = served {
-                error!(%error, "Probes and metrics are not served");
+            if let Err(error) = result {
+                error!(%error, "Failed to serve probes and metrics");
             }
-            let _ = end.send(());
+            let _ = done.send(());
         })?;
     Ok(async move {
-        // Sent or dropped by a panic, the thread is at its end.
-        let _ = ended.await;
+        // Sent, or dropped by a panic, the thread is about to end.
+        let _ = finished.await;
         if thread.join().is_err() {
-            error!("The thread for probes and metrics failed");
+            error!("Thread for probes and metrics panicked");
         }
     })
 }
@@ -86,13 +86,13 @@ async fn serve(
     limits: &Arc<Limits>,
     phase: &watch::Receiver<ShutdownPhase>,
 ) {
-    // All are alike: each is for one request, which is to come at once.
+    // All have the same stage: each serves one request, which has to arrive at once.
     let limiter = ConnectionLimiter::new(
         limits.max_plain_connections,
         ConnectionStage::Unanswered,
         metrics,
     );
-    let http = ConnectionHandler::new(
+    let handler = ConnectionHandler::new(
         router,
         limits.plain_head_timeout,
         KeepAlive::Disabled,
@@ -104,9 +104,9 @@ async fn serve(
         &limiter,
         limits.shutdown_grace,
         phase.clone(),
-        |stream, place| {
+        |stream, slot| {
             let stream = WriteDeadline::new(stream, limits.write_timeout);
-            http.clone().serve(stream, place)
+            handler.clone().serve(stream, slot)
         },
     )
     .await;

@@ -1,4 +1,4 @@
-//! Shares the thread that decides reviews among the addresses they come from.
+//! Schedules reviews on the admission thread, fairly among client addresses.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,27 +9,25 @@ use tokio::task::yield_now;
 
 use super::fair_queue::{FairQueue, Ticket};
 
-/// How long reviews are decided before the runtime looks after all else: connections, handshakes, bodies.
-/// An ordinary review takes 11 to 25 µs, so some fifty share one slice; whatever takes longer is followed
-/// by a look at all sockets.
+/// How long reviews are processed before the runtime runs other tasks: connections, handshakes, bodies. An ordinary
+/// review takes 11 to 25 µs, so some fifty share one slice; after a longer one, the runtime polls all sockets.
 const TIME_SLICE: Duration = Duration::from_millis(1);
 
-/// Gives reviews their turn: one at a time, and where some wait, the addresses go round. So a client that
-/// sends reviews without a pause, on however many connections, delays another address' review by one of
-/// its own.
+/// Permits one review at a time, and the waiting addresses in turn. So a client that sends reviews without a pause,
+/// on however many connections, delays a review of another address by one of its own.
 #[derive(Debug, Default)]
 pub(super) struct Scheduler(Mutex<SchedulerState>);
 
 #[derive(Debug, Default)]
 struct SchedulerState {
     queue: FairQueue<oneshot::Sender<()>>,
-    /// A turn was given that is not over.
+    /// Whether a permit is granted and not yet released.
     is_busy: bool,
-    /// What reviews took since the runtime last looked after all else.
+    /// How long reviews took since other tasks last ran.
     slice_used: Duration,
 }
 
-/// The right to decide one review, or a place among those that wait for it. Dropped, it goes to the next.
+/// The permit to process one review, or a place in the queue for it. Its drop grants the next one.
 #[derive(Debug)]
 pub(super) struct ReviewPermit<'a> {
     scheduler: &'a Scheduler,
@@ -39,9 +37,9 @@ pub(super) struct ReviewPermit<'a> {
 // === impl Scheduler ===
 
 impl Scheduler {
-    /// Waits for a turn, if there is need to.
+    /// Waits for a permit.
     pub(super) async fn acquire(&self, source: IpAddr) -> ReviewPermit<'_> {
-        let (given, turn) = {
+        let (granted, permit) = {
             let mut state = self.state();
             let scheduler = self;
             if !state.is_busy {
@@ -49,17 +47,17 @@ impl Scheduler {
                 let ticket = None;
                 return ReviewPermit { scheduler, ticket };
             }
-            let (give, given) = oneshot::channel();
-            let ticket = Some(state.queue.push(source, give));
-            (given, ReviewPermit { scheduler, ticket })
+            let (grant, granted) = oneshot::channel();
+            let ticket = Some(state.queue.push(source, grant));
+            (granted, ReviewPermit { scheduler, ticket })
         };
-        // It is given, never dropped: only its own turn takes it out of the queue.
-        let _ = given.await;
-        turn
+        // The sender is never dropped unsent: only its grant, or the drop of this permit, removes it from the queue.
+        let _ = granted.await;
+        permit
     }
 
     fn state(&self) -> MutexGuard<'_, SchedulerState> {
-        // Nothing in there can panic halfway through a change.
+        // The state cannot panic halfway through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,8 +65,8 @@ impl Scheduler {
 // === impl ReviewPermit ===
 
 impl ReviewPermit<'_> {
-    /// Ends a turn in which a review took so long. If reviews have had their slice, the runtime looks after
-    /// all else before the next one.
+    /// Releases the permit after a review that took this long. If that ends a time slice, other tasks run before the
+    /// next review.
     pub(super) async fn finish(self, took: Duration) {
         if self.scheduler.state().charge(took) {
             yield_now().await;
@@ -79,8 +77,8 @@ impl ReviewPermit<'_> {
 impl Drop for ReviewPermit<'_> {
     fn drop(&mut self) {
         let mut state = self.scheduler.state();
-        let waits = self.ticket.is_some_and(|it| state.queue.remove(it));
-        if !waits {
+        let was_queued = self.ticket.is_some_and(|it| state.queue.remove(it));
+        if !was_queued {
             state.grant_next();
         }
     }
@@ -89,7 +87,7 @@ impl Drop for ReviewPermit<'_> {
 // === impl SchedulerState ===
 
 impl SchedulerState {
-    /// Returns true if a slice is over with what was just spent.
+    /// Adds to the time slice, and returns true if that ends it.
     fn charge(&mut self, took: Duration) -> bool {
         self.slice_used += took;
         let is_over = self.slice_used >= TIME_SLICE;
@@ -101,7 +99,7 @@ impl SchedulerState {
 
     fn grant_next(&mut self) {
         match self.queue.pop() {
-            // One that is being dropped passes it on itself.
+            // A permit whose future is dropped meanwhile grants the next one itself.
             Some(next) => drop(next.send(())),
             None => self.is_busy = false,
         }
@@ -126,25 +124,25 @@ mod tests {
     }
 
     #[test]
-    fn a_free_turn_neither_waits_nor_yields() {
+    fn free_permit_neither_waits_nor_yields() {
         let scheduler = Scheduler::default();
         for _ in 0..40 {
-            let turn = scheduler.acquire(address(1)).now_or_never().unwrap();
-            let ended = turn.finish(Duration::from_micros(20)).now_or_never();
-            assert!(ended.is_some());
+            let permit = scheduler.acquire(address(1)).now_or_never().unwrap();
+            let finished = permit.finish(Duration::from_micros(20)).now_or_never();
+            assert!(finished.is_some());
         }
-        let turn = scheduler.acquire(address(1)).now_or_never().unwrap();
-        assert!(turn.finish(LONG).now_or_never().is_none());
+        let permit = scheduler.acquire(address(1)).now_or_never().unwrap();
+        assert!(permit.finish(LONG).now_or_never().is_none());
     }
 
     #[tokio::test]
-    async fn a_crowd_of_one_address_delays_another_by_one_review() {
+    async fn crowd_of_one_address_delays_another_by_one_review() {
         let scheduler = Scheduler::default();
         let order = RefCell::new(Vec::new());
         let review = async |host| {
-            let turn = scheduler.acquire(address(host)).await;
+            let permit = scheduler.acquire(address(host)).await;
             order.borrow_mut().push(host);
-            turn.finish(LONG).await;
+            permit.finish(LONG).await;
         };
         let hosts = [1, 1, 1, 1, 1, 1, 2, 2];
         join_all(hosts.map(review)).await;
@@ -152,45 +150,45 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn between_two_long_reviews_other_tasks_run() {
+    async fn other_tasks_run_between_long_reviews() {
         let scheduler = Scheduler::default();
         let ran = RefCell::new(String::new());
         let review = async || {
             for _ in 0..3 {
-                let turn = scheduler.acquire(address(1)).await;
+                let permit = scheduler.acquire(address(1)).await;
                 ran.borrow_mut().push('r');
-                turn.finish(LONG).await;
+                permit.finish(LONG).await;
             }
         };
-        let other = async {
+        let other_task = async {
             for _ in 0..3 {
                 ran.borrow_mut().push('o');
                 yield_now().await;
             }
         };
-        tokio::join!(review(), review(), other);
+        tokio::join!(review(), review(), other_task);
         let ran = ran.take();
-        let beside = ran.trim_end_matches('r');
-        assert!(ran.starts_with('r') && !beside.contains("rr"), "{ran}");
+        let interleaved = ran.trim_end_matches('r');
+        assert!(ran.starts_with('r') && !interleaved.contains("rr"), "{ran}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_turn_outlives_those_that_leave() {
+    async fn permit_is_passed_on_by_dropped_waiters() {
         let scheduler = Scheduler::default();
-        let turn = scheduler.acquire(address(1)).await;
+        let permit = scheduler.acquire(address(1)).await;
         let mut waiting: Vec<_> = (0..4)
             .map(|_| Box::pin(scheduler.acquire(address(2))))
             .collect();
-        for one in &mut waiting {
-            assert!(one.as_mut().now_or_never().is_none());
+        for waiter in &mut waiting {
+            assert!(waiter.as_mut().now_or_never().is_none());
         }
-        // One leaves while it waits, one when the turn is its own but before it knows.
+        // One is dropped while it is queued, one after its grant but before it is polled.
         drop(waiting.remove(1));
-        drop(turn);
+        drop(permit);
         drop(waiting.remove(0));
-        for one in waiting {
-            let given = timeout(LONG, one).await;
-            drop(given.expect("the turn is passed on"));
+        for waiter in waiting {
+            let granted = timeout(LONG, waiter).await;
+            drop(granted.expect("the permit is passed on"));
         }
         assert!(scheduler.acquire(address(3)).now_or_never().is_some());
     }

@@ -1,4 +1,4 @@
-//! A TCP stream that fails when its client does not read.
+//! A TCP stream whose writes time out when its client does not read.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -9,17 +9,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// A TCP stream whose writes fail with [`ErrorKind::TimedOut`] when the kernel has not taken all that was
-/// to be written so long after a write first waited. A client that reads a little now and then gets no
-/// longer than one that reads nothing.
+/// A TCP stream whose writes fail with [`ErrorKind::TimedOut`] if the kernel has not accepted all bytes within the
+/// limit after a write first blocked. A client that reads a little now and then gets no more time than one that
+/// reads nothing.
 ///
-/// Dropped before that, the connection is reset: the kernel would otherwise keep the unread bytes for
-/// minutes after the close.
+/// If it is dropped while a write is blocked, the connection is reset: otherwise the kernel would keep the unread
+/// bytes for minutes after the close.
 #[derive(Debug)]
 pub(super) struct WriteDeadline {
     stream: TcpStream,
     limit: Duration,
-    /// There from a write that waits until all is written.
+    /// Set from the first write that blocks until all is written.
     deadline: Option<Pin<Box<Sleep>>>,
     received: u64,
 }
@@ -36,12 +36,12 @@ impl WriteDeadline {
         }
     }
 
-    /// How many bytes were read in all.
+    /// Bytes read in total.
     pub(super) fn received(&self) -> u64 {
         self.received
     }
 
-    /// Polls one write of the stream, and the deadline while that waits.
+    /// Polls a write, and the deadline while the write is blocked.
     fn poll<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -93,7 +93,7 @@ impl AsyncWrite for WriteDeadline {
         self.stream.is_write_vectored()
     }
 
-    // TCP's own flush and shutdown never wait. Both TLS and HTTP flush once they have written all they had.
+    // TCP's own flush and shutdown never block. TLS and HTTP both flush once they have written everything.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.deadline = None;
         Pin::new(&mut self.stream).poll_flush(context)
@@ -107,7 +107,7 @@ impl AsyncWrite for WriteDeadline {
 impl Drop for WriteDeadline {
     fn drop(&mut self) {
         if self.deadline.is_some() {
-            // Fails only for a connection that is gone.
+            // Fails only if the connection is closed.
             let _ = self.stream.set_zero_linger();
         }
     }

@@ -1,215 +1,223 @@
-//! What is to be said of one pod.
+//! Why one pod has no drainer, or a drainer that does not run.
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::PodGroup;
-use crate::admission::settings::keys::{INJECT, INJECTION, STATUS};
+use crate::admission::settings::keys::{INJECT, INJECTION, STATUS, inject_requested};
 use crate::admission::{
     CONTAINER_NAME, Code, Decision, Defaults, Diagnostic, PodContext, PodView, decide, skip_code,
     token,
 };
 use crate::check::namespaces::Namespaces;
 use crate::check::owner::recreate_remedy;
+use crate::check::pod_status::{is_image_pull_error, waiting_reason};
 use crate::check::report::{CheckResult, Subject};
 use crate::check::text::{has_or_have, plural};
-use crate::check::waiting::{is_image_pull_error, is_starting};
 
-/// Why API servers never ask about a pod, whatever the label of its namespace.
-const NEVER_SELECTED: [Code; 4] = [
-    Code::SystemNamespace,
-    Code::ReleaseNamespace,
-    Code::WindowsPod,
-    Code::MirrorPod,
-];
-
-/// What decides about pods.
+/// Diagnoses pods by what is known of the installation.
 #[derive(Debug, Clone, Copy)]
 pub struct PodDiagnoser<'a> {
-    /// What the webhook injects.
+    /// The defaults of the webhook.
     pub defaults: &'a Defaults,
-    /// The image of its drainers, if it is known.
+    /// The image of new drainers, if it is known.
     pub image: Option<&'a str>,
     /// When the webhook was installed.
     pub installed_at: Option<&'a Time>,
-    /// The namespaces, if they could be seen.
+    /// The namespaces, if they could be read.
     pub namespaces: Option<&'a Namespaces>,
 }
 
-/// What is to be said of a pod.
+/// What is wrong with a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Diagnosis {
-    /// Its drainer, of this image, does not run, and why.
+    /// Its drainer is not running.
     NotRunning { image: String, reason: String },
-    /// It asks and has no drainer.
+    /// It requests a drainer and has none.
     NotInjected(Cause),
     /// Its drainer has another image than new ones.
     OtherImage(String),
 }
 
-/// Why a pod that asks has no drainer.
+/// Why a pod that requests a drainer has none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
-    /// Its namespace has not opted in.
     NotOptedIn,
-    /// It is left alone, or would be, and why and what to do.
-    Skipped(String, Option<&'static str>),
-    /// It was skipped, and would not be now.
-    SkippedAtCreation(Code),
-    /// It was there before the webhook.
+    /// It would be skipped or denied now, or API servers do not call the webhook for it.
+    Skipped {
+        reason: String,
+        remedy: Option<&'static str>,
+    },
+    /// Its annotation `status` holds this code.
+    Recorded(Code),
     CreatedBeforeInstallation,
-    /// Nobody was asked about it.
     WebhookNotCalled,
+}
+
+/// Pods of one owner with one diagnosis.
+#[derive(Debug)]
+pub(super) struct PodGroup {
+    pub(super) count: usize,
+    /// The name of the first pod.
+    pub(super) first: String,
+}
+
+/// Returns true for annotations that request a drainer, validly or not.
+pub(in crate::check) fn is_requested(inject: Option<&String>) -> bool {
+    inject.is_some_and(|inject| !matches!(inject_requested(inject), Ok(false)))
 }
 
 // === impl PodDiagnoser ===
 
 impl PodDiagnoser<'_> {
-    /// `None` for a pod of which nothing is to be said.
+    /// `None` for a pod that is as it should be.
     pub(super) fn diagnose(&self, pod: &Pod) -> Option<Diagnosis> {
-        match drainer(pod) {
-            Some(drainer) => self.diagnose_injected(pod, drainer),
-            None => self.cause(pod).map(Diagnosis::NotInjected),
+        let Some(drainer) = drainer(pod) else {
+            return self.cause(pod).map(Diagnosis::NotInjected);
+        };
+        let image = drainer.image.clone().unwrap_or_default();
+        if let Some(reason) = drainer_waiting_reason(pod) {
+            let reason = reason.to_owned();
+            return Some(Diagnosis::NotRunning { image, reason });
         }
+        let is_outdated = self.image.is_some_and(|new| new != image);
+        is_outdated.then_some(Diagnosis::OtherImage(image))
     }
 
-    fn diagnose_injected(&self, pod: &Pod, drainer: &Container) -> Option<Diagnosis> {
-        let image = drainer.image.as_deref().unwrap_or_default();
-        if let Some(reason) = waiting_reason(pod) {
-            return Some(Diagnosis::NotRunning {
-                image: image.to_owned(),
-                reason: reason.to_owned(),
-            });
-        }
-        let is_new = self.image.is_none_or(|new| new == image);
-        (!is_new).then(|| Diagnosis::OtherImage(image.to_owned()))
-    }
-
-    /// `None` for a pod that does not ask.
+    /// `None` for a pod that does not request a drainer. What is recorded comes first, then what the
+    /// pod's namespace and age explain, and last what the webhook would decide now.
     fn cause(&self, pod: &Pod) -> Option<Cause> {
         let annotations = pod.metadata.annotations.as_ref()?;
-        annotations.get(INJECT)?;
-        let namespace = pod.metadata.namespace.as_deref();
-        let verdict = self.decision(pod, namespace)?;
-        let status = annotations.get(STATUS).map(|status| skip_code(status));
-        let told = |notice: &Diagnostic| Cause::Skipped(notice.to_string(), notice.remedy());
-        let is_never_asked_about = matches!(
-            &verdict,
-            Decision::Skip { reason, .. } if NEVER_SELECTED.contains(&reason.code)
-        );
-        if status.is_none()
-            && !is_never_asked_about
-            && let Some(why) = self.not_selected_cause(namespace)
-        {
-            return Some(why);
+        if !is_requested(annotations.get(INJECT)) {
+            return None;
         }
-        Some(match (verdict, status) {
-            (Decision::NotRequested, _) => return None,
-            (Decision::Skip { reason, .. }, _) => told(&reason),
-            (Decision::Deny { reasons, .. }, _) => told(reasons.first()?),
-            (Decision::Inject { .. }, Some(Some(code))) => Cause::SkippedAtCreation(code),
-            (Decision::Inject { .. }, Some(None) | None) => {
-                let created = pod.metadata.creation_timestamp.as_ref();
-                match self.installed_at.zip(created) {
-                    Some((since, created)) if created.0 < since.0 => {
-                        Cause::CreatedBeforeInstallation
-                    }
-                    _ => Cause::WebhookNotCalled,
-                }
-            }
-        })
-    }
-
-    /// What would become of a pod if it were made now.
-    pub(in crate::check) fn decision(
-        &self,
-        pod: &Pod,
-        namespace: Option<&str>,
-    ) -> Option<Decision> {
-        let json = serde_json::to_string(pod).ok()?;
-        let view = PodView::decode(&json).ok()?;
-        let facts = PodContext {
-            namespace,
-            in_job: false,
-            token: token(&[]),
+        let namespace = pod.metadata.namespace.as_deref();
+        let cause = match annotations.get(STATUS) {
+            Some(status) => skip_code(status).map(Cause::Recorded),
+            None => self
+                .selection_cause(namespace)
+                .or_else(|| self.age_cause(pod)),
         };
-        Some(decide(&view, &facts, self.defaults))
+        cause.or_else(|| self.decision_cause(pod, namespace))
     }
 
-    fn not_selected_cause(&self, namespace: Option<&str>) -> Option<Cause> {
+    /// The cause if the webhook configuration does not match the namespace.
+    fn selection_cause(&self, namespace: Option<&str>) -> Option<Cause> {
         let (namespaces, namespace) = self.namespaces.zip(namespace)?;
         if namespaces.selected.contains(namespace) {
             return None;
         }
         Some(match namespaces.exclusion(namespace) {
-            Some((unmet, remedy)) => {
-                let why = format!("API servers leave its namespace out: they ask where `{unmet}`");
-                Cause::Skipped(why, Some(remedy))
-            }
+            Some((unmet, remedy)) => Cause::Skipped {
+                reason: format!(
+                    "the webhook configuration excludes its namespace: it requires `{unmet}`"
+                ),
+                remedy: Some(remedy),
+            },
             None => Cause::NotOptedIn,
         })
     }
 
-    /// `None` for what is said of many owners at once.
+    fn age_cause(&self, pod: &Pod) -> Option<Cause> {
+        let created = pod.metadata.creation_timestamp.as_ref()?;
+        let is_older = created.0 < self.installed_at?.0;
+        is_older.then_some(Cause::CreatedBeforeInstallation)
+    }
+
+    /// The cause by what the webhook would decide now.
+    fn decision_cause(&self, pod: &Pod, namespace: Option<&str>) -> Option<Cause> {
+        let json = serde_json::to_string(pod).ok()?;
+        let view = PodView::decode(&json).ok()?;
+        let context = PodContext {
+            namespace,
+            in_job: false,
+            token: token(&[]),
+        };
+        let skipped = |diagnostic: &Diagnostic| Cause::Skipped {
+            reason: diagnostic.to_string(),
+            remedy: diagnostic.remedy(),
+        };
+        match decide(&view, &context, self.defaults) {
+            Decision::NotRequested => None,
+            Decision::Skip { reason, .. } => Some(skipped(&reason)),
+            Decision::Deny { reasons, .. } => reasons.first().map(skipped),
+            Decision::Inject { .. } => Some(Cause::WebhookNotCalled),
+        }
+    }
+
+    /// `None` for a diagnosis of which one result covers many owners.
     pub(super) fn check_result(
         &self,
-        finding: &Diagnosis,
+        diagnosis: &Diagnosis,
         owner: &Subject,
-        alike: &PodGroup,
+        group: &PodGroup,
     ) -> Option<CheckResult> {
-        const WITHOUT: &str = "without-drainer";
-        let PodGroup {
-            count: many,
-            first: one,
-        } = alike;
+        let PodGroup { count, first } = group;
         let pods = match &*owner.kind {
             "Pod" => format!("{owner} has"),
-            _ => format!("{} of {owner} {}", plural(*many, "pod"), has_or_have(*many)),
+            _ => format!(
+                "{} of {owner} {}",
+                plural(*count, "pod"),
+                has_or_have(*count)
+            ),
         };
         let namespace = owner.namespace.as_deref().unwrap_or_default();
-        let asks = |why: &str| CheckResult::warning(WITHOUT, format!("{pods} no drainer: {why}"));
-        let point = match finding {
+        let result = match diagnosis {
             Diagnosis::OtherImage(_) => return None,
+            Diagnosis::NotInjected(cause) => {
+                let message = format!("{pods} no drainer: {}", cause.message());
+                cause.with_remedy(CheckResult::warning("without-drainer", message), owner)
+            }
             Diagnosis::NotRunning { image, reason } => {
-                let message = format!("{pods} a drainer that does not run: {reason}");
-                let point = CheckResult::error("not-running", message);
+                let message = format!("{pods} a drainer that is not running: {reason}");
+                let result = CheckResult::error("not-running", message);
                 if is_image_pull_error(reason) {
-                    point.remedy(format!(
-                        "the node cannot pull {image}: see `image` in the chart's values; pods need pull secrets of their own"
+                    result.remedy(format!(
+                        "the node cannot pull {image}: check `image` in the chart's values; pods need their own pull secrets"
                     ))
-                    .command(format!("kubectl describe pod {one} --namespace {namespace}"))
+                    .command(format!("kubectl describe pod {first} --namespace {namespace}"))
                 } else {
-                    point.command(format!(
-                        "kubectl logs {one} --container {CONTAINER_NAME} --namespace {namespace}"
+                    result.command(format!(
+                        "kubectl logs {first} --container {CONTAINER_NAME} --namespace {namespace}"
                     ))
                 }
             }
-            Diagnosis::NotInjected(Cause::NotOptedIn) => {
+        };
+        Some(result.subject(owner.clone()))
+    }
+}
+
+// === impl Cause ===
+
+impl Cause {
+    fn message(&self) -> String {
+        match self {
+            Self::NotOptedIn => "the namespace has not opted in".to_owned(),
+            Self::Skipped { reason, .. } => reason.clone(),
+            Self::Recorded(code) => {
+                format!("{code}: {}", code.sentence().trim_end_matches('.'))
+            }
+            Self::CreatedBeforeInstallation => "created before the installation".to_owned(),
+            Self::WebhookNotCalled => {
+                "created while the webhook was unavailable, or before the namespace was labelled"
+                    .to_owned()
+            }
+        }
+    }
+
+    fn with_remedy(&self, result: CheckResult, owner: &Subject) -> CheckResult {
+        match self {
+            Self::NotOptedIn => {
+                let namespace = owner.namespace.as_deref().unwrap_or_default();
                 let label =
                     format!("kubectl label namespace {namespace} {INJECTION}=enabled --overwrite");
-                let point = asks("the namespace has not opted in").command(label);
-                let mut point = recreate_remedy(point, owner);
-                // A remedy stands above the commands, and the label comes first.
-                point.remedy = point
-                    .remedy
-                    .map(|then| format!("label the namespace, then {then}"));
-                point
+                recreate_remedy(result.remedy("label the namespace").command(label), owner)
             }
-            Diagnosis::NotInjected(Cause::Skipped(why, None)) => asks(why),
-            Diagnosis::NotInjected(Cause::Skipped(why, Some(remedy))) => asks(why).remedy(*remedy),
-            Diagnosis::NotInjected(Cause::SkippedAtCreation(code)) => {
-                let why = format!("skipped when made ({code}), and would get one now");
-                recreate_remedy(asks(&why), owner)
+            Self::Skipped { remedy, .. } => result.optional_remedy(*remedy),
+            Self::Recorded(code) => recreate_remedy(result.remedy(code.remedy()), owner),
+            Self::CreatedBeforeInstallation | Self::WebhookNotCalled => {
+                recreate_remedy(result, owner)
             }
-            Diagnosis::NotInjected(Cause::CreatedBeforeInstallation) => {
-                recreate_remedy(asks("older than the installation"), owner)
-            }
-            Diagnosis::NotInjected(Cause::WebhookNotCalled) => {
-                let why = "made while the webhook was away, or before the namespace had the label";
-                recreate_remedy(asks(why), owner)
-            }
-        };
-        Some(point.subject(owner.clone()))
+        }
     }
 }
 
@@ -221,13 +229,12 @@ pub(super) fn drainer(pod: &Pod) -> Option<&Container> {
     containers.find(|container| container.name == CONTAINER_NAME)
 }
 
-/// Why a pod's drainer does not run, if it should.
-fn waiting_reason(pod: &Pod) -> Option<&str> {
+/// Why a pod's drainer is waiting, unless it is only starting.
+fn drainer_waiting_reason(pod: &Pod) -> Option<&str> {
     let status = pod.status.as_ref()?;
     let init = status.init_container_statuses.iter().flatten();
-    let plain = status.container_statuses.iter().flatten();
-    let is_ours = |status: &&ContainerStatus| status.name == CONTAINER_NAME;
-    let status = init.chain(plain).find(is_ours)?;
-    let reason = status.state.as_ref()?.waiting.as_ref()?.reason.as_deref()?;
-    (!is_starting(reason)).then_some(reason)
+    let mut statuses = init.chain(status.container_statuses.iter().flatten());
+    let drainer = statuses.find(|status| status.name == CONTAINER_NAME)?;
+    let waiting = waiting_reason(drainer)?;
+    (!waiting.is_starting()).then_some(waiting.reason)
 }

@@ -1,16 +1,16 @@
-//! Which cluster is meant, in the words of kubectl.
+//! The flags `--kubeconfig` and `--context`, as kubectl has them.
 
 use std::path::PathBuf;
 
 use crate::kubernetes::ClientConfig;
 
-/// The cluster, and who asks.
+/// The cluster and the credentials.
 #[derive(Debug, clap::Args)]
 pub struct ClusterArgs {
-    /// The kubeconfig, if not that of KUBECONFIG or ~/.kube/config.
+    /// Kubeconfig, instead of KUBECONFIG or ~/.kube/config.
     #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig, if not its current one.
+    /// Context of the kubeconfig, instead of its current one.
     #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_CONTEXT")]
     context: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Which documents are read.
+//! The files of manifests that `inject` and `explain` read.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read};
@@ -9,10 +9,10 @@ use anyhow::{Context, bail};
 use crate::offline::Input;
 use crate::printable::printable;
 
-/// Where the documents are.
+/// The files to read.
 #[derive(Debug, clap::Args)]
 pub struct FilesArgs {
-    /// Files of YAML or JSON documents; - or none reads stdin.
+    /// Files of YAML or JSON documents; `-` or no file reads stdin.
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -20,8 +20,7 @@ pub struct FilesArgs {
 // === impl FilesArgs ===
 
 impl FilesArgs {
-    /// Reads all of them, before anything is done with the first. One that cannot be read, or a
-    /// terminal in the place of stdin, is an error in its place.
+    /// Reads all files. One that cannot be read is an error in its place, as is a stdin that is a terminal.
     pub fn read(self) -> Vec<anyhow::Result<Input>> {
         let Self { files } = self;
         if files.is_empty() {
@@ -38,7 +37,7 @@ impl FilesArgs {
 fn read_stdin() -> anyhow::Result<Input> {
     let mut stdin = io::stdin().lock();
     if stdin.is_terminal() {
-        bail!("stdin is a terminal: give files, or pipe documents in");
+        bail!("stdin is a terminal: pass files, or pipe documents to it");
     }
     let mut bytes = Vec::new();
     stdin.read_to_end(&mut bytes).context("cannot read stdin")?;

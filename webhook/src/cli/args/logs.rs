@@ -1,4 +1,4 @@
-//! How the program logs.
+//! The flags of the log, and its setup.
 
 use std::io;
 use std::panic;
@@ -9,15 +9,14 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// It logs whole answers that it cannot decode, and one may be a Secret. What it has to say is told by
-/// its errors too.
+/// Not logged: kube logs whole responses that it cannot decode, which may be Secrets. Its errors say the rest.
 /// <https://github.com/kube-rs/kube/blob/main/kube-client/src/client/mod.rs>
 const SECRET_LOGGING_TARGET: &str = "kube_client::client";
 
-/// What is logged, and how. Logs go to stderr.
+/// Log level and format. Logs go to stderr.
 #[derive(Debug, clap::Args)]
 pub struct LogArgs {
-    /// What is logged: error, warn, info, debug or trace.
+    /// Log level: error, warn, info, debug or trace.
     #[arg(
         long,
         value_name = "LEVEL",
@@ -25,7 +24,7 @@ pub struct LogArgs {
         default_value = "info"
     )]
     log_level: Level,
-    /// How it is written.
+    /// Log format.
     #[arg(
         long,
         value_name = "FORMAT",
@@ -36,20 +35,20 @@ pub struct LogArgs {
     log_format: LogFormat,
 }
 
-/// How a log line is written.
+/// Format of a log line.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 pub enum LogFormat {
-    /// A JSON object a line.
+    /// A JSON object per line.
     #[default]
     Json,
-    /// Words, for a person.
+    /// Text, for people.
     Text,
 }
 
 // === impl LogArgs ===
 
 impl LogArgs {
-    /// Starts logging. To be called once.
+    /// Starts logging. Called once.
     pub fn start(self) {
         let Self {
             log_level,
@@ -64,10 +63,10 @@ impl LogArgs {
             LogFormat::Json => log.json().flatten_event(true).finish().with(filter).init(),
             LogFormat::Text => log.finish().with(filter).init(),
         }
-        // Without the panic's message, which may quote what was being read: a pod has secrets.
+        // Without the panic's message, which may quote what was being read: pods contain secrets.
         panic::set_hook(Box::new(|panic| {
-            let at = panic.location().map(ToString::to_string);
-            error!(at, "Panicked");
+            let location = panic.location().map(ToString::to_string);
+            error!(location, "Panicked");
         }));
     }
 }

@@ -1,11 +1,14 @@
-//! For whom output is.
+//! The flags `--output` and `--color`.
+
+use std::env;
+use std::io::IsTerminal;
 
 use clap::ValueEnum;
 
-/// The flag that chooses.
+/// The format of the output.
 #[derive(Debug, clap::Args)]
 pub struct OutputArgs {
-    /// For whom to write.
+    /// Output format.
     #[arg(
         short,
         long,
@@ -17,12 +20,50 @@ pub struct OutputArgs {
     pub output: OutputFormat,
 }
 
-/// For whom output is.
+/// A format of the output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// For people.
+    /// Text, for people.
     #[default]
     Text,
-    /// For programs.
+    /// JSON, for programs.
     Json,
+}
+
+/// Whether the output has colors.
+#[derive(Debug, clap::Args)]
+pub struct ColorArgs {
+    /// Whether to print colors; auto does on a terminal, unless NO_COLOR is set.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        env = "ENVOY_DRAINER_COLOR",
+        value_enum,
+        default_value_t
+    )]
+    color: ColorChoice,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum ColorChoice {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+// === impl ColorArgs ===
+
+impl ColorArgs {
+    /// Returns true if the output to `stream` is to have colors.
+    pub fn is_enabled_for(&self, stream: &impl IsTerminal) -> bool {
+        match self.color {
+            // <https://no-color.org>: any value but the empty one.
+            ColorChoice::Auto => {
+                stream.is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            }
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+        }
+    }
 }

@@ -1,38 +1,34 @@
-//! What is looked at, and in which order.
+//! Reads the cluster and emits the sections of the report, one after the other.
 
 use anyhow::bail;
 use futures_util::{StreamExt, stream};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Namespace;
 
 use crate::admission::{Defaults, SidecarMode};
-use crate::check::certificates::{self, ServerIdentity, ServingReplica};
-use crate::check::cluster::{self, Kubelets};
-use crate::check::deployment;
+use crate::check::cluster::Kubelets;
 use crate::check::deployment::DeploymentObjects;
-use crate::check::dry_run;
 use crate::check::dry_run::{DryRun, DryRunOutcome};
-use crate::check::installation::{self, Installation, ServeArgsError};
-use crate::check::namespaces::{self, Namespaces};
+use crate::check::installation::{Installation, ServeArgsError};
+use crate::check::namespaces::Namespaces;
 use crate::check::pods::{PodDiagnoser, Pods};
 use crate::check::replica_sets::BlockedReplicaSets;
-use crate::check::rollout::Rollout;
-use crate::check::{Section, Subject, webhook_configuration};
+use crate::check::{
+    Section, certificates, cluster, deployment, dry_run, installation, namespaces,
+    webhook_configuration,
+};
 use crate::clock::wall_clock;
-use crate::kubernetes::{ClusterReader, ReadError, Shown};
+use crate::kubernetes::{ClusterReader, ReadError};
 
-use super::serve_args;
-use super::serve_args::ServeArgs;
+use super::serve_args::{ServeArgs, serve_container};
 
-/// So many namespaces get a trial pod, which each webhook of the cluster is asked about.
+/// The maximum number of namespaces with a dry run, each of which calls every webhook of the cluster.
 const MAX_DRY_RUNS: usize = 100;
 
-/// So many of them at a time.
+/// Dry runs at a time.
 const CONCURRENCY: usize = 4;
 
-/// So many replicas are called.
-const MAX_REPLICAS: usize = 20;
-
-/// Looks at an installation, and hands over one section after the other.
+/// Checks the installation of the configuration `chosen`, or the first, and emits its sections.
 pub(super) async fn collect(
     reader: &ClusterReader,
     chosen: Option<&str>,
@@ -41,94 +37,88 @@ pub(super) async fn collect(
     let version = reader.version().await;
     match &version {
         Ok(_) | Err(ReadError::Forbidden(_)) => {}
-        Err(ReadError::Unauthorized(_)) => {
-            bail!("{} does not know who you are: log in", reader.server())
-        }
+        Err(error @ ReadError::Unauthorized(_)) => bail!("{}: {error}", reader.server()),
         Err(error @ (ReadError::Timeout(_) | ReadError::Failed { .. })) => {
-            bail!("{} does not answer: {error}", reader.server())
+            bail!("{} did not respond: {error}", reader.server())
         }
     }
     let kubelets = kubelets(reader).await;
-    let found = match reader.webhook_configurations().await {
-        Ok(configurations) => installation::find(configurations, chosen),
-        Err(unseen) => Err(Box::new(installation::unknown_installation(&unseen))),
+    let mut configurations = Vec::new();
+    let read = reader
+        .for_each(|configuration| configurations.push(configuration))
+        .await;
+    let found = match read {
+        Ok(()) => installation::find(configurations, chosen),
+        Err(error) => Err(Box::new(installation::unknown_installation(&error))),
     };
     let installation = match found {
         Ok(installation) => installation,
-        Err(point) => {
+        Err(result) => {
             emit(cluster::section(&version, &kubelets, SidecarMode::Native))?;
             return emit(Section {
                 name: "installation",
-                results: vec![*point],
+                results: vec![*result],
             });
         }
     };
     let objects = deployment_objects(reader, &installation).await;
-    let flags = serve_args(&objects, &installation);
-    let unread = flags.as_ref().and_then(|flags| flags.as_ref().err());
-    let flags = flags.as_ref().and_then(|flags| flags.as_ref().ok());
-    let defaults = match flags {
-        Some(flags) => flags.defaults.clone(),
+    let (args, args_error) = match serve_args(&objects, &installation).transpose() {
+        Ok(args) => (args, None),
+        Err(error) => (None, Some(error)),
+    };
+    let defaults = match &args {
+        Some(args) => args.defaults.clone(),
         None => Defaults::new("", &installation.namespace),
     };
-    let form = match defaults.native_sidecar {
+    let sidecar_mode = match defaults.native_sidecar {
         true => SidecarMode::Native,
         false => SidecarMode::Plain,
     };
-    emit(cluster::section(&version, &kubelets, form))?;
-    emit(deployment::section(&installation, &objects, unread))?;
-    let replicas = replicas(reader, &installation, &objects).await;
-    let caller = ServerIdentity {
-        host: &installation.host(),
-        // While a rollout changes who keeps them, older replicas show those of the other.
-        mode: flags
-            .filter(|_| !is_rolling_out(&objects))
-            .map(|flags| &flags.certificate_mode),
-    };
-    let entries = &installation.entries;
+    emit(cluster::section(&version, &kubelets, sidecar_mode))?;
+    emit(deployment::section(
+        &installation,
+        &objects,
+        args_error.as_ref(),
+    ))?;
+    // During a rollout, older replicas may have another mode.
+    let mode = args
+        .as_ref()
+        .filter(|_| !deployment::is_rolling_out(&objects))
+        .map(|args| &args.certificate_mode);
     emit(certificates::section(
-        entries,
-        &replicas,
-        caller,
+        &installation.entries,
+        mode,
         wall_clock(),
     ))?;
     emit(webhook_configuration::section(&installation))?;
 
     let namespaces = namespaces(reader, &installation).await;
-    let mut points = namespaces::results(&namespaces);
-    let namespaces = namespaces.as_ref().ok();
-    if let Some(namespaces) = namespaces {
-        let dry_runs = dry_runs(reader, namespaces, &defaults).await;
-        let untried = namespaces.selected.len() - dry_runs.len();
-        points.extend(dry_run::results(&dry_runs, untried));
-    }
-    emit(Section {
-        name: "namespaces",
-        results: points,
-    })?;
-
-    let diagnoser = PodDiagnoser {
-        defaults: &defaults,
-        image: flags.map(|flags| &*flags.defaults.image),
-        installed_at: installation.installed_at.as_ref(),
-        namespaces,
+    let dry_runs = match &namespaces {
+        Ok(namespaces) => dry_runs(reader, namespaces, &defaults).await,
+        Err(_) => Vec::new(),
     };
-    let mut pods = Pods::new(diagnoser);
-    let seen = reader.for_each_pod(|pod| pods.add(&pod)).await;
-    let mut section = pods.section(seen.err().as_ref());
-    let mut replica_sets = BlockedReplicaSets::new(diagnoser);
-    let seen = reader
-        .for_each_replica_set(|set| replica_sets.add(&set))
+    emit(namespaces::section(&namespaces, &dry_runs))?;
+
+    let mut pods = Pods::new(PodDiagnoser {
+        defaults: &defaults,
+        image: args.as_ref().map(|args| &*args.defaults.image),
+        installed_at: installation.installed_at.as_ref(),
+        namespaces: namespaces.as_ref().ok(),
+    });
+    let read = reader.for_each(|pod| pods.add(&pod)).await;
+    let mut section = pods.section(read.err().as_ref());
+    let mut replica_sets = BlockedReplicaSets::default();
+    let read = reader
+        .for_each(|replica_set| replica_sets.add(&replica_set))
         .await;
-    section
-        .results
-        .extend(replica_sets.results(seen.err().as_ref()));
+    let blocked = replica_sets.results(read.err().as_ref());
+    section.results.extend(blocked);
     emit(section)
 }
 
 async fn kubelets(reader: &ClusterReader) -> Result<Kubelets, ReadError> {
     let mut kubelets = Kubelets::default();
-    reader.for_each_node(|node| kubelets.add(node)).await?;
+    reader.for_each(|node| kubelets.add(node)).await?;
     Ok(kubelets)
 }
 
@@ -136,12 +126,12 @@ async fn namespaces(
     reader: &ClusterReader,
     installation: &Installation,
 ) -> Result<Namespaces, ReadError> {
-    let asked_about = installation
+    let requirements = installation
         .pods_entry()
         .map(webhook_configuration::namespace_requirements);
-    let mut namespaces = Namespaces::new(asked_about.unwrap_or_default());
+    let mut namespaces = Namespaces::new(requirements.transpose()?.unwrap_or_default());
     reader
-        .for_each_namespace(|namespace| namespaces.add(namespace))
+        .for_each(|namespace: Namespace| namespaces.add(namespace.metadata))
         .await?;
     Ok(namespaces)
 }
@@ -150,83 +140,42 @@ async fn deployment_objects(
     reader: &ClusterReader,
     installation: &Installation,
 ) -> DeploymentObjects {
-    let Installation {
-        namespace,
-        service: name,
-        ..
-    } = installation;
-    let service = reader.service(namespace, name).await;
-    let selector = match &service {
-        Ok(service) => Ok(service
-            .as_ref()
-            .and_then(|service| service.spec.as_ref()?.selector.clone())),
-        Err(unseen) => Err(unseen.clone()),
+    let namespace = &installation.namespace;
+    let service = reader.service(namespace, &installation.service).await;
+    let (deployment, pods) = match &service {
+        Ok(service) => {
+            let spec = service.as_ref().and_then(|service| service.spec.as_ref());
+            match spec.and_then(|spec| spec.selector.as_ref()) {
+                Some(labels) => {
+                    let deployments = reader.list::<Deployment>(namespace, labels).await;
+                    (
+                        deployments.map(|deployments| deployments.into_iter().next()),
+                        reader.list(namespace, labels).await,
+                    )
+                }
+                None => (Ok(None), Ok(Vec::new())),
+            }
+        }
+        Err(error) => (Err(error.clone()), Err(error.clone())),
     };
-    let (deployment, pods) = match selector {
-        Ok(Some(labels)) => (
-            reader.deployment(namespace, &labels).await,
-            reader.pods(namespace, &labels).await,
-        ),
-        Ok(None) => (Ok(None), Ok(Vec::new())),
-        Err(unseen) => (Err(unseen.clone()), Err(unseen)),
-    };
-    let policy = reader.has_policy(&installation.policy()).await;
-    let ca_bundle_policy = reader.has_policy(&installation.ca_bundle_policy()).await;
     DeploymentObjects {
         service,
         deployment,
         pods,
-        policy,
-        ca_bundle_policy,
+        policy: reader.has_policy(&installation.policy()).await,
+        ca_bundle_policy: reader.has_policy(&installation.ca_bundle_policy()).await,
     }
 }
 
-/// Returns true if the replicas may have other flags than the newest.
-fn is_rolling_out(objects: &DeploymentObjects) -> bool {
-    let deployment = objects.deployment.as_ref().ok().and_then(Option::as_ref);
-    deployment.is_some_and(|deployment| Rollout::of(deployment) != Rollout::Complete)
-}
-
-/// `None` where no Deployment could be seen.
+/// `None` if the Deployment could not be read, or has no container that runs `serve`.
 fn serve_args(
     objects: &DeploymentObjects,
     installation: &Installation,
 ) -> Option<Result<ServeArgs, ServeArgsError>> {
     let deployment = objects.deployment.as_ref().ok()?.as_ref()?;
     let template = deployment.spec.as_ref()?.template.spec.as_ref()?;
-    let container = serve_args::serve_container(&template.containers)?;
+    let container = serve_container(&template.containers)?;
     Some(ServeArgs::read(container, &installation.namespace))
-}
-
-/// Calls every replica that is ready: the others are told as such.
-async fn replicas(
-    reader: &ClusterReader,
-    installation: &Installation,
-    objects: &DeploymentObjects,
-) -> Result<Vec<ServingReplica>, ReadError> {
-    let pods = objects.pods.as_ref().map_err(ReadError::clone)?;
-    let Some(service) = objects.service.as_ref().map_err(ReadError::clone)? else {
-        return Ok(Vec::new());
-    };
-    let ready = pods.iter().filter(|pod| deployment::is_ready(pod));
-    let host = installation.host();
-    let call = async |pod: &Pod| {
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        let namespace = &installation.namespace;
-        let shown = match deployment::target_port(service, installation.port, pod) {
-            Some(port) => reader.served_chain(namespace, name, port, &host).await,
-            None => Ok(Shown::Nothing(format!(
-                "the Service's port {} leads to none of its ports",
-                installation.port
-            ))),
-        };
-        ServingReplica {
-            pod: Subject::namespaced("Pod", namespace, name),
-            chain: shown,
-        }
-    };
-    let replicas = stream::iter(ready.take(MAX_REPLICAS)).map(call);
-    Ok(replicas.buffered(CONCURRENCY).collect().await)
 }
 
 async fn dry_runs(
@@ -234,42 +183,42 @@ async fn dry_runs(
     namespaces: &Namespaces,
     defaults: &Defaults,
 ) -> Vec<DryRun> {
-    let call = async |namespace: &String| DryRun {
+    let dry_run = async |namespace: &String| DryRun {
         namespace: namespace.clone(),
         outcome: dry_run_outcome(reader, namespace, defaults).await,
     };
     stream::iter(namespaces.selected.iter().take(MAX_DRY_RUNS))
-        .map(call)
+        .map(dry_run)
         .buffered(CONCURRENCY)
         .collect()
         .await
 }
 
-/// What becomes of a pod that asks; where it is refused, also of pods that do not.
+/// Creates pods that request a drainer, until one is admitted; if none is, also pods that request none.
 async fn dry_run_outcome(
     reader: &ClusterReader,
     namespace: &str,
     defaults: &Defaults,
 ) -> Result<DryRunOutcome, ReadError> {
-    let answer = async |asks, requests| {
-        let pod = dry_run::sample_pod(asks, requests, defaults);
+    let create = async |inject, requests| {
+        let pod = dry_run::sample_pod(inject, requests, defaults);
         reader.dry_run_pod(namespace, &pod).await
     };
-    let mut refusals = Vec::new();
+    let mut rejections = Vec::new();
     for requests in dry_run::INJECT_REQUESTED {
-        match dry_run::outcome(answer(true, requests).await?) {
+        match dry_run::outcome(create(true, requests).await?) {
             Ok(outcome) => return Ok(outcome),
-            Err(why) => refusals.push(why),
+            Err(reason) => rejections.push(reason),
         }
     }
-    let why = dry_run::most_relevant(refusals);
-    if let Some(unseen) = dry_run::unsupported(&why, namespace) {
-        return Err(unseen);
+    let reason = dry_run::most_relevant(rejections);
+    if let Some(error) = dry_run::unsupported(&reason) {
+        return Err(error);
     }
     for requests in dry_run::INJECT_NOT_REQUESTED {
-        if answer(false, requests).await?.is_ok() {
-            return Ok(DryRunOutcome::DrainerRejected(why));
+        if create(false, requests).await?.is_ok() {
+            return Ok(DryRunOutcome::DrainerRejected(reason));
         }
     }
-    Ok(DryRunOutcome::PodRejected(why))
+    Ok(DryRunOutcome::PodRejected(reason))
 }

@@ -1,17 +1,17 @@
-//! Points for a person's eyes.
+//! Renders results as text.
 
 use anstyle::{AnsiColor, Style};
 
-use crate::check::{CheckResult, Health, Section, Severity};
+use crate::check::{CheckResult, Health, Section, Severity, plural};
 use crate::cli::terminal::TextWriter;
 
-/// Where the text of a point begins.
+/// The column in which messages begin.
 const MESSAGE_COLUMN: usize = 4;
 
-/// So many points of one name that are not well are shown; the rest is counted.
+/// Results of one check and severity beyond this number are only counted.
 const MAX_LISTED: usize = 20;
 
-/// A page that grows.
+/// Renders sections, with colours or without.
 pub(super) struct CheckRenderer {
     styled: bool,
 }
@@ -23,67 +23,64 @@ impl CheckRenderer {
         Self { styled }
     }
 
-    /// The text of one more section, an empty line at its end.
+    /// Renders a section, with an empty line at its end.
     pub(super) fn section(&self, section: &Section) -> String {
         let mut out = TextWriter::new(self.styled);
         out.push_styled(Style::new().bold(), section.name);
         out.end_line();
         let mut rest = &section.results[..];
         while let [first, ..] = rest {
-            let alike = rest
+            let same = rest
                 .iter()
-                .take_while(|point| is_same_check(point, first))
-                .count();
-            let (group, others) = rest.split_at(alike);
+                .take_while(|result| is_same_check(result, first));
+            let (group, others) = rest.split_at(same.count());
             rest = others;
-            for shown in group.iter().take(MAX_LISTED) {
-                push_result(&mut out, shown);
+            let (listed, more) = group.split_at(group.len().min(MAX_LISTED));
+            for result in listed {
+                push_result(&mut out, result);
             }
-            if let Some(more) = group.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
-                out.push_wrapped(
-                    MESSAGE_COLUMN,
-                    &format!("    … and {more} more, which `-o json` shows"),
-                );
+            if !more.is_empty() {
+                let more = format!("    … and {} more, listed by `-o json`", more.len());
+                out.push_wrapped(MESSAGE_COLUMN, &more);
             }
         }
         out.into_text() + "\n"
     }
 
-    /// The last line.
-    pub(super) fn summary(&self, works: Health, sections: &[Section]) -> String {
-        let points = || sections.iter().flat_map(|section| &section.results);
-        let many = |mark: Severity| points().filter(|point| point.severity == mark).count();
-        let said = |many: usize, what: &str| match many {
-            0 => None,
-            1 => Some(format!("1 {what}")),
-            many => Some(format!("{many} {what}s")),
+    /// Renders the last line.
+    pub(super) fn summary(&self, health: Health, sections: &[Section]) -> String {
+        let count = |severity: Severity| {
+            let results = sections.iter().flat_map(|section| &section.results);
+            results.filter(|result| result.severity == severity).count()
         };
-        let unknown = many(Severity::Unknown);
+        let unknown = count(Severity::Unknown);
         let counts = [
-            said(many(Severity::Error), "error"),
-            said(many(Severity::Warning), "warning"),
-            said(unknown, "point").map(|points| format!("{points} unknown")),
+            (count(Severity::Error), "error", ""),
+            (count(Severity::Warning), "warning", ""),
+            (unknown, "check", " unknown"),
         ];
-        let counts: Vec<_> = counts.into_iter().flatten().collect();
-        let counts = match &counts[..] {
-            [] => String::new(),
-            counts => format!(": {}", counts.join(", ")),
-        };
-        let (colour, verdict) = match (works, unknown) {
-            (Health::Healthy, 0) => (AnsiColor::Green, "envoy-drainer works"),
-            (Health::Healthy, _) => (
+        let counts: Vec<_> = counts
+            .into_iter()
+            .filter(|(count, ..)| *count > 0)
+            .map(|(count, noun, state)| format!("{}{state}", plural(count, noun)))
+            .collect();
+        let (colour, summary) = match health {
+            Health::Healthy if unknown == 0 => (AnsiColor::Green, "envoy-drainer works"),
+            Health::Healthy => (
                 AnsiColor::Green,
-                "envoy-drainer works, as far as it can be seen",
+                "envoy-drainer works, as far as could be read",
             ),
-            (Health::Unhealthy, _) => (AnsiColor::Red, "envoy-drainer does not work"),
-            (Health::Unknown, _) => (
+            Health::Unhealthy => (AnsiColor::Red, "envoy-drainer does not work"),
+            Health::Unknown => (
                 AnsiColor::Cyan,
-                "whether envoy-drainer works cannot be found out",
+                "status unknown: some required objects could not be read",
             ),
         };
         let mut out = TextWriter::new(self.styled);
-        out.push_styled(colour.on_default().bold(), verdict);
-        out.push(&counts);
+        out.push_styled(colour.on_default().bold(), summary);
+        if !counts.is_empty() {
+            out.push(&format!(" ({})", counts.join(", ")));
+        }
         out.into_text()
     }
 }
@@ -95,14 +92,14 @@ fn is_same_check(one: &CheckResult, other: &CheckResult) -> bool {
 fn push_result(out: &mut TextWriter, result: &CheckResult) {
     let CheckResult {
         name: _,
-        severity: mark,
+        severity,
         is_blocking: _,
         subject: _,
         message,
         remedy,
         commands,
     } = result;
-    let (mark, colour) = match mark {
+    let (mark, colour) = match severity {
         Severity::Ok => ("✔", AnsiColor::Green),
         Severity::Warning => ("!", AnsiColor::Yellow),
         Severity::Error => ("✘", AnsiColor::Red),
@@ -117,7 +114,7 @@ fn push_result(out: &mut TextWriter, result: &CheckResult) {
         out.push_wrapped(MESSAGE_COLUMN + 2, remedy);
     }
     for command in commands {
-        // Not wrapped: it is copied.
+        // Not wrapped, to be copied.
         out.push("      ");
         out.push_styled(Style::new().bold(), command);
         out.end_line();
@@ -128,25 +125,25 @@ fn push_result(out: &mut TextWriter, result: &CheckResult) {
 mod tests {
     use super::*;
 
-    fn section(points: Vec<CheckResult>) -> Section {
+    fn section(results: Vec<CheckResult>) -> Section {
         Section {
             name: "pods",
-            results: points,
+            results,
         }
     }
 
     #[test]
-    fn of_many_points_alike_a_few_are_shown_and_the_rest_is_counted() {
-        let mut points = vec![CheckResult::ok("injected", "1 pod has a drainer")];
+    fn results_beyond_the_limit_are_counted() {
+        let mut results = vec![CheckResult::ok("injected", "1 pod has a drainer")];
         let warning = CheckResult::warning("without-drainer", "no drainer").remedy("roll it");
-        points.extend(vec![warning.clone(); MAX_LISTED + 2]);
-        let text = CheckRenderer::new(false).section(&section(points));
+        results.extend(vec![warning.clone(); MAX_LISTED + 2]);
+        let text = CheckRenderer::new(false).section(&section(results));
         assert_eq!(
             text.matches("  ! no drainer\n    → roll it\n").count(),
             MAX_LISTED
         );
         assert!(
-            text.ends_with("    … and 2 more, which `-o json` shows\n\n"),
+            text.ends_with("    … and 2 more, listed by `-o json`\n\n"),
             "{text}"
         );
         let text = CheckRenderer::new(false).section(&section(vec![warning; MAX_LISTED]));
@@ -154,13 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_sums_up() {
+    fn summary_counts_findings_by_severity() {
         let (ok, warning, error) = (CheckResult::ok, CheckResult::warning, CheckResult::error);
         let unknown = CheckResult {
             severity: Severity::Unknown,
             ..ok("d", "")
         };
-        let undecided = CheckResult {
+        let blocking = CheckResult {
             is_blocking: true,
             ..unknown.clone()
         };
@@ -168,33 +165,33 @@ mod tests {
             (vec![ok("a", "")], "envoy-drainer works\n"),
             (
                 vec![ok("a", ""), warning("b", "")],
-                "envoy-drainer works: 1 warning\n",
+                "envoy-drainer works (1 warning)\n",
             ),
             (
                 vec![warning("b", ""), unknown.clone()],
-                "envoy-drainer works, as far as it can be seen: 1 warning, 1 point unknown\n",
+                "envoy-drainer works, as far as could be read (1 warning, 1 check unknown)\n",
             ),
             (
-                vec![ok("a", ""), undecided, unknown.clone()],
-                "whether envoy-drainer works cannot be found out: 2 points unknown\n",
+                vec![ok("a", ""), blocking, unknown.clone()],
+                "status unknown: some required objects could not be read (2 checks unknown)\n",
             ),
             (
                 vec![error("c", ""), error("c", ""), unknown],
-                "envoy-drainer does not work: 2 errors, 1 point unknown\n",
+                "envoy-drainer does not work (2 errors, 1 check unknown)\n",
             ),
         ];
-        for (points, want) in table {
-            let sections = [section(points)];
-            let works = Health::of(&sections);
-            assert_eq!(CheckRenderer::new(false).summary(works, &sections), want);
+        for (results, want) in table {
+            let sections = [section(results)];
+            let health = Health::of(&sections);
+            assert_eq!(CheckRenderer::new(false).summary(health, &sections), want);
         }
     }
 
     #[test]
     fn commands_are_never_wrapped() {
         let command = ["kubectl"; 20].join(" ");
-        let point = CheckResult::error("a", "wrong").command(&*command);
-        let text = CheckRenderer::new(false).section(&section(vec![point]));
+        let result = CheckResult::error("a", "wrong").command(&*command);
+        let text = CheckRenderer::new(false).section(&section(vec![result]));
         assert!(text.contains(&command), "{text}");
     }
 }

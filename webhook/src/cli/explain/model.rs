@@ -1,5 +1,5 @@
-//! What is told of a pod, for people and programs alike. The fields' names and their words are
-//! stable: `explain -o json` writes these types.
+//! The output model of `explain`, for text and JSON. The names and values of its fields are stable: `explain -o json`
+//! prints these types.
 
 use drainer::ReadinessProbe;
 use serde::Serialize;
@@ -12,86 +12,86 @@ use crate::admission::{
 };
 use crate::offline::WorkloadResult;
 
-/// A pod, or pod template, and what would become of it.
+/// A pod, or pod template, and what the webhook would do with it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// The file, or `stdin`.
     pub file: String,
-    /// The line where it asks for a drainer, or where it starts.
+    /// The line where it requests a drainer, or where it starts.
     pub line: usize,
-    /// The kind of the object whose pods these are.
+    /// The kind of the pod, or of the object with its template.
     pub kind: String,
-    /// The object's namespace, if the document says it.
+    /// The object's namespace, if the document has it.
     pub namespace: Option<String>,
     /// The object's name.
     pub name: String,
-    /// What becomes of it.
+    /// The outcome.
     pub outcome: InjectionOutcome,
-    /// Why it is skipped or refused; empty otherwise.
+    /// The reasons to skip or refuse it; empty otherwise.
     pub reasons: Vec<ReasonModel>,
-    /// What its author should know beside.
+    /// The warnings.
     pub warnings: Vec<ReasonModel>,
-    /// What it gets; `null` unless it is injected.
+    /// The plan; `null` unless it is injected.
     pub plan: Option<PlanModel>,
     #[serde(skip)]
     pub(super) opts_out: bool,
 }
 
-/// What becomes of a pod.
+/// What the webhook would do with a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InjectionOutcome {
     /// It gets a drainer.
     Injected,
-    /// It asks, and gets none.
+    /// It requests a drainer, and gets none.
     Skipped,
-    /// It could get one, but its document is not changed, for the sake of what else is in it.
+    /// It could get a drainer, but its document cannot be changed, or has a refused pod.
     Unchanged,
-    /// It asks for what it cannot have.
+    /// Its annotations are invalid.
     Refused,
-    /// It does not ask.
+    /// It requests no drainer.
     #[serde(rename = "not-asked")]
     NotRequested,
 }
 
-/// Why, and what to do.
+/// A reason or a warning, and its remedy.
 #[derive(Debug, Serialize)]
 pub struct ReasonModel {
     /// `DRN008`.
     pub code: String,
-    /// The line of the annotation that it is about, or else the pod's.
+    /// The line of the annotation that it is about, or of the pod.
     pub line: usize,
-    /// What is the case.
+    /// The problem.
     pub message: String,
-    /// What to do about it, unless the message says it.
+    /// What to do about it, unless the message contains that.
     pub remedy: Option<&'static str>,
 }
 
-/// What a pod gets.
+/// The plan of an injection.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanModel {
-    /// Envoy's container.
+    /// The Envoy container.
     pub envoy: EnvoyModel,
     /// Envoy's admin interface.
     pub admin: AdminModel,
     /// The drainer's container.
     pub drainer: DrainerModel,
-    /// The grace period, in seconds.
+    /// The termination grace period, in seconds.
     pub grace: GracePeriod,
-    /// Whether Envoy's own preStop hook makes way for ours.
+    /// Whether the Envoy container's own preStop hook is replaced.
     pub replaces_hook: bool,
-    /// The pod's readiness probes, which go on while it ends and do not pass for clients.
+    /// The pod's readiness probes, which continue while it terminates and do not count as client connections.
     pub readiness_probes: Vec<ProbeModel>,
-    /// Every setting by its annotation's name.
+    /// All settings, by the names of their annotations.
     pub settings: SettingsModel,
-    /// The pod's end.
+    /// The timeline of the pod's termination.
     #[serde(rename = "end")]
     pub timeline: Vec<TimelineEvent>,
 }
 
-/// Envoy's container.
+/// The Envoy container.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvoyModel {
@@ -128,9 +128,9 @@ pub struct DrainerModel {
     pub mode: SidecarMode,
     /// `containers` or `initContainers`.
     pub list: &'static str,
-    /// The container that it stands directly before; `null` at the list's end.
+    /// The container directly after it; `null` at the end of the list.
     pub before: Option<String>,
-    /// Where it listens.
+    /// Its port.
     pub port: u16,
 }
 
@@ -140,23 +140,22 @@ pub struct DrainerModel {
 pub struct ProbeModel {
     /// The port that it connects to.
     pub port: u16,
-    /// How often, in seconds.
+    /// Its period, in seconds.
     pub period_seconds: u64,
 }
 
 // === impl Explanation ===
 
 impl Explanation {
-    /// Explains a case of a file, whose document is changed or stays as it is.
-    #[must_use]
-    pub fn new(file: &str, workload: &WorkloadResult, stays: bool) -> Self {
-        let to_reason = |notice: &Diagnostic| ReasonModel::new(notice, workload.line_of(notice));
-        let reasons_of = |notices: &[Diagnostic]| notices.iter().map(to_reason).collect();
+    /// Explains a workload of a file, whose document may have to stay unchanged.
+    pub fn new(file: &str, workload: &WorkloadResult, is_unchanged: bool) -> Self {
+        let to_reason = |one: &Diagnostic| ReasonModel::new(one, workload.line_of(one));
+        let reasons_of = |all: &[Diagnostic]| all.iter().map(to_reason).collect();
         let (outcome, reasons, mut warnings, plan) = match &workload.decision {
             Decision::NotRequested => {
                 (InjectionOutcome::NotRequested, Vec::new(), Vec::new(), None)
             }
-            Decision::Inject { warnings, .. } if stays => (
+            Decision::Inject { warnings, .. } if is_unchanged => (
                 InjectionOutcome::Unchanged,
                 Vec::new(),
                 reasons_of(warnings),
@@ -186,8 +185,8 @@ impl Explanation {
                 None,
             ),
         };
-        let hints = workload.lints.iter();
-        warnings.extend(hints.map(|hint| ReasonModel::new(&hint.diagnostic, hint.line)));
+        let lints = workload.lints.iter();
+        warnings.extend(lints.map(|lint| ReasonModel::new(&lint.diagnostic, lint.line)));
         Self {
             file: file.to_owned(),
             line: workload.line,
@@ -225,7 +224,7 @@ impl From<&DrainPlan> for PlanModel {
             SidecarMode::Native => ContainerList::InitContainers,
             SidecarMode::Plain => ContainerList::Containers,
         };
-        // A native sidecar ends after those that stand behind it.
+        // Native sidecars are terminated in reverse order, so the drainer outlives an Envoy that comes after it.
         let before = list == ContainerList::InitContainers && envoy.container_ref.list == list;
         let probe = |probe: &ReadinessProbe| ProbeModel {
             port: probe.port.get(),

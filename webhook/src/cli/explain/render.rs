@@ -1,4 +1,4 @@
-//! Explanations for a person's eyes.
+//! The text output of `explain`.
 
 use anstyle::{AnsiColor, Style};
 use drainer::duration::format;
@@ -10,7 +10,7 @@ use crate::admission::settings::keys::INJECT;
 use crate::admission::{ContainerList, GracePeriod, SettingSource};
 use crate::cli::terminal::TextWriter;
 
-/// The settings that are told even if nobody set them.
+/// Settings that are printed even with their default values.
 const ALWAYS_LISTED_SETTINGS: [&str; 5] = [
     "drain-delay",
     "min-drain-duration",
@@ -19,25 +19,24 @@ const ALWAYS_LISTED_SETTINGS: [&str; 5] = [
     "quiet-period",
 ];
 
-/// A column of values is no wider, so that one long list of listeners does not push the others away.
+/// Maximum width of the column of values in characters, so that one long list of listeners does not widen it.
 const MAX_VALUE_WIDTH: usize = 40;
 
-/// Explanations as text, with styles or without; empty if there are none.
-pub(super) fn render(explained: &[Explanation], styled: bool) -> String {
-    if explained.is_empty() {
+/// Renders explanations, with styles or without; empty if there are none.
+pub(super) fn render(pods: &[Explanation], styled: bool) -> String {
+    if pods.is_empty() {
         return String::new();
     }
     let mut out = TextWriter::new(styled);
-    for explanation in explained {
-        render_pod(&mut out, explanation);
+    for pod in pods {
+        render_pod(&mut out, pod);
         out.end_line();
     }
-    let decided = |explanation: &Explanation| {
-        explanation.outcome != InjectionOutcome::NotRequested || explanation.opts_out
-    };
-    if !explained.iter().any(decided) {
+    let is_decided =
+        |pod: &Explanation| pod.outcome != InjectionOutcome::NotRequested || pod.opts_out;
+    if !pods.iter().any(is_decided) {
         let hint =
-            format!("To ask for a drainer, annotate the pod template with {INJECT}: \"true\".");
+            format!("To request a drainer, annotate the pod template with {INJECT}: \"true\".");
         out.push_wrapped(0, &hint);
     }
     out.into_text()
@@ -51,31 +50,31 @@ fn render_pod(out: &mut TextWriter, explanation: &Explanation) {
         namespace,
         name,
         outcome,
-        reasons: why,
+        reasons,
         warnings,
         plan,
         opts_out: _,
     } = explanation;
-    let (mark, colour, said) = match outcome {
+    let (mark, color, text) = match outcome {
         InjectionOutcome::Injected => ("✔", AnsiColor::Green, "gets a drainer"),
         InjectionOutcome::Skipped => ("!", AnsiColor::Yellow, "gets no drainer"),
         InjectionOutcome::Unchanged => (
             "!",
             AnsiColor::Yellow,
-            "gets no drainer: its document stays as it is",
+            "gets no drainer: its document is not changed",
         ),
         InjectionOutcome::Refused => ("✘", AnsiColor::Red, "is refused"),
-        InjectionOutcome::NotRequested => ("·", AnsiColor::White, "does not ask for a drainer"),
+        InjectionOutcome::NotRequested => ("·", AnsiColor::White, "does not request a drainer"),
     };
     let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/"));
     let object = format!("{kind} {}{name}", namespace.unwrap_or_default());
-    out.push_styled(colour.on_default(), mark);
+    out.push_styled(color.on_default(), mark);
     out.push(" ");
     out.push_styled(Style::new().bold(), &object);
-    out.push(&format!(" {said}  "));
+    out.push(&format!(" {text}  "));
     out.push_styled(Style::new().dimmed(), &format!("{file}:{line}"));
     out.end_line();
-    render_reasons(out, *line, why, colour);
+    render_reasons(out, *line, reasons, color);
     if let Some(plan) = plan {
         out.end_line();
         for (label, text) in plan_rows(plan) {
@@ -89,12 +88,12 @@ fn render_pod(out: &mut TextWriter, explanation: &Explanation) {
     render_reasons(out, *line, warnings, AnsiColor::Yellow);
 }
 
-/// Reasons, with their lines where these are not the pod's.
+/// Prints reasons, with their lines if these differ from the pod's.
 fn render_reasons(
     out: &mut TextWriter,
-    pods_line: usize,
+    pod_line: usize,
     reasons: &[ReasonModel],
-    colour: AnsiColor,
+    color: AnsiColor,
 ) {
     for ReasonModel {
         code,
@@ -104,18 +103,18 @@ fn render_reasons(
     } in reasons
     {
         out.end_line();
-        let message = match *line == pods_line {
+        let message = match *line == pod_line {
             true => message.clone(),
             false => format!("line {line}: {message}"),
         };
-        out.push_row(colour.on_default(), code, &message);
+        out.push_row(color.on_default(), code, &message);
         if let Some(remedy) = remedy {
             out.push_row(Style::new(), "", &format!("→ {remedy}"));
         }
     }
 }
 
-/// What was found and what comes of it, in a few words each.
+/// The rows of a plan: labels and texts.
 fn plan_rows(plan: &PlanModel) -> Vec<(&'static str, String)> {
     let PlanModel {
         envoy,
@@ -131,15 +130,15 @@ fn plan_rows(plan: &PlanModel) -> Vec<(&'static str, String)> {
         ContainerList::Containers => "container",
         ContainerList::InitContainers => "init container",
     };
-    let place = match &drainer.before {
+    let position = match &drainer.before {
         Some(before) => format!("before `{before}` in {}", drainer.list),
         None => format!("at the end of {}", drainer.list),
     };
     let grace = match from == to {
         true => format!("{from}s, which is enough"),
-        false => format!("{from}s → {to}s, so that the drain and Envoy's own end fit in"),
+        false => format!("{from}s → {to}s, to cover the drain and Envoy's own shutdown"),
     };
-    let mut facts = vec![
+    let mut rows = vec![
         ("envoy", format!("{kind} `{name}` ({})", envoy.detected_by)),
         (
             "admin",
@@ -148,15 +147,15 @@ fn plan_rows(plan: &PlanModel) -> Vec<(&'static str, String)> {
         (
             "drainer",
             format!(
-                "{} {place}, listening on port {}",
+                "{} {position}, listening on port {}",
                 drainer.mode, drainer.port
             ),
         ),
         ("grace", grace),
     ];
     if *replaces_hook {
-        let text = format!("the preStop hook of `{name}` makes way for the drainer's");
-        facts.push(("hook", text));
+        let text = format!("the preStop hook of `{name}` is replaced by the drainer's");
+        rows.push(("hook", text));
     }
     if !readiness_probes.is_empty() {
         let probes: Vec<_> = readiness_probes
@@ -164,12 +163,12 @@ fn plan_rows(plan: &PlanModel) -> Vec<(&'static str, String)> {
             .map(|probe| format!("port {} every {}s", probe.port, probe.period_seconds))
             .collect();
         let text = format!(
-            "probes of {} go on while the pod ends, and do not keep it from ending",
+            "probes of {} continue while the pod terminates, and do not postpone the exit",
             probes.join(", ")
         );
-        facts.push(("readiness", text));
+        rows.push(("readiness", text));
     }
-    facts
+    rows
 }
 
 fn render_settings(out: &mut TextWriter, SettingsModel(settings): &SettingsModel) {
@@ -212,9 +211,9 @@ fn render_settings(out: &mut TextWriter, SettingsModel(settings): &SettingsModel
     }
 }
 
-fn render_timeline(out: &mut TextWriter, moments: &[TimelineEvent]) {
+fn render_timeline(out: &mut TextWriter, timeline: &[TimelineEvent]) {
     out.push_heading("when the pod is deleted");
-    for TimelineEvent { at, text, .. } in moments {
+    for TimelineEvent { at, text, .. } in timeline {
         out.push(&format!("    {:>8}  ", format(*at).to_string()));
         out.push_wrapped(14, text);
     }

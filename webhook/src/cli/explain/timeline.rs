@@ -1,4 +1,4 @@
-//! A pod's end, second by second, as its plan foresees it.
+//! The timeline of a pod's termination, as planned.
 
 use std::time::Duration;
 
@@ -8,80 +8,82 @@ use serde::Serialize;
 
 use crate::admission::DrainPlan;
 
-/// A moment in a pod's end.
+/// An event in a pod's termination.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TimelineEvent {
-    /// Seconds since the pod was deleted.
+    /// Seconds after the pod's deletion.
     pub seconds: f64,
-    /// What happens then, in one word: `hooks`, `drain`, `earliest`, `idle`, `quiet`, `deadline`,
-    /// `kill`.
+    /// `hooks`, `drain`, `earliest`, `idle`, `quiet`, `deadline` or `kill`.
     pub event: &'static str,
-    /// The same for a person.
+    /// A description for people.
     pub text: String,
     #[serde(skip)]
     pub(super) at: Duration,
 }
 
-/// What happens when the pod is deleted, in the order of time.
+/// The events after the pod's deletion, in the order of time.
 pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
     let timing = plan.drainer.timing;
-    let drain = timing.drain_delay;
-    let earliest = drain + timing.min_drain_duration;
-    let unquiet = earliest + MAX_QUIET_WAIT;
+    let drain_start = timing.drain_delay;
+    let earliest = drain_start + timing.min_drain_duration;
+    let quiet_limit = earliest + MAX_QUIET_WAIT;
     let deadline = timing.deadline();
-    let asked = "readiness fails, and each response tells its client to reconnect";
-    let mut moments = Vec::new();
-    if drain.is_zero() {
-        let text = format!("both preStop hooks start, and with them the drain: {asked}");
-        moments.push(timeline_event(Duration::ZERO, "drain", text));
+    let effect = "readiness fails, and responses make clients reconnect";
+    let mut events = Vec::new();
+    if drain_start.is_zero() {
+        let text = format!("both preStop hooks start, and with them the drain: {effect}");
+        events.push(timeline_event(Duration::ZERO, "drain", text));
     } else {
-        let text = "both preStop hooks start; Envoy serves on, healthy";
-        moments.push(timeline_event(Duration::ZERO, "hooks", text));
-        moments.push(timeline_event(
-            drain,
+        let text = "both preStop hooks start; Envoy keeps serving, healthy";
+        events.push(timeline_event(Duration::ZERO, "hooks", text));
+        events.push(timeline_event(
+            drain_start,
             "drain",
-            format!("the drain starts: {asked}"),
+            format!("the drain starts: {effect}"),
         ));
     }
     let few = match plan.drainer.exit_at_connections {
         0 => "no connection is left".to_owned(),
-        1 => "no more than 1 connection is left".to_owned(),
-        many => format!("no more than {many} connections are left"),
+        1 => "at most 1 connection is left".to_owned(),
+        many => format!("at most {many} connections are left"),
     };
-    // Envoy is looked at from the first hook on: what there was before counts for nothing.
-    let quiet = timing.quiet_period;
-    let end = earliest.max(quiet.min(unquiet)).min(deadline);
-    let aside = match plan.drainer.readiness_probes.is_empty() {
+    // The quiet period is measured from the first hook on.
+    let quiet_period = timing.quiet_period;
+    let exit = earliest.max(quiet_period.min(quiet_limit)).min(deadline);
+    let exception = match plan.drainer.readiness_probes.is_empty() {
         true => "",
-        false => ", readiness probes aside",
+        false => ", apart from readiness probes",
     };
-    let no_newcomer = match quiet {
+    let quiet = match quiet_period {
         Duration::ZERO => String::new(),
-        quiet if quiet > unquiet => String::new(),
-        quiet => format!(", and no new one came in the last {}{aside}", format(quiet)),
+        period if period > quiet_limit => String::new(),
+        period => format!(
+            ", and none opened in the last {}{exception}",
+            format(period)
+        ),
     };
-    let text = format!("the earliest end, if {few}{no_newcomer}");
-    moments.push(timeline_event(end, "earliest", text));
+    let text = format!("the earliest exit, if {few}{quiet}");
+    events.push(timeline_event(exit, "earliest", text));
     if let Some(idle_exit) = timing.idle_exit {
         let text = format!(
-            "the earliest end with idle HTTP connections left, if no request ran in the last {}",
+            "the earliest exit with idle HTTP connections left, if no request was active in the last {}",
             format(idle_exit)
         );
-        moments.push(timeline_event(end.max(idle_exit), "idle", text));
+        events.push(timeline_event(exit.max(idle_exit), "idle", text));
     }
-    if !quiet.is_zero() {
-        let text = "from here on, clients that come and go do not put the end off any more";
-        moments.push(timeline_event(unquiet, "quiet", text));
+    if !quiet_period.is_zero() {
+        let text = "from here on, new connections no longer postpone the exit";
+        events.push(timeline_event(quiet_limit, "quiet", text));
     }
-    // What would come at the deadline or later never happens.
-    moments.retain(|moment| moment.at < deadline || moment.event == "earliest");
-    moments.sort_by_key(|moment| moment.at);
-    let text = "the latest end: what is still open is cut";
-    moments.push(timeline_event(deadline, "deadline", text));
+    // The deadline comes before all that would happen at or after it.
+    events.retain(|event| event.at < deadline || event.event == "earliest");
+    events.sort_by_key(|event| event.at);
+    let text = "the latest exit: Envoy closes the connections that are left";
+    events.push(timeline_event(deadline, "deadline", text));
     let grace = Duration::from_secs(plan.grace.to.try_into().unwrap_or(0));
-    let text = "the grace period is over: SIGKILL, if Envoy itself does not end";
-    moments.push(timeline_event(grace, "kill", text));
-    moments
+    let text = "the grace period ends: SIGKILL if Envoy has not exited";
+    events.push(timeline_event(grace, "kill", text));
+    events
 }
 
 fn timeline_event(at: Duration, event: &'static str, text: impl Into<String>) -> TimelineEvent {

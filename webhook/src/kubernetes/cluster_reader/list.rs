@@ -1,27 +1,38 @@
-//! Objects and lists of them, and why they cannot be read.
+//! Reads objects and lists of objects, with a deadline.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::time::Duration;
 
 use kube::api::{Api, ListParams};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::DEADLINE;
 use crate::kubernetes::read_error::{ApiCall, ReadError};
 
-/// How many objects of a long list are in memory at a time.
+/// Longer than a healthy API server takes for a page.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// A kind of the API, as k8s-openapi defines it.
+pub trait Object:
+    kube::Resource<DynamicType = ()> + k8s_openapi::Resource + Clone + Debug + DeserializeOwned
+{
+}
+
+impl<K> Object for K where
+    K: kube::Resource<DynamicType = ()> + k8s_openapi::Resource + Clone + Debug + DeserializeOwned
+{
+}
+
+/// How many objects of a long list are in memory at once.
 const PAGE_SIZE: u32 = 100;
 
-/// Hands over every object of a list, a page at a time.
-pub(super) async fn for_each<K>(
+/// Visits every object of a list, page by page.
+pub(super) async fn for_each<K: Object>(
     api: &Api<K>,
     labels: Option<&BTreeMap<String, String>>,
     mut visit: impl FnMut(K),
-) -> Result<(), ReadError>
-where
-    K: kube::Resource + k8s_openapi::Resource + Clone + Debug + DeserializeOwned,
-{
+) -> Result<(), ReadError> {
     let labels = labels.map(|labels| {
         let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
         labels.collect::<Vec<_>>().join(",")
@@ -39,16 +50,13 @@ where
     }
 }
 
-/// Reads an object; `None` where there is none.
-pub(super) async fn get<K>(api: &Api<K>, name: &str) -> Result<Option<K>, ReadError>
-where
-    K: kube::Resource + k8s_openapi::Resource + Clone + Debug + DeserializeOwned,
-{
+/// Reads an object; `None` if there is none.
+pub(super) async fn get<K: Object>(api: &Api<K>, name: &str) -> Result<Option<K>, ReadError> {
     let call = api_call::<K>("get", api.namespace());
     with_deadline(call, api.get_opt(name)).await
 }
 
-/// A call about objects of this kind.
+/// A call for objects of this kind.
 pub(super) fn api_call<K: k8s_openapi::Resource>(
     verb: &'static str,
     namespace: Option<&str>,
@@ -60,13 +68,13 @@ pub(super) fn api_call<K: k8s_openapi::Resource>(
     }
 }
 
-/// Waits for an answer, but not forever.
+/// Waits for a response until [`DEADLINE`].
 pub(super) async fn with_deadline<T>(
     call: ApiCall,
-    answer: impl Future<Output = kube::Result<T>>,
+    response: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, ReadError> {
-    match timeout(DEADLINE, answer).await {
-        Ok(answer) => answer.map_err(|error| ReadError::from_kube(call, error)),
+    match timeout(DEADLINE, response).await {
+        Ok(result) => result.map_err(|error| ReadError::from_kube(call, error)),
         Err(_) => Err(ReadError::Timeout(call)),
     }
 }

@@ -1,4 +1,4 @@
-//! How many lines a second the log gets.
+//! Rate limit of log lines.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use tokio::time::Instant;
 
 use crate::token_bucket::{Rate, TokenBucket};
 
-/// The lines of more pods than a cluster creates in a second, then 20 lines a second.
+/// A burst for more pods than a cluster creates in a second, then 20 lines a second.
 const RATE: Rate = Rate {
     burst: 200,
     refill: Duration::from_millis(50),
 };
 
-/// How often the lines that were not logged are reported.
+/// How often dropped lines are reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A token bucket for log lines: a client that forges reviews has thousands answered in a second, and a
-/// line for each would fill a node's disk.
+/// A token bucket for log lines: thousands of forged reviews are answered in a second, and a line for each would
+/// fill the node's disk.
 #[derive(Debug)]
 pub(super) struct LogLimit {
     bucket: TokenBucket,
@@ -24,12 +24,12 @@ pub(super) struct LogLimit {
     reported_at: Instant,
 }
 
-/// What to log now.
+/// Whether to log a line, and what to report before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct LogDecision {
-    /// The line itself.
+    /// Whether the line may be logged.
     pub(super) is_allowed: bool,
-    /// That so many lines before it were not logged, if any.
+    /// Dropped lines to report now; 0 for none.
     pub(super) dropped: u64,
 }
 
@@ -44,23 +44,23 @@ impl LogLimit {
         }
     }
 
-    /// Takes a token for one line, if there is one. Dropped lines are reported with the first line
-    /// that comes a second or more after the last report.
+    /// Takes a token for one line, if there is one. Dropped lines are reported with the first line a second or
+    /// more after the last report.
     pub(super) fn take(&mut self, now: Instant) -> LogDecision {
-        let line = self.bucket.has_token(RATE, now);
-        if line {
+        let is_allowed = self.bucket.has_token(RATE, now);
+        if is_allowed {
             self.bucket.take(RATE, now);
         }
-        let mut allowed = LogDecision {
-            is_allowed: line,
+        let mut decision = LogDecision {
+            is_allowed,
             dropped: 0,
         };
         if self.dropped > 0 && now >= self.reported_at + REPORT_INTERVAL {
-            allowed.dropped = std::mem::take(&mut self.dropped);
+            decision.dropped = std::mem::take(&mut self.dropped);
             self.reported_at = now;
         }
-        self.dropped += u64::from(!line);
-        allowed
+        self.dropped += u64::from(!is_allowed);
+        decision
     }
 }
 
@@ -70,26 +70,29 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn lines(limit: &mut LogLimit, many: u32, now: Instant) -> usize {
-        (0..many).filter(|_| limit.take(now).is_allowed).count()
+    fn allowed_lines(limit: &mut LogLimit, count: u32, now: Instant) -> usize {
+        (0..count).filter(|_| limit.take(now).is_allowed).count()
     }
 
     #[test]
-    fn a_flood_gets_a_burst_and_then_its_rate() {
+    fn flood_gets_a_burst_then_the_rate() {
         let start = Instant::now();
         let mut limit = LogLimit::new(start);
-        assert_eq!(lines(&mut limit, 21_000, start), 200);
-        assert_eq!(lines(&mut limit, 21_000, start + SECOND), 20);
-        assert_eq!(lines(&mut limit, 21_000, start + 3 * SECOND), 40);
-        // No pause saves more than a burst.
-        assert_eq!(lines(&mut limit, 21_000, start + 3_600 * SECOND), 200);
+        assert_eq!(allowed_lines(&mut limit, 21_000, start), 200);
+        assert_eq!(allowed_lines(&mut limit, 21_000, start + SECOND), 20);
+        assert_eq!(allowed_lines(&mut limit, 21_000, start + 3 * SECOND), 40);
+        // However long the pause, no more than a burst.
+        assert_eq!(
+            allowed_lines(&mut limit, 21_000, start + 3_600 * SECOND),
+            200
+        );
     }
 
     #[test]
     fn dropped_lines_are_reported_each_second() {
         let start = Instant::now();
         let mut limit = LogLimit::new(start);
-        lines(&mut limit, 1_200, start);
+        allowed_lines(&mut limit, 1_200, start);
         let reports: Vec<_> = (1..=2_000)
             .map(|n| limit.take(start + n * Duration::from_millis(1)).dropped)
             .filter(|dropped| *dropped > 0)
@@ -99,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_log_is_whole() {
+    fn slow_log_drops_no_line() {
         let start = Instant::now();
         let mut limit = LogLimit::new(start);
         for n in 0..10_000 {

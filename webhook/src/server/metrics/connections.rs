@@ -8,31 +8,20 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// A port of the server, as its label calls it.
+use crate::server::connection_slots::EvictionReason;
+
+/// A port of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PortName {
-    /// The API server's.
+pub(in crate::server) enum PortName {
+    /// Called by API servers.
     Webhook,
-    /// The kubelet's.
+    /// Called by the kubelet.
     Health,
-    /// Prometheus'.
+    /// Called by Prometheus.
     Metrics,
 }
 
-/// Why a connection had to go for another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EvictionReason {
-    /// Its TLS handshake was not over.
-    Handshaking,
-    /// No AdmissionReview was answered on it yet.
-    Unanswered,
-    /// It was idle longest.
-    Idle,
-    /// Its own address wanted another place, and had its share of them.
-    Address,
-}
-
-/// What is counted of all ports.
+/// The metrics of all ports.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionMetrics {
     open: Family<PortLabels, Gauge>,
@@ -41,12 +30,12 @@ pub(super) struct ConnectionMetrics {
     full_seconds: Family<PortLabels, Counter>,
 }
 
-/// What is counted of one port.
+/// The metrics of one port.
 #[derive(Debug, Clone)]
-pub struct PortMetrics {
+pub(in crate::server) struct PortMetrics {
     open: Gauge,
     limit: Gauge,
-    evicted: [Counter; 4],
+    evicted: [Counter; EvictionReason::ALL.len()],
     full_seconds: Counter,
 }
 
@@ -64,34 +53,34 @@ struct EvictionLabels {
 // === impl ConnectionMetrics ===
 
 impl ConnectionMetrics {
-    /// Adds the metrics to those of `registry`.
+    /// Creates the metrics and adds them to `registry`.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let this = Self::default();
         registry.register("connections", "Open connections", this.open.clone());
         registry.register(
             "connections_limit",
-            "Connections that may be open; one more costs another its place",
+            "Maximum number of open connections; one more evicts another",
             this.limit.clone(),
         );
         registry.register(
             "connections_evicted",
-            "Connections closed for others, since all places were taken, by how far they had come",
+            "Connections closed in favor of new ones at the connection limit, by reason",
             this.evicted.clone(),
         );
         registry.register(
             "connections_full_seconds",
-            "Seconds in which all places were taken",
+            "Seconds at the connection limit",
             this.full_seconds.clone(),
         );
         this
     }
 
-    /// The metrics of one port, each of them seen at zero.
+    /// The metrics of one port, each exported from now on, at zero.
     pub(super) fn for_port(&self, port: PortName) -> PortMetrics {
         let port = port.label();
         let by_port = PortLabels { port };
-        let evicted = EvictionReason::ALL.map(|eviction| {
-            let reason = eviction.label();
+        let evicted = EvictionReason::ALL.map(|reason| {
+            let reason = reason.label();
             let by_reason = EvictionLabels { port, reason };
             self.evicted.get_or_create(&by_reason).clone()
         });
@@ -107,23 +96,23 @@ impl ConnectionMetrics {
 // === impl PortMetrics ===
 
 impl PortMetrics {
-    /// Tells how many connections are open.
-    pub fn set_open(&self, many: usize) {
-        self.open.set(i64::try_from(many).unwrap_or(i64::MAX));
+    /// Sets the number of open connections.
+    pub(in crate::server) fn set_open(&self, count: usize) {
+        self.open.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Tells how many may be.
-    pub fn set_limit(&self, many: usize) {
-        self.limit.set(i64::try_from(many).unwrap_or(i64::MAX));
+    /// Sets the maximum number of open connections.
+    pub(in crate::server) fn set_limit(&self, count: usize) {
+        self.limit.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Counts a connection that was closed for another.
-    pub fn count_eviction(&self, eviction: EvictionReason) {
-        self.evicted[eviction as usize].inc();
+    /// Counts an evicted connection.
+    pub(in crate::server) fn count_eviction(&self, reason: EvictionReason) {
+        self.evicted[reason as usize].inc();
     }
 
-    /// Counts time in which all places were taken.
-    pub fn add_full_time(&self, time: Duration) {
+    /// Adds time at the connection limit.
+    pub(in crate::server) fn add_full_time(&self, time: Duration) {
         self.full_seconds.inc_by(time.as_secs());
     }
 }
@@ -136,27 +125,6 @@ impl PortName {
             Self::Webhook => "webhook",
             Self::Health => "health",
             Self::Metrics => "metrics",
-        }
-    }
-}
-
-// === impl EvictionReason ===
-
-impl EvictionReason {
-    /// As they are declared.
-    const ALL: [Self; 4] = [
-        Self::Handshaking,
-        Self::Unanswered,
-        Self::Idle,
-        Self::Address,
-    ];
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::Handshaking => "handshaking",
-            Self::Unanswered => "unanswered",
-            Self::Idle => "idle",
-            Self::Address => "address",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A TLS stream that fails when its client's records carry next to nothing.
+//! A TLS stream that fails if its client's records have too little payload.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -9,15 +9,15 @@ use tokio_rustls::server::TlsStream;
 
 use super::write_deadline::WriteDeadline;
 
-/// In bytes: what is received beside what is carried, whatever that is. A handshake with the client's
-/// certificates, and two records that are still to be read, which have 16 KiB each.
+/// Bytes that may be received beyond the payload and a quarter of it: a handshake with the client's certificates,
+/// and two records of 16 KiB that have not been read yet.
 const OVERHEAD_ALLOWANCE: u64 = 64 << 10;
 
-/// A TLS stream whose reads fail with [`ErrorKind::InvalidData`] once a quarter more was received than it
-/// carried, and [`ALLOWANCE`].
+/// A TLS stream whose reads fail with [`ErrorKind::InvalidData`] once more than its payload, a quarter of that and
+/// [`OVERHEAD_ALLOWANCE`] have been received.
 ///
-/// A record takes about as long to open whatever it carries: 7 MiB in records of one byte are seconds of
-/// CPU. A record has 22 bytes of its own, and those of Go's client carry 1 KiB at least where there is so
+/// A record takes about as long to decrypt whatever its size: 7 MiB in records of one byte are seconds of CPU. A
+/// record has 22 bytes of overhead, and those of Go's client have a payload of at least 1 KiB if there is that
 /// much to send.
 /// <https://github.com/golang/go/blob/master/src/crypto/tls/conn.go>
 #[derive(Debug)]

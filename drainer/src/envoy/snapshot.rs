@@ -1,0 +1,728 @@
+//! The result of one poll of Envoy: open connections counted from its statistics. A statistic that a
+//! `stats_matcher` hides is unknown, never zero.
+
+use std::collections::BTreeMap;
+
+use super::hidden_stats::HiddenStats;
+use super::listeners::EnvoyListeners;
+use super::stats::{PrefixOwners, Stats};
+use crate::client_activity::{Counters, RequestCounters};
+
+/// Maximum number of listeners listed by name, more than fit into a termination message. All are
+/// counted.
+const MAX_REPORTED_LISTENERS: usize = 1000;
+
+/// The result of one poll of Envoy's statistics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Snapshot {
+    /// The exact counts of every listener that is counted.
+    Counted(OpenConnections),
+    /// A listener's statistics are hidden: the total of the whole server, as of Envoy's last flush of
+    /// statistics.
+    ServerTotal {
+        /// `server.total_connections`.
+        connections: u64,
+        /// `server.uptime` in seconds. The same flush writes it, so a change proves another flush.
+        uptime: Option<u64>,
+        /// As in [`OpenConnections`].
+        live: Option<bool>,
+    },
+    /// Statistics without any that could be counted.
+    Hidden,
+    /// A response that is not statistics: the counts are unknown, which is not zero.
+    InvalidResponse(String),
+    /// No response: the counts are unknown.
+    NoResponse(String),
+    /// Nothing listens at the admin address.
+    ConnectionRefused,
+}
+
+/// What is open on the counted listeners.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpenConnections {
+    /// Connections, including those that have no filter chain yet.
+    pub connections: u64,
+    /// Connections by listener, where not zero; at most the first 1,000.
+    pub by_listener: BTreeMap<String, u64>,
+    /// Counters since Envoy's start; `None` if accepted connections are hidden.
+    pub counters: Option<Counters>,
+    /// The HTTP gauges of these connections; `None` if they are hidden.
+    pub http: Option<HttpCounts>,
+    /// False after `/healthcheck/fail`; `None` if `server.live` is hidden.
+    pub live: Option<bool>,
+}
+
+/// What is in flight.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HttpCounts {
+    /// Active requests, from their first byte; includes open upgrades.
+    pub requests: u64,
+    /// Open upgrades, such as WebSockets.
+    pub upgrades: u64,
+    /// Connections that do not speak HTTP, or have not begun to, such as those of a TCP proxy.
+    pub non_http: u64,
+    /// Bytes in the write buffers of Envoy's connections. A request is no longer active once its
+    /// response has arrived, up to 1 MiB by default, while a slow client still reads it. This gauge has
+    /// no canary, since the admin interface sends its responses at once: if absent, it was never used,
+    /// which is zero.
+    pub buffered_bytes: u64,
+    /// More is in flight than the listeners have connections, so the connections are incomplete.
+    pub is_inconsistent: bool,
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// Counts what is open on the listeners that are not excluded.
+    ///
+    /// Each family of statistics has a canary: the admin interface's own listener, which served this
+    /// very request, is in all of them. If the canary is absent, a `stats_matcher` hides the family,
+    /// which is not zero. `hidden` has what is hidden of single listeners besides; `None` means that
+    /// this is unknown, and counts as if a listener were hidden.
+    pub(crate) fn count(
+        stats: &Stats<'_>,
+        known: &EnvoyListeners,
+        hidden: Option<&HiddenStats>,
+    ) -> Self {
+        let is_positive = |gauge| stats.get(gauge).is_some_and(|n| n > 0);
+        // A counter may have been reset to zero through the admin interface.
+        let exists = |counter| stats.get(counter).is_some();
+        let live = stats.get("server.live").map(|live| live > 0);
+        let hidden = match hidden {
+            Some(hidden)
+                if hidden.listener.is_none()
+                    && is_positive("listener.admin.downstream_cx_active") =>
+            {
+                hidden
+            }
+            _ => {
+                return match stats.get("server.total_connections") {
+                    Some(connections) => Self::ServerTotal {
+                        connections,
+                        uptime: stats.get("server.uptime"),
+                        live,
+                    },
+                    None => Self::Hidden,
+                };
+            }
+        };
+        let listeners = stats.listeners(known);
+        let mut open = OpenConnections {
+            live,
+            ..OpenConnections::default()
+        };
+        let mut counters = Counters::default();
+        let mut excluded = 0_u64;
+        for (name, listener) in &listeners {
+            let connections = listener.pre_active.saturating_add(listener.active);
+            if known.excludes(name) {
+                excluded = excluded.saturating_add(connections);
+                counters.excluded = counters.excluded.saturating_add(listener.total);
+                continue;
+            }
+            counters.accepted = counters.accepted.saturating_add(listener.total);
+            open.connections = open.connections.saturating_add(connections);
+            if connections > 0 && open.by_listener.len() < MAX_REPORTED_LISTENERS {
+                open.by_listener.insert((*name).to_owned(), connections);
+            }
+        }
+        let owners = stats.prefix_owners(&listeners, known);
+        if exists("listener.admin.downstream_cx_total") && !hidden.accepted {
+            counters.health_checks = health_checks(stats, &owners);
+            if !hidden.requests
+                && exists("listener.admin.http.admin.downstream_rq_completed")
+                && exists("http.admin.downstream_cx_http1_total")
+            {
+                counters.requests = Some(request_counters(stats, &owners));
+            }
+            open.counters = Some(counters);
+        }
+        if is_positive("http.admin.downstream_cx_active")
+            && is_positive("http.admin.downstream_rq_active")
+            && !hidden.http
+        {
+            open.http = Some(http_counts(stats, &owners, open.connections, excluded));
+        }
+        Self::Counted(open)
+    }
+
+    /// Returns true if Envoy responded with statistics, whatever they show.
+    pub(crate) fn has_statistics(&self) -> bool {
+        match self {
+            Self::Counted(_) | Self::ServerTotal { .. } | Self::Hidden => true,
+            Self::InvalidResponse(_) | Self::NoResponse(_) | Self::ConnectionRefused => false,
+        }
+    }
+
+    /// Returns `server.live`: false while Envoy's health is failed, `None` if it is unknown.
+    pub(crate) fn live(&self) -> Option<bool> {
+        match self {
+            Self::Counted(OpenConnections { live, .. }) | Self::ServerTotal { live, .. } => *live,
+            Self::Hidden
+            | Self::InvalidResponse(_)
+            | Self::NoResponse(_)
+            | Self::ConnectionRefused => None,
+        }
+    }
+}
+
+/// Returns the HTTP gauges of the `connections` on counted listeners, while `excluded` connections
+/// are open on other listeners.
+fn http_counts(
+    stats: &Stats<'_>,
+    owners: &BTreeMap<&str, PrefixOwners>,
+    connections: u64,
+    excluded: u64,
+) -> HttpCounts {
+    let mut http = HttpCounts::default();
+    let (mut surely_counted, mut surely_excluded, mut either) = (0_u64, 0_u64, 0_u64);
+    for (stat, value) in stats.iter() {
+        let Some(stat) = stat.strip_prefix("http.") else {
+            continue;
+        };
+        let Some((prefix, stat)) = stat.rsplit_once('.') else {
+            continue;
+        };
+        // A connection manager may have the admin interface's prefix.
+        let value = if prefix == "admin" {
+            excluding_admin(stats, stat, value)
+        } else {
+            value
+        };
+        let owner = owners.get(prefix);
+        let only_excluded = owner.is_some_and(PrefixOwners::are_all_excluded);
+        let sum = match stat {
+            "downstream_cx_active" if only_excluded => &mut surely_excluded,
+            "downstream_cx_active" => match owner {
+                Some(PrefixOwners {
+                    excluded: false, ..
+                }) => &mut surely_counted,
+                _ => &mut either,
+            },
+            "downstream_rq_active" if !only_excluded => &mut http.requests,
+            "downstream_cx_upgrades_active" if !only_excluded => &mut http.upgrades,
+            "downstream_cx_tx_bytes_buffered" if !only_excluded => &mut http.buffered_bytes,
+            _ => continue,
+        };
+        *sum = sum.saturating_add(value);
+    }
+    // Of those that may be on either, at most as many can be on excluded listeners as are open there
+    // beyond those surely there; the rest are on counted ones.
+    let elsewhere = excluded.saturating_sub(surely_excluded);
+    let speaking_http = surely_counted.saturating_add(either.saturating_sub(elsewhere));
+    http.non_http = connections.saturating_sub(speaking_http);
+    let none_is_open = connections.max(excluded) == 0;
+    http.is_inconsistent = speaking_http > connections || http.requests > 0 && none_is_open;
+    http
+}
+
+/// Sums the requests that the `health_check` filter answered, except those surely on excluded
+/// listeners.
+fn health_checks(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> u64 {
+    let checks = stats.iter().filter_map(|(stat, value)| {
+        let stat = stat.strip_prefix("http.")?;
+        let prefix = stat.strip_suffix(".health_check.request_total")?;
+        let is_excluded = owners
+            .get(prefix)
+            .is_some_and(PrefixOwners::are_all_excluded);
+        (!is_excluded).then_some(value)
+    });
+    checks.fold(0, u64::saturating_add)
+}
+
+/// Sums the request counters of the counted listeners.
+fn request_counters(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> RequestCounters {
+    let connections = stats.iter().filter_map(|(stat, value)| {
+        let (prefix, stat) = stat.strip_prefix("http.")?.rsplit_once('.')?;
+        let is_first_byte = matches!(
+            stat,
+            "downstream_cx_http1_total" | "downstream_cx_http2_total" | "downstream_cx_http3_total"
+        );
+        let is_excluded = owners
+            .get(prefix)
+            .is_some_and(PrefixOwners::are_all_excluded);
+        // The admin interface's own connections account for no request elsewhere.
+        (is_first_byte && !is_excluded && prefix != "admin").then_some(value)
+    });
+    let completed = owners.values().map(|owner| owner.completed);
+    RequestCounters {
+        completed: completed.fold(0, u64::saturating_add),
+        connections: connections.fold(0, u64::saturating_add),
+    }
+}
+
+/// Returns the share of a value under `http.admin.` that is not the admin interface's own.
+fn excluding_admin(stats: &Stats<'_>, stat: &str, value: u64) -> u64 {
+    let connections = stats.get("http.admin.downstream_cx_active").unwrap_or(0);
+    let own = stats.get("listener.admin.main_thread.downstream_cx_active");
+    let others = connections.saturating_sub(own.unwrap_or(connections));
+    match stat {
+        "downstream_cx_active" => others,
+        // Without other connections all is the admin's; else all but this very request.
+        _ if others == 0 => 0,
+        "downstream_rq_active" => value.saturating_sub(1),
+        _ => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listener_selector::parse_listeners;
+
+    /// Names and values.
+    type StatsTable<'a> = &'a [(&'a str, u64)];
+
+    fn count(stats: StatsTable<'_>, ignored: &str) -> Snapshot {
+        let entry = |(name, value): &(&str, u64)| format!(r#"{{"name":"{name}","value":{value}}}"#);
+        let entries: Vec<_> = stats.iter().map(entry).collect();
+        let body = format!(
+            r#"{{"stats":[{}{}{{"histograms":{{}}}}]}}"#,
+            entries.join(","),
+            if entries.is_empty() { "" } else { "," },
+        );
+        let listeners = EnvoyListeners::new(Vec::new(), parse_listeners(ignored).unwrap());
+        let stats = Stats::read(body.as_bytes()).unwrap();
+        Snapshot::count(&stats, &listeners, Some(&HiddenStats::default()))
+    }
+
+    /// What the request of the statistics itself adds to them.
+    const CANARIES: [(&str, u64); 9] = [
+        ("listener.admin.downstream_cx_active", 1),
+        ("listener.admin.downstream_cx_total", 3),
+        ("listener.admin.main_thread.downstream_cx_active", 1),
+        ("listener.admin.main_thread.downstream_cx_total", 3),
+        ("http.admin.downstream_cx_active", 1),
+        ("http.admin.downstream_rq_active", 1),
+        ("http.admin.downstream_cx_http1_total", 3),
+        ("listener.admin.http.admin.downstream_rq_completed", 9),
+        ("server.live", 1),
+    ];
+
+    fn open(stats: StatsTable<'_>, ignored: &str) -> OpenConnections {
+        let is_unset = |(name, _): &(&str, u64)| stats.iter().all(|(n, _)| n != name);
+        let canaries: Vec<_> = CANARIES.into_iter().filter(is_unset).collect();
+        match count(&[&canaries, stats].concat(), ignored) {
+            Snapshot::Counted(open) => open,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn hidden_statistics_are_not_zero() {
+        let total = ("server.total_connections", 7);
+        assert_eq!(count(&[], ""), Snapshot::Hidden);
+        assert_eq!(count(&[("server.live", 1)], ""), Snapshot::Hidden);
+        let server = Snapshot::ServerTotal {
+            connections: 7,
+            uptime: None,
+            live: None,
+        };
+        assert_eq!(count(&[total], ""), server);
+        let without = |name: &str| {
+            let kept: Vec<_> = CANARIES.into_iter().filter(|(n, _)| *n != name).collect();
+            count(&kept, "")
+        };
+        assert_eq!(
+            without("listener.admin.downstream_cx_active"),
+            Snapshot::Hidden
+        );
+        let Snapshot::Counted(open) = without("listener.admin.downstream_cx_total") else {
+            panic!()
+        };
+        assert_eq!(open.counters, None);
+        for hidden in [
+            "http.admin.downstream_cx_active",
+            "http.admin.downstream_rq_active",
+        ] {
+            let Snapshot::Counted(open) = without(hidden) else {
+                panic!()
+            };
+            assert_eq!(open.http, None);
+        }
+        for hidden in [
+            "http.admin.downstream_cx_http1_total",
+            "listener.admin.http.admin.downstream_rq_completed",
+        ] {
+            let Snapshot::Counted(open) = without(hidden) else {
+                panic!()
+            };
+            assert_eq!(open.counters.unwrap().requests, None);
+        }
+    }
+
+    #[test]
+    fn reset_counters_are_not_hidden() {
+        let reset = CANARIES.map(|(name, value)| match name.ends_with("active") {
+            true => (name, value),
+            false => (name, 0),
+        });
+        assert!(open(&reset, "").counters.unwrap().requests.is_some());
+    }
+
+    #[test]
+    fn own_admin_request_is_not_counted() {
+        let want = OpenConnections {
+            counters: Some(Counters {
+                requests: Some(RequestCounters::default()),
+                ..Counters::default()
+            }),
+            http: Some(HttpCounts::default()),
+            live: Some(true),
+            ..OpenConnections::default()
+        };
+        assert_eq!(open(&[], ""), want);
+    }
+
+    #[test]
+    fn listeners_count_once_including_pre_filter_chain_connections() {
+        let open = open(
+            &[
+                ("listener.0.0.0.0_80.downstream_cx_active", 5),
+                ("listener.0.0.0.0_80.downstream_cx_total", 40),
+                ("listener.0.0.0.0_80.downstream_pre_cx_active", 2),
+                ("listener.0.0.0.0_80.worker_0.downstream_cx_active", 3),
+                ("listener.0.0.0.0_80.worker_0.downstream_cx_total", 20),
+                ("listener.0.0.0.0_80.worker_11.downstream_cx_active", 2),
+                ("listener.0.0.0.0_80.worker_11.downstream_cx_total", 20),
+            ],
+            "",
+        );
+        assert_eq!((open.connections, open.counters.unwrap().accepted), (7, 40));
+        assert_eq!(open.by_listener, BTreeMap::from([("0.0.0.0_80".into(), 7)]));
+        // None of them speaks HTTP.
+        assert_eq!(open.http.unwrap().non_http, 7);
+    }
+
+    #[test]
+    fn listeners_named_like_excluded_ones_count() {
+        let table: [(StatsTable<'_>, u64); 8] = [
+            (&[("listener.my_admin.downstream_cx_active", 2)], 2),
+            (&[("listener.admin.x.downstream_cx_active", 2)], 2),
+            (&[("listener.worker_1.downstream_cx_active", 2)], 2),
+            (&[("listener.web.worker_1.downstream_cx_active", 2)], 2),
+            (&[("listener.main_thread.downstream_cx_active", 2)], 2),
+            // A listener with stat_prefix `admin`: two connections besides the drainer's own.
+            (
+                &[
+                    ("listener.admin.downstream_cx_active", 3),
+                    ("listener.admin.worker_0.downstream_cx_active", 2),
+                ],
+                2,
+            ),
+            // A listener with stat_prefix `web.worker_1` besides one with `web`.
+            (
+                &[
+                    ("listener.web.downstream_cx_active", 1),
+                    ("listener.web.worker_1.downstream_cx_active", 2),
+                    ("listener.web.worker_1.worker_0.downstream_cx_active", 2),
+                ],
+                3,
+            ),
+            (
+                &[
+                    ("listener.web.downstream_cx_active", 1),
+                    ("listener.web.worker_1.downstream_cx_active", 2),
+                    ("listener.web.worker_1.worker_3.downstream_cx_active", 2),
+                ],
+                3,
+            ),
+        ];
+        for (stats, connections) in table {
+            assert_eq!(open(stats, "").connections, connections, "{stats:?}");
+        }
+    }
+
+    #[test]
+    fn listener_named_like_a_worker_counts() {
+        let dump = br#"{"configs":[{"listener":{"stat_prefix":"web.worker_1","address":{"pipe":{"path":"x"}}}}]}"#;
+        let listeners =
+            EnvoyListeners::new(crate::envoy::listeners::read(dump).unwrap(), Vec::new());
+        let stats = br#"{"stats":[
+            {"name":"listener.admin.downstream_cx_active","value":1},
+            {"name":"listener.admin.main_thread.downstream_cx_active","value":1},
+            {"name":"listener.web.downstream_cx_active","value":0},
+            {"name":"listener.web.worker_1.downstream_cx_active","value":2}
+        ]}"#;
+        let count = |known| {
+            let stats = Stats::read(stats).unwrap();
+            match Snapshot::count(&stats, known, Some(&HiddenStats::default())) {
+                Snapshot::Counted(open) => open.connections,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(
+            (count(&listeners), count(&EnvoyListeners::default())),
+            (2, 0)
+        );
+    }
+
+    #[test]
+    fn loopback_internal_and_ignored_listeners_are_not_counted() {
+        let stats = [
+            ("listener.127.0.0.1_81.downstream_cx_active", 1),
+            ("listener.[__1]_82.downstream_cx_active", 1),
+            ("listener.envoy_internal_x.downstream_cx_active", 1),
+            ("listener.0.0.0.0_8001.downstream_cx_active", 1),
+            ("listener.probes.downstream_cx_active", 1),
+            ("listener.probes2.downstream_cx_active", 1),
+        ];
+        assert_eq!(open(&stats, "").connections, 3);
+        assert_eq!(open(&stats, "8001,probes").connections, 1);
+    }
+
+    #[test]
+    fn http_and_other_connections_are_distinguished() {
+        let web = ("listener.0.0.0.0_80.downstream_cx_active", 5);
+        let loopback = ("listener.127.0.0.1_81.downstream_cx_active", 2);
+        let web_owns = ("listener.0.0.0.0_80.http.in.downstream_rq_completed", 1);
+        let loopback_owns = ("listener.127.0.0.1_81.http.out.downstream_rq_completed", 1);
+        let loopback_shares = ("listener.127.0.0.1_81.http.in.downstream_rq_completed", 1);
+        let table: [(&str, StatsTable<'_>, HttpCounts); 11] = [
+            (
+                "a request without a connection",
+                &[("http.in.downstream_rq_active", 1)],
+                HttpCounts {
+                    requests: 1,
+                    is_inconsistent: true,
+                    ..HttpCounts::default()
+                },
+            ),
+            (
+                "a client that reads its response slowly",
+                &[
+                    web,
+                    ("http.in.downstream_cx_active", 5),
+                    ("http.in.downstream_cx_tx_bytes_buffered", 70_000),
+                ],
+                HttpCounts {
+                    buffered_bytes: 70_000,
+                    ..HttpCounts::default()
+                },
+            ),
+            (
+                "a slow client on an excluded listener, and one on the admin interface",
+                &[
+                    web,
+                    loopback,
+                    web_owns,
+                    loopback_owns,
+                    ("http.in.downstream_cx_active", 5),
+                    ("http.out.downstream_cx_active", 2),
+                    ("http.out.downstream_cx_tx_bytes_buffered", 70_000),
+                    ("http.admin.downstream_cx_tx_bytes_buffered", 70_000),
+                ],
+                HttpCounts::default(),
+            ),
+            (
+                "only HTTP, one request, one upgrade",
+                &[
+                    web,
+                    ("http.in.downstream_cx_active", 5),
+                    ("http.in.downstream_rq_active", 2),
+                    ("http.in.downstream_cx_upgrades_active", 1),
+                ],
+                HttpCounts {
+                    requests: 2,
+                    upgrades: 1,
+                    ..HttpCounts::default()
+                },
+            ),
+            (
+                "two TCP streams",
+                &[web, ("http.in.downstream_cx_active", 3)],
+                HttpCounts {
+                    non_http: 2,
+                    ..HttpCounts::default()
+                },
+            ),
+            (
+                "a connection accepted between the two reads, or on a hidden listener",
+                &[web, ("http.in.downstream_cx_active", 6)],
+                HttpCounts {
+                    is_inconsistent: true,
+                    ..HttpCounts::default()
+                },
+            ),
+            (
+                "outbound requests of the pod itself are not counted",
+                &[
+                    web,
+                    loopback,
+                    web_owns,
+                    loopback_owns,
+                    ("http.in.downstream_cx_active", 5),
+                    ("http.out.downstream_cx_active", 2),
+                    ("http.out.downstream_rq_active", 2),
+                ],
+                HttpCounts::default(),
+            ),
+            (
+                "HTTP connections of an excluded listener do not offset TCP",
+                &[
+                    web,
+                    loopback,
+                    web_owns,
+                    loopback_owns,
+                    ("http.in.downstream_cx_active", 3),
+                    ("http.out.downstream_cx_active", 2),
+                ],
+                HttpCounts {
+                    non_http: 2,
+                    ..HttpCounts::default()
+                },
+            ),
+            (
+                "nor do those under a shared prefix",
+                &[
+                    web,
+                    loopback,
+                    web_owns,
+                    loopback_shares,
+                    ("http.in.downstream_cx_active", 5),
+                ],
+                HttpCounts {
+                    non_http: 2,
+                    ..HttpCounts::default()
+                },
+            ),
+            (
+                "nor do those without a completed request",
+                &[web, loopback, ("http.in.downstream_cx_active", 5)],
+                HttpCounts {
+                    non_http: 2,
+                    ..HttpCounts::default()
+                },
+            ),
+            (
+                "a connection manager named admin",
+                &[
+                    web,
+                    ("http.admin.downstream_cx_active", 6),
+                    ("http.admin.downstream_rq_active", 4),
+                ],
+                HttpCounts {
+                    requests: 3,
+                    ..HttpCounts::default()
+                },
+            ),
+        ];
+        for (case, stats, want) in table {
+            assert_eq!(open(stats, "").http, Some(want), "{case}");
+        }
+    }
+
+    #[test]
+    fn counters_are_those_of_counted_listeners() {
+        let open = open(
+            &[
+                ("listener.0.0.0.0_80.downstream_cx_total", 40),
+                ("listener.0.0.0.0_80.http.in.downstream_rq_completed", 70),
+                ("listener.0.0.0.0_80.http.both.downstream_rq_completed", 5),
+                ("http.in.downstream_cx_http1_total", 20),
+                ("http.in.downstream_cx_http2_total", 3),
+                ("http.in.downstream_cx_http3_total", 1),
+                ("http.in.health_check.request_total", 9),
+                ("listener.127.0.0.1_81.downstream_cx_total", 30),
+                (
+                    "listener.127.0.0.1_81.http.out.downstream_rq_completed",
+                    1000,
+                ),
+                (
+                    "listener.127.0.0.1_81.http.both.downstream_rq_completed",
+                    2000,
+                ),
+                ("http.out.downstream_cx_http1_total", 300),
+                ("http.both.downstream_cx_http1_total", 100),
+                ("http.out.health_check.request_total", 90),
+                ("http.both.health_check.request_total", 1),
+            ],
+            "",
+        );
+        let want = Counters {
+            accepted: 40,
+            excluded: 30,
+            health_checks: 10,
+            requests: Some(RequestCounters {
+                completed: 75,
+                connections: 124,
+            }),
+        };
+        assert_eq!(open.counters, Some(want));
+    }
+
+    #[test]
+    fn requests_of_a_connection_manager_named_admin_count() {
+        let completed = |stats| {
+            open(stats, "")
+                .counters
+                .unwrap()
+                .requests
+                .unwrap()
+                .completed
+        };
+        let elsewhere = [
+            ("listener.0.0.0.0_80.downstream_cx_total", 1),
+            ("listener.0.0.0.0_80.http.admin.downstream_rq_completed", 4),
+        ];
+        assert_eq!(completed(&elsewhere), 4);
+        // A listener of the same name: its requests and the admin's own are one number.
+        let merged = [
+            ("listener.admin.downstream_cx_total", 5),
+            ("listener.admin.http.admin.downstream_rq_completed", 13),
+        ];
+        assert_eq!(completed(&merged), 13);
+    }
+
+    #[test]
+    fn sums_saturate() {
+        const MAX: u64 = u64::MAX;
+        let open = open(
+            &[
+                ("listener.0.0.0.0_80.downstream_cx_active", MAX),
+                ("listener.0.0.0.0_80.downstream_pre_cx_active", 1),
+                ("listener.0.0.0.0_81.downstream_cx_active", MAX),
+                ("listener.0.0.0.0_81.downstream_cx_active", 2),
+                ("listener.0.0.0.0_80.downstream_cx_total", MAX),
+                ("listener.0.0.0.0_81.downstream_cx_total", MAX),
+                ("listener.127.0.0.1_82.downstream_cx_active", MAX),
+                ("listener.127.0.0.1_83.downstream_cx_active", MAX),
+                ("http.a.downstream_cx_active", 1),
+                ("http.a.downstream_rq_active", MAX),
+                ("http.b.downstream_rq_active", MAX),
+                ("http.a.downstream_cx_upgrades_active", MAX),
+                ("http.b.downstream_cx_upgrades_active", MAX),
+                ("http.a.downstream_cx_tx_bytes_buffered", MAX),
+                ("http.b.downstream_cx_tx_bytes_buffered", MAX),
+            ],
+            "",
+        );
+        let want = HttpCounts {
+            requests: MAX,
+            upgrades: MAX,
+            non_http: MAX,
+            buffered_bytes: MAX,
+            is_inconsistent: false,
+        };
+        assert_eq!(
+            (open.connections, open.counters.unwrap().accepted),
+            (MAX, MAX)
+        );
+        assert_eq!(open.http, Some(want));
+        let by_listener = [("0.0.0.0_80".into(), MAX), ("0.0.0.0_81".into(), MAX)];
+        assert_eq!(open.by_listener, BTreeMap::from(by_listener));
+    }
+
+    #[test]
+    fn all_listeners_are_counted_but_only_some_named() {
+        let names: Vec<_> = (0..2 * MAX_REPORTED_LISTENERS)
+            .map(|n| format!("listener.{n}.downstream_cx_active"))
+            .collect();
+        let stats: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        let open = open(&stats, "");
+        assert_eq!(
+            (open.connections, open.by_listener.len()),
+            (2 * MAX_REPORTED_LISTENERS as u64, MAX_REPORTED_LISTENERS)
+        );
+    }
+}

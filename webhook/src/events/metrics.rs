@@ -1,0 +1,65 @@
+//! Metrics of Events: writes by result, and pods that no Event counts.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+/// The metrics of Events. Clones count together.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    writes: Family<WriteLabels, Counter>,
+    dropped: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    result: &'static str,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Creates the metrics and adds them to `registry`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let this = Self {
+            writes: Family::default(),
+            dropped: Counter::default(),
+        };
+        registry.register(
+            "event_writes",
+            "Writes of Events on the owners of pods without a drainer, by result",
+            this.writes.clone(),
+        );
+        registry.register(
+            "events_dropped",
+            "Pods without a drainer that no Event counts, because of a limit",
+            this.dropped.clone(),
+        );
+        // Exported at zero, so that the first failure is an increase.
+        for is_ok in [true, false] {
+            let _ = this.writes.get_or_create(&WriteLabels::new(is_ok));
+        }
+        this
+    }
+
+    /// Counts a write of an Event.
+    pub(super) fn count_write(&self, is_ok: bool) {
+        self.writes.get_or_create(&WriteLabels::new(is_ok)).inc();
+    }
+
+    /// Counts a pod that no Event counts.
+    pub(super) fn count_dropped(&self) {
+        self.dropped.inc();
+    }
+}
+
+// === impl WriteLabels ===
+
+impl WriteLabels {
+    fn new(is_ok: bool) -> Self {
+        Self {
+            result: if is_ok { "ok" } else { "failed" },
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The log line of an admission, and how many of them are logged in a second.
+
+use std::sync::{Mutex, PoisonError};
+
+use tokio::time::Instant;
+use tracing::field::display;
+use tracing::{debug, error, info, warn};
+
+use super::log_limit::{LogDecision, LogLimit};
+use super::metrics::AdmissionLabels;
+use crate::admission::{AdmissionOutcome, RequestMeta, ReviewResponse};
+
+/// In bytes. A name in Kubernetes has 253 at most; one in a review that no API server sent may have
+/// millions.
+/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>
+const MAX_FIELD_LENGTH: usize = 253;
+
+/// Logs admissions, at a limited rate.
+#[derive(Debug)]
+pub(super) struct AdmissionLog(Mutex<LogLimit>);
+
+// === impl AdmissionLog ===
+
+impl AdmissionLog {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(LogLimit::new(Instant::now())))
+    }
+
+    /// Logs an admission: at `debug` if no drainer was requested, else at `info` and up to the limit. The request's
+    /// uid is for `debug` only: lines at `info` are kept for long, and read by many.
+    pub(super) fn log(&self, response: &ReviewResponse, labels: &AdmissionLabels) {
+        let RequestMeta {
+            uid,
+            namespace,
+            name,
+            dry_run,
+        } = &response.request;
+        let [uid, namespace, name] = [uid, namespace, name].map(|text| truncate(text));
+        let outcome = labels.outcome;
+        let code = labels.code.0.map(display);
+        match response.outcome {
+            AdmissionOutcome::NotRequested
+            | AdmissionOutcome::Ignored
+            | AdmissionOutcome::Warned => {
+                debug!(uid, namespace, name, dry_run, outcome, "Admission");
+            }
+            AdmissionOutcome::Injected
+            | AdmissionOutcome::Skipped(_)
+            | AdmissionOutcome::Denied
+                if self.is_allowed() =>
+            {
+                info!(namespace, name, dry_run, outcome, code, "Admission");
+            }
+            AdmissionOutcome::Failed(_) if self.is_allowed() => {
+                error!(namespace, name, dry_run, outcome, code, "Admission");
+            }
+            AdmissionOutcome::Injected
+            | AdmissionOutcome::Skipped(_)
+            | AdmissionOutcome::Denied
+            | AdmissionOutcome::Failed(_) => {}
+        }
+    }
+
+    /// Returns true if one more line may be logged, and logs how many before it were dropped.
+    fn is_allowed(&self) -> bool {
+        let mut limit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let LogDecision {
+            is_allowed,
+            dropped,
+        } = limit.take(Instant::now());
+        drop(limit);
+        if dropped > 0 {
+            warn!(dropped, "Admission log lines dropped");
+        }
+        is_allowed
+    }
+}
+
+/// Returns the first [`MAX_FIELD_LENGTH`] bytes of a text that a client chose, cut at a character's boundary.
+fn truncate(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_FIELD_LENGTH)]
+}

@@ -1,0 +1,155 @@
+//! Limits the connections of one port: one more than the limit evicts another.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+use super::connection_slots::{ConnectionStage, SlotId, SlotTable};
+use super::metrics::PortMetrics;
+
+/// Interval at which the accept loop reports that it runs, and at which time at the limit is counted.
+pub(super) const TICK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The slots of a port's connections, their metrics, and the liveness of its accept loop.
+#[derive(Debug)]
+pub(super) struct ConnectionLimiter {
+    /// Each slot has a sender whose drop ends the connection.
+    slots: Mutex<SlotTable<oneshot::Sender<Infallible>>>,
+    /// The stage of a new connection.
+    initial_stage: ConnectionStage,
+    metrics: PortMetrics,
+    last_accepting: watch::Sender<Instant>,
+    last_ran: watch::Sender<Instant>,
+}
+
+/// The slot of one connection, released on drop.
+#[derive(Debug)]
+pub(super) struct ConnectionSlot {
+    limiter: Arc<ConnectionLimiter>,
+    id: SlotId,
+    source: IpAddr,
+}
+
+/// Marks a request of a connection as in flight until it is dropped.
+#[derive(Debug)]
+pub(super) struct InFlightRequest<'a>(&'a ConnectionSlot);
+
+/// Resolves when a connection has been evicted.
+#[derive(Debug)]
+pub(super) struct EvictionSignal(oneshot::Receiver<Infallible>);
+
+// === impl ConnectionLimiter ===
+
+impl ConnectionLimiter {
+    /// Creates a limiter for up to `limit` connections.
+    pub(super) fn new(
+        limit: usize,
+        initial_stage: ConnectionStage,
+        metrics: PortMetrics,
+    ) -> Arc<Self> {
+        metrics.set_limit(limit);
+        Arc::new(Self {
+            slots: Mutex::new(SlotTable::new(limit)),
+            initial_stage,
+            metrics,
+            last_accepting: watch::Sender::new(Instant::now()),
+            last_ran: watch::Sender::new(Instant::now()),
+        })
+    }
+
+    /// Takes a slot for a new connection. It never fails: at the limit, another connection is evicted.
+    pub(super) fn acquire(self: &Arc<Self>, peer: SocketAddr) -> (ConnectionSlot, EvictionSignal) {
+        let (guard, evicted) = oneshot::channel();
+        let (now, source) = (Instant::now(), peer.ip());
+        let mut slots = self.slots();
+        let (id, eviction) = slots.acquire(source, self.initial_stage, now, guard);
+        self.metrics.set_open(slots.len());
+        drop(slots);
+        if let Some(reason) = eviction {
+            self.metrics.count_eviction(reason);
+        }
+        let limiter = Arc::clone(self);
+        let slot = ConnectionSlot {
+            limiter,
+            id,
+            source,
+        };
+        (slot, EvictionSignal(evicted))
+    }
+
+    /// Records, every [`TICK_INTERVAL`], that the thread runs and whether accepting works, and counts the time at
+    /// the limit.
+    pub(super) fn tick(&self, is_accepting: bool) {
+        let now = Instant::now();
+        self.last_ran.send_replace(now);
+        if is_accepting {
+            self.last_accepting.send_replace(now);
+            if self.slots().is_full() {
+                self.metrics.add_full_time(TICK_INTERVAL);
+            }
+        }
+    }
+
+    /// When the thread of the accept loop last ran its tasks, to [`TICK_INTERVAL`].
+    pub(super) fn last_ran(&self) -> watch::Receiver<Instant> {
+        self.last_ran.subscribe()
+    }
+
+    /// When the port was last able to accept a connection, to [`TICK_INTERVAL`].
+    pub(super) fn last_accepting(&self) -> watch::Receiver<Instant> {
+        self.last_accepting.subscribe()
+    }
+
+    fn slots(&self) -> MutexGuard<'_, SlotTable<oneshot::Sender<Infallible>>> {
+        // The table cannot panic halfway through a change.
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl ConnectionSlot ===
+
+impl ConnectionSlot {
+    /// Records the stage that the connection has reached, and that it is active.
+    pub(super) fn advance(&self, stage: ConnectionStage) {
+        self.limiter.slots().advance(self.id, stage, Instant::now());
+    }
+
+    /// The client's address.
+    pub(super) fn source(&self) -> IpAddr {
+        self.source
+    }
+
+    /// Marks the connection as in use until the result is dropped.
+    pub(super) fn in_flight(&self) -> InFlightRequest<'_> {
+        self.limiter.slots().set_in_flight(self.id, true);
+        InFlightRequest(self)
+    }
+}
+
+impl Drop for InFlightRequest<'_> {
+    fn drop(&mut self) {
+        let ConnectionSlot { limiter, id, .. } = self.0;
+        limiter.slots().set_in_flight(*id, false);
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        let mut slots = self.limiter.slots();
+        slots.release(self.id);
+        self.limiter.metrics.set_open(slots.len());
+    }
+}
+
+// === impl EvictionSignal ===
+
+impl EvictionSignal {
+    pub(super) async fn wait(self) {
+        // Nothing is ever sent: the sender is dropped.
+        let _ = self.0.await;
+    }
+}
