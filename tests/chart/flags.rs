@@ -14,7 +14,7 @@ use crate::sets;
 use crate::values::entries;
 
 /// Flags that a cluster has no use for.
-const LOCAL_FLAGS: [&str; 3] = ["tls-cert", "tls-key", "tls-ca-out"];
+const LOCAL_FLAGS: [&str; 1] = ["tls-ca-out"];
 
 /// Flags that are always given, or by values of another name.
 const OTHER_FLAGS: [&str; 13] = [

@@ -12,7 +12,7 @@ use tests::helm::{object, objects};
 use tests::{binaries, golden};
 use tokio::process::Command;
 use tokio::task::JoinSet;
-use webhook::certificates::pki::ca::Ca;
+use webhook::certificates::testing_api::Ca;
 use webhook::clock::wall_clock;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use tests::api_server::{FakeApiServer, Reply};
 use tests::test_ca::TestCa;
 use tokio::time::{Instant, timeout};
-use webhook::certificates::cluster::{Cluster, Secret, StoreError, Webhooks};
-use webhook::certificates::pki::bundle::Bundle;
+use webhook::certificates::testing_api::{Bundle, Cluster, Secret, StoreError, Webhooks};
 use webhook::kubernetes::CertificateStore;
 
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/s";

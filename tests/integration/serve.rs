@@ -16,7 +16,7 @@ use tests::https::{HttpsClient, inject_request};
 use tests::port::Port;
 use tests::process::{Process, Signal};
 use tests::review::ReviewBuilder;
-use tests::test_ca::{Leaf, TestCa, TlsSecretMount};
+use tests::test_ca::{Leaf, TestCa};
 use tests::timing::TIMEOUT;
 use tests::webhook::{admission_response, assert_injected, review};
 use tokio::process::Command;
@@ -112,6 +112,18 @@ async fn both_signals_shut_down_after_the_delay() {
         let status = program.process.wait_within(TIMEOUT).await.unwrap();
         assert_eq!(status.code(), Some(0));
         assert!(started.elapsed() >= delay);
+    }
+}
+
+#[tokio::test]
+async fn metrics_include_the_certificate() {
+    let program = ServeProcess::start(&[]).await;
+    let metrics = program.metrics.get("/metrics").await.unwrap().body;
+    for wanted in [
+        "envoy_drainer_certificate_not_after_seconds{kind=\"leaf\"} ",
+        "envoy_drainer_certificate_reloads_total{result=\"ok\"} 0",
+    ] {
+        assert!(metrics.contains(wanted), "{metrics}");
     }
 }
 
@@ -298,38 +310,16 @@ async fn only_clients_of_the_client_ca_connect() {
 
 #[tokio::test]
 async fn invalid_flags_fail_at_startup() {
-    let authority = TestCa::new().unwrap();
-    let (mount, other) = (
-        TlsSecretMount::new(&authority.issue_leaf().unwrap()).unwrap(),
-        TlsSecretMount::new(&authority.issue_leaf().unwrap()).unwrap(),
-    );
-    let cert = format!("--tls-cert={}", mount.certificate().display());
-    let key = format!("--tls-key={}", mount.key().display());
-    let other_key = format!("--tls-key={}", other.key().display());
-    let key_name = other.key().display().to_string();
     for (flags, wanted) in [
         (vec![], "give one source of a certificate"),
-        (vec![cert.as_str()], "give one source of a certificate"),
+        (vec!["--tls-ca-out=x"], "give one source of a certificate"),
         (
-            vec![&key, "--tls-name=a"],
+            vec!["--ca-secret=s", "--tls-name=a"],
             "give one source of a certificate",
         ),
         (
-            vec![&cert, &key, "--tls-name=a"],
-            "give one source of a certificate",
-        ),
-        (
-            vec![&cert, &key, "--tls-ca-out=x"],
-            "give one source of a certificate",
-        ),
-        (vec![&cert, &other_key], &key_name),
-        (
-            vec![&cert, &other_key],
-            "does not belong to the certificate",
-        ),
-        (
-            vec!["--tls-cert=/nowhere/x", &key],
-            "cannot read /nowhere/x",
+            vec!["--tls-name=a", "--tls-cert=x"],
+            "unexpected argument '--tls-cert'",
         ),
         (
             vec!["--tls-name=a", "--tls-ca-out=/nowhere/x"],
@@ -371,8 +361,7 @@ async fn settings_may_come_from_the_environment() {
     let [tls, plain] = ports
         .each_ref()
         .map(|port| format!("127.0.0.1:{}", port.number()));
-    let authority = TestCa::new().unwrap();
-    let mount = TlsSecretMount::new(&authority.issue_leaf().unwrap()).unwrap();
+    let ca = dir.path().join("ca.crt");
     let mut command = Command::new(binaries::envoy_drainer().unwrap());
     command
         .arg("serve")
@@ -380,14 +369,17 @@ async fn settings_may_come_from_the_environment() {
         .env("ENVOY_DRAINER_LISTEN", &tls)
         .env("ENVOY_DRAINER_HEALTH_LISTEN", &plain)
         .env("ENVOY_DRAINER_METRICS_LISTEN", "127.0.0.1:0")
-        .env("ENVOY_DRAINER_TLS_CERT", mount.certificate())
-        .env("ENVOY_DRAINER_TLS_KEY", mount.key());
+        .env("ENVOY_DRAINER_TLS_NAME", "localhost")
+        .env("ENVOY_DRAINER_TLS_CA_OUT", &ca);
     let process = Process::start("envoy-drainer", command, &dir.path().join("log")).unwrap();
-    let https = HttpsClient::new(tls.parse().unwrap(), authority.pem()).unwrap();
     let response = async {
         loop {
             assert!(process.is_running(), "it ended");
-            match https.send(inject_request(review("fine").bytes())).await {
+            let trusted = fs::read_to_string(&ca).unwrap_or_default();
+            // The file may not be written yet.
+            let https = HttpsClient::new(tls.parse().unwrap(), &trusted);
+            let review = inject_request(review("fine").bytes());
+            match async { https?.send(review).await }.await {
                 Ok(response) => break response,
                 Err(_) => sleep(Duration::from_millis(20)).await,
             }
@@ -430,7 +422,7 @@ async fn secret_content_is_never_logged() {
     let dir = tempfile::tempdir().unwrap();
     let process = start_with_kubeconfig(&api, &dir);
     let logged = async {
-        while !process.log().contains("Certificate not up to date") {
+        while !process.log().contains("Failed to reconcile certificate") {
             sleep(Duration::from_millis(50)).await;
         }
     };

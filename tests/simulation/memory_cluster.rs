@@ -7,10 +7,9 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
-use webhook::certificates::cluster::{
-    Cluster, Secret, SecretData, StoreCall, StoreError, Webhooks,
+use webhook::certificates::testing_api::{
+    Bundle, Cluster, Secret, SecretData, StoreCall, StoreError, Webhooks,
 };
-use webhook::certificates::pki::bundle::Bundle;
 
 /// The limit of the API server for the values of a Secret, in bytes.
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go>

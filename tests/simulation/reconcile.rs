@@ -14,10 +14,7 @@ use rustls::pki_types::CertificateDer;
 use tests::test_ca::TestCa;
 use tokio::join;
 use tokio::time::sleep;
-use webhook::certificates::cluster::{SecretData, StoreCall};
-use webhook::certificates::pki::bundle::Bundle;
-use webhook::certificates::pki::verify;
-use webhook::certificates::reconciler::result::ReconcileError;
+use webhook::certificates::testing_api::{Bundle, ReconcileError, SecretData, StoreCall, verify};
 use webhook::clock::wall_clock;
 use webhook::metrics::encode;
 

@@ -1,39 +1,34 @@
-//! The certificate that the server shows: where it comes from, and how it changes while it serves.
+//! The TLS certificate of the webhook: where it comes from, and how it is renewed while the server runs.
 //!
-//! [`source`] is one of three: two [`files`], a certificate [`self_made`] in memory, or an [`authority`]
-//! that lives in the cluster. That one decides every minute, and when something changes, from three
-//! things that it looks at:
+//! A certificate comes from the cluster (modes `self` and `secret`), or from a CA in memory for tests and for one's own
+//! machine: `source`. In a cluster, `reconciler` runs at least once a minute: it observes three things, decides by pure
+//! functions, and acts.
 //!
 //! ```text
-//!  Secret ──────────┬─ keyring   our authorities (mode self)
-//!                   └─ given     a certificate of another issuer (mode secret)
-//!  caBundles ───────── live      what API servers trust, and since when
-//!  the server ──────── showing   what is shown, and what it takes to trust it
-//!
-//!             rotation ─────────▶ Secret: publish, activate, adopt, forget
-//!             anchors ──────────▶ caBundles: add what is used, take out what is not
-//!             showing, leaf ────▶ serving: another certificate, once it is trusted
-//!             readiness ────────▶ serving: called for the first time
+//!  observe                                 decide                        act
+//!  CA Secret ─────── ca_secret, tls_secret ─► rotation ────────────► CA Secret: adopt, publish, activate, prune
+//!  caBundles ─────── propagation ───────────► ca_bundle ───────────► caBundles: add CAs in use, remove others
+//!  served certificate ──────────────────────► serving_policy ──────► resolver: switch once the CA is propagated
 //! ```
 //!
-//! What is decided is pure functions there, each with its table; [`cluster`] is what the calls must be,
-//! and [`crate::kubernetes`] makes them. All rests on [`bundle`] (a set of certificates), [`ca`],
-//! [`identity`] (a chain with its key), [`trust`] and [`issuer`] (whether a client trusts a chain) and [`x509`].
+//! `cluster` is the trait of the calls to the API server, which [`crate::kubernetes`] implements. `pki` is X.509 without
+//! a cluster.
 
-pub mod ca_bundle;
-pub mod ca_secret;
-pub mod cluster;
-pub mod files;
-pub mod in_memory;
-pub mod lifetimes;
-pub mod pki;
-pub mod propagation;
-pub mod readiness;
-pub mod reconciler;
-pub mod resolver;
-pub mod rotation;
-pub mod serving_policy;
-pub mod source;
+mod ca_bundle;
+mod ca_secret;
+mod clocks;
+pub(crate) mod cluster;
+pub(crate) mod in_memory;
+pub(crate) mod lifetimes;
+pub(crate) mod metrics;
+pub(crate) mod pki;
+mod propagation;
+pub(crate) mod reconciler;
+pub(crate) mod resolver;
+mod rotation;
+mod serving_policy;
+pub(crate) mod source;
 #[cfg(test)]
 mod testing;
-pub mod tls_secret;
+pub mod testing_api;
+mod tls_secret;

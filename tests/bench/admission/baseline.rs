@@ -15,8 +15,7 @@ use tests::review::{AdmissionResult, admit, defaults};
 use webhook::admission::{
     AdmissionOutcome, CONTAINER_NAME, InvalidReview, RequestMeta, ReviewResponse,
 };
-use webhook::certificates::in_memory::InMemoryCa;
-use webhook::certificates::resolver::CertResolver;
+use webhook::certificates::testing_api::{CertResolver, InMemoryCa};
 use webhook::clock::wall_clock;
 use webhook::metrics::registry;
 use webhook::server::{self, Limits, Metrics, MinVersion, Server, ServerPorts};

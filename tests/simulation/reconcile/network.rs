@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use webhook::certificates::cluster::{StoreCall, StoreError};
+use webhook::certificates::testing_api::{StoreCall, StoreError};
 
 use crate::memory_cluster::Network;
 

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{advance, timeout};
-use webhook::certificates::lifetimes::Lifetimes;
-use webhook::certificates::pki::bundle::Bundle;
-use webhook::certificates::pki::certified_key::CertifiedKeyPair;
-use webhook::certificates::reconciler::result::ReconcileResult;
-use webhook::certificates::reconciler::{CertificateReconciler, Mode};
-use webhook::certificates::resolver::CertResolver;
+use webhook::certificates::testing_api::{
+    Bundle, CertResolver, CertificateReconciler, CertifiedKeyPair, Lifetimes, Metrics, Mode,
+    ReconcileResult,
+};
 use webhook::clock::wall_clock;
-use webhook::metrics::{Metrics, Registry, registry};
+use webhook::metrics::{Registry, registry};
 
 use crate::SERVER_NAME;
 use crate::memory_cluster::{ApiClient, MemoryCluster, ReplicaMode};
@@ -35,22 +33,21 @@ impl Replica {
     /// A replica in mode `self`.
     pub(crate) fn self_managed(cluster: &MemoryCluster) -> Self {
         let names = vec![SERVER_NAME.to_owned()];
-        let lifetimes = Lifetimes::default();
-        let mode = Mode::SelfManaged { names, lifetimes };
-        Self::new(cluster, mode, ReplicaMode::SelfManaged)
+        let mode = Mode::SelfManaged(Lifetimes::default());
+        Self::new(cluster, names, mode)
     }
 
     /// A replica in mode `secret`.
     pub(crate) fn from_tls_secret(cluster: &MemoryCluster) -> Self {
         let activation_delay = Lifetimes::default().activation_delay();
-        let mode = Mode::Secret {
-            names: Vec::new(),
-            activation_delay,
-        };
-        Self::new(cluster, mode, ReplicaMode::Secret)
+        Self::new(cluster, Vec::new(), Mode::Secret { activation_delay })
     }
 
-    fn new(cluster: &MemoryCluster, mode: Mode, replica_mode: ReplicaMode) -> Self {
+    fn new(cluster: &MemoryCluster, names: Vec<String>, mode: Mode) -> Self {
+        let replica_mode = match mode {
+            Mode::SelfManaged(_) => ReplicaMode::SelfManaged,
+            Mode::Secret { .. } => ReplicaMode::Secret,
+        };
         let network = ScriptedNetwork::default();
         let client = ApiClient {
             cluster: cluster.clone(),
@@ -59,7 +56,7 @@ impl Replica {
         };
         let mut registry = registry();
         Self {
-            reconciler: CertificateReconciler::new(client, mode),
+            reconciler: CertificateReconciler::new(client, names, mode),
             resolver: CertResolver::empty(),
             metrics: Metrics::register(&mut registry),
             registry,

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use webhook::certificates::cluster::SecretData;
-use webhook::certificates::pki::bundle::Bundle;
+use webhook::certificates::testing_api::{Bundle, SecretData};
 
 use crate::memory_cluster::WebhookConfiguration;
 use crate::rotation::rng::Rng;

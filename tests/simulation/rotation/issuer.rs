@@ -3,8 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer as Signer, KeyPair};
-use webhook::certificates::cluster::SecretData;
-use webhook::certificates::pki::bundle::Bundle;
+use webhook::certificates::testing_api::{Bundle, SecretData};
 
 use crate::{DAY, SERVER_NAME};
 

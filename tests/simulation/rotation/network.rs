@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
-use webhook::certificates::cluster::{StoreCall, StoreError};
+use webhook::certificates::testing_api::{StoreCall, StoreError};
 
 use crate::MINUTE;
 use crate::memory_cluster::{Network, instant_before};

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep, timeout};
-use webhook::certificates::cluster::Cluster;
-use webhook::certificates::lifetimes::Lifetimes;
-use webhook::certificates::reconciler::{CertificateReconciler, Mode};
-use webhook::certificates::resolver::CertResolver;
-use webhook::metrics::{Metrics, registry};
+use webhook::certificates::testing_api::{
+    CertResolver, CertificateReconciler, Cluster, Lifetimes, Metrics, Mode,
+};
+use webhook::metrics::registry;
 
 use crate::memory_cluster::{ApiClient, ReplicaMode};
 use crate::rotation::network::UnreliableNetwork;
@@ -107,16 +106,13 @@ impl Replica {
         self.release.set(release);
         self.api.mode.set(release.mode);
         let mode = match release.mode {
-            ReplicaMode::SelfManaged => Mode::SelfManaged {
-                names: vec![SERVER_NAME.to_owned()],
-                lifetimes,
-            },
+            ReplicaMode::SelfManaged => Mode::SelfManaged(lifetimes),
             ReplicaMode::Secret => Mode::Secret {
-                names: vec![SERVER_NAME.to_owned()],
                 activation_delay: lifetimes.activation_delay(),
             },
         };
-        let mut reconciler = CertificateReconciler::new(self.api.clone(), mode);
+        let names = vec![SERVER_NAME.to_owned()];
+        let mut reconciler = CertificateReconciler::new(self.api.clone(), names, mode);
         let mut active_until = Instant::now();
         self.restart_requested.set(false);
         let mut failures = 0;

@@ -6,8 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
-use webhook::certificates::cluster::SecretData;
-use webhook::certificates::pki::bundle::Bundle;
+use webhook::certificates::testing_api::{Bundle, SecretData};
 
 use crate::memory_cluster::{ApiClient, MemoryCluster, Network, ReplicaMode, WebhookConfiguration};
 use crate::rotation::faults::{ClockJump, Faults, damaged_secret, with_empty_bundles};

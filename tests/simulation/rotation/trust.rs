@@ -11,9 +11,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::{ServerName, UnixTime};
 use rustls::{Error, RootCertStore};
 use tokio::time::Instant;
-use webhook::certificates::pki::bundle::Bundle;
-use webhook::certificates::pki::certified_key::CertifiedKeyPair;
-use webhook::certificates::resolver::CertResolver;
+use webhook::certificates::testing_api::{Bundle, CertResolver, CertifiedKeyPair};
 
 use crate::SERVER_NAME;
 use crate::memory_cluster::{

@@ -1,8 +1,8 @@
-//! What every `caBundle` should have, and what none should.
+//! The desired content of every `caBundle`.
 //!
-//! A bundle is only ever added to, but for certificates that have expired, those of our own whose
-//! leaves are out of use, and those in our CAs' name that cannot be read. Who else put a certificate there has a reason: a replica of another mode or
-//! version, which serves on until it is replaced.
+//! Certificates are only added, except that these are removed: expired ones, CAs of ours whose leaves are out of use, and
+//! malformed ones with our subject. Any other may belong to a replica of another mode or version, which serves until it is
+//! replaced.
 
 use std::time::SystemTime;
 
@@ -10,83 +10,74 @@ use super::pki::bundle::Bundle;
 use super::propagation::ObservedBundles;
 use super::rotation::{self, RotationInputs};
 
-/// What is asked of every `caBundle`. What is neither wanted nor gone stays as it is.
+/// The changes that every `caBundle` needs. Certificates in neither set are left as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DesiredCaBundle {
-    /// Added where it lacks.
-    pub add: Bundle,
-    /// Removed.
-    pub remove: Bundle,
+pub(super) struct DesiredCaBundle {
+    /// Added if missing.
+    pub(super) add: Bundle,
+    /// Removed if present.
+    pub(super) remove: Bundle,
 }
 
 // === impl DesiredCaBundle ===
 
 impl DesiredCaBundle {
-    /// Asks for what this process shows, when nothing else is known.
-    #[must_use]
-    pub fn for_served(in_use: Bundle) -> Self {
+    /// Adds the CAs in use by this process, if nothing else is known.
+    pub(super) fn for_served(in_use: Bundle) -> Self {
         Self {
             add: in_use,
             remove: Bundle::default(),
         }
     }
 
-    /// Asks for our own authorities, and for what this process shows, whatever the Secret says.
-    #[must_use]
-    pub fn for_self(situation: &RotationInputs<'_>) -> Self {
+    /// Adds the CAs of the CA Secret, and those in use by this process whatever the Secret holds.
+    pub(super) fn for_self(inputs: &RotationInputs<'_>) -> Self {
         let RotationInputs {
-            ca_secret: keyring,
-            observed: live,
-            in_use,
-            now,
-            ..
-        } = *situation;
-        let known = keyring.known_cas().union(in_use);
-        let idle = rotation::unused_cas(situation);
-        let forgotten = rotation::prunable_cas(situation);
-        // What may be in use first: the last of the retired.
-        let retired = keyring.retired.iter().rev().cloned().collect();
-        let wanted = keyring.current().union(in_use).union(&retired);
+            ca_secret, in_use, ..
+        } = *inputs;
+        let known = ca_secret.known_cas().union(in_use);
+        let unused = rotation::unused_cas(inputs);
+        // The last retired first, since their leaves are the most likely to be in use.
+        let retired = ca_secret.retired.iter().rev().cloned().collect();
+        let wanted = ca_secret.current().union(in_use).union(&retired);
         Self {
-            remove: removable_foreign(live, &known, now).union(&forgotten),
+            remove: removable_foreign(inputs.observed, &known, inputs.now)
+                .union(&rotation::prunable_cas(inputs)),
             add: wanted
-                .filter(|der| !idle.contains(der))
+                .filter(|der| !unused.contains(der))
                 .first(rotation::MAX_CAS),
         }
     }
 
-    /// Asks for those that somebody else gave, and for what this process shows.
-    #[must_use]
-    pub fn for_secret(
-        given: &Bundle,
+    /// Adds the CAs of the TLS Secret, mode `secret`, and those in use by this process.
+    pub(super) fn for_secret(
+        anchors: &Bundle,
         in_use: &Bundle,
-        live: &ObservedBundles,
+        observed: &ObservedBundles,
         now: SystemTime,
     ) -> Self {
-        let known = given.clone().union(in_use);
+        let known = anchors.clone().union(in_use);
         let expired = known.expired(now);
         Self {
-            remove: removable_foreign(live, &known, now),
-            // Who does not know them takes them away.
+            remove: removable_foreign(observed, &known, now),
+            // Expired CAs are not added: replicas to which they are foreign remove them.
             add: known.filter(|der| !expired.contains(der)),
         }
     }
 
-    /// What should stand in a bundle instead of `found`; `None` if that is well.
-    #[must_use]
-    pub fn reconcile(&self, found: &Bundle) -> Option<Bundle> {
-        let kept = found.filter(|der| !self.remove.contains(der));
-        let right = kept.union(&self.add);
-        (right != *found).then_some(right)
+    /// The bundle with these changes; equal to `bundle` if it needs none.
+    pub(super) fn reconcile(&self, bundle: &Bundle) -> Bundle {
+        let kept = bundle.filter(|der| !self.remove.contains(der));
+        kept.union(&self.add)
     }
 }
 
-/// The unknown that have expired, or that clients try for our leaves though none of them was made here:
-/// Go's give up after 100 signatures.
-fn removable_foreign(live: &ObservedBundles, known: &Bundle, now: SystemTime) -> Bundle {
-    let trusted = live.union();
-    let strangers = trusted.expired(now).union(&trusted.lookalikes());
-    strangers.filter(|der| !known.contains(der))
+/// The unknown certificates that have expired, or that clients try for our leaves though they were not created here: Go
+/// gives up after 100 signatures.
+fn removable_foreign(observed: &ObservedBundles, known: &Bundle, now: SystemTime) -> Bundle {
+    let trusted = observed.union();
+    let foreign = trusted.expired(now).union(&trusted.lookalikes());
+    foreign.filter(|der| !known.contains(der))
 }
 
 #[cfg(test)]
@@ -98,38 +89,39 @@ mod tests {
     use crate::certificates::pki::ca::Ca;
     use crate::certificates::testing::{DAY, Fixtures, MINUTE};
 
-    fn summary(cast: &Fixtures, anchors: &DesiredCaBundle) -> String {
-        let DesiredCaBundle {
-            add: wanted,
-            remove: gone,
-        } = anchors;
-        format!("{} -{}", cast.letters_of(wanted), cast.letters_of(gone))
+    fn summary(fixtures: &Fixtures, desired: &DesiredCaBundle) -> String {
+        let DesiredCaBundle { add, remove } = desired;
+        format!(
+            "{} -{}",
+            fixtures.letters_of(add),
+            fixtures.letters_of(remove)
+        )
     }
 
     #[test]
-    fn of_our_own_all_are_wanted_until_their_leaves_are_out_of_use() {
-        let cast = Fixtures::new();
+    fn our_cas_are_desired_until_their_leaves_expire() {
+        let fixtures = Fixtures::new();
         let (short, long) = (MINUTE * 5, MINUTE * 6);
-        // Secret, days since the last retirement, that seen for, bundle, shown, asked.
+        // Secret, days since the last retirement, for how long that was observed, bundle, in use, desired.
         for (secret, days, retired_for, bundle, in_use, wanted) in [
             ("- -", 0, long, "", "", " -"),
             ("y n o", 0, long, "", "", "noy -"),
             ("y n o", 15, long, "oy", "", "ny -o"),
-            // It stays where it is, and is not added where others have removed it.
+            // It is left where it is, and not added where others have removed it.
             ("y n o", 8, long, "oy", "", "ny -"),
             ("y n o", 15, short, "oy", "", "ny -"),
             ("y - x", 0, short, "xy", "", "y -"),
             ("y - x", 0, long, "xy", "", "y -x"),
-            // The clock may be ahead: what signs is no stranger.
+            // The clock may be ahead, so the active CA is kept.
             ("x - ", 0, long, "x", "", "x -"),
-            // Strangers stay until they expire, and so does one of our own line.
+            // Foreign CAs stay until they expire, and so do unknown ones with our subject.
             ("y - ", 0, long, "nsyz", "", "y -z"),
             ("y - ", 0, short, "xy", "", "y -x"),
-            // Whatever the Secret says, what is shown is in use.
+            // Whatever the Secret holds, the served CA is in use.
             ("- -", 0, long, "", "y", "y -"),
             ("- n", 0, long, "n", "y", "ny -"),
             ("y - o", 15, long, "oy", "o", "oy -"),
-            // None is asked for that must not be trusted, and it goes when every replica knows.
+            // A CA that must not be trusted is not added, and is removed when every replica has observed that.
             ("y - - o", 0, short, "oy", "o", "y -"),
             ("y - - o", 0, long, "oy", "", "y -o"),
             ("y n - y", 0, long, "y", "y", "ny -"),
@@ -137,104 +129,105 @@ mod tests {
             ("y - h", 0, long, "hy", "", "y -h"),
             ("y -", 0, short, "hy", "", "y -"),
             ("y -", 0, long, "hy", "", "y -h"),
-            // It signs until the next does.
+            // It signs until the next CA does.
             ("h n", 0, long, "h", "h", "hn -"),
             ("y - x", 15, long, "xy", "x", "xy -"),
         ] {
-            let situation = RotationInputs {
-                ca_secret: &cast.ca_secret(secret, Some(cast.now - DAY * days)),
+            let inputs = RotationInputs {
+                ca_secret: &fixtures.ca_secret(secret, Some(fixtures.now - DAY * days)),
                 retired_for,
-                observed: &cast.observed_bundles(bundle, bundle, Duration::ZERO),
-                in_use: &cast.bundle(in_use),
-                now: cast.now,
+                observed: &fixtures.observed_bundles(bundle, bundle, Duration::ZERO),
+                in_use: &fixtures.bundle(in_use),
+                now: fixtures.now,
                 lifetimes: &Lifetimes::default(),
             };
-            let found = summary(&cast, &DesiredCaBundle::for_self(&situation));
+            let desired = summary(&fixtures, &DesiredCaBundle::for_self(&inputs));
             assert_eq!(
-                found, wanted,
+                desired, wanted,
                 "{secret:?}, {days} d, {bundle:?}, {in_use:?}"
             );
         }
     }
 
     #[test]
-    fn of_many_retired_the_last_are_asked_for() {
-        let cast = Fixtures::new();
-        let one = || Ca::try_new(cast.now, DAY * 365).unwrap().der().clone();
-        let mut keyring = cast.ca_secret("y n", Some(cast.now));
-        keyring.retired = (0..1700).map(|_| one()).collect();
-        let last: Vec<_> = keyring.retired.iter().rev().take(29).cloned().collect();
-        let anchors = DesiredCaBundle::for_self(&RotationInputs {
-            ca_secret: &keyring,
+    fn last_of_many_retired_are_added() {
+        let fixtures = Fixtures::new();
+        let one = || Ca::try_new(fixtures.now, DAY * 365).unwrap().der().clone();
+        let mut ca_secret = fixtures.ca_secret("y n", Some(fixtures.now));
+        ca_secret.retired = (0..1700).map(|_| one()).collect();
+        let last: Vec<_> = ca_secret.retired.iter().rev().take(29).cloned().collect();
+        let desired = DesiredCaBundle::for_self(&RotationInputs {
+            ca_secret: &ca_secret,
             retired_for: DAY,
             observed: &ObservedBundles::default(),
-            in_use: &cast.bundle("o"),
-            now: cast.now,
+            in_use: &fixtures.bundle("o"),
+            now: fixtures.now,
             lifetimes: &Lifetimes::default(),
         });
         assert_eq!(
-            anchors.add,
-            cast.bundle("yno").union(&last.into_iter().collect())
+            desired.add,
+            fixtures.bundle("yno").union(&last.into_iter().collect())
         );
-        assert_eq!(anchors.add.iter().count(), 32);
+        assert_eq!(desired.add.iter().count(), 32);
     }
 
     #[test]
-    fn of_somebody_elses_those_are_wanted_that_have_not_expired() {
-        let cast = Fixtures::new();
-        for (given, in_use, bundle, wanted) in [
+    fn unexpired_cas_of_the_tls_secret_are_added() {
+        let fixtures = Fixtures::new();
+        for (anchors, in_use, bundle, wanted) in [
             ("s", "", "", "s -"),
             ("s", "", "oxy", "s -x"),
             ("s", "y", "", "sy -"),
-            // Whom others take away, as they do not know it, is not added, nor taken from them.
+            // An expired CA that others remove is neither added nor removed.
             ("sz", "", "", "s -"),
             ("sz", "", "z", "s -"),
             ("s", "z", "z", "s -"),
             ("s", "", "z", "s -z"),
         ] {
-            let live = cast.observed_bundles(bundle, bundle, Duration::ZERO);
-            let [given, in_use] = [given, in_use].map(|letters| cast.bundle(letters));
-            let anchors = DesiredCaBundle::for_secret(&given, &in_use, &live, cast.now);
+            let observed = fixtures.observed_bundles(bundle, bundle, Duration::ZERO);
+            let [anchors, in_use] = [anchors, in_use].map(|letters| fixtures.bundle(letters));
+            let desired = DesiredCaBundle::for_secret(&anchors, &in_use, &observed, fixtures.now);
             assert_eq!(
-                summary(&cast, &anchors),
+                summary(&fixtures, &desired),
                 wanted,
-                "{given:?}, {in_use:?}, {bundle:?}"
+                "{anchors:?}, {in_use:?}, {bundle:?}"
             );
         }
     }
 
     #[test]
-    fn two_modes_leave_each_others_alone() {
-        let cast = Fixtures::new();
-        let mut found = cast.bundle("");
+    fn two_modes_keep_each_others_cas() {
+        let fixtures = Fixtures::new();
+        let mut bundle = fixtures.bundle("");
         for (day, wanted) in [(0, "ys"), (1, "ys")] {
-            let live = |bundle: &Bundle| {
-                let letters = cast.letters_of(bundle);
-                cast.observed_bundles(&letters, &letters, Duration::ZERO)
+            let observed = |bundle: &Bundle| {
+                let letters = fixtures.letters_of(bundle);
+                fixtures.observed_bundles(&letters, &letters, Duration::ZERO)
             };
             let own = DesiredCaBundle::for_self(&RotationInputs {
-                ca_secret: &cast.ca_secret("y - x", Some(cast.now - DAY * 15)),
+                ca_secret: &fixtures.ca_secret("y - x", Some(fixtures.now - DAY * 15)),
                 retired_for: DAY,
-                observed: &live(&found),
-                in_use: &cast.bundle("y"),
-                now: cast.now,
+                observed: &observed(&bundle),
+                in_use: &fixtures.bundle("y"),
+                now: fixtures.now,
                 lifetimes: &Lifetimes::default(),
             });
-            found = own.reconcile(&found).unwrap_or(found);
-            let (given, in_use) = (cast.bundle("sz"), cast.bundle("sz"));
-            let given = DesiredCaBundle::for_secret(&given, &in_use, &live(&found), cast.now);
-            let mended = given.reconcile(&found);
-            assert_eq!(mended.is_some(), day == 0, "written again and again");
-            found = mended.unwrap_or(found);
-            assert_eq!(found, cast.bundle(wanted));
+            bundle = own.reconcile(&bundle);
+            let anchors = fixtures.bundle("sz");
+            let secret =
+                DesiredCaBundle::for_secret(&anchors, &anchors, &observed(&bundle), fixtures.now);
+            let reconciled = secret.reconcile(&bundle);
+            assert_eq!(reconciled != bundle, day == 0, "written again and again");
+            bundle = reconciled;
+            assert_eq!(bundle, fixtures.bundle(wanted));
         }
     }
 
     #[test]
-    fn a_bundle_is_mended_where_it_is_not_well() {
-        let cast = Fixtures::new();
-        // Found, wanted, gone, right; a dash where it is right already.
-        for (found, wanted, gone, right) in [
+    fn bundle_is_changed_only_if_it_differs() {
+        let fixtures = Fixtures::new();
+        // Bundle, added, removed, result; a dash if nothing changes.
+        for (bundle, add, remove, wanted) in [
             ("", "y", "", "y"),
             ("y", "y", "", "-"),
             ("yn", "ny", "", "-"),
@@ -245,15 +238,15 @@ mod tests {
             ("oys", "y", "o", "sy"),
             ("", "", "", "-"),
         ] {
-            let [found, wanted, gone] = [found, wanted, gone].map(|letters| cast.bundle(letters));
-            let row = format!("{found:?} {wanted:?} {gone:?}");
-            let mended = DesiredCaBundle {
-                add: wanted,
-                remove: gone,
-            }
-            .reconcile(&found);
-            let mended = mended.map_or("-".to_owned(), |mended| cast.letters_of(&mended));
-            assert_eq!(mended, right, "{row}");
+            let row = format!("{bundle:?} {add:?} {remove:?}");
+            let [bundle, add, remove] =
+                [bundle, add, remove].map(|letters| fixtures.bundle(letters));
+            let reconciled = DesiredCaBundle { add, remove }.reconcile(&bundle);
+            let result = match reconciled == bundle {
+                true => "-".to_owned(),
+                false => fixtures.letters_of(&reconciled),
+            };
+            assert_eq!(result, wanted, "{row}");
         }
     }
 }

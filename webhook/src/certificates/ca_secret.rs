@@ -1,19 +1,21 @@
-//! What the Secret of mode `self` holds: our authorities.
+//! The content of the CA Secret, mode `self`.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::{MAX_ROTATE_LEN, Secret, SecretData};
-use super::lifetimes::Lifetimes;
 use super::pki::bundle::Bundle;
 use super::pki::ca::Ca;
-use super::rotation::{MAX_STORED_CAS, RotationReason, Step};
 
-/// Every authority that may have signed a leaf which is still shown, PEM.
+/// How many retired or distrusted CAs the Secret holds at most: it may hold 1 MiB. More were not created here, since no
+/// more are created once half as many are trusted.
+pub(super) const MAX_STORED_CAS: usize = 64;
+
+/// Every CA that may have signed a leaf which is still served, PEM.
 const CA_CRT: &str = "ca.crt";
 const SIGNER: CaDataKeys = CaDataKeys {
     certificate: "signer.crt",
@@ -26,10 +28,9 @@ const NEXT: CaDataKeys = CaDataKeys {
 const STATE: &str = "state.json";
 /// CAs whose keys have leaked, PEM.
 const DISTRUSTED: &str = "distrusted.crt";
-/// The last rotation that was requested and begun. Not part of the state, which earlier releases write
-/// without it.
+/// The last requested rotation that was started. Not a part of the state, which earlier releases write without it.
 const ROTATED: &str = "rotated";
-/// Every key of the Secret.
+/// Every key of the Secret that is ours.
 const KEYS: [&str; 8] = [
     CA_CRT,
     SIGNER.certificate,
@@ -41,30 +42,30 @@ const KEYS: [&str; 8] = [
     ROTATED,
 ];
 
-/// Our authorities: the one that signs, the one that will, and those that did.
+/// Our CAs: the active, the next and the retired ones.
 #[derive(Debug, Clone, Default)]
-pub struct CaSecret {
-    /// It signs.
-    pub active: Option<Arc<Ca>>,
-    /// It is published, and signs nothing until every API server trusts it.
-    pub next: Option<Arc<Ca>>,
-    /// They sign nothing any more; leaves that they signed may be shown still.
-    pub retired: Bundle,
-    /// Their keys have leaked: they leave every `caBundle` as soon as no replica needs them. The one that
-    /// signs may be among them until another does.
-    pub distrusted: Bundle,
-    /// When the last of the retired or distrusted came to them.
-    pub retired_at: Option<SystemTime>,
-    /// The rotation that an operator requests.
-    pub requested_rotation: Option<String>,
-    /// The last requested rotation that was begun.
-    pub started_rotation: Option<String>,
-    /// Keys of the Secret that are not ours. The next write removes them: they could fill the Secret, so that
-    /// no write would ever succeed.
-    pub foreign_keys: Vec<String>,
+pub(super) struct CaSecret {
+    /// Signs leaves.
+    pub(super) active: Option<Arc<Ca>>,
+    /// Published, but does not sign until every API server trusts it.
+    pub(super) next: Option<Arc<Ca>>,
+    /// Do not sign any more, but their leaves may still be served.
+    pub(super) retired: Bundle,
+    /// CAs whose keys have leaked. They are removed from every `caBundle` as soon as no replica needs them. The active CA
+    /// may be among them until the next one is activated.
+    pub(super) distrusted: Bundle,
+    /// When a CA was last retired or distrusted.
+    pub(super) retired_at: Option<SystemTime>,
+    /// The rotation that an operator requested, by annotation.
+    pub(super) requested_rotation: Option<String>,
+    /// The last requested rotation that was started.
+    pub(super) started_rotation: Option<String>,
+    /// Keys of the Secret that are not ours. The next write removes them, since they could fill the Secret so that no write
+    /// would succeed.
+    pub(super) foreign_keys: Vec<String>,
 }
 
-/// The keys of the Secret under which an authority is stored.
+/// The keys of the Secret that hold one CA.
 #[derive(Debug, Clone, Copy)]
 struct CaDataKeys {
     certificate: &'static str,
@@ -74,7 +75,7 @@ struct CaDataKeys {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct State {
-    /// In seconds since 1970.
+    /// Seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     retired_at: Option<u64>,
 }
@@ -82,15 +83,17 @@ struct State {
 // === impl CaSecret ===
 
 impl CaSecret {
-    /// Reads the Secret, and names the keys in it that cannot be used: what they should hold is
-    /// missing then, and is made anew as anything else that is missing. So is a CA that is not `fit`: it
-    /// signs no more, and is trusted as any other that signed before.
-    #[must_use]
-    pub fn read(secret: &Secret, fit: impl Fn(&Ca) -> bool) -> (Self, Vec<&'static str>) {
+    /// Reads the Secret, and returns the keys whose values are unusable. Their content is missing from the result, and is
+    /// created again like anything that is missing. That includes a CA for which `can_sign` is false: it does not sign any
+    /// more, and is trusted like any CA that signed before.
+    pub(super) fn read(
+        secret: &Secret,
+        can_sign: impl Fn(&Ca) -> bool,
+    ) -> (Self, Vec<&'static str>) {
         let data = &secret.data;
         let mut unusable = Vec::new();
         let mut pair = |pair: CaDataKeys| match pair.read(data) {
-            Ok(Some(ca)) if !fit(&ca) => {
+            Ok(Some(ca)) if !can_sign(&ca) => {
                 unusable.push(pair.certificate);
                 None
             }
@@ -100,7 +103,7 @@ impl CaSecret {
                 None
             }
         };
-        let (signer, next) = (pair(SIGNER), pair(NEXT));
+        let (active, next) = (pair(SIGNER), pair(NEXT));
         let state = match data.get(STATE).map(|json| serde_json::from_slice(json)) {
             Some(Ok(state)) => state,
             Some(Err(_)) => {
@@ -111,7 +114,7 @@ impl CaSecret {
         };
         let listed = data.get(CA_CRT).map(|pem| Bundle::read(pem));
         let own = listed.as_ref().map(Bundle::issued_by_us);
-        // No CA of another issuer is one that we could retire.
+        // CAs of others cannot be among our retired ones.
         if own != listed || own.as_ref().is_some_and(Bundle::is_empty) {
             unusable.push(CA_CRT);
         }
@@ -123,7 +126,7 @@ impl CaSecret {
             .map(|pem| Bundle::read(pem).issued_by_us());
         let foreign = data.keys().filter(|key| !KEYS.contains(&key.as_str()));
         let mut this = Self {
-            active: signer,
+            active,
             next,
             retired: Bundle::default(),
             // Those that signed last come first.
@@ -137,18 +140,17 @@ impl CaSecret {
         this.retired = own
             .unwrap_or_default()
             .filter(|certificate| !others.contains(certificate))
-            // More would leave no room for a new one.
+            // More would leave no room for a new CA.
             .last(MAX_STORED_CAS);
         (this, unusable)
     }
 
-    /// Writes it: every key of the Secret, with `None` for those that it shall not have.
-    #[must_use]
-    pub fn write(&self) -> BTreeMap<String, Option<Vec<u8>>> {
+    /// Returns the data of every key, `None` for keys to remove.
+    pub(super) fn write(&self) -> BTreeMap<String, Option<Vec<u8>>> {
         let state = State {
             retired_at: self.retired_at.map(unix_seconds),
         };
-        let state = serde_json::to_vec(&state).expect("a struct of numbers is JSON");
+        let state = serde_json::to_vec(&state).expect("a struct of numbers can be JSON");
         let mut keys = BTreeMap::from([
             (CA_CRT, Some(self.trust_bundle().pem().into_bytes())),
             (STATE, Some(state)),
@@ -171,111 +173,55 @@ impl CaSecret {
         ours.chain(foreign).collect()
     }
 
-    /// Those that sign or will.
-    #[must_use]
-    pub fn current(&self) -> Bundle {
+    /// The active and the next CA.
+    pub(super) fn current(&self) -> Bundle {
         let both = [&self.active, &self.next].into_iter().flatten();
         both.map(|ca| ca.der().clone()).collect()
     }
 
-    /// What clients must trust.
-    #[must_use]
-    pub fn trust_bundle(&self) -> Bundle {
+    /// The CAs that clients must trust.
+    pub(super) fn trust_bundle(&self) -> Bundle {
         self.current().union(&self.retired)
     }
 
-    /// All of them.
-    #[must_use]
-    pub fn known_cas(&self) -> Bundle {
+    /// Every CA of the Secret.
+    pub(super) fn known_cas(&self) -> Bundle {
         self.trust_bundle().union(&self.distrusted)
     }
 
-    /// Those that are distrusted and sign no more.
-    #[must_use]
-    pub fn inactive_distrusted(&self) -> Bundle {
+    /// The distrusted CAs that do not sign any more.
+    pub(super) fn inactive_distrusted(&self) -> Bundle {
         let current = self.current();
         self.distrusted.filter(|der| !current.contains(der))
     }
 
-    /// Returns true if an operator requests a rotation that has not begun.
-    #[must_use]
-    pub fn is_rotation_requested(&self) -> bool {
+    /// Returns true if an operator requested a rotation that has not started.
+    pub(super) fn is_rotation_requested(&self) -> bool {
         self.requested_rotation.is_some() && self.requested_rotation != self.started_rotation
     }
 
-    /// Adds authorities that sign no more, at `now`.
-    pub fn retire(
-        &mut self,
-        more: impl IntoIterator<Item = CertificateDer<'static>>,
-        now: SystemTime,
-    ) {
-        let distrusted = &self.distrusted;
-        let more = more.into_iter().filter(|der| !distrusted.contains(der));
-        self.retired.extend(more);
+    /// Adds CAs that do not sign any more, at `now`.
+    pub(super) fn retire(&mut self, cas: &Bundle, now: SystemTime) {
+        let trusted = cas.filter(|der| !self.distrusted.contains(der));
+        self.retired = mem::take(&mut self.retired).union(&trusted);
         self.retired_at = Some(now);
     }
 
-    /// Distrusts every authority that the Secret holds, at `now`: whoever read it has their keys.
-    fn distrust(&mut self, now: SystemTime) {
+    /// Distrusts every CA of the Secret, at `now`: a reader of the Secret has their keys.
+    pub(super) fn distrust(&mut self, now: SystemTime) {
         self.distrusted = self.known_cas();
         self.retired = Bundle::default();
         self.retired_at = Some(now);
-    }
-
-    /// Takes a step at `now`. A new CA is for leaves of these names.
-    ///
-    /// # Errors
-    /// When the system gives no randomness for a new key.
-    pub fn apply(
-        &mut self,
-        step: Step,
-        now: SystemTime,
-        lifetimes: &Lifetimes,
-        names: &[String],
-    ) -> Result<(), rcgen::Error> {
-        match step {
-            Step::None | Step::TooManyCas(_) => {}
-            Step::AdoptOrphans(own) => self.retire(own.iter().cloned(), now),
-            Step::DateRetirement => self.retired_at = Some(now),
-            Step::PublishNext(reason) => {
-                if reason == RotationReason::Requested {
-                    self.distrust(now);
-                }
-                if self.requested_rotation.is_some() {
-                    self.started_rotation.clone_from(&self.requested_rotation);
-                }
-                let next = Ca::try_new_for(names, now, lifetimes.ca())?;
-                if let Some(old) = self.next.replace(Arc::new(next)) {
-                    let old = Bundle::from(old.der().clone());
-                    if reason == RotationReason::Outlives {
-                        // It never signed for us.
-                        self.distrusted = self.distrusted.clone().union(&old);
-                    }
-                    self.retire(old.iter().cloned(), now);
-                }
-            }
-            Step::ActivateNext => {
-                if let Some(next) = self.next.take() {
-                    let old = self.active.replace(next);
-                    self.retire(old.map(|old| old.der().clone()), now);
-                }
-            }
-            Step::PruneRetired(gone) => {
-                self.retired = self.retired.filter(|der| !gone.contains(der));
-                self.distrusted = self.distrusted.filter(|der| !gone.contains(der));
-            }
-        }
-        Ok(())
     }
 }
 
 // === impl CaDataKeys ===
 
 impl CaDataKeys {
-    /// Reads an authority; `None` where none is stored.
+    /// Reads a CA; `None` if none is stored.
     ///
     /// # Errors
-    /// Names the key whose value is unusable, or lacks its other half.
+    /// The key whose value is unusable, or whose counterpart is missing.
     fn read(self, data: &SecretData) -> Result<Option<Ca>, &'static str> {
         match (data.get(self.certificate), data.get(self.key)) {
             (None, None) => Ok(None),
@@ -292,7 +238,7 @@ fn unix_seconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// `None` for a number that is no time.
+/// `None` for a number that is out of range.
 fn from_unix_seconds(seconds: u64) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
@@ -300,7 +246,10 @@ fn from_unix_seconds(seconds: u64) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::certificates::lifetimes::Lifetimes;
+    use crate::certificates::rotation::{RotationReason, Step, apply};
     use crate::clock::wall_clock;
+    use rustls::pki_types::CertificateDer;
 
     const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -308,8 +257,8 @@ mod tests {
         Arc::new(Ca::try_new(wall_clock(), YEAR).unwrap())
     }
 
-    fn data(keyring: &CaSecret) -> SecretData {
-        let keys = keyring.write().into_iter();
+    fn data(ca_secret: &CaSecret) -> SecretData {
+        let keys = ca_secret.write().into_iter();
         keys.filter_map(|(key, value)| Some((key, value?)))
             .collect()
     }
@@ -344,22 +293,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn content_round_trips() {
         let alone = CaSecret {
             active: Some(ca()),
             ..CaSecret::default()
         };
-        for keyring in [full(), alone, CaSecret::default()] {
-            let (read, unusable) = read(&data(&keyring));
-            assert_eq!(der(read.active.as_ref()), der(keyring.active.as_ref()));
-            assert_eq!(der(read.next.as_ref()), der(keyring.next.as_ref()));
-            assert_eq!(read.retired, keyring.retired);
-            assert_eq!(read.distrusted, keyring.distrusted);
-            assert_eq!(read.retired_at, keyring.retired_at);
-            assert_eq!(read.trust_bundle(), keyring.trust_bundle());
-            assert_eq!(read.started_rotation, keyring.started_rotation);
+        for ca_secret in [full(), alone, CaSecret::default()] {
+            let (read, unusable) = read(&data(&ca_secret));
+            assert_eq!(der(read.active.as_ref()), der(ca_secret.active.as_ref()));
+            assert_eq!(der(read.next.as_ref()), der(ca_secret.next.as_ref()));
+            assert_eq!(read.retired, ca_secret.retired);
+            assert_eq!(read.distrusted, ca_secret.distrusted);
+            assert_eq!(read.retired_at, ca_secret.retired_at);
+            assert_eq!(read.trust_bundle(), ca_secret.trust_bundle());
+            assert_eq!(read.started_rotation, ca_secret.started_rotation);
             assert_eq!(read.requested_rotation.as_deref(), Some("today"));
-            let wanted: &[_] = if keyring.trust_bundle().is_empty() {
+            let wanted: &[_] = if ca_secret.trust_bundle().is_empty() {
                 &[CA_CRT]
             } else {
                 &[]
@@ -369,17 +318,17 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_secret_holds_nothing() {
+    fn empty_secret_holds_nothing() {
         let (read, unusable) = read(&SecretData::new());
         assert!(read.trust_bundle().is_empty() && read.retired_at.is_none());
         assert!(unusable.is_empty());
     }
 
     #[test]
-    fn what_is_unusable_is_named_and_the_rest_is_kept() {
-        type Spoil = fn(&mut SecretData);
+    fn unusable_keys_are_named_and_the_rest_kept() {
+        type Corrupt = fn(&mut SecretData);
         let junk = || b"junk".to_vec();
-        let table: [(Spoil, &[&str], usize); 7] = [
+        let table: [(Corrupt, &[&str], usize); 7] = [
             (
                 |data| drop(data.insert("signer.crt".into(), b"junk".into())),
                 &["signer.crt"],
@@ -404,7 +353,7 @@ mod tests {
             ),
             (
                 |data| {
-                    // The one's certificate with the other's key.
+                    // The active CA's certificate with the next CA's key.
                     let next = data["next.key"].clone();
                     data.insert("signer.key".into(), next);
                 },
@@ -412,12 +361,12 @@ mod tests {
                 3,
             ),
         ];
-        for (row, (spoil, wanted, left)) in table.into_iter().enumerate() {
+        for (row, (corrupt, wanted, left)) in table.into_iter().enumerate() {
             let mut data = data(&full());
-            spoil(&mut data);
+            corrupt(&mut data);
             let (read, unusable) = read(&data);
             assert_eq!(unusable, wanted, "row {row}");
-            // An authority whose key is lost is trusted on: it may have signed.
+            // A CA without its key stays trusted: it may have signed.
             assert_eq!(read.trust_bundle().iter().count(), left, "row {row}");
         }
         let everything = [
@@ -435,51 +384,49 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_certificate_is_none_of_the_retired() {
-        let keyring = full();
-        let mut data = data(&keyring);
-        let stranger = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+    fn foreign_ca_is_not_among_the_retired() {
+        let ca_secret = full();
+        let mut data = data(&ca_secret);
+        let foreign = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
         let listed = data.get_mut("ca.crt").unwrap();
-        listed.extend(stranger.cert.pem().into_bytes());
+        listed.extend(foreign.cert.pem().into_bytes());
         let (read, unusable) = read(&data);
         assert_eq!(unusable, ["ca.crt"]);
-        assert_eq!(read.retired, keyring.retired);
+        assert_eq!(read.retired, ca_secret.retired);
     }
 
     #[test]
-    fn a_requested_rotation_distrusts_what_the_secret_held() {
+    fn requested_rotation_distrusts_all_stored_cas() {
         let before = full();
-        let mut keyring = CaSecret {
+        let mut ca_secret = CaSecret {
             requested_rotation: Some("today".to_owned()),
             ..before.clone()
         };
         let (now, lifetimes) = (wall_clock(), Lifetimes::default());
-        assert!(keyring.is_rotation_requested() && !before.is_rotation_requested());
+        assert!(ca_secret.is_rotation_requested() && !before.is_rotation_requested());
         let publish = Step::PublishNext(RotationReason::Requested);
-        keyring.apply(publish, now, &lifetimes, &[]).unwrap();
-        assert!(!keyring.is_rotation_requested());
-        assert_eq!(keyring.distrusted, before.known_cas());
-        assert!(keyring.retired.is_empty());
+        apply(publish, &mut ca_secret, now, &lifetimes, &[]).unwrap();
+        assert!(!ca_secret.is_rotation_requested());
+        assert_eq!(ca_secret.distrusted, before.known_cas());
+        assert!(ca_secret.retired.is_empty());
         assert_eq!(
-            der(keyring.active.as_ref()),
+            der(ca_secret.active.as_ref()),
             der(before.active.as_ref()),
             "it signs until the next one does"
         );
-        let next = Bundle::from(der(keyring.next.as_ref()).unwrap().clone());
-        keyring
-            .apply(Step::ActivateNext, now, &lifetimes, &[])
-            .unwrap();
-        assert_eq!(keyring.trust_bundle(), next);
-        assert_eq!(keyring.inactive_distrusted(), before.known_cas());
-        let (read, unusable) = read(&data(&keyring));
+        let next = Bundle::from(der(ca_secret.next.as_ref()).unwrap().clone());
+        apply(Step::ActivateNext, &mut ca_secret, now, &lifetimes, &[]).unwrap();
+        assert_eq!(ca_secret.trust_bundle(), next);
+        assert_eq!(ca_secret.inactive_distrusted(), before.known_cas());
+        let (read, unusable) = read(&data(&ca_secret));
         assert_eq!(
             (read.inactive_distrusted(), read.trust_bundle()),
             (before.known_cas(), next)
         );
         assert!(unusable.is_empty());
-        // An earlier release adopts it, and knows nothing of those that are distrusted.
-        let mut adopted = data(&keyring);
-        adopted.insert(CA_CRT.into(), keyring.known_cas().pem().into_bytes());
+        // As an earlier release adopts it, which does not know the distrusted CAs.
+        let mut adopted = data(&ca_secret);
+        adopted.insert(CA_CRT.into(), ca_secret.known_cas().pem().into_bytes());
         assert!(
             CaSecret::read(
                 &Secret {
@@ -497,26 +444,24 @@ mod tests {
     }
 
     #[test]
-    fn of_many_distrusted_those_that_signed_last_are_kept() {
+    fn last_signers_of_many_distrusted_are_kept() {
         let retired = || (0..100).map(|_| ca().der().clone()).collect();
-        let mut keyring = CaSecret {
+        let mut ca_secret = CaSecret {
             retired: retired(),
             distrusted: retired(),
             ..full()
         };
-        let signed = keyring.current();
+        let current = ca_secret.current();
         let publish = Step::PublishNext(RotationReason::Requested);
         let lifetimes = Lifetimes::default();
-        keyring
-            .apply(publish, wall_clock(), &lifetimes, &[])
-            .unwrap();
-        let (read, _) = read(&data(&keyring));
-        assert!(read.distrusted.contains_all(&signed));
+        apply(publish, &mut ca_secret, wall_clock(), &lifetimes, &[]).unwrap();
+        let (read, _) = read(&data(&ca_secret));
+        assert!(read.distrusted.contains_all(&current));
         assert_eq!(read.distrusted.iter().count(), MAX_STORED_CAS);
     }
 
     #[test]
-    fn a_number_that_is_no_time_is_none() {
+    fn out_of_range_time_is_ignored() {
         for (seconds, wanted) in [
             (u64::MAX, None),
             (i64::MAX as u64, from_unix_seconds(i64::MAX as u64)),

@@ -1,5 +1,6 @@
-//! What certificates ask of a cluster: one Secret and one webhook configuration. The API server is
-//! one implementation; the rotation's simulator is another.
+//! The calls that certificates need of a cluster: one Secret and one webhook configuration.
+//!
+//! [`crate::kubernetes`] implements them with the API server; the rotation simulator implements them in memory.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -8,11 +9,11 @@ use std::time::SystemTime;
 
 use super::pki::bundle::Bundle;
 
-/// The annotation of the Secret by which an operator has its CAs replaced: by any value that is new.
-pub const ROTATE_ANNOTATION: &str = "envoy-drainer.dev/rotate";
+/// The annotation of the CA Secret that requests a rotation of the CA, by any new value.
+pub(crate) const ROTATE_ANNOTATION: &str = "envoy-drainer.dev/rotate";
 
-/// How much of that annotation's value counts, in bytes: it is kept in the Secret.
-pub const MAX_ROTATE_LEN: usize = 253;
+/// How much of that annotation's value counts, in bytes: it is copied into the Secret.
+pub(crate) const MAX_ROTATE_LEN: usize = 253;
 
 /// A Secret's data, by key.
 pub type SecretData = BTreeMap<String, Vec<u8>>;
@@ -20,98 +21,96 @@ pub type SecretData = BTreeMap<String, Vec<u8>>;
 /// A Secret as it was read.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
-    /// Its `resourceVersion`.
+    /// The `resourceVersion`.
     pub resource_version: String,
-    /// What it holds.
+    /// The decoded data.
     pub data: SecretData,
-    /// The value of its annotation [`ROTATE`].
+    /// The value of the annotation `envoy-drainer.dev/rotate`.
     pub rotate: Option<String>,
-    /// Why every write of it may be refused, with the remedy; `None` if nothing is known against one.
+    /// Why every write may be rejected, with the remedy; `None` if no such reason is known.
     pub unwritable_reason: Option<String>,
 }
 
 /// The webhook configuration as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Webhooks {
-    /// Its `resourceVersion`.
+    /// The `resourceVersion`.
     pub resource_version: String,
-    /// Each webhook's name and `caBundle`.
+    /// Name and `caBundle` of each webhook.
     pub bundles: Vec<(String, Bundle)>,
-    /// When a replica last changed a `caBundle`, by the API server's clock, as far as that is known.
+    /// When a replica last changed a `caBundle`, by the API server's clock, if known.
     pub written_at: Option<SystemTime>,
 }
 
-/// A call to the API server that failed.
+/// A failed call to the API server.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Somebody else was faster: what was read is out of date.
-    #[error("cannot {call}: it has changed meanwhile")]
+    /// The object was changed since it was read.
+    #[error("cannot {call}: conflict, it was changed meanwhile")]
     Conflict {
-        /// What was called for.
+        /// The call.
         call: StoreCall,
     },
-    /// It did not answer in time.
-    #[error("cannot {call}: no answer in time")]
+    /// The API server did not respond before the deadline.
+    #[error("cannot {call}: timeout")]
     Timeout {
-        /// What was called for.
+        /// The call.
         call: StoreCall,
     },
-    /// Anything else.
+    /// Any other failure.
     #[error("cannot {call}")]
     Other {
-        /// What was called for.
+        /// The call.
         call: StoreCall,
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
 }
 
-/// The calls, as metrics and messages name them.
+/// A call to the API server, as metrics and errors name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StoreCall {
-    /// Reading the Secret.
+    /// Reads the Secret.
     ReadSecret,
-    /// Making the Secret, or writing what it holds.
+    /// Creates the Secret, or writes its data.
     WriteSecret,
-    /// Reading the webhook configuration.
+    /// Reads the webhook configuration.
     ReadWebhooks,
-    /// Writing `caBundle`s.
+    /// Writes `caBundle`s.
     WriteBundles,
 }
 
-/// The two objects. Every call has a deadline.
+/// Access to the Secret and the webhook configuration. Every call has a deadline.
 pub trait Cluster {
-    /// Reads the Secret; `None` where there is none. An old state may be read, though it need not.
+    /// Reads the Secret; `None` if there is none. The state may be stale.
     fn secret(&self) -> impl Future<Output = Result<Option<Secret>, StoreError>>;
 
-    /// Makes the Secret, empty. One that is there stays as it is.
+    /// Creates the Secret, empty. An existing one is left as it is.
     fn create_secret(&self) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// Sets these keys of the Secret, and removes those whose value is `None`; a conflict if the
-    /// Secret is not in this version.
+    /// Sets these keys of the Secret, and removes those whose value is `None`. It is a conflict if the Secret is not at
+    /// this version.
     fn write_secret(
         &self,
         version: &str,
         keys: BTreeMap<String, Option<Vec<u8>>>,
     ) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// Reads the webhook configuration; `None` where there is none. No older state than that at the
-    /// call is read.
+    /// Reads the webhook configuration; `None` if there is none. The state is at least as recent as the call.
     fn webhooks(&self) -> impl Future<Output = Result<Option<Webhooks>, StoreError>>;
 
-    /// Writes every webhook's `caBundle`; a conflict if the configuration is not in `webhooks`'
-    /// version.
+    /// Writes every webhook's `caBundle`. It is a conflict if the configuration is not at the version of `webhooks`.
     fn write_bundles(&self, webhooks: &Webhooks) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// Waits until one of both may have changed since the last call. It may miss a change.
+    /// Waits until one of both may have changed since the last call. Changes may be missed.
     fn changed(&self) -> impl Future<Output = ()>;
 }
 
 // === impl Secret ===
 
 impl fmt::Debug for Secret {
-    /// Shows which keys there are, and nothing of what they hold.
+    /// Prints the keys without their values.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secret")
             .field("version", &self.resource_version)
@@ -123,9 +122,8 @@ impl fmt::Debug for Secret {
 // === impl StoreError ===
 
 impl StoreError {
-    /// What was called for.
-    #[must_use]
-    pub fn call(&self) -> StoreCall {
+    /// The call that failed.
+    pub(crate) fn call(&self) -> StoreCall {
         match self {
             Self::Conflict { call } | Self::Timeout { call } | Self::Other { call, .. } => *call,
         }
@@ -135,9 +133,8 @@ impl StoreError {
 // === impl StoreCall ===
 
 impl StoreCall {
-    /// Its name in metrics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    /// The value of the metrics' label `call`.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ReadSecret => "read_secret",
             Self::WriteSecret => "write_secret",
@@ -163,14 +160,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_is_written_anywhere() {
+    fn debug_output_contains_no_key() {
         let secret = Secret {
             resource_version: "7".into(),
             data: SecretData::from([("tls.key".to_owned(), b"deep".to_vec())]),
             rotate: None,
             unwritable_reason: None,
         };
-        let told = format!("{secret:?}");
-        assert_eq!(told, r#"Secret { version: "7", keys: ["tls.key"], .. }"#);
+        let printed = format!("{secret:?}");
+        assert_eq!(printed, r#"Secret { version: "7", keys: ["tls.key"], .. }"#);
     }
 }

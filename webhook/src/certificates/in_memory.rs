@@ -1,25 +1,29 @@
-//! Certificates from an authority in this process's memory: for a machine without a cluster.
+//! A CA in this process's memory, which issues the certificate where there is no cluster: in tests, the demo and on one's
+//! own machine.
 
+use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::sleep;
+use tracing::{error, info};
 
+use super::metrics::{CertificateKind, Metrics};
 use super::pki::ca::Ca;
 use super::pki::certified_key::CertifiedKeyPair;
-use super::pki::leaf;
-use super::pki::leaf::IssueError;
+use super::pki::leaf::{self, IssueError};
+use super::resolver::CertResolver;
 use crate::clock::wall_clock;
 
-/// The authority lives in this process only, so no process may outlive it.
+/// The CA is never renewed, since it ends with this process.
 const CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 const LEAF_LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The pause between two looks at the wall clock. One long sleep would miss the hours in which the
-/// machine was suspended.
+/// How often the wall clock is compared with the renewal time. One long sleep would not count the hours in which the
+/// machine is suspended.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// An authority and the names it signs leaves for.
+/// The CA, and the names of its leaves.
 #[derive(Debug)]
 pub struct InMemoryCa {
     ca: Ca,
@@ -30,10 +34,10 @@ pub struct InMemoryCa {
 // === impl InMemoryCa ===
 
 impl InMemoryCa {
-    /// Makes an authority, and its first leaf for `names`.
+    /// Creates a CA, and its first leaf for `names`.
     ///
     /// # Errors
-    /// As [`leaf::issue`].
+    /// When a name is invalid, or the system has no randomness.
     pub fn try_new(
         names: Vec<String>,
         now: SystemTime,
@@ -51,17 +55,33 @@ impl InMemoryCa {
         Ok((this, first))
     }
 
-    /// The certificate that clients must trust, PEM.
-    #[must_use]
+    /// The certificate of the CA, PEM.
     pub fn ca_pem(&self) -> &str {
         self.ca.pem()
     }
 
+    /// Renews the leaf whenever it is due, for as long as it is polled. After an error the old leaf is served, and the
+    /// renewal is retried.
+    pub(super) async fn run(mut self, resolver: &CertResolver, metrics: &Metrics) -> Infallible {
+        loop {
+            let next = self.next_leaf().await;
+            metrics.count_reload(next.is_ok());
+            match next {
+                Ok(certified_key) => {
+                    metrics.set_not_after(CertificateKind::Leaf, certified_key.not_after());
+                    resolver.set(certified_key);
+                    info!("Renewed certificate");
+                }
+                Err(error) => {
+                    let error = format!("{:#}", anyhow::Error::from(error));
+                    error!(error, "Failed to renew certificate: serving the old one");
+                }
+            }
+        }
+    }
+
     /// Waits until the leaf is due, and issues the next.
-    ///
-    /// # Errors
-    /// As [`leaf::issue`]; the next call tries again.
-    pub async fn next_leaf(&mut self) -> Result<CertifiedKeyPair, IssueError> {
+    async fn next_leaf(&mut self) -> Result<CertifiedKeyPair, IssueError> {
         loop {
             sleep(CLOCK_CHECK_INTERVAL).await;
             let now = wall_clock();
@@ -72,9 +92,9 @@ impl InMemoryCa {
     }
 
     fn renew(&mut self, now: SystemTime) -> Result<CertifiedKeyPair, IssueError> {
-        let identity = leaf::issue(&self.ca, &self.names, now, LEAF_LIFETIME)?;
-        self.renew_at = leaf::renewal_time(now, identity.not_after());
-        Ok(identity)
+        let certified_key = leaf::issue(&self.ca, &self.names, now, LEAF_LIFETIME)?;
+        self.renew_at = leaf::renewal_time(now, certified_key.not_after());
+        Ok(certified_key)
     }
 }
 
@@ -83,26 +103,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_leaf_is_due_before_it_ends_and_the_next_outlives_it() {
+    fn leaf_is_renewed_before_it_expires() {
         let now = wall_clock();
-        let (mut self_made, first) = InMemoryCa::try_new(vec!["localhost".into()], now).unwrap();
-        let due = self_made.renew_at;
+        let (mut ca, first) = InMemoryCa::try_new(vec!["localhost".into()], now).unwrap();
+        let due = ca.renew_at;
         assert!(now < due && due < first.not_after());
-        let second = self_made.renew(due).unwrap();
+        let second = ca.renew(due).unwrap();
         assert!(second.not_after() > first.not_after());
-        assert!(self_made.renew_at > first.not_after());
+        assert!(ca.renew_at > first.not_after());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leaf_that_is_due_is_renewed_within_a_tick() {
+    async fn due_leaf_is_renewed_once() {
         let now = wall_clock();
-        let (mut self_made, _) = InMemoryCa::try_new(vec!["localhost".into()], now).unwrap();
-        self_made.renew_at = now;
-        tokio::time::timeout(CLOCK_CHECK_INTERVAL * 2, self_made.next_leaf())
+        let (mut ca, _) = InMemoryCa::try_new(vec!["localhost".into()], now).unwrap();
+        ca.renew_at = now;
+        tokio::time::timeout(CLOCK_CHECK_INTERVAL * 2, ca.next_leaf())
             .await
             .unwrap()
             .unwrap();
-        let early = tokio::time::timeout(CLOCK_CHECK_INTERVAL * 10, self_made.next_leaf()).await;
+        let early = tokio::time::timeout(CLOCK_CHECK_INTERVAL * 10, ca.next_leaf()).await;
         assert!(early.is_err(), "renewed again at once");
     }
 }

@@ -1,17 +1,17 @@
-//! How long certificates live, and how long an authority waits.
+//! How long CAs and leaves live, and how long a new CA waits before it signs.
 
 use std::time::Duration;
 
-/// Longer is of no use, and dates must stay within what certificates can write.
+/// The longest lifetime of a CA: ten years. More is of no use, and dates must stay within what X.509 can hold.
 pub(super) const MAX_CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// A clock that made a CA was no further ahead of the one that judges it than this, ...
+/// The least difference between the clock that dated a certificate and the one that judges it which is tolerated.
 pub(super) const MIN_CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
-/// ... or than this part of a CA's lifetime, if that is more: a month of a year.
+/// The part of a CA's lifetime that is tolerated as clock skew if that is more: a month of a year.
 const CLOCK_SKEW_SHARE: u32 = 12;
 
-/// The lifetimes.
+/// The lifetimes of mode `self`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetimes {
     ca: Duration,
@@ -22,18 +22,18 @@ pub struct Lifetimes {
 /// Lifetimes that do not fit each other.
 #[derive(Debug, thiserror::Error)]
 pub enum LifetimesError {
-    /// An authority that lives for too long.
+    /// The CA's lifetime exceeds [`MAX_CA_LIFETIME`].
     #[error("ca-lifetime: at most {}h", MAX_CA_LIFETIME.as_secs() / 3600)]
     CaTooLong,
-    /// A leaf would still be in use when its authority ends.
+    /// A leaf would still be in use when its CA expires.
     #[error("ca-lifetime is less than three times leaf-lifetime: raise the one or lower the other")]
     LeafTooLong,
-    /// A leaf that is due when the Secret is lost would end before a new authority may sign the next.
+    /// A leaf that is due for renewal when the CA Secret is lost would expire before a new CA may sign the next.
     #[error(
         "leaf-lifetime is less than six times ca-activation-delay: raise the one or lower the other"
     )]
     ActivationDelayTooLong,
-    /// Less than a change takes to be seen.
+    /// The delay is shorter than a change of a caBundle takes to be observed.
     #[error("ca-activation-delay: give at least 1s")]
     ActivationDelayTooShort,
 }
@@ -41,7 +41,7 @@ pub enum LifetimesError {
 // === impl Lifetimes ===
 
 impl Lifetimes {
-    /// Takes lifetimes that leave time for one authority to follow the other.
+    /// Checks that these leave time to rotate the CA.
     ///
     /// # Errors
     /// When they do not.
@@ -69,33 +69,30 @@ impl Lifetimes {
         })
     }
 
-    /// An authority's.
-    #[must_use]
+    /// How long a new CA is valid.
     pub fn ca(&self) -> Duration {
         self.ca
     }
 
-    /// How far clocks may be apart before a CA is thought to live for longer than it should.
-    #[must_use]
-    pub fn clock_skew(&self) -> Duration {
+    /// By how much a CA may outlive [`Self::ca`] before it counts as one that was not created with it: clocks may differ
+    /// by so much.
+    pub(super) fn clock_skew(&self) -> Duration {
         (self.ca / CLOCK_SKEW_SHARE).max(MIN_CLOCK_SKEW)
     }
 
-    /// A leaf's.
-    #[must_use]
+    /// How long a new leaf is valid.
     pub fn leaf(&self) -> Duration {
         self.leaf
     }
 
-    /// How long an authority is trusted before it signs: longer than an API server is behind.
-    #[must_use]
+    /// How long a new CA is in every caBundle before it signs: longer than any API server takes to observe it.
     pub fn activation_delay(&self) -> Duration {
         self.activation_delay
     }
 }
 
 impl Default for Lifetimes {
-    /// A year, a week, two minutes.
+    /// A CA for a year, leaves for a week, an activation delay of two minutes.
     fn default() -> Self {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         Self {

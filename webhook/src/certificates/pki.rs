@@ -1,10 +1,11 @@
-//! X.509, without a cluster: CAs, leaves, bundles, and whether a client trusts a chain.
+//! X.509 without a cluster: CAs, leaves, bundles, and how clients verify a chain.
 
-pub mod bundle;
-pub mod ca;
-pub mod ca_check;
-pub mod certified_key;
-pub mod issuer;
-pub mod leaf;
-pub mod verify;
-pub mod x509;
+pub(crate) mod bundle;
+pub(crate) mod ca;
+pub(crate) mod ca_check;
+pub(crate) mod certified_key;
+pub(crate) mod issuer;
+pub(crate) mod leaf;
+mod subject;
+pub(crate) mod verify;
+pub(crate) mod x509;

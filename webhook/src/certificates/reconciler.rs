@@ -1,12 +1,10 @@
-//! The certificate of a webhook in a cluster, and the trust of the API servers in it: modes `self`
-//! and `secret`.
+//! The controller of this replica's certificate, of the CA Secret and of every `caBundle`, in the modes `self` and `secret`.
 //!
-//! A tick reads both objects, decides, writes what is to be written and shows what is to be shown.
-//! Ticks come at least every minute by the wall clock; a change of an object is only a reason to tick
-//! at once. So nothing is lost with an event, and no state of a cache is acted upon.
+//! It is level-triggered: each reconcile reads both objects, decides, and acts. It runs at least once a minute by the wall
+//! clock, and earlier after a change of an object. So a missed change only costs time, and no decision rests on a cache.
 
-pub(crate) mod backoff;
-pub mod result;
+mod backoff;
+pub(super) mod result;
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -21,67 +19,64 @@ use self::backoff::backoff;
 use self::result::{ReconcileError, ReconcileResult};
 use super::ca_bundle::DesiredCaBundle;
 use super::ca_secret::CaSecret;
+use super::clocks::Clocks;
 use super::cluster::{Cluster, Secret, Webhooks};
 use super::lifetimes::Lifetimes;
+use super::metrics::{CertificateKind, Metrics};
 use super::pki::bundle::Bundle;
 use super::pki::ca::Ca;
 use super::pki::ca_check;
 use super::propagation::ObservedBundles;
-use super::readiness::{Ready, ServingReadiness};
 use super::resolver::CertResolver;
 use super::rotation::{self, RotationInputs, RotationReason, Step};
-use super::serving_policy::{Clocks, ServedCertificate, can_serve, should_switch_to};
+use super::serving_policy::{self, Ready, ServedCertificate};
 use super::tls_secret::{TlsSecret, TlsSecretError};
 use crate::clock::wall_clock;
-use crate::metrics::{CertificateKind, Metrics};
 
-/// One long sleep would miss the hours in which the machine was suspended.
+/// How often to reconcile without a change. One long sleep would not count the hours in which the machine is suspended.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The shortest pause after a failure that a change of an object may end.
+/// The shortest delay of a retry that a change of an object may trigger.
 const EVENT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// So many writes may follow each other without a pause: more than a change of authorities takes.
+/// How many writes may follow each other without a delay: more than a rotation takes.
 const WRITE_BURST: u32 = 16;
 
-/// The longest pause between writes that others undo again and again, such as a replica of an earlier release that
-/// adopts a CA that has leaked.
+/// The longest delay between writes that others revert again and again, such as a replica of an earlier release that adopts
+/// a leaked CA.
 const MAX_WRITE_DELAY: Duration = Duration::from_secs(5);
 
-/// How certificates come to be.
-#[derive(Debug)]
+/// How many foreign certificates are logged.
+const MAX_LOGGED_FOREIGN: usize = 4;
+
+/// Who issues the certificate.
+#[derive(Debug, Clone, Copy)]
 pub enum Mode {
-    /// This webhook's own authority signs them.
-    SelfManaged {
-        /// DNS names and IP addresses of the webhook.
-        names: Vec<String>,
-        /// The lifetimes.
-        lifetimes: Lifetimes,
-    },
-    /// Somebody else puts them into the Secret.
+    /// Mode `self`: the webhook's own CA.
+    SelfManaged(Lifetimes),
+    /// Mode `secret`: another issuer, such as cert-manager, writes it to a Secret.
     Secret {
-        /// Names that they are for.
-        names: Vec<String>,
-        /// How long an authority is trusted before its certificate is shown instead of another's.
+        /// How long a CA must be in every caBundle before its certificate replaces another CA's.
         activation_delay: Duration,
     },
 }
 
-/// One replica's certificate, and its share in the trust of all.
+/// Reconciles the certificate of one replica. All replicas do so independently.
 #[derive(Debug)]
 pub struct CertificateReconciler<C> {
     cluster: C,
+    /// The DNS names and IP addresses of the webhook.
+    names: Vec<String>,
     mode: Mode,
     observed: ObservedBundles,
     snapshot: Option<SecretSnapshot>,
     retirement: Option<Retirement>,
     served: Option<ServedCertificate>,
-    /// What a caBundle had beside what this webhook knows.
+    /// The foreign certificates that were last in a caBundle.
     foreign: Bundle,
-    readiness: ServingReadiness,
 }
 
-/// What was last read in the Secret, as long as that stays the same.
+/// The CA Secret as it was last read.
 #[derive(Debug, Clone)]
 struct SecretSnapshot {
     resource_version: String,
@@ -90,14 +85,14 @@ struct SecretSnapshot {
     unwritable_reason: Option<String>,
 }
 
-/// The last retirement that this process found in the Secret.
+/// The last retirement in the Secret, and since when this process has observed it.
 #[derive(Debug, Clone, Copy)]
 struct Retirement {
     at: Option<SystemTime>,
     since: Instant,
 }
 
-/// A tick under way.
+/// The context of one reconcile.
 struct ReconcileContext<'a> {
     clocks: Clocks,
     resolver: &'a CertResolver,
@@ -108,73 +103,80 @@ struct ReconcileContext<'a> {
 // === impl CertificateReconciler ===
 
 impl<C: Cluster> CertificateReconciler<C> {
-    /// Starts with nothing known and nothing shown.
-    #[must_use]
-    pub fn new(cluster: C, mode: Mode) -> Self {
+    /// Creates a reconciler that has observed nothing and serves nothing yet.
+    pub fn new(cluster: C, names: Vec<String>, mode: Mode) -> Self {
         Self {
             cluster,
+            names,
             mode,
             observed: ObservedBundles::default(),
             snapshot: None,
             retirement: None,
             served: None,
             foreign: Bundle::default(),
-            readiness: ServingReadiness::default(),
         }
     }
 
-    /// The cluster that it keeps in step with.
-    #[must_use]
-    pub fn cluster(&self) -> &C {
+    /// The cluster whose objects are reconciled.
+    pub(super) fn cluster(&self) -> &C {
         &self.cluster
     }
 
-    /// Ticks for as long as it is polled.
-    pub async fn run(mut self, serving: &CertResolver, report: &Metrics) -> Infallible {
-        let longest = RESYNC_INTERVAL.min(self.activation_delay() / 2);
+    /// Reconciles for as long as it is polled.
+    pub async fn run(mut self, resolver: &CertResolver, metrics: &Metrics) -> Infallible {
+        let interval = RESYNC_INTERVAL.min(self.activation_delay() / 2);
         let mut failures = 0;
-        // Since nothing changed for a whole tick.
+        // Since the last interval without a change.
         let mut writes: u32 = 0;
         loop {
-            let tick = self.reconcile(wall_clock(), serving, report).await;
-            let (changed, is_settled) = (tick.changed, tick.is_converged());
-            tick.log(report);
+            let result = self.reconcile(wall_clock(), resolver, metrics).await;
+            let (changed, is_converged) = (result.changed, result.is_converged());
+            result.log(metrics);
             writes = writes.saturating_add(changed.into());
-            if is_settled {
+            if is_converged {
                 failures = 0;
-                if let Some(over) = writes.checked_sub(WRITE_BURST) {
-                    sleep(backoff(over).min(MAX_WRITE_DELAY).min(longest)).await;
+                if let Some(excess) = writes.checked_sub(WRITE_BURST) {
+                    sleep(backoff(excess).min(MAX_WRITE_DELAY).min(interval)).await;
                 }
                 tokio::select! {
-                    () = sleep(longest) => writes = 0,
+                    () = sleep(interval) => writes = 0,
                     () = self.cluster.changed() => {}
                 }
             } else {
-                let pause = backoff(failures).min(longest);
+                let delay = backoff(failures).min(interval);
                 failures += 1;
-                // What others change may mend what failed; what it has changed itself rings too.
-                let mended = async {
+                // Retry early on external changes. Skip this after our own write, which triggers the watch as well.
+                let external_change = async {
                     sleep(EVENT_RETRY_DELAY).await;
                     self.cluster.changed().await;
                 };
                 tokio::select! {
-                    () = sleep(pause) => {}
-                    () = mended, if !changed => {}
+                    () = sleep(delay) => {}
+                    () = external_change, if !changed => {}
                 }
             }
         }
     }
 
-    /// Looks at both objects, and does what is due at `now`, each part as far as the others' failures
-    /// allow. A panic is a failure like others: what comes next starts from what it reads.
+    /// Reconciles once, at `now` by the wall clock. A failure, also a panic, is recorded in the result; each part is done as
+    /// far as the failures of others allow, and the next reconcile starts from what it reads.
     pub async fn reconcile(
         &mut self,
         now: SystemTime,
-        serving: &CertResolver,
-        report: &Metrics,
+        resolver: &CertResolver,
+        metrics: &Metrics,
     ) -> ReconcileResult {
-        let tick = AssertUnwindSafe(self.reconcile_uncaught(now, serving, report));
-        tick.catch_unwind()
+        let context = ReconcileContext {
+            clocks: Clocks {
+                wall: now,
+                monotonic: Instant::now(),
+            },
+            resolver,
+            metrics,
+            result: ReconcileResult::default(),
+        };
+        AssertUnwindSafe(self.reconcile_uncaught(context))
+            .catch_unwind()
             .await
             .unwrap_or_else(|_| ReconcileResult {
                 changed: false,
@@ -182,83 +184,243 @@ impl<C: Cluster> CertificateReconciler<C> {
             })
     }
 
-    async fn reconcile_uncaught(
-        &mut self,
-        now: SystemTime,
-        serving: &CertResolver,
-        report: &Metrics,
-    ) -> ReconcileResult {
-        let mut turn = ReconcileContext {
-            clocks: Clocks {
-                wall: now,
-                monotonic: Instant::now(),
-            },
-            resolver: serving,
-            metrics: report,
-            result: ReconcileResult::default(),
-        };
-        self.renew_leaf(&mut turn);
-        // The Secret first: what the bundles have and an older Secret does not know may be new, and
-        // that is found out when it is written; what a newer one does not know may be forgotten.
-        let secret = turn.result.note(self.cluster.secret().await);
-        let looked = turn.result.note(self.cluster.webhooks().await);
-        match &looked {
-            Some(webhooks) => self.observe_bundles(webhooks.as_ref(), report),
-            None => report.set_webhooks_found(false),
-        }
-        // Where there are none, nothing is decided: they go first when this webhook is removed.
-        let webhooks = looked.as_ref().and_then(Option::as_ref);
-        let called = webhooks.is_some();
-        let anchors = match (&self.mode, secret) {
-            (_, None) => DesiredCaBundle::for_served(self.bundle_in_use(now)),
-            (Mode::SelfManaged { lifetimes, .. }, Some(secret)) => {
-                let lifetimes = *lifetimes;
-                self.reconcile_self(secret, called, lifetimes, &mut turn)
+    async fn reconcile_uncaught(&mut self, mut context: ReconcileContext<'_>) -> ReconcileResult {
+        let run = &mut context;
+        // Of the same CA, which needs no response of the API server.
+        self.renew_leaf(run);
+        // Observe the Secret before the bundles. A CA in the bundles that an older Secret lacks may be new, which the write
+        // of the Secret detects as a conflict; one that a newer Secret lacks may have been pruned.
+        let secret = run.result.note(self.cluster.secret().await);
+        let webhooks = run.result.note(self.cluster.webhooks().await);
+        self.observe_bundles(webhooks.as_ref(), run);
+        let is_observed = webhooks.is_some();
+        let webhooks = webhooks.flatten();
+        // Decide, and act on the Secret and on the served certificate. Without a webhook configuration the Secret is not
+        // written: the configuration is deleted first when a release is uninstalled.
+        let desired = match (secret, self.mode) {
+            (None, _) => DesiredCaBundle::for_served(self.bundle_in_use(run.clocks.wall)),
+            (Some(secret), Mode::SelfManaged(lifetimes)) => {
+                self.reconcile_self(secret, webhooks.is_some(), &lifetimes, run)
                     .await
             }
-            (Mode::Secret { names, .. }, Some(secret)) => {
-                let given = secret.ok_or(TlsSecretError::Missing);
-                let given = given.and_then(|secret| TlsSecret::read(&secret.data, names, now));
-                self.reconcile_tls_secret(given, &mut turn)
-            }
+            (Some(secret), Mode::Secret { .. }) => self.reconcile_tls_secret(secret, run),
         };
-        self.count_foreign(&anchors, report);
-        match webhooks {
-            Some(webhooks) => self.write_bundles(webhooks, &anchors, &mut turn).await,
-            None => report.set_bundle_in_sync(false),
+        // Act on the bundles.
+        self.report_foreign(&desired, run.metrics);
+        self.write_bundles(webhooks, &desired, run).await;
+        if is_observed {
+            self.update_readiness(run);
         }
-        if looked.is_some() {
-            self.update_readiness(&turn);
-        }
-        turn.result
+        context.result
     }
 
-    fn observe_bundles(&mut self, webhooks: Option<&Webhooks>, report: &Metrics) {
-        let bundles: Vec<_> = webhooks
-            .into_iter()
-            .flat_map(|webhooks| webhooks.bundles.iter().map(|(_, bundle)| bundle.clone()))
-            .collect();
-        report.set_webhooks_found(!bundles.is_empty());
-        let written = webhooks.and_then(|webhooks| webhooks.written_at);
+    /// Records the bundles that were read; `None` if the read failed.
+    fn observe_bundles(&mut self, read: Option<&Option<Webhooks>>, run: &ReconcileContext<'_>) {
+        let Some(webhooks) = read else {
+            return run.metrics.set_webhooks_found(false);
+        };
+        let bundles = webhooks.iter().flat_map(|webhooks| &webhooks.bundles);
+        let bundles: Vec<_> = bundles.map(|(_, bundle)| bundle.clone()).collect();
+        let written = webhooks.as_ref().and_then(|webhooks| webhooks.written_at);
+        run.metrics.set_webhooks_found(!bundles.is_empty());
         self.observed.observe(bundles, written, Instant::now());
-        report.set_bundle_cas(self.observed.union().issued_by_us().iter().count());
+        let cas = self.observed.union().issued_by_us();
+        run.metrics.set_bundle_cas(cas.iter().count());
     }
 
-    /// Counts what API servers trust that is neither asked for nor removed: it may be of a replica of another mode,
-    /// and may be a way to answer for this webhook.
-    fn count_foreign(&mut self, anchors: &DesiredCaBundle, report: &Metrics) {
-        const LOGGED: usize = 4;
+    /// Takes a step of the rotation, and switches to a leaf of the active CA.
+    async fn reconcile_self(
+        &mut self,
+        secret: Option<Secret>,
+        has_webhooks: bool,
+        lifetimes: &Lifetimes,
+        run: &mut ReconcileContext<'_>,
+    ) -> DesiredCaBundle {
+        let in_use = self.bundle_in_use(run.clocks.wall);
+        let Some(secret) = secret else {
+            if has_webhooks && run.result.note_write(self.cluster.create_secret().await) {
+                info!("Created CA Secret");
+            }
+            return DesiredCaBundle::for_served(in_use);
+        };
+        let snapshot = self.read_secret(&secret, run.clocks.wall);
+        let ca_secret = &snapshot.ca_secret;
+        let inputs = RotationInputs {
+            ca_secret,
+            retired_for: self.retired_for(ca_secret.retired_at, run.clocks.monotonic),
+            observed: &self.observed,
+            in_use: &in_use,
+            now: run.clocks.wall,
+            lifetimes,
+        };
+        let desired = DesiredCaBundle::for_self(&inputs);
+        // A CA that is about to be replaced signs only if no certificate is served.
+        let active = ca_secret.active.as_ref().filter(|active| {
+            in_use.is_empty() || rotation::immediate_replacement_reason(active, &inputs).is_none()
+        });
+        if has_webhooks {
+            let step = rotation::next(&inputs);
+            self.apply_step(step, &snapshot, lifetimes, run).await;
+        }
+        if let Some(active) = active {
+            self.sign_with(active, lifetimes.leaf(), run);
+        }
+        desired
+    }
+
+    /// Serves the certificate of the TLS Secret, mode `secret`.
+    fn reconcile_tls_secret(
+        &mut self,
+        secret: Option<Secret>,
+        run: &mut ReconcileContext<'_>,
+    ) -> DesiredCaBundle {
+        let now = run.clocks.wall;
+        let in_use = self.bundle_in_use(now);
+        let read = secret
+            .ok_or(TlsSecretError::Missing)
+            .and_then(|secret| TlsSecret::read(&secret.data, &self.names, now));
+        let Some(TlsSecret {
+            certified_key,
+            anchors,
+        }) = run.result.note(read)
+        else {
+            run.metrics.count_reload(false);
+            return DesiredCaBundle::for_served(in_use);
+        };
+        let desired = DesiredCaBundle::for_secret(&anchors, &in_use, &self.observed, now);
+        let is_new = self.served.as_ref().is_none_or(|served| {
+            served.certified_key != certified_key || served.anchors != anchors
+        });
+        if is_new && self.can_serve(&anchors, now) {
+            let next = ServedCertificate {
+                certified_key,
+                anchors,
+                issued_by: None,
+            };
+            self.serve(next, run);
+        }
+        desired
+    }
+
+    /// Parses the Secret, unless it is at the version of the last snapshot.
+    fn read_secret(&mut self, secret: &Secret, now: SystemTime) -> SecretSnapshot {
+        let snapshot = self
+            .snapshot
+            .take()
+            .filter(|snapshot| snapshot.resource_version == secret.resource_version)
+            .unwrap_or_else(|| SecretSnapshot::read(secret, &self.names, now));
+        self.snapshot.insert(snapshot).clone()
+    }
+
+    /// Writes the Secret as it is after `step`; without a step only if it is corrupt.
+    async fn apply_step(
+        &self,
+        step: Step,
+        snapshot: &SecretSnapshot,
+        lifetimes: &Lifetimes,
+        run: &mut ReconcileContext<'_>,
+    ) {
+        match step {
+            Step::None if !snapshot.is_corrupt => return,
+            Step::TooManyCas(count) => {
+                return run.result.failures.push(ReconcileError::TooManyCas(count));
+            }
+            _ => {}
+        }
+        let mut ca_secret = snapshot.ca_secret.clone();
+        let (now, names) = (run.clocks.wall, &self.names);
+        let applied = rotation::apply(step.clone(), &mut ca_secret, now, lifetimes, names);
+        if run.result.note(applied).is_none() {
+            return;
+        }
+        let version = &snapshot.resource_version;
+        let written = self.cluster.write_secret(version, ca_secret.write()).await;
+        if !run.result.note_write(written) {
+            let reason = snapshot.unwritable_reason.clone();
+            let error = reason.map(ReconcileError::SecretUnwritable);
+            return run.result.failures.extend(error);
+        }
+        match step {
+            Step::None | Step::TooManyCas(_) => info!("Repaired CA Secret"),
+            Step::AdoptOrphans(cas) => info!(?cas, "Adopted CAs from caBundle"),
+            Step::DateRetirement => info!("Dated retirement of CAs"),
+            Step::PublishNext(reason) => {
+                run.metrics.count_rotation(reason);
+                if reason == RotationReason::Outlives {
+                    warn!("CA in Secret outlives ca-lifetime: replacing it");
+                }
+                info!(?reason, "Published new CA");
+            }
+            Step::ActivateNext => info!("Activated new CA"),
+            Step::PruneRetired(cas) => info!(?cas, "Pruned retired CAs"),
+        }
+    }
+
+    /// Issues and serves a leaf of `ca` instead of another CA's, once clients trust it.
+    fn sign_with(&mut self, ca: &Arc<Ca>, leaf_lifetime: Duration, run: &mut ReconcileContext<'_>) {
+        let (served, now) = (self.served.as_ref(), run.clocks.wall);
+        if serving_policy::should_switch_to(ca, served, leaf_lifetime, now)
+            && self.can_serve(&Bundle::from(ca.der().clone()), now)
+        {
+            self.issue_leaf(Arc::clone(ca), leaf_lifetime, run);
+        }
+    }
+
+    /// Renews the leaf when it is due, whatever the Secret holds: the same CA signs it, so clients trust it.
+    fn renew_leaf(&mut self, run: &mut ReconcileContext<'_>) {
+        let issued_by = self
+            .served
+            .as_ref()
+            .and_then(|served| served.issued_by.as_ref());
+        if let Some(issued_by) = issued_by.filter(|issued_by| issued_by.is_renewal_due(run.clocks))
+        {
+            self.issue_leaf(Arc::clone(&issued_by.ca), issued_by.leaf_lifetime, run);
+        }
+    }
+
+    fn issue_leaf(&mut self, ca: Arc<Ca>, lifetime: Duration, run: &mut ReconcileContext<'_>) {
+        let end = ca.info().not_after;
+        let previous = self
+            .served
+            .as_ref()
+            .and_then(|served| served.issued_by.as_ref());
+        let next = ServedCertificate::issue(ca, &self.names, lifetime, previous, run.clocks);
+        if let Some(next) = run.result.note(next) {
+            run.metrics.set_not_after(CertificateKind::Ca, end);
+            self.serve(next, run);
+        }
+    }
+
+    fn can_serve(&self, anchors: &Bundle, now: SystemTime) -> bool {
+        let (served, delay) = (self.served.as_ref(), self.activation_delay());
+        serving_policy::can_serve(anchors, served, &self.observed, delay, now)
+    }
+
+    fn serve(&mut self, next: ServedCertificate, run: &ReconcileContext<'_>) {
+        run.metrics.count_reload(true);
+        let not_after = next.certified_key.not_after();
+        run.metrics.set_not_after(CertificateKind::Leaf, not_after);
+        info!(cas = ?next.anchors, "Serving new certificate");
+        run.resolver.set(next.certified_key.clone());
+        self.served = Some(next);
+    }
+
+    /// Counts the certificates in the bundles that are neither desired, nor removed, nor CAs of ours. They may belong to a
+    /// replica of another mode, and may be a way to impersonate the webhook.
+    fn report_foreign(&mut self, desired: &DesiredCaBundle, metrics: &Metrics) {
         let trusted = self.observed.union();
-        let foreign =
-            trusted.filter(|der| !anchors.add.contains(der) && !anchors.remove.contains(der));
-        let own = foreign.issued_by_us();
-        let foreign = foreign.filter(|der| !own.contains(der));
-        let many = foreign.iter().count();
-        report.set_bundle_foreign(many);
-        if foreign != self.foreign && many > 0 {
-            let certificates = foreign.first(LOGGED);
+        let ours = trusted.issued_by_us();
+        let foreign = trusted.filter(|der| {
+            ![&desired.add, &desired.remove, &ours]
+                .iter()
+                .any(|known| known.contains(der))
+        });
+        let count = foreign.iter().count();
+        metrics.set_bundle_foreign(count);
+        if foreign != self.foreign && count > 0 {
+            let certificates = foreign.first(MAX_LOGGED_FOREIGN);
             warn!(
-                many,
+                count,
                 ?certificates,
                 "caBundle trusts certificates of other issuers"
             );
@@ -266,289 +428,91 @@ impl<C: Cluster> CertificateReconciler<C> {
         self.foreign = foreign;
     }
 
-    /// Takes a step of mode `self`, and shows a leaf of the authority that signs.
-    async fn reconcile_self(
-        &mut self,
-        secret: Option<Secret>,
-        called: bool,
-        lifetimes: Lifetimes,
-        turn: &mut ReconcileContext<'_>,
-    ) -> DesiredCaBundle {
-        let in_use = self.bundle_in_use(turn.clocks.wall);
-        let Some(secret) = secret else {
-            if called && turn.result.note_write(self.cluster.create_secret().await) {
-                info!("Secret made");
-            }
-            return DesiredCaBundle::for_served(in_use);
-        };
-        let read = self.read_secret(&secret, turn.clocks.wall);
-        let retired_for = self.retired_since(read.ca_secret.retired_at, turn.clocks.monotonic);
-        let situation = RotationInputs {
-            ca_secret: &read.ca_secret,
-            retired_for,
-            observed: &self.observed,
-            in_use: &in_use,
-            now: turn.clocks.wall,
-            lifetimes: &lifetimes,
-        };
-        let anchors = DesiredCaBundle::for_self(&situation);
-        // One that is about to be replaced is shown only where there is no other.
-        let signer = read.ca_secret.active.as_ref().filter(|signer| {
-            in_use.is_empty()
-                || rotation::immediate_replacement_reason(signer, &situation).is_none()
-        });
-        if called {
-            let step = rotation::next(&situation);
-            self.apply_step(step, &read, turn).await;
-        }
-        if let Some(signer) = signer {
-            self.sign_with(signer, turn);
-        }
-        anchors
-    }
-
-    /// Shows what the Secret of mode `secret` holds.
-    fn reconcile_tls_secret(
-        &mut self,
-        given: Result<TlsSecret, TlsSecretError>,
-        turn: &mut ReconcileContext<'_>,
-    ) -> DesiredCaBundle {
-        let now = turn.clocks.wall;
-        let in_use = self.bundle_in_use(now);
-        let Some(TlsSecret {
-            certified_key: identity,
-            anchors,
-        }) = turn.result.note(given)
-        else {
-            turn.metrics.count_certificate_reload(false);
-            return DesiredCaBundle::for_served(in_use);
-        };
-        let asked = DesiredCaBundle::for_secret(&anchors, &in_use, &self.observed, now);
-        let shown = self.served.as_ref();
-        let is_new =
-            shown.is_none_or(|shown| shown.certified_key != identity || shown.anchors != anchors);
-        if is_new && self.can_serve(&anchors, now) {
-            let next = ServedCertificate {
-                certified_key: identity,
-                anchors,
-                issued_by: None,
-            };
-            self.serve(next, turn);
-        }
-        asked
-    }
-
-    /// Reads the Secret, unless it is the one that was read before.
-    fn read_secret(&mut self, secret: &Secret, now: SystemTime) -> SecretSnapshot {
-        let read = match self.snapshot.take() {
-            Some(read) if read.resource_version == secret.resource_version => read,
-            _ => {
-                let fit = |ca: &Ca| {
-                    let checked = ca_check::check(ca, self.names(), now);
-                    checked
-                        .map_err(|unfit| {
-                            let error = format!("{:#}", anyhow::Error::from(unfit));
-                            warn!(error, "CA in Secret cannot sign");
-                        })
-                        .is_ok()
-                };
-                let (keyring, unusable) = CaSecret::read(secret, fit);
-                if !unusable.is_empty() {
-                    warn!(keys = ?unusable, "Secret holds what cannot be used");
-                }
-                SecretSnapshot {
-                    resource_version: secret.resource_version.clone(),
-                    ca_secret: keyring,
-                    is_corrupt: !unusable.is_empty(),
-                    unwritable_reason: secret.unwritable_reason.clone(),
-                }
-            }
-        };
-        self.snapshot.insert(read).clone()
-    }
-
-    /// Writes the Secret as it is after `step`, and anew if something in it is spoilt.
-    async fn apply_step(&self, step: Step, read: &SecretSnapshot, turn: &mut ReconcileContext<'_>) {
-        let Mode::SelfManaged { names, lifetimes } = &self.mode else {
-            return;
-        };
-        match step {
-            Step::None if !read.is_corrupt => return,
-            Step::TooManyCas(many) => {
-                return turn.result.failures.push(ReconcileError::TooManyCas(many));
-            }
-            _ => {}
-        }
-        let mut keyring = read.ca_secret.clone();
-        let taken = keyring.apply(step.clone(), turn.clocks.wall, lifetimes, names);
-        if turn.result.note(taken).is_none() {
-            return;
-        }
-        let written = self
-            .cluster
-            .write_secret(&read.resource_version, keyring.write());
-        if !turn.result.note_write(written.await) {
-            let obstacle = read
-                .unwritable_reason
-                .clone()
-                .map(ReconcileError::SecretUnwritable);
-            turn.result.failures.extend(obstacle);
-            return;
-        }
-        match step {
-            Step::None | Step::TooManyCas(_) => info!("Secret mended"),
-            Step::AdoptOrphans(own) => {
-                info!(authorities = ?own, "Authorities adopted from caBundle")
-            }
-            Step::DateRetirement => info!("Retirement of CAs dated anew"),
-            Step::PublishNext(reason) => {
-                turn.metrics.count_rotation(reason);
-                if reason == RotationReason::Outlives {
-                    warn!("CA in Secret outlives ca-lifetime: replacing it");
-                }
-                info!(?reason, "Authority published");
-            }
-            Step::ActivateNext => info!("Authority signs"),
-            Step::PruneRetired(gone) => info!(authorities = ?gone, "Authorities forgotten"),
-        }
-    }
-
-    /// Shows a leaf of `signer` instead of another authority's.
-    fn sign_with(&mut self, signer: &Arc<Ca>, turn: &mut ReconcileContext<'_>) {
-        let Mode::SelfManaged { lifetimes, .. } = &self.mode else {
-            return;
-        };
-        let (shown, now) = (self.served.as_ref(), turn.clocks.wall);
-        if should_switch_to(signer, shown, lifetimes.leaf(), now)
-            && self.can_serve(&Bundle::from(signer.der().clone()), now)
-        {
-            self.issue_leaf(Arc::clone(signer), turn);
-        }
-    }
-
-    /// Shows a new leaf of the same authority when that is due, whatever the Secret says by now: that
-    /// needs nobody's answer, and changes nothing of who is trusted.
-    fn renew_leaf(&mut self, turn: &mut ReconcileContext<'_>) {
-        let signature = self
-            .served
-            .as_ref()
-            .and_then(|shown| shown.issued_by.as_ref());
-        if let Some(signature) = signature.filter(|signature| signature.is_renewal_due(turn.clocks))
-        {
-            self.issue_leaf(Arc::clone(signature.signer()), turn);
-        }
-    }
-
-    fn issue_leaf(&mut self, signer: Arc<Ca>, turn: &mut ReconcileContext<'_>) {
-        let Mode::SelfManaged { names, lifetimes } = &self.mode else {
-            return;
-        };
-        let end = signer.info().not_after;
-        let last = self
-            .served
-            .as_ref()
-            .and_then(|shown| shown.issued_by.as_ref());
-        let next = ServedCertificate::issue(signer, names, lifetimes.leaf(), last, turn.clocks);
-        if let Some(next) = turn.result.note(next) {
-            turn.metrics.set_not_after(CertificateKind::Ca, end);
-            self.serve(next, turn);
-        }
-    }
-
-    fn can_serve(&self, anchors: &Bundle, now: SystemTime) -> bool {
-        let shown = self.served.as_ref();
-        can_serve(anchors, shown, &self.observed, self.activation_delay(), now)
-    }
-
-    fn serve(&mut self, next: ServedCertificate, turn: &ReconcileContext<'_>) {
-        turn.metrics.count_certificate_reload(true);
-        turn.metrics
-            .set_not_after(CertificateKind::Leaf, next.certified_key.not_after());
-        info!(authorities = ?next.anchors, "Certificate replaced");
-        turn.resolver.set(next.certified_key.clone());
-        self.served = Some(next);
-    }
-
-    /// Makes every `caBundle` what it should be.
+    /// Writes every `caBundle` that differs from what is desired.
     async fn write_bundles(
         &self,
-        found: &Webhooks,
-        anchors: &DesiredCaBundle,
-        turn: &mut ReconcileContext<'_>,
+        webhooks: Option<Webhooks>,
+        desired: &DesiredCaBundle,
+        run: &mut ReconcileContext<'_>,
     ) {
-        let mended = |bundle| anchors.reconcile(bundle);
-        let in_sync = found
-            .bundles
-            .iter()
-            .all(|(_, bundle)| mended(bundle).is_none());
-        turn.metrics.set_bundle_in_sync(in_sync);
-        if in_sync {
+        let Some(mut webhooks) = webhooks else {
+            return run.metrics.set_bundle_in_sync(false);
+        };
+        let mut is_in_sync = true;
+        for (_, bundle) in &mut webhooks.bundles {
+            let reconciled = desired.reconcile(bundle);
+            is_in_sync &= reconciled == *bundle;
+            *bundle = reconciled;
+        }
+        run.metrics.set_bundle_in_sync(is_in_sync);
+        if is_in_sync {
             return;
         }
-        let bundles = found.bundles.iter().map(|(name, bundle)| {
-            let right = mended(bundle).unwrap_or_else(|| bundle.clone());
-            (name.clone(), right)
-        });
-        let webhooks = Webhooks {
-            bundles: bundles.collect(),
-            ..found.clone()
-        };
-        if turn
-            .result
-            .note_write(self.cluster.write_bundles(&webhooks).await)
-        {
-            info!(authorities = ?anchors.add, "caBundle written");
+        let written = self.cluster.write_bundles(&webhooks).await;
+        if run.result.note_write(written) {
+            info!(cas = ?desired.add, "Wrote caBundle");
         }
     }
 
-    /// Announces that the webhook is ready, once its certificate is trusted. That is for good: were
-    /// all replicas unready because somebody spoilt a `caBundle`, that would help nobody.
-    fn update_readiness(&mut self, turn: &ReconcileContext<'_>) {
-        if turn.resolver.is_ready() {
+    /// Marks the replica as ready once clients trust its certificate. It stays ready: if a `caBundle` is damaged later, it
+    /// would not help that no replica is ready.
+    fn update_readiness(&self, run: &ReconcileContext<'_>) {
+        if run.resolver.is_ready() {
             return;
         }
-        let (shown, delay) = (self.served.as_ref(), self.activation_delay());
-        match self
-            .readiness
-            .update(shown, &self.observed, delay, turn.clocks)
-        {
+        let (served, delay) = (self.served.as_ref(), self.activation_delay());
+        match serving_policy::readiness(served, &self.observed, delay, run.clocks.wall) {
             Some(Ready::Trusted) => info!("Ready"),
             Some(Ready::NoWebhookConfiguration) => {
-                warn!("Ready without a webhook configuration, so nobody will call");
+                warn!("Ready, but no webhook configuration exists: no pods will be injected");
             }
             None => return,
         }
-        turn.resolver.set_ready();
+        run.resolver.set_ready();
     }
 
-    /// For how long this process has found this retirement to be the last.
-    fn retired_since(&mut self, at: Option<SystemTime>, now: Instant) -> Duration {
-        let found = match self.retirement {
-            Some(retirement) if retirement.at == at => retirement.since,
-            _ => now,
-        };
-        self.retirement = Some(Retirement { at, since: found });
-        now.duration_since(found)
+    /// For how long this process has observed that this is the last retirement.
+    fn retired_for(&mut self, at: Option<SystemTime>, now: Instant) -> Duration {
+        let retirement = self.retirement.filter(|retirement| retirement.at == at);
+        let retirement = retirement.unwrap_or(Retirement { at, since: now });
+        self.retirement = Some(retirement);
+        now.duration_since(retirement.since)
     }
 
-    /// What clients must trust to trust what is shown, while that can be trusted at all.
+    /// What clients must trust to trust the served certificate; empty if it has expired.
     fn bundle_in_use(&self, now: SystemTime) -> Bundle {
-        let shown = self.served.as_ref().filter(|shown| shown.is_valid(now));
-        shown.map_or_else(Bundle::default, |shown| shown.anchors.clone())
-    }
-
-    fn names(&self) -> &[String] {
-        match &self.mode {
-            Mode::SelfManaged { names, .. } | Mode::Secret { names, .. } => names,
-        }
+        let served = self.served.as_ref().filter(|served| served.is_valid(now));
+        served.map_or_else(Bundle::default, |served| served.anchors.clone())
     }
 
     fn activation_delay(&self) -> Duration {
-        match &self.mode {
-            Mode::SelfManaged { lifetimes, .. } => lifetimes.activation_delay(),
-            Mode::Secret {
-                activation_delay, ..
-            } => *activation_delay,
+        match self.mode {
+            Mode::SelfManaged(lifetimes) => lifetimes.activation_delay(),
+            Mode::Secret { activation_delay } => activation_delay,
+        }
+    }
+}
+
+// === impl SecretSnapshot ===
+
+impl SecretSnapshot {
+    fn read(secret: &Secret, names: &[String], now: SystemTime) -> Self {
+        let can_sign = |ca: &Ca| {
+            let checked = ca_check::check(ca, names, now).map_err(|error| {
+                let error = format!("{:#}", anyhow::Error::from(error));
+                warn!(error, "CA in Secret cannot sign");
+            });
+            checked.is_ok()
+        };
+        let (ca_secret, unusable) = CaSecret::read(secret, can_sign);
+        if !unusable.is_empty() {
+            warn!(keys = ?unusable, "CA Secret has unusable keys");
+        }
+        Self {
+            resource_version: secret.resource_version.clone(),
+            ca_secret,
+            is_corrupt: !unusable.is_empty(),
+            unwritable_reason: secret.unwritable_reason.clone(),
         }
     }
 }

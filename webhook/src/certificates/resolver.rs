@@ -1,4 +1,4 @@
-//! The certificate that is shown now.
+//! The certificate that TLS handshakes use, as a resolver for rustls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,8 @@ use rustls::sign::CertifiedKey;
 
 use super::pki::certified_key::CertifiedKeyPair;
 
-/// The identity that new connections are shown. Whoever makes certificates replaces it while the
-/// server serves; connections that are open keep the one they were shown.
+/// Serves the current certificate to new connections. It can be replaced while the server runs; open connections keep
+/// the one of their handshake.
 #[derive(Debug)]
 pub struct CertResolver {
     certified_key: ArcSwapOption<CertifiedKeyPair>,
@@ -20,8 +20,7 @@ pub struct CertResolver {
 // === impl CertResolver ===
 
 impl CertResolver {
-    /// Shows `first` until it is replaced, and is ready.
-    #[must_use]
+    /// Serves `first` until it is replaced, and is ready.
     pub fn new(first: CertifiedKeyPair) -> Self {
         let this = Self::empty();
         this.set(first);
@@ -29,8 +28,7 @@ impl CertResolver {
         this
     }
 
-    /// Has nothing to show yet, so that handshakes fail, and is not ready.
-    #[must_use]
+    /// Has no certificate yet, so that handshakes fail, and is not ready.
     pub fn empty() -> Self {
         Self {
             certified_key: ArcSwapOption::empty(),
@@ -38,24 +36,22 @@ impl CertResolver {
         }
     }
 
-    /// Shows `next` to every connection from now on.
+    /// Serves `next` to new connections.
     pub fn set(&self, next: CertifiedKeyPair) {
         self.certified_key.store(Some(Arc::new(next)));
     }
 
-    /// What new connections are shown.
-    #[must_use]
+    /// The certificate that new connections get.
     pub fn current(&self) -> Option<Arc<CertifiedKeyPair>> {
         self.certified_key.load_full()
     }
 
-    /// Says that clients trust what is shown. That is so for good.
-    pub fn set_ready(&self) {
+    /// Marks the replica as ready, for good: clients trust the certificate.
+    pub(crate) fn set_ready(&self) {
         self.ready.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if clients trust what is shown, or did when they first could.
-    #[must_use]
+    /// Returns true once clients have trusted the certificate.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
     }
@@ -63,7 +59,7 @@ impl CertResolver {
 
 impl ResolvesServerCert for CertResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let identity = self.certified_key.load();
-        Some(Arc::clone(&identity.as_ref()?.rustls_key))
+        let certified_key = self.certified_key.load();
+        Some(Arc::clone(&certified_key.as_ref()?.rustls_key))
     }
 }

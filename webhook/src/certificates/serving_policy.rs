@@ -1,248 +1,255 @@
-//! What the server shows, and when it shows something else: the decision that guards the whole claim,
-//! since whoever calls must trust what it is shown.
+//! Decides which certificate is served, when another replaces it, and when the replica is ready: clients must trust what
+//! is served at any time.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
-
+use super::clocks::Clocks;
 use super::pki::bundle::Bundle;
 use super::pki::ca::Ca;
 use super::pki::certified_key::CertifiedKeyPair;
-use super::pki::leaf;
-use super::pki::leaf::IssueError;
+use super::pki::leaf::{self, IssueError};
 use super::propagation::ObservedBundles;
 
-/// What the server shows, and what clients must trust to trust it.
+/// After so long without a webhook configuration a replica is ready: no API server calls it, and an installer that creates
+/// the configuration last may wait for readiness.
+const NO_WEBHOOKS_GRACE: Duration = Duration::from_secs(30);
+
+/// The served certificate.
 #[derive(Debug)]
-pub struct ServedCertificate {
-    /// The certificate.
-    pub certified_key: CertifiedKeyPair,
+pub(super) struct ServedCertificate {
+    /// The chain and its key.
+    pub(super) certified_key: CertifiedKeyPair,
     /// What clients must trust.
-    pub anchors: Bundle,
-    /// Who signed it, where that is an authority of our own.
-    pub issued_by: Option<IssuedBy>,
+    pub(super) anchors: Bundle,
+    /// Present if a CA of ours signed it.
+    pub(super) issued_by: Option<IssuedBy>,
 }
 
-/// How a leaf of our own came to be, and so does the next.
+/// How a leaf was issued, and how the next one is.
 #[derive(Debug, Clone)]
-pub struct IssuedBy {
-    signer: Arc<Ca>,
-    issued_at: SystemTime,
-    issued_at_monotonic: Instant,
+pub(super) struct IssuedBy {
+    /// The CA.
+    pub(super) ca: Arc<Ca>,
+    /// The lifetime of its leaves.
+    pub(super) leaf_lifetime: Duration,
+    /// `wall` may be ahead of the clock, if that was set back.
+    issued_at: Clocks,
     renew_after: Duration,
 }
 
-/// Both clocks.
-#[derive(Debug, Clone, Copy)]
-pub struct Clocks {
-    /// The wall clock, which may jump.
-    pub wall: SystemTime,
-    /// The stopwatch, which stands still while the machine is suspended.
-    pub monotonic: Instant,
+/// Why a replica is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ready {
+    /// Every API server probably trusts the served certificate.
+    Trusted,
+    /// There has been no webhook for [`NO_WEBHOOKS_GRACE`].
+    NoWebhookConfiguration,
 }
 
 // === impl ServedCertificate ===
 
 impl ServedCertificate {
-    /// Issues a leaf of `signer` that lives for `lifetime`. It follows `last`, if there was one: a
-    /// wall clock that was set back since does not make its end come sooner.
+    /// Issues a leaf. It follows `previous`, if there is one: a wall clock that was set back since does not make it expire
+    /// earlier.
     ///
     /// # Errors
-    /// As [`leaf::issue`].
-    pub fn issue(
-        signer: Arc<Ca>,
+    /// When a name is invalid, or the system has no randomness.
+    pub(super) fn issue(
+        ca: Arc<Ca>,
         names: &[String],
-        lifetime: Duration,
-        last: Option<&IssuedBy>,
+        leaf_lifetime: Duration,
+        previous: Option<&IssuedBy>,
         now: Clocks,
     ) -> Result<Self, IssueError> {
-        let at = last.map_or(now.wall, |last| {
-            now.wall.max(last.expected_wall_clock(now.monotonic))
+        let wall = previous.map_or(now.wall, |previous| {
+            previous.issued_at.wall + now.elapsed_since(previous.issued_at)
         });
-        let identity = leaf::issue(&signer, names, at, lifetime)?;
-        let due = leaf::renewal_time(at, identity.not_after());
+        let certified_key = leaf::issue(&ca, names, wall, leaf_lifetime)?;
+        let renew_at = leaf::renewal_time(wall, certified_key.not_after());
         Ok(Self {
-            anchors: Bundle::from(signer.der().clone()),
+            anchors: Bundle::from(ca.der().clone()),
             issued_by: Some(IssuedBy {
-                signer,
-                issued_at: at,
-                issued_at_monotonic: now.monotonic,
-                renew_after: due.duration_since(at).unwrap_or_default(),
+                ca,
+                leaf_lifetime,
+                issued_at: Clocks { wall, ..now },
+                renew_after: renew_at.duration_since(wall).unwrap_or_default(),
             }),
-            certified_key: identity,
+            certified_key,
         })
     }
 
-    /// Returns true if its certificate can be trusted at `now`.
-    #[must_use]
-    pub fn is_valid(&self, now: SystemTime) -> bool {
+    /// Returns true if the certificate has not expired at `now`.
+    pub(super) fn is_valid(&self, now: SystemTime) -> bool {
         now < self.certified_key.not_after()
-    }
-}
-
-/// Returns true if a certificate of `anchors` may be shown at `now`: every API server trusts it, or
-/// what is `shown` is no better.
-#[must_use]
-pub fn can_serve(
-    anchors: &Bundle,
-    shown: Option<&ServedCertificate>,
-    live: &ObservedBundles,
-    activation_delay: Duration,
-    now: SystemTime,
-) -> bool {
-    match shown.filter(|shown| shown.is_valid(now)) {
-        Some(shown) => {
-            shown.anchors == *anchors
-                || live.is_propagated(anchors, &shown.anchors, activation_delay)
-        }
-        None => true,
-    }
-}
-
-/// Returns true if a leaf of `signer`, which lives for `lifetime`, is worth showing at `now` instead of
-/// what is `shown`. That of the same authority renews itself.
-#[must_use]
-pub fn should_switch_to(
-    signer: &Ca,
-    shown: Option<&ServedCertificate>,
-    lifetime: Duration,
-    now: SystemTime,
-) -> bool {
-    let left = signer.info().not_after.duration_since(now);
-    let left = left.unwrap_or_default();
-    match shown {
-        Some(shown) if shown.anchors.contains(signer.der()) => false,
-        // Somebody put back an old Secret: its authority is about to be replaced.
-        Some(shown) if shown.is_valid(now) => left >= lifetime,
-        Some(_) | None => !left.is_zero(),
     }
 }
 
 // === impl IssuedBy ===
 
 impl IssuedBy {
-    /// The authority.
-    #[must_use]
-    pub fn signer(&self) -> &Arc<Ca> {
-        &self.signer
+    /// Returns true if the next leaf is due, by either clock, and the CA has not expired.
+    pub(super) fn is_renewal_due(&self, now: Clocks) -> bool {
+        now.elapsed_since(self.issued_at) >= self.renew_after && now.wall < self.ca.info().not_after
     }
+}
 
-    /// Returns true if the next leaf is due, by either clock, and its authority lives.
-    #[must_use]
-    pub fn is_renewal_due(&self, now: Clocks) -> bool {
-        let by_wall = now.wall.duration_since(self.issued_at).unwrap_or_default();
-        let by_stopwatch = now.monotonic.duration_since(self.issued_at_monotonic);
-        by_wall.max(by_stopwatch) >= self.renew_after && now.wall < self.signer.info().not_after
-    }
+/// Returns true if a certificate of `anchors` may be served at `now`: every API server trusts it, or no valid certificate
+/// is served.
+pub(super) fn can_serve(
+    anchors: &Bundle,
+    served: Option<&ServedCertificate>,
+    observed: &ObservedBundles,
+    activation_delay: Duration,
+    now: SystemTime,
+) -> bool {
+    served
+        .filter(|served| served.is_valid(now))
+        .is_none_or(|served| {
+            served.anchors == *anchors
+                || observed.is_propagated(anchors, &served.anchors, activation_delay)
+        })
+}
 
-    /// What the wall clock would show by now, had nobody set it.
-    fn expected_wall_clock(&self, stopwatch: Instant) -> SystemTime {
-        self.issued_at + stopwatch.duration_since(self.issued_at_monotonic)
+/// Returns true if a leaf of `ca` should replace the served certificate at `now`. Leaves of the CA in use are renewed
+/// instead.
+pub(super) fn should_switch_to(
+    ca: &Ca,
+    served: Option<&ServedCertificate>,
+    leaf_lifetime: Duration,
+    now: SystemTime,
+) -> bool {
+    let remaining = ca.info().not_after.duration_since(now).unwrap_or_default();
+    match served {
+        Some(served) if served.anchors.contains(ca.der()) => false,
+        // With less left, an old Secret was restored, and its CA is about to be replaced.
+        Some(served) if served.is_valid(now) => remaining >= leaf_lifetime,
+        Some(_) | None => !remaining.is_zero(),
     }
+}
+
+/// Whether the replica may be called for the first time, and why.
+pub(super) fn readiness(
+    served: Option<&ServedCertificate>,
+    observed: &ObservedBundles,
+    activation_delay: Duration,
+    now: SystemTime,
+) -> Option<Ready> {
+    if observed.bundles().is_empty() {
+        let is_over = observed.missing_for() >= NO_WEBHOOKS_GRACE;
+        return is_over.then_some(Ready::NoWebhookConfiguration);
+    }
+    let served = served.filter(|served| served.is_valid(now))?;
+    observed
+        .is_probably_propagated(&served.anchors, activation_delay, now)
+        .then_some(Ready::Trusted)
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
     use crate::certificates::testing::{DAY, Fixtures, MINUTE};
 
     const HOUR: Duration = Duration::from_secs(60 * 60);
     const LEAF: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-    fn served(cast: &Fixtures, letter: char, wall: SystemTime) -> ServedCertificate {
+    fn served(fixtures: &Fixtures, letter: char, wall: SystemTime) -> ServedCertificate {
         let now = Clocks {
             wall,
             monotonic: Instant::now(),
         };
-        ServedCertificate::issue(cast.ca(letter), &["a".into()], LEAF, None, now).unwrap()
+        ServedCertificate::issue(fixtures.ca(letter), &["a".into()], LEAF, None, now).unwrap()
     }
 
     #[test]
-    fn another_certificate_is_shown_when_every_api_server_trusts_it_or_nothing_is_to_be_lost() {
-        let cast = Fixtures::new();
+    fn serving_switches_only_after_propagation() {
+        let fixtures = Fixtures::new();
         let delay = MINUTE * 2;
-        // Shown, days ago, another, first look at the bundles, the next, minutes between, may it be.
-        for (letters, days, another, first, then, wait, wanted) in [
+        // Served CA, issued how many days ago, other CA, first bundles, last bundles, minutes between, can serve.
+        for (letters, days, other, first, last, wait, wanted) in [
             ("", 0, "n", "", "", 0, true),
             ("", 0, "n", "y y", "y y", 0, true),
             ("y", 0, "y", "", "", 0, true),
-            // One bundle is not all of them, and soon is not yet.
+            // Not in every bundle, or not for the delay.
             ("y", 0, "n", "y y", "y y", 9, false),
             ("y", 0, "n", "y y", "yn y", 9, false),
             ("y", 0, "n", "y y", "yn yn", 1, false),
             ("y", 0, "n", "y y", "yn yn", 2, true),
-            // What was there at the first look may have come just then.
+            // What was there at the first observation may have been added just before.
             ("y", 0, "n", "yn yn", "yn yn", 1, false),
             ("y", 0, "n", "yn yn", "yn yn", 2, true),
-            // API servers may be behind that trust what the bundles have lost.
+            // API servers may still trust what the bundles have lost.
             ("y", 0, "n", "y y", "n n", 1, false),
             ("y", 0, "n", "- -", "n n", 1, false),
             ("y", 0, "n", "- -", "n n", 2, true),
-            // What has expired, nobody trusts.
+            // No client trusts an expired certificate.
             ("y", 8, "n", "y y", "y y", 0, true),
-            // Without webhooks nobody does.
+            // Without webhooks nothing propagates.
             ("y", 0, "n", "", "", 9, false),
-            // All of them count.
+            // All anchors count.
             ("y", 0, "ns", "y y", "yn yn", 2, false),
             ("y", 0, "ns", "y y", "yns yns", 2, true),
         ] {
-            let shown = letters.chars().next();
-            let shown = shown.map(|letter| self::served(&cast, letter, cast.now - DAY * days));
-            let live = cast.observed_bundles(first, then, MINUTE * wait);
-            let may = can_serve(
-                &cast.bundle(another),
-                shown.as_ref(),
-                &live,
+            let served = letters.chars().next();
+            let served =
+                served.map(|letter| self::served(&fixtures, letter, fixtures.now - DAY * days));
+            let observed = fixtures.observed_bundles(first, last, MINUTE * wait);
+            let result = can_serve(
+                &fixtures.bundle(other),
+                served.as_ref(),
+                &observed,
                 delay,
-                cast.now,
+                fixtures.now,
             );
-            let row = format!("{letters:?}, {days} d, {another}, {first:?}, {then:?}, {wait} min");
-            assert_eq!(may, wanted, "{row}");
+            let row = format!("{letters:?}, {days} d, {other}, {first:?}, {last:?}, {wait} min");
+            assert_eq!(result, wanted, "{row}");
         }
     }
 
     #[test]
-    fn an_authority_that_lives_for_a_leaf_is_worth_showing() {
-        let cast = Fixtures::new();
-        // Shown, days ago, signer, from now, is it worth it.
-        for (letters, days, signer, later, wanted) in [
+    fn ca_shorter_than_a_leaf_is_not_switched_to() {
+        let fixtures = Fixtures::new();
+        // Served CA, issued how many days ago, other CA, days from now, switch.
+        for (letters, days, ca, later, wanted) in [
             ("", 0, 'y', 0, true),
-            // It lives for a day, and then for none.
+            // A day is left of it, then nothing.
             ("", 0, 'y', 354, true),
             ("", 0, 'x', 0, false),
             ("n", 0, 'y', 0, true),
             ("n", 0, 'x', 0, false),
             ("n", 0, 'o', 0, true),
             ("n", 8, 'x', 0, false),
-            // It renews itself.
+            // Its leaf is renewed instead.
             ("y", 0, 'y', 0, false),
             ("y", 8, 'y', 0, false),
         ] {
-            let now = cast.now + DAY * later;
-            let shown = letters.chars().next();
-            let shown = shown.map(|letter| self::served(&cast, letter, cast.now - DAY * days));
-            let worth = should_switch_to(&cast.ca(signer), shown.as_ref(), LEAF, now);
-            assert_eq!(worth, wanted, "{letters:?}, {days} d, {signer}, {later} d");
+            let now = fixtures.now + DAY * later;
+            let served = letters.chars().next();
+            let served =
+                served.map(|letter| self::served(&fixtures, letter, fixtures.now - DAY * days));
+            let result = should_switch_to(&fixtures.ca(ca), served.as_ref(), LEAF, now);
+            assert_eq!(result, wanted, "{letters:?}, {days} d, {ca}, {later} d");
         }
-        // A week is left of it, and then less.
+        // A week is left of it, then less.
         for (hours, wanted) in [(0, true), (1, false)] {
-            let now = cast.ca('o').info().not_after - LEAF + HOUR * hours;
-            let shown = served(&cast, 'n', now);
+            let now = fixtures.ca('o').info().not_after - LEAF + HOUR * hours;
+            let current = served(&fixtures, 'n', now);
             assert_eq!(
-                should_switch_to(&cast.ca('o'), Some(&shown), LEAF, now),
+                should_switch_to(&fixtures.ca('o'), Some(&current), LEAF, now),
                 wanted
             );
         }
     }
 
     #[test]
-    fn the_next_leaf_is_due_by_either_clock() {
-        let cast = Fixtures::new();
-        let (wall, stopwatch) = (cast.now, Instant::now());
-        let signature = served(&cast, 'y', wall).issued_by.unwrap();
+    fn next_leaf_is_due_by_either_clock() {
+        let fixtures = Fixtures::new();
+        let (wall, monotonic) = (fixtures.now, Instant::now());
+        let issued_by = served(&fixtures, 'y', wall).issued_by.unwrap();
         let two_thirds = LEAF * 2 / 3;
-        for (by_wall, by_stopwatch, wanted) in [
+        for (by_wall, by_monotonic, wanted) in [
             (Duration::ZERO, Duration::ZERO, false),
             (two_thirds - HOUR, two_thirds - HOUR, false),
             (two_thirds + HOUR, two_thirds + HOUR, true),
@@ -250,25 +257,25 @@ mod tests {
             (two_thirds + HOUR, Duration::ZERO, true),
             // The clock was set back.
             (Duration::ZERO, two_thirds + HOUR, true),
-            // Its authority has ended.
+            // Its CA has expired.
             (DAY * 400, two_thirds + HOUR, false),
         ] {
             let now = Clocks {
                 wall: wall + by_wall,
-                monotonic: stopwatch + by_stopwatch,
+                monotonic: monotonic + by_monotonic,
             };
             assert_eq!(
-                signature.is_renewal_due(now),
+                issued_by.is_renewal_due(now),
                 wanted,
-                "{by_wall:?}, {by_stopwatch:?}"
+                "{by_wall:?}, {by_monotonic:?}"
             );
         }
     }
 
     #[test]
-    fn a_clock_that_was_set_back_does_not_make_the_next_leaf_end_sooner() {
-        let cast = Fixtures::new();
-        let first = served(&cast, 'y', cast.now);
+    fn clock_set_back_does_not_shorten_the_next_leaf() {
+        let fixtures = Fixtures::new();
+        let first = served(&fixtures, 'y', fixtures.now);
         let issue = |wall, after| {
             let now = Clocks {
                 wall,
@@ -276,18 +283,65 @@ mod tests {
             };
             let last = first.issued_by.as_ref();
             let next =
-                ServedCertificate::issue(cast.ca('y'), &["a".into()], LEAF, last, now).unwrap();
+                ServedCertificate::issue(fixtures.ca('y'), &["a".into()], LEAF, last, now).unwrap();
             let end = next.certified_key.not_after();
-            let days = end.duration_since(cast.now).unwrap().as_secs_f64() / DAY.as_secs_f64();
+            let days = end.duration_since(fixtures.now).unwrap().as_secs_f64() / DAY.as_secs_f64();
             (days * 10.0).round() / 10.0
         };
         for (wall, after, wanted) in [
-            (cast.now + DAY * 5, DAY * 5, 12.0),
-            (cast.now, DAY * 5, 12.0),
-            (cast.now - DAY * 9, DAY * 5, 12.0),
-            (cast.now + DAY * 20, DAY * 5, 27.0),
+            (fixtures.now + DAY * 5, DAY * 5, 12.0),
+            (fixtures.now, DAY * 5, 12.0),
+            (fixtures.now - DAY * 9, DAY * 5, 12.0),
+            (fixtures.now + DAY * 20, DAY * 5, 27.0),
         ] {
             assert_eq!(issue(wall, after), wanted, "{wall:?}, {after:?}");
         }
+    }
+
+    #[test]
+    fn ready_when_trusted_or_without_webhooks() {
+        let fixtures = Fixtures::new();
+        // Days since the leaf was issued, first bundles, last bundles, seconds between, readiness.
+        for (days, first, last, wait, wanted) in [
+            (Some(0), "y y", "y y", 0, Some(Ready::Trusted)),
+            (Some(0), "yo yo", "yo yo", 0, Some(Ready::Trusted)),
+            (Some(0), "o o", "yo yo", 0, None),
+            (Some(0), "o o", "yo yo", 119, None),
+            (Some(0), "o o", "yo yo", 120, Some(Ready::Trusted)),
+            (Some(0), "o o", "yo o", 120, None),
+            // The first CA of a new installation.
+            (Some(0), "- -", "y y", 0, Some(Ready::Trusted)),
+            (None, "y y", "y y", 120, None),
+            (Some(8), "y y", "y y", 120, None),
+            (Some(0), "", "", 29, None),
+            (Some(0), "", "", 30, Some(Ready::NoWebhookConfiguration)),
+            (None, "", "", 30, Some(Ready::NoWebhookConfiguration)),
+        ] {
+            let leaf = days.map(|days: u32| served(&fixtures, 'y', fixtures.now - DAY * days));
+            let observed = fixtures.observed_bundles(first, last, Duration::from_secs(wait));
+            let result = readiness(leaf.as_ref(), &observed, MINUTE * 2, fixtures.now);
+            assert_eq!(result, wanted, "{days:?}, {first:?}, {last:?}, {wait} s");
+        }
+    }
+
+    #[test]
+    fn no_webhooks_grace_restarts_with_each_absence() {
+        let fixtures = Fixtures::new();
+        let start = Instant::now();
+        let mut observed = ObservedBundles::default();
+        let mut readiness_after = |bundles: &[&str], seconds| {
+            let bundles = bundles.iter().map(|letters| fixtures.bundle(letters));
+            let now = start + Duration::from_secs(seconds);
+            observed.observe(bundles.collect(), None, now);
+            readiness(None, &observed, MINUTE, fixtures.now)
+        };
+        assert_eq!(readiness_after(&[], 0), None);
+        assert_eq!(readiness_after(&[""], 20), None);
+        assert_eq!(readiness_after(&[], 40), None);
+        assert_eq!(readiness_after(&[], 69), None);
+        assert_eq!(
+            readiness_after(&[], 70),
+            Some(Ready::NoWebhookConfiguration)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The authorities of the tables.
+//! Fixtures of the unit tests: CAs, each with a letter.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,8 +18,7 @@ use crate::clock::wall_clock;
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
-/// The authorities of the tables, each by its letter: what their Secret and bundles hold is written
-/// as words.
+/// CAs, each with a letter, so that the content of Secrets and bundles can be written as words.
 pub(super) struct Fixtures {
     pub(super) now: SystemTime,
     cas: Vec<(char, Arc<Ca>)>,
@@ -31,7 +30,7 @@ pub(super) struct Fixtures {
 impl Fixtures {
     pub(super) fn new() -> Self {
         let now = wall_clock();
-        let made = |letter, age: u32| {
+        let created = |letter, age: u32| {
             let ca = Ca::try_new(now - DAY * age, Lifetimes::default().ca());
             (letter, Arc::new(ca.unwrap()))
         };
@@ -43,7 +42,7 @@ impl Fixtures {
             let pem = params.self_signed(&key).unwrap().pem();
             Arc::new(Ca::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes()).unwrap())
         };
-        let stranger = |letter, end: Option<SystemTime>| {
+        let foreign = |letter, end: Option<SystemTime>| {
             let mut params = CertificateParams::new(["a".to_owned()]).unwrap();
             params.not_after = end.map_or(params.not_after, Into::into);
             let key = KeyPair::generate().unwrap();
@@ -51,19 +50,19 @@ impl Fixtures {
         };
         Self {
             now,
-            // Old enough to be due, young, just made, expired, of a clock that was weeks ahead, of one that
-            // was months ahead, of no release's making.
+            // Old enough to be due; young; new; expired; created by a clock that was weeks ahead; by one that was
+            // months ahead; forged ("h" lives for 20 years).
             cas: vec![
-                made('o', 300),
-                made('y', 10),
-                made('n', 0),
-                made('x', 370),
+                created('o', 300),
+                created('y', 10),
+                created('n', 0),
+                created('x', 370),
                 ('w', ending(now + DAY * (365 + 26))),
                 ('m', ending(now + DAY * (365 + 90))),
                 ('h', ending(now + DAY * 365 * 20)),
             ],
             // Valid, expired.
-            foreign: [stranger('s', None), stranger('z', Some(now - DAY))],
+            foreign: [foreign('s', None), foreign('z', Some(now - DAY))],
         }
     }
 
@@ -73,28 +72,28 @@ impl Fixtures {
         Arc::clone(ca)
     }
 
-    /// `s` and `z` are somebody else's.
+    /// The CAs with these letters; `s` and `z` are foreign, and `z` has expired.
     pub(super) fn bundle(&self, letters: &str) -> Bundle {
         let der = |letter| {
-            let mut strangers = self.foreign.iter();
-            match strangers.find(|(name, _)| *name == letter) {
-                Some((_, stranger)) => stranger.clone(),
+            let mut foreign = self.foreign.iter();
+            match foreign.find(|(name, _)| *name == letter) {
+                Some((_, der)) => der.clone(),
                 None => self.ca(letter).der().clone(),
             }
         };
         letters.chars().map(der).collect()
     }
 
-    /// Signer, next, retired and distrusted, with a dash for none.
+    /// Active, next, retired and distrusted CAs, with a dash for none.
     pub(super) fn ca_secret(&self, letters: &str, retired_at: Option<SystemTime>) -> CaSecret {
         let mut words = letters.split(' ');
         let mut one = || {
             let letter = words.next().unwrap().chars().next().unwrap();
             (letter != '-').then(|| self.ca(letter))
         };
-        let (signer, next) = (one(), one());
+        let (active, next) = (one(), one());
         CaSecret {
-            active: signer,
+            active,
             next,
             retired: self.bundle(words.next().unwrap_or_default().trim_matches('-')),
             distrusted: self.bundle(words.next().unwrap_or_default()),
@@ -103,26 +102,26 @@ impl Fixtures {
         }
     }
 
-    /// Two looks at bundles, and a third that finds the same so long after the second.
+    /// Observes `first`, then `last`, and `last` again after `wait`.
     pub(super) fn observed_bundles(
         &self,
         first: &str,
-        then: &str,
+        last: &str,
         wait: Duration,
     ) -> ObservedBundles {
-        let mut live = ObservedBundles::default();
+        let mut observed = ObservedBundles::default();
         let written = self.now - DAY;
         let now = Instant::now();
-        let read = |look: &str| -> Vec<_> {
-            let each = look.split(' ').filter(|word| !word.is_empty());
+        let read = |state: &str| -> Vec<_> {
+            let each = state.split(' ').filter(|word| !word.is_empty());
             each.map(|word| self.bundle(word.trim_matches('-')))
                 .collect()
         };
-        live.observe(read(first), Some(written), now);
+        observed.observe(read(first), Some(written), now);
         let now = now + Duration::from_millis(1);
-        live.observe(read(then), Some(written), now);
-        live.observe(read(then), Some(written), now + wait);
-        live
+        observed.observe(read(last), Some(written), now);
+        observed.observe(read(last), Some(written), now + wait);
+        observed
     }
 
     pub(super) fn letters_of(&self, bundle: &Bundle) -> String {

@@ -1,5 +1,5 @@
-//! What the Secret of mode `secret` holds: a certificate that somebody else makes and renews, such as
-//! cert-manager. <https://kubernetes.io/docs/concepts/configuration/secret/#tls-secrets>
+//! The TLS Secret of mode `secret`: a certificate that another issuer, such as cert-manager, issues and renews.
+//! <https://kubernetes.io/docs/concepts/configuration/secret/#tls-secrets>
 
 use std::time::SystemTime;
 
@@ -11,8 +11,7 @@ use super::cluster::SecretData;
 use super::lifetimes::MIN_CLOCK_SKEW;
 use super::pki::bundle::Bundle;
 use super::pki::certified_key::{CertifiedKeyError, CertifiedKeyPair};
-use super::pki::issuer;
-use super::pki::issuer::ChainError;
+use super::pki::issuer::{self, ChainError};
 use super::pki::verify;
 use super::pki::x509::CertificateInfo;
 
@@ -20,84 +19,83 @@ const TLS_CRT: &str = "tls.crt";
 const TLS_KEY: &str = "tls.key";
 const CA_CRT: &str = "ca.crt";
 
-/// A certificate and those that clients must trust to trust it.
+/// The content of the TLS Secret.
 #[derive(Debug, Clone)]
-pub struct TlsSecret {
-    /// What is shown.
-    pub certified_key: CertifiedKeyPair,
-    /// What clients must trust.
-    pub anchors: Bundle,
+pub(super) struct TlsSecret {
+    /// The chain and its key.
+    pub(super) certified_key: CertifiedKeyPair,
+    /// The CAs that clients must trust.
+    pub(super) anchors: Bundle,
 }
 
-/// Why a Secret gives no certificate.
+/// Why the Secret has no usable certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsSecretError {
     /// There is no Secret.
-    #[error("there is no Secret with a certificate")]
+    #[error("the Secret with the certificate does not exist")]
     Missing,
-    /// It lacks a key.
+    /// A key is missing.
     #[error("the Secret has no `{0}`")]
     MissingKey(&'static str),
-    /// It tells no authority.
+    /// There is no CA that has not expired.
     #[error("the Secret's `{CA_CRT}` has no certificate that has not expired")]
     NoTrustAnchor,
-    /// Its certificate cannot be shown.
+    /// The certificate cannot be served.
     #[error("cannot serve the Secret's `{TLS_CRT}` with its `{TLS_KEY}`")]
     CertifiedKey(#[from] CertifiedKeyError),
-    /// It names no server.
+    /// The certificate names no server.
     #[error(
-        "the Secret's `{TLS_CRT}` is for no name: issue one with a subjectAltName (X.509 version 3)"
+        "the Secret's `{TLS_CRT}` has no names: issue one with a subjectAltName (X.509 version 3)"
     )]
     NoSubjectAltName,
-    /// Clients refuse it until then, or this clock is wrong.
+    /// Clients reject the certificate until then, or this clock is wrong.
     #[error("the Secret's `{TLS_CRT}` is not valid before {0}, or the clock of this node is wrong")]
     NotValidYet(Timestamp),
-    /// No client would trust it any more.
+    /// The certificate has expired.
     #[error("the Secret's `{TLS_CRT}` has expired")]
     Expired,
-    /// Who trusts `ca.crt` would not trust it. While it is being changed that is so for a moment.
-    #[error("the Secret's `{TLS_CRT}` is not trusted by who trusts its `{CA_CRT}`")]
+    /// Clients that trust `ca.crt` reject the certificate. So it is for a moment while both are being replaced.
+    #[error("the Secret's `{TLS_CRT}` was not issued by its `{CA_CRT}`")]
     Untrusted(#[source] Error),
-    /// A CA that signed it may not sign it.
-    #[error("clients refuse the Secret's `{TLS_CRT}` or a CA that signed it")]
+    /// Clients reject the certificate or a CA of its chain.
+    #[error("clients reject the Secret's `{TLS_CRT}` or a CA that signed it")]
     Chain(#[from] ChainError),
 }
 
 // === impl TlsSecret ===
 
 impl TlsSecret {
-    /// Reads the Secret: a certificate for all of `names` that clients which trust `ca.crt` trust at
-    /// `now`.
+    /// Reads a certificate for all of `names` that is trusted at `now` by clients that trust `ca.crt`.
     ///
     /// # Errors
-    /// When something is missing in it, or cannot be used.
-    pub fn read(
+    /// When something is missing or unusable.
+    pub(super) fn read(
         data: &SecretData,
         names: &[String],
         now: SystemTime,
     ) -> Result<Self, TlsSecretError> {
         let get = |key| data.get(key).ok_or(TlsSecretError::MissingKey(key));
         let anchors = Bundle::read(get(CA_CRT)?);
-        // A company's bundle has old roots in it, which no `caBundle` is to have.
+        // Companies' bundles contain expired roots, which are not added to a `caBundle`.
         let expired = anchors.expired(now);
         let anchors = anchors.filter(|der| !expired.contains(der));
         if anchors.is_empty() {
             return Err(TlsSecretError::NoTrustAnchor);
         }
-        let identity = CertifiedKeyPair::from_pem(get(TLS_CRT)?, get(TLS_KEY)?)?;
-        if identity.not_after() <= now {
+        let certified_key = CertifiedKeyPair::from_pem(get(TLS_CRT)?, get(TLS_KEY)?)?;
+        if certified_key.not_after() <= now {
             return Err(TlsSecretError::Expired);
         }
-        verify(identity.chain(), &anchors, names, now)?;
+        verify(certified_key.chain(), &anchors, names, now)?;
         Ok(Self {
-            certified_key: identity,
+            certified_key,
             anchors,
         })
     }
 }
 
-/// Verifies a chain, leaf first, as a client that trusts `anchors` does at `now`, or when the leaf begins to be
-/// valid within the next hour: clocks may be so far apart.
+/// Verifies a chain, leaf first, as a client that trusts `anchors` at `now`. A leaf that becomes valid within
+/// [`MIN_CLOCK_SKEW`] is verified at that instant.
 fn verify(
     chain: &[CertificateDer<'static>],
     anchors: &Bundle,
@@ -105,15 +103,15 @@ fn verify(
     now: SystemTime,
 ) -> Result<(), TlsSecretError> {
     let leaf = chain.first().ok_or(CertifiedKeyError::NoCertificate)?;
-    let facts = CertificateInfo::read(leaf).map_err(CertifiedKeyError::from)?;
-    if !facts.has_extensions {
+    let info = CertificateInfo::read(leaf).map_err(CertifiedKeyError::from)?;
+    if !info.has_extensions {
         return Err(TlsSecretError::NoSubjectAltName);
     }
-    if facts.not_before > now + MIN_CLOCK_SKEW {
-        let begins = Timestamp::try_from(facts.not_before).unwrap_or_default();
-        return Err(TlsSecretError::NotValidYet(begins));
+    if info.not_before > now + MIN_CLOCK_SKEW {
+        let not_before = Timestamp::try_from(info.not_before).unwrap_or_default();
+        return Err(TlsSecretError::NotValidYet(not_before));
     }
-    let at = now.max(facts.not_before);
+    let at = now.max(info.not_before);
     let signed = verify::verify_chain(chain, anchors, at);
     let named = names
         .iter()
@@ -137,28 +135,28 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(60 * 60);
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// Somebody else's authority, with so many others between it and the leaf.
+    /// A foreign CA, and a chain with intermediates.
     struct TestChain {
         root: String,
         chain: String,
         key: String,
     }
 
-    fn new_chain(between: usize, now: SystemTime) -> TestChain {
-        let authority = |number: usize| {
+    fn new_chain(intermediates: usize, now: SystemTime) -> TestChain {
+        let ca = |number: usize| {
             let mut params = CertificateParams::default();
             params
                 .distinguished_name
-                .push(rcgen::DnType::CommonName, format!("authority {number}"));
+                .push(rcgen::DnType::CommonName, format!("CA {number}"));
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             (params, KeyPair::generate().unwrap())
         };
-        let (params, key) = authority(0);
+        let (params, key) = ca(0);
         let root = params.self_signed(&key).unwrap().pem();
         let mut issuer = Issuer::new(params, key);
         let mut chain = String::new();
-        for number in 1..=between {
-            let (params, key) = authority(number);
+        for number in 1..=intermediates {
+            let (params, key) = ca(number);
             chain = params.signed_by(&key, &issuer).unwrap().pem() + &chain;
             issuer = Issuer::new(params, key);
         }
@@ -186,12 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_secret_is_read_and_a_lack_is_named() {
+    fn missing_or_unusable_keys_are_named() {
         let now = wall_clock();
         let TestChain { root, chain, key } = new_chain(0, now);
-        let whole = data(&chain, &key, &root);
-        let given = read(&whole, "a", now).unwrap();
-        assert_eq!(given.anchors, Bundle::read(root.as_bytes()));
+        let complete = data(&chain, &key, &root);
+        let secret = read(&complete, "a", now).unwrap();
+        assert_eq!(secret.anchors, Bundle::read(root.as_bytes()));
         for (key, value, wanted) in [
             (TLS_CRT, None, "the Secret has no `tls.crt`"),
             (TLS_KEY, None, "the Secret has no `tls.key`"),
@@ -207,7 +205,7 @@ mod tests {
                 "cannot serve the Secret's `tls.crt` with its `tls.key`",
             ),
         ] {
-            let mut data = whole.clone();
+            let mut data = complete.clone();
             match value {
                 Some(value) => data.insert(key.into(), value.into()),
                 None => data.remove(key),
@@ -217,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn of_anchors_those_count_that_have_not_expired() {
+    fn expired_anchors_are_ignored() {
         let now = wall_clock();
         let TestChain { root, chain, key } = new_chain(0, now);
         let old = {
@@ -227,24 +225,27 @@ mod tests {
             params.self_signed(&key).unwrap().pem()
         };
         let both = data(&chain, &key, &format!("{old}{root}"));
-        let given = read(&both, "a", now).unwrap();
-        assert_eq!(given.anchors, Bundle::read(root.as_bytes()));
-        let refused = read(&data(&chain, &key, &old), "a", now).unwrap_err();
+        let secret = read(&both, "a", now).unwrap();
+        assert_eq!(secret.anchors, Bundle::read(root.as_bytes()));
+        let error = read(&data(&chain, &key, &old), "a", now).unwrap_err();
         let wanted = "the Secret's `ca.crt` has no certificate that has not expired";
-        assert_eq!(refused, wanted);
+        assert_eq!(error, wanted);
     }
 
     #[test]
-    fn a_certificate_that_its_own_anchors_do_not_trust_is_refused() {
+    fn certificate_of_another_ca_is_rejected() {
         let now = wall_clock();
         let [one, other, long] = [new_chain(0, now), new_chain(0, now), new_chain(2, now)];
-        let alone = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
-        let (alone, alones_key) = (alone.cert.pem(), alone.signing_key.serialize_pem());
+        let self_signed = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        let (self_signed, self_signed_key) = (
+            self_signed.cert.pem(),
+            self_signed.signing_key.serialize_pem(),
+        );
         let both = format!("{}{}", other.root, one.root);
         let (first, _) = long
             .chain
             .split_at(long.chain.find("-----END").unwrap() + 26);
-        let untrusted = "the Secret's `tls.crt` is not trusted by who trusts its `ca.crt`";
+        let untrusted = "the Secret's `tls.crt` was not issued by its `ca.crt`";
         let expired = "the Secret's `tls.crt` has expired";
         for (data, names, at, wanted) in [
             (data(&one.chain, &one.key, &one.root), "", now, None),
@@ -267,7 +268,7 @@ mod tests {
                 now,
                 Some(untrusted),
             ),
-            // Its clients know only the root.
+            // Clients trust only the root.
             (data(&long.chain, &long.key, &long.root), "a", now, None),
             (
                 data(first, &long.key, &long.root),
@@ -275,16 +276,26 @@ mod tests {
                 now,
                 Some(untrusted),
             ),
-            // It needs no authority.
-            (data(&alone, &alones_key, &alone), "a", now, None),
-            (data(&alone, &alones_key, &alone), "b", now, Some(untrusted)),
+            // A self-signed certificate needs no CA.
             (
-                data(&alone, &alones_key, &one.root),
+                data(&self_signed, &self_signed_key, &self_signed),
+                "a",
+                now,
+                None,
+            ),
+            (
+                data(&self_signed, &self_signed_key, &self_signed),
+                "b",
+                now,
+                Some(untrusted),
+            ),
+            (
+                data(&self_signed, &self_signed_key, &one.root),
                 "a",
                 now,
                 Some(untrusted),
             ),
-            // By a clock that is behind, and in the end.
+            // By a clock that is behind, and at its expiry.
             (
                 data(&one.chain, &one.key, &one.root),
                 "a",
@@ -298,14 +309,14 @@ mod tests {
                 Some(expired),
             ),
         ] {
-            let found = read(&data, names, at).err();
-            assert_eq!(found.as_deref(), wanted, "{names:?} at {at:?}: {data:?}");
+            let error = read(&data, names, at).err();
+            assert_eq!(error.as_deref(), wanted, "{names:?} at {at:?}: {data:?}");
         }
     }
 
-    /// A leaf for `a`, one CA between it and a root, each changed.
+    /// A leaf for `a`, one intermediate and a root, each with changes.
     fn custom_chain(changes: [fn(&mut CertificateParams); 3], now: SystemTime) -> TestChain {
-        let [change_leaf, change_between, change_root] = changes;
+        let [change_leaf, change_intermediate, change_root] = changes;
         let ca = |name: &str, change: fn(&mut CertificateParams)| {
             let mut params = CertificateParams::default();
             params
@@ -318,8 +329,8 @@ mod tests {
         let (params, key) = ca("root", change_root);
         let root = params.self_signed(&key).unwrap().pem();
         let issuer = Issuer::new(params, key);
-        let (params, key) = ca("between", change_between);
-        let between = params.signed_by(&key, &issuer).unwrap().pem();
+        let (params, key) = ca("intermediate", change_intermediate);
+        let intermediate = params.signed_by(&key, &issuer).unwrap().pem();
         let issuer = Issuer::new(params, key);
         let mut params = CertificateParams::new(["a".to_owned()]).unwrap();
         params.not_before = (now - DAY).into();
@@ -328,16 +339,16 @@ mod tests {
         let leaf = params.signed_by(&key, &issuer).unwrap().pem();
         TestChain {
             root,
-            chain: leaf + &between,
+            chain: leaf + &intermediate,
             key: key.serialize_pem(),
         }
     }
 
     #[test]
-    fn a_chain_that_go_refuses_is_refused_with_its_reason() {
+    fn chain_that_go_rejects_is_rejected() {
         type Change = fn(&mut CertificateParams);
         let now = wall_clock();
-        let (leaf, between, root) = (0, 1, 2);
+        let (leaf, intermediate, root) = (0, 1, 2);
         let clients: Change = |params| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         };
@@ -348,7 +359,7 @@ mod tests {
             ];
         };
         let no_ca: Change = |params| params.is_ca = IsCa::ExplicitNoCa;
-        let silent: Change = |params| params.is_ca = IsCa::NoCa;
+        let absent: Change = |params| params.is_ca = IsCa::NoCa;
         let crl: Change = |params| params.key_usages = vec![KeyUsagePurpose::CrlSign];
         let sign: Change = |params| params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let alone: Change = |params| params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -366,23 +377,23 @@ mod tests {
                 excluded_subtrees: Vec::new(),
             });
         };
-        let untrusted = "is not trusted by who trusts its `ca.crt`: ";
-        for (which, at, change, wanted) in [
-            ("as it is", leaf, (|_| {}) as Change, ""),
+        let untrusted = "was not issued by its `ca.crt`: ";
+        for (name, at, change, wanted) in [
+            ("unchanged", leaf, (|_| {}) as Change, ""),
             ("for clients", leaf, clients, untrusted),
             ("for both", leaf, servers, ""),
             ("later", leaf, later, "not valid before 20"),
             ("past", leaf, past, "has expired"),
             ("unknown", leaf, unknown, "UnsupportedCriticalExtension"),
-            ("for clients", between, clients, untrusted),
-            ("for both", between, servers, ""),
-            ("no CA", between, no_ca, untrusted),
-            ("crl", between, crl, "keyUsage lacks keyCertSign"),
-            ("sign", between, sign, ""),
-            ("alone", between, alone, ""),
-            ("later", between, later, untrusted),
-            ("past", between, past, untrusted),
-            ("others", between, others, untrusted),
+            ("for clients", intermediate, clients, untrusted),
+            ("for both", intermediate, servers, ""),
+            ("no CA", intermediate, no_ca, untrusted),
+            ("crl", intermediate, crl, "keyUsage lacks keyCertSign"),
+            ("sign", intermediate, sign, ""),
+            ("alone", intermediate, alone, ""),
+            ("later", intermediate, later, untrusted),
+            ("past", intermediate, past, untrusted),
+            ("others", intermediate, others, untrusted),
             (
                 "for clients",
                 root,
@@ -391,7 +402,7 @@ mod tests {
             ),
             ("for both", root, servers, ""),
             ("no CA", root, no_ca, "do not say CA:TRUE"),
-            ("silent", root, silent, "do not say CA:TRUE"),
+            ("no basicConstraints", root, absent, "do not say CA:TRUE"),
             ("crl", root, crl, "keyUsage lacks keyCertSign"),
             ("sign", root, sign, ""),
             ("alone", root, alone, "at most 0 CAs"),
@@ -403,20 +414,23 @@ mod tests {
             let mut changes: [Change; 3] = [|_| {}; 3];
             changes[at] = change;
             let TestChain { root, chain, key } = custom_chain(changes, now);
-            let found = TlsSecret::read(&data(&chain, &key, &root), &["a".to_owned()], now);
-            let row = format!("{which} of {at}: {found:?}");
-            match (found, wanted) {
+            let result = TlsSecret::read(&data(&chain, &key, &root), &["a".to_owned()], now);
+            let row = format!("{name} of {at}: {result:?}");
+            match (result, wanted) {
                 (Ok(_), wanted) => assert_eq!(wanted, "", "{row}"),
                 (Err(error), wanted) => {
-                    let told = format!("{:#}", anyhow::Error::from(error));
-                    assert!(!wanted.is_empty() && told.contains(wanted), "{row}: {told}");
+                    let error = format!("{:#}", anyhow::Error::from(error));
+                    assert!(
+                        !wanted.is_empty() && error.contains(wanted),
+                        "{row}: {error}"
+                    );
                 }
             }
         }
     }
 
     #[test]
-    fn another_ca_that_may_sign_makes_up_for_one_that_may_not() {
+    fn second_usable_ca_suffices() {
         let now = wall_clock();
         let mut params = CertificateParams::default();
         let good = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -434,8 +448,8 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_without_names_is_told_as_such() {
-        // As `openssl x509 -req` makes it without extensions.
+    fn certificate_without_names_is_reported() {
+        // As `openssl x509 -req` creates it without extensions.
         let old = "-----BEGIN CERTIFICATE-----\n\
 MIIBFDCBuwIUcRh3P/3b8fKQxGIretTrCaTc2ZIwCgYIKoZIzj0EAwIwDDEKMAgG\n\
 A1UEAwwBYTAgFw0yNjExMjIwNTUzNThaGA8yMTI2MTAyOTA1NTM1OFowDDEKMAgG\n\
@@ -446,8 +460,8 @@ ICoLGV02AiACzZw1aEz8nYIpkauvrv59ip3ixa8u16QU0L2Iv2Iqdg==\n\
 -----END CERTIFICATE-----";
         let chain = [CertificateDer::from_pem_slice(old.as_bytes()).unwrap()];
         let anchors = Bundle::read(old.as_bytes());
-        let found = verify(&chain, &anchors, &["a".to_owned()], wall_clock());
-        let wanted = "the Secret's `tls.crt` is for no name: issue one with a subjectAltName (X.509 version 3)";
-        assert_eq!(found.unwrap_err().to_string(), wanted);
+        let result = verify(&chain, &anchors, &["a".to_owned()], wall_clock());
+        let wanted = "the Secret's `tls.crt` has no names: issue one with a subjectAltName (X.509 version 3)";
+        assert_eq!(result.unwrap_err().to_string(), wanted);
     }
 }

@@ -16,7 +16,7 @@ use super::args::logs::LogArgs;
 use super::args::pod_defaults::{InvalidDefaults, PodDefaultsArgs};
 use super::args::tls::TlsArgs;
 use crate::admission::{self, Defaults};
-use crate::certificates::source;
+use crate::certificates;
 use crate::events;
 use crate::metrics;
 use crate::server::{self, Limits, Server, ServerPorts};
@@ -124,7 +124,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let mut registry = metrics::registry();
     let server_metrics = server::Metrics::register(&mut registry);
     let event_metrics = events::Metrics::register(&mut registry);
-    let certificate_metrics = metrics::Metrics::register(&mut registry);
+    let certificate_metrics = certificates::metrics::Metrics::register(&mut registry);
     let client_ca = tls.client_ca()?;
     let (source, resolver, tls_min_version) = tls
         .open(&defaults.release_namespace, &certificate_metrics)
@@ -183,7 +183,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let second_signal = async {
         tokio::select! {
             () = signals.next() => {}
-            never = source::run(source, &resolver, &certificate_metrics) => match never {},
+            never = source.run(&resolver, &certificate_metrics) => match never {},
         }
         // From here on, neither Secret nor caBundle is written: during an uninstall, that would create again what is
         // being deleted.

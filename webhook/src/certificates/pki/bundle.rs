@@ -1,4 +1,4 @@
-//! The certificates that clients trust, as a `caBundle` or a `ca.crt` lists them.
+//! A set of CA certificates, as a `caBundle` or a `ca.crt` holds it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,73 +9,67 @@ use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::ca;
+use super::subject;
 use super::x509::CertificateInfo;
 
-/// A set of certificates, in the order in which they were found. Others write what it is read from, so that no
-/// operation may take time with the square of their number.
+/// A set of certificates, in the order in which they were read. It is read from objects that others can write, so no
+/// operation may take quadratic time.
 #[derive(Clone, Default)]
 pub struct Bundle {
     anchors: Vec<Anchor>,
-    /// The DER of all of them.
+    /// The DER of every certificate.
     der_set: HashSet<Vec<u8>>,
 }
 
-/// A certificate, and what decides over it.
+/// A certificate, and the info that decisions need.
 #[derive(Clone)]
 struct Anchor {
     der: CertificateDer<'static>,
     is_issued_by_us: bool,
-    /// It cannot be read here, or is longer than any that is made here, and has our CAs' name in it: clients
-    /// that read it try it for our leaves.
+    /// True if the certificate was not issued by us but contains the subject of our CAs, and is malformed or too long.
+    /// Clients that can read it try it for our leaves.
     is_lookalike: bool,
-    /// `None` if that cannot be read.
+    /// `None` if the certificate is malformed.
     not_after: Option<SystemTime>,
 }
 
 // === impl Bundle ===
 
 impl Bundle {
-    /// Reads every certificate that is in `pem`, each once. What is none is passed over, as the API
-    /// server does. <https://pkg.go.dev/crypto/x509#CertPool.AppendCertsFromPEM>
-    #[must_use]
+    /// Reads every certificate in `pem`, each once, and ignores anything else, as the API server does.
+    /// <https://pkg.go.dev/crypto/x509#CertPool.AppendCertsFromPEM>
     pub fn read(pem: &[u8]) -> Self {
         CertificateDer::pem_slice_iter(pem)
             .filter_map(Result::ok)
             .collect()
     }
 
-    /// Writes it as PEM.
-    #[must_use]
+    /// Formats the certificates as PEM.
     pub fn pem(&self) -> String {
         self.to_string()
     }
 
-    /// Returns true if it has no certificate.
-    #[must_use]
+    /// Returns true if there is no certificate.
     pub fn is_empty(&self) -> bool {
         self.anchors.is_empty()
     }
 
-    /// Returns true if it has this certificate.
-    #[must_use]
+    /// Returns true if this certificate is in the bundle.
     pub fn contains(&self, certificate: &CertificateDer<'_>) -> bool {
         self.der_set.contains(&certificate[..])
     }
 
-    /// Returns true if it has all that `other` has.
-    #[must_use]
+    /// Returns true if every certificate of `other` is in the bundle.
     pub fn contains_all(&self, other: &Self) -> bool {
         other.iter().all(|certificate| self.contains(certificate))
     }
 
-    /// Its certificates.
+    /// The certificates, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &CertificateDer<'static>> {
         self.anchors.iter().map(|anchor| &anchor.der)
     }
 
-    /// Adds what it lacks of `other`, at its end.
-    #[must_use]
+    /// Appends the certificates of `other` that are missing.
     pub fn union(mut self, other: &Self) -> Self {
         for anchor in &other.anchors {
             self.add(anchor.clone());
@@ -83,54 +77,45 @@ impl Bundle {
         self
     }
 
-    /// Keeps those certificates for which `keep` is true.
-    #[must_use]
+    /// The certificates for which `keep` is true.
     pub fn filter(&self, mut keep: impl FnMut(&CertificateDer<'static>) -> bool) -> Self {
         self.filter_anchors(|anchor| keep(&anchor.der))
     }
 
-    /// Those of our own line.
-    #[must_use]
+    /// The CAs that this or another process of envoy-drainer created.
     pub fn issued_by_us(&self) -> Self {
         self.filter_anchors(|anchor| anchor.is_issued_by_us)
     }
 
-    /// Those that cannot be read or are too long, and have the name of our own line in them. None of them was
-    /// made here.
-    #[must_use]
+    /// The certificates that are malformed or too long and contain the subject of our CAs. None of them was issued by us.
     pub fn lookalikes(&self) -> Self {
         self.filter_anchors(|anchor| anchor.is_lookalike)
     }
 
-    /// Those that are valid at `now`.
-    #[must_use]
+    /// The certificates that have not expired at `now`.
     pub fn valid(&self, now: SystemTime) -> Self {
         self.filter_anchors(|anchor| anchor.not_after.is_some_and(|end| now < end))
     }
 
-    /// Those that have expired at `now`. One that cannot be read never does.
-    #[must_use]
+    /// The certificates that have expired at `now`. A malformed one never does.
     pub fn expired(&self, now: SystemTime) -> Self {
         self.filter_anchors(|anchor| anchor.not_after.is_some_and(|end| end <= now))
     }
 
-    /// Those that end after `end`, or whose end cannot be read.
-    #[must_use]
+    /// The certificates that expire after `end`, or that are malformed.
     pub fn outliving(&self, end: SystemTime) -> Self {
         self.filter_anchors(|anchor| anchor.not_after.is_none_or(|not_after| end < not_after))
     }
 
-    /// Its first certificates, so many at most.
-    #[must_use]
-    pub fn first(&self, most: usize) -> Self {
-        self.anchors.iter().take(most).cloned().collect()
+    /// The first certificates, `limit` at most.
+    pub fn first(&self, limit: usize) -> Self {
+        self.anchors.iter().take(limit).cloned().collect()
     }
 
-    /// Its last certificates, so many at most.
-    #[must_use]
-    pub fn last(&self, most: usize) -> Self {
-        let passed = self.anchors.len().saturating_sub(most);
-        self.anchors.iter().skip(passed).cloned().collect()
+    /// The last certificates, `limit` at most.
+    pub fn last(&self, limit: usize) -> Self {
+        let skipped = self.anchors.len().saturating_sub(limit);
+        self.anchors.iter().skip(skipped).cloned().collect()
     }
 
     fn filter_anchors(&self, mut keep: impl FnMut(&Anchor) -> bool) -> Self {
@@ -149,20 +134,20 @@ impl Bundle {
 
 impl From<CertificateDer<'static>> for Anchor {
     fn from(der: CertificateDer<'static>) -> Self {
-        let facts = CertificateInfo::read(&der).ok();
+        let info = CertificateInfo::read(&der).ok();
         Self {
-            is_issued_by_us: facts
+            is_issued_by_us: info
                 .as_ref()
-                .is_some_and(|facts| ca::is_issued_by_us(&der, facts)),
-            is_lookalike: (facts.is_none() || ca::is_too_long(&der))
-                && ca::contains_our_subject(&der),
-            not_after: facts.map(|facts| facts.not_after),
+                .is_some_and(|info| subject::is_issued_by_us(&der, info)),
+            is_lookalike: (info.is_none() || subject::is_too_long(&der))
+                && subject::contains_our_subject(&der),
+            not_after: info.map(|info| info.not_after),
             der,
         }
     }
 }
 
-/// Equal are two that trust the same, in whatever order.
+/// Two bundles are equal if they hold the same certificates, in any order.
 impl PartialEq for Bundle {
     fn eq(&self, other: &Self) -> bool {
         self.der_set == other.der_set
@@ -178,10 +163,10 @@ impl From<CertificateDer<'static>> for Bundle {
 }
 
 impl Extend<CertificateDer<'static>> for Bundle {
-    /// Adds each that it lacks.
+    /// Appends the certificates that are missing.
     fn extend<T: IntoIterator<Item = CertificateDer<'static>>>(&mut self, more: T) {
         for certificate in more {
-            // Most are there already, and to read one takes longest.
+            // Most are in the bundle already, and parsing one is the most expensive part.
             if !self.contains(&certificate) {
                 self.add(certificate.into());
             }
@@ -208,12 +193,12 @@ impl FromIterator<CertificateDer<'static>> for Bundle {
 }
 
 impl fmt::Display for Bundle {
-    /// Writes PEM: lines of 64, as everyone does.
+    /// Formats PEM with lines of 64 characters.
     /// <https://www.rfc-editor.org/rfc/rfc7468#section-3>
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for certificate in self.iter() {
             f.write_str("-----BEGIN CERTIFICATE-----\n")?;
-            // 48 bytes are 64 characters.
+            // 48 bytes are 64 characters of base64.
             for line in certificate.chunks(48) {
                 writeln!(f, "{}", STANDARD.encode(line))?;
             }
@@ -224,7 +209,7 @@ impl fmt::Display for Bundle {
 }
 
 impl fmt::Debug for Bundle {
-    /// Shows what tells certificates apart: the last bytes of their signatures.
+    /// Prints the last four bytes of each signature, which is enough to tell certificates apart.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ends = self.iter().map(|der| {
             let end = der.last_chunk::<4>().copied().unwrap_or_default();
@@ -254,24 +239,24 @@ mod tests {
     }
 
     fn foreign_ca() -> Bundle {
-        let stranger = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
-        Bundle::from(stranger.cert.der().clone())
+        let foreign = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        Bundle::from(foreign.cert.der().clone())
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn pem_round_trips() {
         let [one, two] = [(); 2].map(|()| new_ca(DAY));
         let both = one.clone().union(&two);
         assert_eq!(Bundle::read(both.pem().as_bytes()), both);
         assert_eq!(Bundle::default().pem(), "");
-        // As rcgen writes it, but for its line ends.
+        // Equal to what rcgen writes, but for line ends.
         let ca = Ca::try_new(wall_clock(), DAY).unwrap();
         let written = Bundle::from(ca.der().clone()).pem();
         assert_eq!(written, ca.pem().replace("\r\n", "\n"));
     }
 
     #[test]
-    fn what_is_no_certificate_is_passed_over_and_none_counts_twice() {
+    fn non_certificates_and_duplicates_are_ignored() {
         let [one, two] = [(); 2].map(|()| new_ca(DAY));
         let (one_pem, two_pem) = (one.pem(), two.pem());
         let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
@@ -285,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn no_operation_takes_time_with_the_square_of_the_certificates() {
+    fn no_operation_takes_quadratic_time() {
         let pem = |many: u32| {
             let block = |number: u32| {
                 let der = [&[0x30, 4][..], &number.to_be_bytes()].concat();
@@ -294,7 +279,7 @@ mod tests {
             };
             (0..many).map(block).collect::<String>()
         };
-        let took = |many: u32| {
+        let elapsed = |many: u32| {
             let pem = pem(many);
             let start = Instant::now();
             let bundle = Bundle::read(pem.as_bytes());
@@ -303,12 +288,12 @@ mod tests {
             assert_eq!(bundle.iter().count(), usize::try_from(many).unwrap());
             start.elapsed()
         };
-        let (few, many) = (took(2_000), took(32_000));
+        let (few, many) = (elapsed(2_000), elapsed(32_000));
         assert!(many < few * 16 * 4, "{few:?}, {many:?}");
     }
 
     #[test]
-    fn two_are_equal_that_trust_the_same() {
+    fn equality_ignores_order() {
         let [one, two] = [(); 2].map(|()| new_ca(DAY));
         let both = one.clone().union(&two);
         assert_eq!(both, two.clone().union(&one));
@@ -318,21 +303,21 @@ mod tests {
     }
 
     #[test]
-    fn our_own_line_is_told_by_its_name_and_the_expired_by_their_end() {
+    fn our_cas_are_recognised_by_subject() {
         let now = wall_clock();
-        let (own, brief, stranger) = (new_ca(2 * DAY), new_ca(DAY / 2), foreign_ca());
+        let (own, short, foreign) = (new_ca(2 * DAY), new_ca(DAY / 2), foreign_ca());
         let junk = Bundle::from(CertificateDer::from(vec![0x30, 0]));
-        let all = own.clone().union(&brief).union(&stranger).union(&junk);
-        assert_eq!(all.issued_by_us(), own.clone().union(&brief));
+        let all = own.clone().union(&short).union(&foreign).union(&junk);
+        assert_eq!(all.issued_by_us(), own.clone().union(&short));
         assert_eq!(all.issued_by_us().valid(now), all.issued_by_us());
         assert_eq!(all.issued_by_us().valid(now + DAY), own);
-        assert_eq!(all.valid(now), all.issued_by_us().union(&stranger));
+        assert_eq!(all.valid(now), all.issued_by_us().union(&foreign));
         assert!(all.expired(now).is_empty());
-        assert_eq!(all.expired(now + DAY), brief);
+        assert_eq!(all.expired(now + DAY), short);
     }
 
-    /// A CA of our name whose dates no strict reader takes: in `UTCTime`, the `Z` becomes an `A`.
-    fn unreadable() -> Bundle {
+    /// A CA with our subject and an invalid date, which strict parsers reject: the `Z` of a `UTCTime` becomes an `A`.
+    fn malformed() -> Bundle {
         let mut der = Ca::try_new(wall_clock(), DAY).unwrap().der().to_vec();
         let dates = der.windows(2).position(|head| head == [0x17, 13]).unwrap();
         der[dates + 14] = b'A';
@@ -340,9 +325,9 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_certificate_with_our_name_resembles_our_own() {
+    fn malformed_certificate_with_our_subject_is_a_lookalike() {
         let junk = Bundle::from(CertificateDer::from(vec![0x30, 0]));
-        let (own, forged) = (new_ca(DAY), unreadable());
+        let (own, forged) = (new_ca(DAY), malformed());
         let all = own.union(&foreign_ca()).union(&junk).union(&forged);
         assert_eq!(all.lookalikes(), forged);
         assert!(forged.issued_by_us().is_empty());

@@ -1,4 +1,4 @@
-//! Whether clients trust what a CA signs, tried before it signs: a Secret may hold anything.
+//! Tests whether clients will trust a CA's leaves before it signs: the Secret may hold anything.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,45 +10,45 @@ use super::leaf;
 use super::verify;
 use crate::certificates::lifetimes::MIN_CLOCK_SKEW;
 
-/// A leaf that is only tried lives for this long.
+/// The lifetime of the leaf that is issued for the test.
 const TEST_LEAF_LIFETIME: Duration = Duration::from_secs(60);
 
 /// Why a CA cannot sign.
 #[derive(Debug, thiserror::Error)]
-pub enum CaCheckError {
-    /// Its extensions are not those of a CA for servers.
-    #[error("it is no CA for certificates of servers")]
+pub(crate) enum CaCheckError {
+    /// Its extensions are not those of a CA for server certificates.
+    #[error("not a CA for server certificates")]
     Extensions,
-    /// It is not valid yet, by more than clocks are apart.
-    #[error("it is not valid yet")]
+    /// It is not valid yet, by more than [`MIN_CLOCK_SKEW`].
+    #[error("not valid yet")]
     NotValidYet,
-    /// Clients that trust it refuse its leaf.
-    #[error("its leaf is not trusted by clients that trust it")]
+    /// Clients that trust it reject its leaf.
+    #[error("clients that trust the CA reject its leaf")]
     Untrusted(#[source] Error),
 }
 
 /// Signs a leaf for `names`, and verifies it as a client that trusts `ca`.
 ///
-/// The end of `ca` is not judged, which the rotation does. A beginning up to an hour after `now` counts as
-/// the past: a CA that is made here has begun a whole lifetime ago, so that more is no matter of clocks.
+/// Whether `ca` has expired is left to the rotation. A `notBefore` up to an hour after `now` is accepted; more cannot be
+/// clock skew, since a CA that is created here is valid from a whole lifetime before.
 ///
 /// # Errors
-/// Why the client refuses it.
-pub fn check(ca: &Ca, names: &[String], now: SystemTime) -> Result<(), CaCheckError> {
-    let facts = ca.info();
-    if !facts.can_sign {
+/// Why clients reject the leaf.
+pub(crate) fn check(ca: &Ca, names: &[String], now: SystemTime) -> Result<(), CaCheckError> {
+    let info = ca.info();
+    if !info.can_sign {
         return Err(CaCheckError::Extensions);
     }
-    if facts.not_before > now + MIN_CLOCK_SKEW {
+    if info.not_before > now + MIN_CLOCK_SKEW {
         return Err(CaCheckError::NotValidYet);
     }
-    let within = facts
+    let latest = info
         .not_after
         .checked_sub(TEST_LEAF_LIFETIME)
         .unwrap_or(now);
-    // It may live for less than the leaf: then its beginning is the one time that is surely within.
-    let at = now.min(within).max(facts.not_before);
-    // Names that no leaf can have say nothing of the CA: issuing fails, and says so.
+    // A CA may live for less than the leaf; then only its first instant is surely valid.
+    let at = now.min(latest).max(info.not_before);
+    // Invalid names are not a fault of the CA; issuing the leaf reports them.
     let Ok(leaf) = leaf::issue(ca, names, at, TEST_LEAF_LIFETIME) else {
         return Ok(());
     };
@@ -97,13 +97,17 @@ mod tests {
     }
 
     #[test]
-    fn a_ca_that_clients_refuse_cannot_sign() {
+    fn ca_that_clients_reject_cannot_sign() {
         type Change = fn(&mut CertificateParams);
         let now = wall_clock();
         let table: [(&str, Change, bool); 15] = [
-            ("as made here", |_| {}, true),
+            ("as created here", |_| {}, true),
             ("no CA", |params| params.is_ca = IsCa::ExplicitNoCa, false),
-            ("silent", |params| params.is_ca = IsCa::NoCa, false),
+            (
+                "no basicConstraints",
+                |params| params.is_ca = IsCa::NoCa,
+                false,
+            ),
             (
                 "any path",
                 |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained),
@@ -125,7 +129,7 @@ mod tests {
                 false,
             ),
             (
-                "an extension that no CA here has",
+                "unknown extension",
                 |params| {
                     let extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![5, 0]);
                     params.custom_extensions = vec![extension];
@@ -160,12 +164,12 @@ mod tests {
                 true,
             ),
             (
-                "from next month on",
+                "valid from next month",
                 |params| params.not_before = (wall_clock() + YEAR / 12).into(),
                 false,
             ),
             (
-                "by a clock that is ahead",
+                "created by a clock that is ahead",
                 |params| params.not_before = (wall_clock() + HOUR / 2).into(),
                 true,
             ),
@@ -175,14 +179,14 @@ mod tests {
                 true,
             ),
         ];
-        for (which, change, wanted) in table {
-            let found = check(&ca_with(change), &names(), now);
-            assert_eq!(found.is_ok(), wanted, "{which}: {found:?}");
+        for (name, change, wanted) in table {
+            let result = check(&ca_with(change), &names(), now);
+            assert_eq!(result.is_ok(), wanted, "{name}: {result:?}");
         }
     }
 
     #[test]
-    fn a_ca_that_lives_for_less_than_a_leaf_can_sign() {
+    fn ca_shorter_than_a_leaf_can_sign() {
         let now = wall_clock();
         for seconds in [1, 27, 59, 60, 61] {
             let ca = Ca::try_new_for(&names(), now, Duration::from_secs(seconds)).unwrap();
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ca_that_is_made_here_can_sign_by_a_clock_that_was_set_back() {
+    fn ca_can_sign_after_clock_was_set_back() {
         let now = wall_clock();
         let ca = Ca::try_new_for(&names(), now, YEAR).unwrap();
         for at in [now - YEAR, now, now + YEAR * 2] {
@@ -200,10 +204,10 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_certificate_can_have_say_nothing_of_the_ca() {
+    fn invalid_names_do_not_fail_the_ca() {
         let ca = Ca::try_new(wall_clock(), YEAR).unwrap();
         check(&ca, &["ü".to_owned()], wall_clock()).unwrap();
-        // One that was made for other names is replaced.
+        // A CA for other names is replaced.
         let ca = Ca::try_new_for(&names(), wall_clock(), YEAR).unwrap();
         assert!(check(&ca, &["localhost".to_owned()], wall_clock()).is_err());
     }

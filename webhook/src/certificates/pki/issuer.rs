@@ -1,5 +1,5 @@
-//! Whether the CAs of a chain may sign it. API servers are written in Go, whose verifier judges more of a trusted CA
-//! than ours, which takes a trust anchor for a name and a key.
+//! Checks whether Go's verifier accepts the CAs of a chain. API servers are written in Go, and Go checks more of a trusted
+//! CA than rustls, to which a trust anchor is a name and a key.
 //! <https://github.com/golang/go/blob/master/src/crypto/x509/verify.go>
 
 use std::time::SystemTime;
@@ -13,41 +13,41 @@ use super::x509::{
     extensions,
 };
 
-/// `serverAuth`, and `anyExtendedKeyUsage`.
+/// `serverAuth` and `anyExtendedKeyUsage`, DER without tag and length.
 const SERVER_AUTH_PURPOSES: [&[u8]; 2] = [&[0x2b, 6, 1, 5, 5, 7, 3, 1], &[0x55, 0x1d, 37, 0]];
 
-/// Why a certificate may not stand where it does in a chain.
+/// Why clients reject a certificate in its place in the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
-    /// It cannot be read.
-    #[error("it is no X.509 certificate")]
+    /// It is malformed.
+    #[error("it is not an X.509 certificate")]
     Malformed,
-    /// It is none of a CA.
+    /// It is not a CA.
     #[error("its basicConstraints do not say CA:TRUE")]
     NotACa,
-    /// Its key is for something else.
+    /// Its key may not sign certificates.
     #[error("its keyUsage lacks keyCertSign")]
     KeyUsage,
-    /// It is for other purposes.
+    /// It may not be used for servers.
     #[error("its extendedKeyUsage lacks serverAuth")]
     ExtendedKeyUsage,
-    /// It may have fewer CAs below it.
+    /// There are more CAs below it than it allows.
     #[error("its basicConstraints allow at most {0} CAs below it (pathlen)")]
     PathLength(usize),
-    /// Clients refuse what they do not know.
+    /// It has a critical extension that Go does not know.
     #[error("it has a critical extension that clients do not know")]
     UnknownCriticalExtension,
-    /// It is not valid now.
+    /// It is not valid yet, or has expired.
     #[error("it is not valid yet, or has expired")]
     OutsideValidityPeriod,
 }
 
-/// Makes sure that clients which trust `bundle` accept the CAs of a chain, leaf first, at `now`. Whether they signed
-/// it at all is [`verify::signature`]'s to say.
+/// Checks that clients which trust `bundle` accept the CAs of a chain, leaf first, at `now`. Signatures are left to
+/// [`verify::verify_chain`].
 ///
 /// # Errors
-/// Why the CA that signed it may not.
-pub fn check(
+/// Why clients reject the CA that signed the leaf.
+pub(crate) fn check(
     chain: &[CertificateDer<'static>],
     bundle: &Bundle,
     now: SystemTime,
@@ -59,12 +59,12 @@ pub fn check(
     if bundle.contains(leaf) {
         return Ok(());
     }
-    let mut found = None;
+    let mut error = None;
     let mut usable = vec![leaf.clone()];
     for intermediate in intermediates {
         match check_ca(intermediate, now) {
             Ok(_) => usable.push(intermediate.clone()),
-            Err(bad) => found = found.or(Some(bad)),
+            Err(bad) => error = error.or(Some(bad)),
         }
     }
     for anchor in bundle.iter() {
@@ -72,42 +72,42 @@ pub fn check(
         if verify::verify_chain(chain, &alone, now).is_err() {
             continue;
         }
-        let judged = check_ca(anchor, now).and_then(|length| {
-            // In their order, which is that of the chain.
-            let most = length.map_or(usable.len(), |length| length.saturating_add(1));
-            let chain = &usable[..most.min(usable.len())];
+        let checked = check_ca(anchor, now).and_then(|length| {
+            // `usable` is in the order of the chain, so its first are those below the anchor.
+            let limit = length.map_or(usable.len(), |length| length.saturating_add(1));
+            let chain = &usable[..limit.min(usable.len())];
             let too_long = ChainError::PathLength(length.unwrap_or(usize::MAX));
             match verify::verify_chain(chain, &alone, now) {
                 Ok(()) => Ok(()),
-                Err(_) => Err(found.unwrap_or(too_long)),
+                Err(_) => Err(error.unwrap_or(too_long)),
             }
         });
-        match judged {
+        match checked {
             Ok(()) => return Ok(()),
-            Err(bad) => found = Some(bad),
+            Err(bad) => error = Some(bad),
         }
     }
-    found.map_or(Ok(()), Err)
+    error.map_or(Ok(()), Err)
 }
 
 fn read<'a>(der: &'a CertificateDer<'_>) -> Result<Vec<Extension<'a>>, ChainError> {
     extensions(der).map_err(|_| ChainError::Malformed)
 }
 
-/// Judges a CA, and returns how many others may stand between it and a leaf.
+/// Checks a CA, and returns its `pathLenConstraint`.
 fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> Result<Option<usize>, ChainError> {
-    let facts = CertificateInfo::read(der).map_err(|_| ChainError::Malformed)?;
-    if now < facts.not_before || facts.not_after <= now {
+    let info = CertificateInfo::read(der).map_err(|_| ChainError::Malformed)?;
+    if now < info.not_before || info.not_after <= now {
         return Err(ChainError::OutsideValidityPeriod);
     }
     let extensions = read(der)?;
-    // One of version 1 says nothing, and may be a CA.
-    let silent = BasicConstraints {
-        is_ca: !facts.has_extensions,
+    // A certificate of version 1 has no extensions, and may be a CA.
+    let absent = BasicConstraints {
+        is_ca: !info.has_extensions,
         path_length: None,
     };
     let constraints = find_extension(&extensions, BASIC_CONSTRAINTS)
-        .map_or(Ok(silent), Extension::basic_constraints);
+        .map_or(Ok(absent), Extension::basic_constraints);
     let constraints = constraints.map_err(|_| ChainError::Malformed)?;
     if !constraints.is_ca {
         return Err(ChainError::NotACa);
@@ -128,14 +128,14 @@ fn find_extension<'a, 'b>(extensions: &'b [Extension<'a>], id: &[u8]) -> Option<
     extensions.iter().find(|extension| extension.id == id)
 }
 
-/// Returns true for an extension that clients know, or need not.
+/// Returns true for an extension that Go knows, or that is not critical.
 fn is_accepted(extension: &Extension<'_>) -> bool {
-    // Identifiers of keys, keyUsage, subjectAltName, basicConstraints, nameConstraints, CRL distribution points, the
+    // Key identifiers, keyUsage, subjectAltName, basicConstraints, nameConstraints, CRL distribution points, the
     // policies, extKeyUsage.
     !extension.is_critical || matches!(extension.id, [0x55, 0x1d, 14..=19 | 30..=33 | 35..=37 | 54])
 }
 
-/// Makes sure that the purposes, where there are any, include servers.
+/// Checks that the extended key usage, if present, includes servers.
 fn check_server_auth(extensions: &[Extension<'_>]) -> Result<(), ChainError> {
     let Some(extension) = find_extension(extensions, EXTENDED_KEY_USAGE) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The short-lived certificate of one server, signed by an authority.
+//! The short-lived certificate of a server, signed by a CA.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,15 +8,15 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use super::ca::Ca;
 use super::certified_key::{CertifiedKeyError, CertifiedKeyPair};
 
-/// Why no leaf could be issued.
+/// Why a leaf could not be issued.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    /// A name is neither a DNS name nor an IP address, or the system gives no randomness.
-    #[error("no certificate can be issued for {}", .names.join(", "))]
+    /// A name is neither a DNS name nor an IP address, or the system has no randomness.
+    #[error("cannot issue a certificate for {}", .names.join(", "))]
     Sign {
-        /// The names asked for.
+        /// The requested names.
         names: Vec<String>,
-        /// What was wrong.
+        /// The cause.
         #[source]
         source: rcgen::Error,
     },
@@ -26,14 +26,13 @@ pub enum IssueError {
 }
 
 /// Issues a leaf with a new key for `names` (DNS names and IP addresses), valid until `lifetime` after
-/// `now`, or until its authority ends.
+/// `now`, or until its CA expires.
 ///
-/// It is valid for as long as its authority has been, so that a client whose clock is behind ours, or
-/// is right while ours is ahead, trusts it too.
+/// It is valid from the first instant of its CA, so that clients whose clock is behind this one trust it too.
 ///
 /// # Errors
-/// When a name cannot stand in a certificate, or the system gives no randomness.
-pub fn issue(
+/// When a name is invalid, or the system has no randomness.
+pub(crate) fn issue(
     ca: &Ca,
     names: &[String],
     now: SystemTime,
@@ -64,12 +63,10 @@ pub fn issue(
     )?)
 }
 
-/// When a leaf that was issued at `issued` is due to be replaced: after two thirds of its life, so
-/// that a third is left in which replacing it may fail and be tried again.
-#[must_use]
-pub fn renewal_time(issued: SystemTime, not_after: SystemTime) -> SystemTime {
-    let life = not_after.duration_since(issued).unwrap_or_default();
-    issued + life * 2 / 3
+/// When a leaf is due for renewal: after two thirds of its lifetime, so that a third is left for retries.
+pub(crate) fn renewal_time(issued: SystemTime, not_after: SystemTime) -> SystemTime {
+    let lifetime = not_after.duration_since(issued).unwrap_or_default();
+    issued + lifetime * 2 / 3
 }
 
 #[cfg(test)]
@@ -83,7 +80,7 @@ pub(crate) mod tests {
 
     const HOUR: Duration = Duration::from_secs(60 * 60);
 
-    /// Verifies a leaf as a client does that trusts this bundle.
+    /// Verifies a leaf as a client that trusts this bundle.
     pub(crate) fn verify(
         trusted: &Bundle,
         leaf: &CertifiedKeyPair,
@@ -98,7 +95,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_leaf_is_trusted_by_its_names_in_its_time_and_by_nobody_elses_clients() {
+    fn leaf_is_trusted_by_name_time_and_ca() {
         let now = wall_clock();
         let ca = Ca::try_new(now, 100 * HOUR).unwrap();
         let [trusting, others] =
@@ -130,7 +127,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_leaf_ends_with_its_authority_at_the_latest() {
+    fn leaf_expires_with_its_ca_at_the_latest() {
         let now = wall_clock();
         let ca = Ca::try_new(now, 10 * HOUR).unwrap();
         let leaf = issue(&ca, &names(&["a"]), now + 5 * HOUR, 10 * HOUR).unwrap();
@@ -138,9 +135,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn its_end_is_read_from_the_certificate_in_either_form_of_time() {
+    fn expiry_is_read_in_both_time_formats() {
         let now = wall_clock();
-        // From 2050 on certificates write years with four digits.
+        // From 2050 on, certificates hold a GeneralizedTime instead of a UTCTime.
         for lifetime in [HOUR, 30 * 365 * 24 * HOUR] {
             let ca = Ca::try_new(now, lifetime).unwrap();
             let leaf = issue(&ca, &names(&["a"]), now, lifetime).unwrap();
@@ -150,15 +147,15 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_name_that_no_certificate_can_have_is_told() {
+    fn invalid_name_is_named_in_the_error() {
         let now = wall_clock();
         let ca = Ca::try_new(now, HOUR).unwrap();
         let error = issue(&ca, &names(&["a", "ü"]), now, HOUR).unwrap_err();
-        assert_eq!(error.to_string(), "no certificate can be issued for a, ü");
+        assert_eq!(error.to_string(), "cannot issue a certificate for a, ü");
     }
 
     #[test]
-    fn a_leaf_is_due_when_a_third_of_its_life_is_left() {
+    fn leaf_is_due_after_two_thirds_of_its_lifetime() {
         let now = wall_clock();
         assert_eq!(renewal_time(now, now + 3 * HOUR), now + 2 * HOUR);
         assert_eq!(renewal_time(now, now), now);

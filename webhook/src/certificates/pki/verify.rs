@@ -1,4 +1,4 @@
-//! Whether a client trusts what it is shown.
+//! Verifies a chain as a client of the webhook does.
 
 use std::time::SystemTime;
 
@@ -11,11 +11,10 @@ use rustls::{CertificateError, Error, RootCertStore};
 use super::bundle::Bundle;
 use super::x509::CertificateInfo;
 
-/// Verifies a chain, leaf first, as a client does that trusts `bundle`, calls the server `name`, and
-/// has the clock at `now`.
+/// Verifies a chain, leaf first, as a client that trusts `bundle` and calls the server `name` at `now`.
 ///
 /// # Errors
-/// Why the client goes away.
+/// Why the client closes the connection.
 pub fn verify(
     chain: &[CertificateDer<'_>],
     bundle: &Bundle,
@@ -26,14 +25,14 @@ pub fn verify(
     self::verify_name(chain, name)
 }
 
-/// Verifies who signed a chain, and its dates.
+/// Verifies the signatures and the validity of a chain.
 ///
-/// API servers are more generous than we are, who excuse what they may trust: a certificate that is
-/// itself in the bundle, whatever else it says, and a signature of a kind that is unknown here.
+/// API servers accept more than rustls does, so what they may trust is accepted here: a leaf that is itself in the bundle,
+/// whatever its extensions, and signature algorithms that are unknown here.
 ///
 /// # Errors
-/// Why the client goes away.
-pub fn verify_chain(
+/// Why the client closes the connection.
+pub(crate) fn verify_chain(
     chain: &[CertificateDer<'_>],
     bundle: &Bundle,
     now: SystemTime,
@@ -60,8 +59,7 @@ pub fn verify_chain(
     }
 }
 
-/// Returns true for a signature of a kind that cannot be verified here. API servers know some more,
-/// such as of P-521 keys.
+/// Returns true for a signature algorithm that cannot be verified here. API servers know more, such as P-521.
 fn is_unsupported(error: &Error) -> bool {
     matches!(
         error,
@@ -73,21 +71,21 @@ fn is_unsupported(error: &Error) -> bool {
 }
 
 fn verify_dates(leaf: &CertificateDer<'_>, now: SystemTime) -> Result<(), Error> {
-    let facts = CertificateInfo::read(leaf).map_err(|_| CertificateError::BadEncoding)?;
-    if now < facts.not_before {
+    let info = CertificateInfo::read(leaf).map_err(|_| CertificateError::BadEncoding)?;
+    if now < info.not_before {
         return Err(CertificateError::NotValidYet.into());
     }
-    if now >= facts.not_after {
+    if now >= info.not_after {
         return Err(CertificateError::Expired.into());
     }
     Ok(())
 }
 
-/// Verifies that a chain, leaf first, is for a server of this name.
+/// Verifies that a chain, leaf first, is for a server with this name.
 ///
 /// # Errors
-/// Why the client goes away.
-pub fn verify_name(chain: &[CertificateDer<'_>], name: &str) -> Result<(), Error> {
+/// Why the client closes the connection.
+pub(crate) fn verify_name(chain: &[CertificateDer<'_>], name: &str) -> Result<(), Error> {
     let leaf = chain.first().ok_or(Error::NoCertificatesPresented)?;
     let name = ServerName::try_from(name)
         .map_err(|_| Error::InvalidCertificate(CertificateError::NotValidForName))?;
@@ -108,18 +106,18 @@ mod tests {
     const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
     #[test]
-    fn what_is_in_the_bundle_itself_is_trusted_while_it_is_valid() {
+    fn leaf_in_the_bundle_is_trusted_while_valid() {
         let now = wall_clock();
-        // As `openssl req -x509` makes it.
+        // As `openssl req -x509` creates it.
         let mut params = CertificateParams::new(["a".to_owned()]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.not_before = (now - DAY).into();
         params.not_after = (now + DAY).into();
-        let made = |params: &CertificateParams| {
+        let create = |params: &CertificateParams| {
             let key = KeyPair::generate().unwrap();
             [params.self_signed(&key).unwrap().der().clone()]
         };
-        let (chain, other) = (made(&params), made(&params));
+        let (chain, other) = (create(&params), create(&params));
         let bundle: Bundle = chain.iter().cloned().collect();
         assert_eq!(verify(&chain, &bundle, "a", now), Ok(()));
         for (chain, name, now, wanted) in [
@@ -133,8 +131,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_verified_here_is_left_to_api_servers() {
-        // An authority with a P-521 key, and a leaf of it.
+    fn unsupported_algorithms_are_accepted() {
+        // A CA with a P-521 key, and a leaf of it.
         let anchors = "-----BEGIN CERTIFICATE-----\n\
 MIIB/zCCAWCgAwIBAgIUXElT8w+D2Acp99iKecCDkRjhutcwCgYIKoZIzj0EAwIw\n\
 EDEOMAwGA1UEAwwFbGFyZ2UwIBcNMjYxMTIyMDIzOTEyWhgPMjEyNjEwMjkwMjM5\n\
@@ -165,6 +163,9 @@ pq9Tma6p1CXJLljMz2UTJQ66l9lEMGgMY9xrGG+tk7A3Yu1FYb2x/Q==\n\
         let now = wall_clock();
         assert_eq!(verify(&chain, &bundle, "a", now), Ok(()));
         let later = now + 100 * YEAR;
-        assert!(verify(&chain, &bundle, "a", later).is_err(), "it expires");
+        assert!(
+            verify(&chain, &bundle, "a", later).is_err(),
+            "it has expired"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What is read from a certificate's DER: whose it is, and when it is valid.
+//! Parses the fields of a certificate's DER that decisions need: subject, validity, extensions.
 
 use std::time::SystemTime;
 
@@ -25,19 +25,19 @@ const EXTENSIONS: Tag = Tag::ContextSpecific {
 /// Version 3 of X.509, which is written as one less.
 const V3: u8 = 2;
 
-/// The fields that decide here.
+/// The fields of a certificate that decisions need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateInfo {
-    /// True from version 3 on: earlier certificates have no extensions, and so no names of servers.
+    /// True from X.509 version 3 on. Earlier certificates have no extensions, and so no server names.
     pub has_extensions: bool,
-    /// True for a CA, with no extension but those that a CA for servers here has: clients pass over no
-    /// critical one that they do not know, and an extended key usage would have to include servers.
+    /// True for a CA that has no extensions but those of the CAs that are created here: clients reject unknown critical
+    /// ones, and an extended key usage would have to include servers.
     pub can_sign: bool,
-    /// The name of the certificate's owner, DER.
+    /// The subject, DER.
     pub subject: Vec<u8>,
     /// The first instant at which it is valid.
     pub not_before: SystemTime,
-    /// The instant from which it is refused.
+    /// The instant from which it is rejected.
     pub not_after: SystemTime,
 }
 
@@ -46,47 +46,47 @@ pub struct CertificateInfo {
 pub(crate) struct Extension<'a> {
     /// The object identifier, DER without tag and length.
     pub(crate) id: &'a [u8],
-    /// True if a client that does not know it is to refuse the certificate.
+    /// True if clients that do not know the extension must reject the certificate.
     pub(crate) is_critical: bool,
-    /// DER.
+    /// The value, DER.
     value: &'a [u8],
 }
 
-/// What `basicConstraints` say.
+/// The value of `basicConstraints`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BasicConstraints {
-    /// Whether it is a CA.
+    /// True for a CA.
     pub(crate) is_ca: bool,
-    /// So many CAs may stand between it and a leaf; `None` for any number.
+    /// How many CAs may be between this one and a leaf; `None` for any number.
     pub(crate) path_length: Option<usize>,
 }
 
-/// Bytes that are no certificate.
+/// The bytes are not a certificate.
 #[derive(Debug, thiserror::Error)]
-#[error("the certificate is no X.509 certificate")]
+#[error("not an X.509 certificate")]
 pub struct X509Error(#[source] der::Error);
 
 // === impl CertificateInfo ===
 
 impl CertificateInfo {
-    /// Reads a certificate. <https://www.rfc-editor.org/rfc/rfc5280#section-4.1>
+    /// Parses a certificate. <https://www.rfc-editor.org/rfc/rfc5280#section-4.1>
     ///
     /// # Errors
-    /// When the DER is none.
+    /// When the DER is not a certificate.
     pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, X509Error> {
-        let (mut facts, extensions) = self::parse_certificate(certificate).map_err(X509Error)?;
-        facts.can_sign = facts.has_extensions && can_sign(extensions).unwrap_or(false);
-        Ok(facts)
+        let (mut info, extensions) = parse_certificate(certificate).map_err(X509Error)?;
+        info.can_sign = info.has_extensions && can_sign(extensions).unwrap_or(false);
+        Ok(info)
     }
 }
 
-/// Reads the extensions of a certificate; none of one that has none.
+/// Parses the extensions of a certificate.
 pub(crate) fn extensions(der: &[u8]) -> der::Result<Vec<Extension<'_>>> {
     let (_, extensions) = parse_certificate(der)?;
     read_extensions(extensions)
 }
 
-/// Returns the fields but for `may_sign`, and the extensions' DER, which is empty where there are none.
+/// Parses the fields except `can_sign`, and returns the DER of the extensions, empty if there are none.
 fn parse_certificate(der: &[u8]) -> der::Result<(CertificateInfo, &[u8])> {
     read_all(der, |der| {
         der.sequence(|der| {
@@ -108,21 +108,21 @@ fn tbs_certificate<'a>(der: &mut SliceReader<'a>) -> der::Result<(CertificateInf
     let subject = der.tlv_bytes()?.to_vec();
     AnyRef::decode(der)?; // subjectPublicKeyInfo
     let mut extensions: &[u8] = &[];
-    // The two unique identifiers and the extensions.
+    // The two unique identifiers, and the extensions.
     while !der.is_finished() {
         let field = AnyRef::decode(der)?;
         if field.tag() == EXTENSIONS {
             extensions = field.value();
         }
     }
-    let facts = CertificateInfo {
+    let info = CertificateInfo {
         has_extensions: version.is_some_and(|version| version >= V3),
         can_sign: false,
         subject,
         not_before,
         not_after,
     };
-    Ok((facts, extensions))
+    Ok((info, extensions))
 }
 
 /// <https://www.rfc-editor.org/rfc/rfc5280#section-4.1.2.5>
@@ -159,14 +159,14 @@ fn extension<'a>(der: &mut SliceReader<'a>) -> der::Result<Extension<'a>> {
     })
 }
 
-/// Reads a field of this tag.
+/// Reads the content of a field with this tag.
 fn content<'a>(der: &mut SliceReader<'a>, tag: Tag) -> der::Result<&'a [u8]> {
     let field = AnyRef::decode(der)?;
     field.tag().assert_eq(tag)?;
     Ok(field.value())
 }
 
-/// Reads what is there, and nothing may follow.
+/// Parses all of `der`; trailing bytes are an error.
 fn read_all<'a, T>(
     der: &'a [u8],
     read: impl FnOnce(&mut SliceReader<'a>) -> der::Result<T>,
@@ -177,7 +177,7 @@ fn read_all<'a, T>(
     Ok(read)
 }
 
-/// Judges the extensions of a CA. <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1>
+/// Returns true if a CA with these extensions may sign server certificates. <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1>
 fn can_sign(extensions: &[u8]) -> der::Result<bool> {
     let mut is_ca = false;
     for extension in read_extensions(extensions)? {
@@ -195,7 +195,7 @@ fn can_sign(extensions: &[u8]) -> der::Result<bool> {
 // === impl Extension ===
 
 impl<'a> Extension<'a> {
-    /// Reads the value of [`BASIC_CONSTRAINTS`].
+    /// Parses the value of [`BASIC_CONSTRAINTS`].
     pub(crate) fn basic_constraints(&self) -> der::Result<BasicConstraints> {
         read_all(self.value, |der| {
             der.sequence(|der| {
@@ -206,7 +206,7 @@ impl<'a> Extension<'a> {
                 };
                 let path_length = length.map(|bytes| match bytes {
                     [length] => usize::from(*length),
-                    // More than any chain has.
+                    // Longer than any chain.
                     _ => usize::MAX,
                 });
                 Ok(BasicConstraints { is_ca, path_length })
@@ -223,7 +223,7 @@ impl<'a> Extension<'a> {
             .is_some_and(|first| first & KEY_CERT_SIGN != 0))
     }
 
-    /// Reads the value of [`EXTENDED_KEY_USAGE`]: object identifiers, DER without tag and length.
+    /// Parses the value of [`EXTENDED_KEY_USAGE`]: object identifiers, DER without tag and length.
     pub(crate) fn purposes(&self) -> der::Result<Vec<&'a [u8]>> {
         read_all(self.value, |der| {
             der.sequence(|der| {
@@ -256,24 +256,22 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_has_the_facts_it_was_made_with() {
+    fn parsed_fields_match_the_certificate() {
         let now = wall_clock();
         let ca = Ca::try_new(now, YEAR).unwrap();
-        let facts = read(ca.der()).unwrap();
+        let info = read(ca.der()).unwrap();
         assert!(
-            facts.has_extensions && crate::certificates::pki::ca::is_issued_by_us(ca.der(), &facts)
+            info.has_extensions
+                && crate::certificates::pki::subject::is_issued_by_us(ca.der(), &info)
         );
-        for (found, made) in [
-            (facts.not_before, now - YEAR),
-            (facts.not_after, now + YEAR),
-        ] {
-            let off = made.duration_since(found).unwrap();
+        for (parsed, wanted) in [(info.not_before, now - YEAR), (info.not_after, now + YEAR)] {
+            let off = wanted.duration_since(parsed).unwrap();
             assert!(off < Duration::from_secs(1), "{off:?}");
         }
     }
 
     #[test]
-    fn no_part_of_a_certificate_is_one() {
+    fn truncated_and_extended_certificates_are_rejected() {
         let der = ca_der();
         for length in 0..der.len() {
             assert!(read(&der[..length]).is_err(), "{length}");
@@ -282,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_with_any_byte_changed_is_read_or_refused() {
+    fn changed_bytes_never_panic() {
         let der = ca_der();
         for at in 0..der.len() {
             let mut changed = der.clone();
@@ -299,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_any_length_is_refused() {
+    fn huge_field_lengths_are_rejected() {
         let der = ca_der();
         let fields = |der: &[u8]| {
             let mut der = SliceReader::new(der).unwrap();

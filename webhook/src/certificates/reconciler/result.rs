@@ -1,47 +1,46 @@
-//! What became of one look at the cluster, and of all that was due then.
+//! The result of one reconcile.
 
 use tracing::{debug, error};
 
 use crate::certificates::cluster::{ROTATE_ANNOTATION, StoreError};
+use crate::certificates::metrics::Metrics;
 use crate::certificates::pki::leaf::IssueError;
 use crate::certificates::tls_secret::TlsSecretError;
-use crate::metrics::Metrics;
 
-/// What a tick came to.
+/// What a reconcile changed, and what failed.
 #[derive(Debug, Default)]
 pub struct ReconcileResult {
-    /// It wrote something, so there may be more to do.
+    /// True if an object was written, so that more may be left to do.
     pub changed: bool,
-    /// Why it did not do all that was due. What does not depend on that was done, and the next tick
-    /// tries again.
+    /// What failed. Everything that does not depend on it was done; the next reconcile retries.
     pub failures: Vec<ReconcileError>,
 }
 
-/// What can fail in a tick.
+/// What can fail in a reconcile.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
-    /// The API server.
+    /// A call to the API server.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The Secret of mode `secret`.
+    /// The TLS Secret of mode `secret` is unusable.
     #[error(transparent)]
     TlsSecret(#[from] TlsSecretError),
-    /// The leaf.
+    /// The leaf could not be issued.
     #[error(transparent)]
     Issue(#[from] IssueError),
-    /// The authority's key.
-    #[error("cannot make an authority")]
+    /// The CA could not be created.
+    #[error("cannot create a CA")]
     Ca(#[from] rcgen::Error),
-    /// The Secret, in a state in which it can never be written.
+    /// The Secret is in a state in which every write is rejected.
     #[error("{0}")]
     SecretUnwritable(String),
-    /// The authority, as there would be too many.
+    /// A CA is missing, but too many are trusted already.
     #[error(
-        "no authority is made beside {0} that signed before: find who empties the Secret again and \
-         again, or writes CAs into caBundle; to replace them all, annotate the Secret with {ROTATE_ANNOTATION}"
+        "refusing to create another CA: {0} are trusted already; something keeps clearing the CA Secret, or writes CAs into \
+         caBundle; to replace all of them, annotate the Secret with {ROTATE_ANNOTATION}"
     )]
     TooManyCas(usize),
-    /// A bug, whose message is in the log before this.
+    /// A bug, whose panic message precedes this in the log.
     #[error("a bug in this program: it panicked")]
     Panic,
 }
@@ -49,38 +48,37 @@ pub enum ReconcileError {
 // === impl ReconcileResult ===
 
 impl ReconcileResult {
-    /// Returns true if all is well, and nothing is left to do.
-    #[must_use]
+    /// Returns true if nothing failed and nothing is left to do.
     pub fn is_converged(&self) -> bool {
         !self.changed && self.failures.is_empty()
     }
 
-    /// Takes what was done, or why not.
-    pub(crate) fn note<T>(&mut self, result: Result<T, impl Into<ReconcileError>>) -> Option<T> {
+    /// Records a failure, so that the rest of the reconcile can go on.
+    pub(super) fn note<T>(&mut self, result: Result<T, impl Into<ReconcileError>>) -> Option<T> {
         let noted = result.map_err(|failure| self.failures.push(failure.into()));
         noted.ok()
     }
 
-    /// Takes that something was written, or why not.
-    pub(crate) fn note_write(&mut self, result: Result<(), StoreError>) -> bool {
-        let wrote = self.note(result).is_some();
-        self.changed |= wrote;
-        wrote
+    /// Records a write, or its failure.
+    pub(super) fn note_write(&mut self, result: Result<(), StoreError>) -> bool {
+        let is_written = self.note(result).is_some();
+        self.changed |= is_written;
+        is_written
     }
 
-    /// Logs why not all was done that was due.
-    pub fn log(self, report: &Metrics) {
+    /// Logs the failures, and counts those of calls.
+    pub(super) fn log(self, metrics: &Metrics) {
         for failure in self.failures {
-            if let ReconcileError::Store(failed) = &failure {
-                report.count_failed_call(failed);
-                if let StoreError::Conflict { call } = failed {
-                    debug!(%call, "Another replica was faster");
+            if let ReconcileError::Store(error) = &failure {
+                metrics.count_failed_call(error);
+                if let StoreError::Conflict { call } = error {
+                    debug!(%call, "Conflict with another replica: retrying");
                     continue;
                 }
             }
-            // With its causes, which a log in JSON would leave out of an error.
+            // With its causes, which JSON logs would omit from an error.
             let error = format!("{:#}", anyhow::Error::from(failure));
-            error!(error, "Certificate not up to date");
+            error!(error, "Failed to reconcile certificate");
         }
     }
 }

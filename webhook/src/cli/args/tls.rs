@@ -1,4 +1,4 @@
-//! Which certificate the server shows.
+//! The `--tls-*` and `--ca-*` flags: where the server's certificate comes from, and which TLS it accepts.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,28 +6,20 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 
 use super::duration::HumanDuration;
-use crate::certificates::files::Files;
 use crate::certificates::in_memory::InMemoryCa;
 use crate::certificates::lifetimes::{Lifetimes, LifetimesError};
-use crate::certificates::pki::certified_key::CertifiedKeyPair;
+use crate::certificates::metrics::{CertificateKind, Metrics};
 use crate::certificates::reconciler::{CertificateReconciler, Mode};
 use crate::certificates::resolver::CertResolver;
 use crate::certificates::source::CertificateSource;
 use crate::clock::wall_clock;
 use crate::kubernetes::CertificateStore;
-use crate::metrics::{CertificateKind, Metrics};
 use crate::server::{ClientCa, MinVersion};
 
-/// The certificate: from files, made in memory, or by the cluster's Secrets.
+/// The flags of the certificate and of TLS.
 #[derive(Debug, clap::Args)]
 pub struct TlsArgs {
-    /// PEM file of the certificate chain, leaf first; read again when it changes.
-    #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_TLS_CERT")]
-    tls_cert: Option<PathBuf>,
-    /// PEM file of the certificate's key; read again when it changes.
-    #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_TLS_KEY")]
-    tls_key: Option<PathBuf>,
-    /// DNS name or IP address for which a certificate is made, by the authority in --ca-secret or, without it, by one in memory, or for which that of --tls-secret must be; may be repeated.
+    /// DNS name or IP address of the webhook, which the certificate must cover; may be repeated. Alone, it selects a CA in memory.
     #[arg(
         long,
         value_name = "NAME",
@@ -35,19 +27,19 @@ pub struct TlsArgs {
         value_delimiter = ','
     )]
     tls_name: Vec<String>,
-    /// File to write the certificate to that clients must trust, with --tls-name alone.
+    /// File to write the certificate of the CA in memory to, with --tls-name alone.
     #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_TLS_CA_OUT")]
     tls_ca_out: Option<PathBuf>,
-    /// Secret of the release's namespace in which this webhook's replicas keep their authority.
+    /// Secret of the release's namespace that holds the webhook's own CA.
     #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_CA_SECRET")]
     ca_secret: Option<String>,
-    /// Secret of the release's namespace that somebody else keeps: tls.crt, tls.key and ca.crt.
+    /// Secret of the release's namespace with a certificate of another issuer: tls.crt, tls.key and ca.crt.
     #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_TLS_SECRET")]
     tls_secret: Option<String>,
-    /// MutatingWebhookConfiguration whose caBundle is kept in step with the Secret.
+    /// MutatingWebhookConfiguration whose caBundle is kept in sync with the Secret.
     #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_WEBHOOK_CONFIGURATION")]
     webhook_configuration: Option<String>,
-    /// How long an authority in --ca-secret lives; the next takes over when a third of that is left.
+    /// Lifetime of the CA in --ca-secret; it is renewed when a third of that is left.
     #[arg(
         long,
         value_name = "DURATION",
@@ -55,7 +47,7 @@ pub struct TlsArgs {
         default_value_t = HumanDuration(Lifetimes::default().ca())
     )]
     ca_lifetime: HumanDuration,
-    /// How long a certificate that it signs lives; the next takes over when a third of that is left.
+    /// Lifetime of the certificates that this CA signs; they are renewed when a third of that is left.
     #[arg(
         long,
         value_name = "DURATION",
@@ -63,7 +55,7 @@ pub struct TlsArgs {
         default_value_t = HumanDuration(Lifetimes::default().leaf())
     )]
     leaf_lifetime: HumanDuration,
-    /// How long a new authority is trusted before its certificate is shown: longer than any API server takes to learn of it.
+    /// How long a new CA must be in every caBundle before its certificate is served: longer than any API server takes to observe it.
     #[arg(
         long,
         value_name = "DURATION",
@@ -71,7 +63,7 @@ pub struct TlsArgs {
         default_value_t = HumanDuration(Lifetimes::default().activation_delay())
     )]
     ca_activation_delay: HumanDuration,
-    /// The oldest TLS that is spoken.
+    /// Minimum TLS version.
     #[arg(
         long,
         value_name = "VERSION",
@@ -80,24 +72,22 @@ pub struct TlsArgs {
         default_value_t
     )]
     tls_min_version: MinVersion,
-    /// File of the CAs, PEM, whose clients alone may call the webhook, for API servers that show a certificate; read again when it changes.
+    /// PEM file of CAs; only their clients may call the webhook, for API servers with a client certificate. Read again when it changes.
     #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_CLIENT_CA")]
     client_ca: Option<PathBuf>,
 }
 
-/// The one source that the flags name.
+/// Where the flags take the certificate from.
 #[derive(Debug)]
 enum TlsMode {
-    Files {
-        chain: PathBuf,
-        key: PathBuf,
-    },
     InMemory {
+        names: Vec<String>,
         ca_out: Option<PathBuf>,
     },
     Cluster {
         secret: String,
         webhook_configuration: String,
+        names: Vec<String>,
         mode: Mode,
     },
 }
@@ -105,127 +95,105 @@ enum TlsMode {
 // === impl TlsArgs ===
 
 impl TlsArgs {
-    /// The Secret that somebody else keeps, if the certificate is to come from one.
-    #[must_use]
+    /// The Secret with a certificate of another issuer, in mode `secret`.
     pub fn tls_secret(&self) -> Option<&str> {
         self.tls_secret.as_deref()
     }
 
-    /// How long what the webhook makes by itself is valid.
+    /// The lifetimes of mode `self`.
     ///
     /// # Errors
-    /// When these do not fit each other.
+    /// When they do not fit each other.
     pub fn lifetimes(&self) -> Result<Lifetimes, LifetimesError> {
         let HumanDuration(activation_delay) = self.ca_activation_delay;
         Lifetimes::try_new(self.ca_lifetime.0, self.leaf_lifetime.0, activation_delay)
     }
 
-    /// The CAs whose clients alone may call the webhook, if there are any.
+    /// The CAs of the clients that may call the webhook; `None` for any client.
     ///
     /// # Errors
-    /// When the file cannot be used.
+    /// When the file is unusable.
     pub fn client_ca(&self) -> anyhow::Result<Option<ClientCa>> {
         self.client_ca.clone().map(ClientCa::open).transpose()
     }
 
-    /// Opens the source of certificates, and what serves them: with the first, but that of a cluster
-    /// comes when it comes. The cluster's Secrets are those of `namespace`.
+    /// Opens the source of the certificate, and the resolver that serves it. The resolver has a certificate at once only
+    /// from a CA in memory. Secrets are those of `namespace`.
     ///
     /// # Errors
-    /// When there is not exactly one source, or it has no certificate.
-    pub async fn open(
+    /// When the flags do not select exactly one source, or it cannot be opened.
+    pub(in crate::cli) async fn open(
         self,
         namespace: &str,
-        report: &Metrics,
+        metrics: &Metrics,
     ) -> anyhow::Result<(
         CertificateSource<CertificateStore>,
         CertResolver,
         MinVersion,
     )> {
         let tls_min_version = self.tls_min_version;
-        let names = self.tls_name.clone();
-        let serving = |first: CertifiedKeyPair| {
-            report.set_not_after(CertificateKind::Leaf, first.not_after());
-            CertResolver::new(first)
-        };
-        let (source, serving) = match self.into_tls_mode()? {
-            TlsMode::Files { chain, key } => {
-                let (files, first) = Files::open(chain, key)?;
-                (CertificateSource::Files(files), serving(first))
-            }
-            TlsMode::InMemory { ca_out } => {
-                let (self_made, first) = InMemoryCa::try_new(names, wall_clock())?;
+        let (source, resolver) = match self.into_tls_mode()? {
+            TlsMode::InMemory { names, ca_out } => {
+                let (ca, first) = InMemoryCa::try_new(names, wall_clock())?;
                 if let Some(path) = ca_out {
-                    fs::write(&path, self_made.ca_pem())
+                    fs::write(&path, ca.ca_pem())
                         .with_context(|| format!("cannot write {}", path.display()))?;
                 }
-                (
-                    CertificateSource::InMemory(Box::new(self_made)),
-                    serving(first),
-                )
+                metrics.set_not_after(CertificateKind::Leaf, first.not_after());
+                let source = CertificateSource::InMemory(Box::new(ca));
+                (source, CertResolver::new(first))
             }
             TlsMode::Cluster {
                 secret,
-                webhook_configuration: webhooks,
+                webhook_configuration,
+                names,
                 mode,
             } => {
-                let objects = CertificateStore::open(namespace, secret, webhooks, names).await?;
-                let authority = CertificateReconciler::new(objects, mode);
-                (
-                    CertificateSource::Cluster(Box::new(authority)),
-                    CertResolver::empty(),
-                )
+                let store =
+                    CertificateStore::open(namespace, secret, webhook_configuration, names.clone())
+                        .await?;
+                let reconciler = CertificateReconciler::new(store, names, mode);
+                let source = CertificateSource::Cluster(Box::new(reconciler));
+                (source, CertResolver::empty())
             }
         };
-        Ok((source, serving, tls_min_version))
+        Ok((source, resolver, tls_min_version))
     }
 
     fn into_tls_mode(self) -> anyhow::Result<TlsMode> {
         let lifetimes = self.lifetimes()?;
         let Self {
-            tls_cert,
-            tls_key,
             tls_name: names,
             tls_ca_out: ca_out,
             ca_secret,
             tls_secret,
-            webhook_configuration: webhooks,
-            ca_lifetime: _,
-            leaf_lifetime: _,
-            ca_activation_delay: HumanDuration(activation_delay),
-            tls_min_version: _,
-            client_ca: _,
+            webhook_configuration,
+            ..
         } = self;
-        let files = (tls_cert, tls_key, ca_out);
-        Ok(
-            match (files, names.is_empty(), ca_secret, tls_secret, webhooks) {
-                ((Some(chain), Some(key), None), true, None, None, None) => {
-                    TlsMode::Files { chain, key }
+        let (secret, webhook_configuration, mode) =
+            match (ca_secret, tls_secret, webhook_configuration, &ca_out) {
+                (None, None, None, _) if !names.is_empty() => {
+                    return Ok(TlsMode::InMemory { names, ca_out });
                 }
-                ((None, None, ca_out), false, None, None, None) => TlsMode::InMemory { ca_out },
-                ((None, None, None), false, Some(secret), None, Some(webhooks)) => {
-                    TlsMode::Cluster {
-                        secret,
-                        webhook_configuration: webhooks,
-                        mode: Mode::SelfManaged { names, lifetimes },
-                    }
+                (Some(secret), None, Some(configuration), None) if !names.is_empty() => {
+                    (secret, configuration, Mode::SelfManaged(lifetimes))
                 }
-                ((None, None, None), _, None, Some(secret), Some(webhooks)) => TlsMode::Cluster {
-                    secret,
-                    webhook_configuration: webhooks,
-                    mode: Mode::Secret {
-                        names,
-                        activation_delay,
-                    },
-                },
+                (None, Some(secret), Some(configuration), None) => {
+                    let activation_delay = lifetimes.activation_delay();
+                    (secret, configuration, Mode::Secret { activation_delay })
+                }
                 _ => bail!(
-                    "give one source of a certificate: --tls-cert with --tls-key; \
-                 or --tls-name, perhaps with --tls-ca-out; \
-                 or --ca-secret with --webhook-configuration and --tls-name; \
-                 or --tls-secret with --webhook-configuration, perhaps with --tls-name"
+                    "give one source of a certificate: --tls-name, optionally with --tls-ca-out; \
+                     or --ca-secret with --webhook-configuration and --tls-name; \
+                     or --tls-secret with --webhook-configuration, optionally with --tls-name"
                 ),
-            },
-        )
+            };
+        Ok(TlsMode::Cluster {
+            secret,
+            webhook_configuration,
+            names,
+            mode,
+        })
     }
 }
 
@@ -247,58 +215,53 @@ mod tests {
     }
 
     #[test]
-    fn one_source_is_named_by_all_of_its_flags() {
+    fn flags_select_one_source() {
         for (flags, wanted) in [
-            (
-                "--tls-cert c --tls-key k",
-                r#"Files { chain: "c", key: "k" }"#,
-            ),
-            ("--tls-name a", "InMemory { ca_out: None }"),
+            ("--tls-name a", r#"InMemory { names: ["a"], ca_out: None }"#),
             (
                 "--tls-name a,b --tls-ca-out o",
-                r#"InMemory { ca_out: Some("o") }"#,
+                r#"InMemory { names: ["a", "b"], ca_out: Some("o") }"#,
             ),
             (
                 "--ca-secret s --webhook-configuration w --tls-name a --tls-name b \
                  --ca-lifetime 90s --leaf-lifetime 30s --ca-activation-delay 5s",
-                r#"Cluster { secret: "s", webhook_configuration: "w", mode: SelfManaged { names: ["a", "b"], lifetimes: Lifetimes { ca: 90s, leaf: 30s, activation_delay: 5s } } }"#,
+                r#"Cluster { secret: "s", webhook_configuration: "w", names: ["a", "b"], mode: SelfManaged(Lifetimes { ca: 90s, leaf: 30s, activation_delay: 5s }) }"#,
             ),
             (
                 "--tls-secret s --webhook-configuration w",
-                r#"Cluster { secret: "s", webhook_configuration: "w", mode: Secret { names: [], activation_delay: 120s } }"#,
+                r#"Cluster { secret: "s", webhook_configuration: "w", names: [], mode: Secret { activation_delay: 120s } }"#,
             ),
             (
                 "--tls-secret s --webhook-configuration w --tls-name a",
-                r#"Cluster { secret: "s", webhook_configuration: "w", mode: Secret { names: ["a"], activation_delay: 120s } }"#,
+                r#"Cluster { secret: "s", webhook_configuration: "w", names: ["a"], mode: Secret { activation_delay: 120s } }"#,
             ),
         ] {
-            let named = tls_mode(flags).unwrap();
-            assert_eq!(format!("{named:?}"), wanted, "{flags}");
+            let mode = tls_mode(flags).unwrap();
+            assert_eq!(format!("{mode:?}"), wanted, "{flags}");
         }
     }
 
     #[test]
-    fn less_or_more_than_one_source_is_told() {
+    fn no_or_several_sources_are_rejected() {
         for flags in [
             "",
-            "--tls-cert c",
             "--tls-ca-out o",
-            "--tls-cert c --tls-key k --tls-name a",
+            "--tls-name a --webhook-configuration w --tls-ca-out o",
             "--ca-secret s --tls-name a",
             "--ca-secret s --webhook-configuration w",
             "--webhook-configuration w --tls-name a",
             "--tls-secret s",
             "--tls-secret s --ca-secret s --webhook-configuration w --tls-name a",
-            "--tls-secret s --webhook-configuration w --tls-cert c --tls-key k",
+            "--tls-secret s --webhook-configuration w --tls-ca-out o",
             "--ca-secret s --webhook-configuration w --tls-name a --tls-ca-out o",
         ] {
-            let told = tls_mode(flags).unwrap_err().to_string();
-            assert!(told.starts_with("give one source"), "{flags}: {told}");
+            let error = tls_mode(flags).unwrap_err().to_string();
+            assert!(error.starts_with("give one source"), "{flags}: {error}");
         }
     }
 
     #[test]
-    fn lifetimes_that_do_not_fit_each_other_are_told() {
+    fn lifetimes_that_do_not_fit_are_rejected() {
         for (flags, wanted) in [
             (
                 "--ca-lifetime 500h",
@@ -315,8 +278,8 @@ mod tests {
             ),
         ] {
             let flags = format!("--tls-name a {flags}");
-            let told = tls_mode(&flags).unwrap_err().to_string();
-            assert!(told.starts_with(wanted), "{flags}: {told}");
+            let error = tls_mode(&flags).unwrap_err().to_string();
+            assert!(error.starts_with(wanted), "{flags}: {error}");
         }
     }
 }

@@ -1,0 +1,207 @@
+//! Metrics of certificates: the served leaf and its CA, the caBundles, rotations, calls to the API server.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::metrics::Registry;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::cluster::StoreError;
+use super::rotation::RotationReason;
+
+/// Label values come from fixed enums, so cardinality is bounded.
+#[derive(Debug)]
+pub struct Metrics {
+    reloads: Family<ResultLabels, Counter>,
+    not_after: Family<CertificateLabels, Gauge>,
+    webhooks_found: Gauge,
+    bundle_in_sync: Gauge,
+    bundle_cas: Gauge,
+    bundle_foreign: Gauge,
+    rotations: Family<RotationLabels, Counter>,
+    failed_calls: Family<FailedCallLabels, Counter>,
+}
+
+/// The value of the label `kind` of a certificate's expiry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CertificateKind {
+    /// The served leaf.
+    Leaf,
+    /// The CA that signed it.
+    Ca,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CertificateLabels {
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RotationLabels {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailedCallLabels {
+    call: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Creates the metrics at zero and adds them to `registry`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let this = Self {
+            reloads: Family::default(),
+            not_after: Family::default(),
+            webhooks_found: Gauge::default(),
+            bundle_in_sync: Gauge::default(),
+            bundle_cas: Gauge::default(),
+            bundle_foreign: Gauge::default(),
+            rotations: Family::default(),
+            failed_calls: Family::default(),
+        };
+        registry.register(
+            "certificate_reloads",
+            "New certificates by whether they could be served",
+            this.reloads.clone(),
+        );
+        registry.register(
+            "certificate_not_after_seconds",
+            "Expiry of the served certificate, and of the CA that signed it, in seconds since 1970",
+            this.not_after.clone(),
+        );
+        registry.register(
+            "webhook_configuration_found",
+            "1 if the webhook configuration had a webhook at the last reconcile",
+            this.webhooks_found.clone(),
+        );
+        registry.register(
+            "ca_bundle_in_sync",
+            "1 if every caBundle matched the desired CAs at the last reconcile",
+            this.bundle_in_sync.clone(),
+        );
+        registry.register(
+            "ca_bundle_authorities",
+            "CAs of this webhook in the caBundles; more than a few mean that the CA Secret is lost again and again",
+            this.bundle_cas.clone(),
+        );
+        registry.register(
+            "ca_bundle_foreign",
+            "CAs in the caBundles that are not of this webhook; the holder of such a key can impersonate it",
+            this.bundle_foreign.clone(),
+        );
+        registry.register(
+            "ca_rotations",
+            "CAs that this replica created, by reason",
+            this.rotations.clone(),
+        );
+        registry.register(
+            "kubernetes_calls_failed",
+            "Failed calls to the API server for certificates, by call and reason",
+            this.failed_calls.clone(),
+        );
+        // Exported at zero, so that the first one is an increase.
+        for is_served in [true, false] {
+            let _ = this.reloads.get_or_create(&ResultLabels::new(is_served));
+        }
+        for reason in RotationReason::ALL {
+            let _ = this.rotations.get_or_create(&reason.into());
+        }
+        this
+    }
+
+    /// Counts a new certificate, by whether it could be served.
+    pub(super) fn count_reload(&self, is_served: bool) {
+        self.reloads
+            .get_or_create(&ResultLabels::new(is_served))
+            .inc();
+    }
+
+    /// Sets when a certificate expires.
+    pub(crate) fn set_not_after(&self, kind: CertificateKind, not_after: SystemTime) {
+        let kind = match kind {
+            CertificateKind::Leaf => "leaf",
+            CertificateKind::Ca => "ca",
+        };
+        let seconds = not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.not_after
+            .get_or_create(&CertificateLabels { kind })
+            .set(i64::try_from(seconds.as_secs()).unwrap_or(i64::MAX));
+    }
+
+    /// Sets whether there is a webhook configuration with a webhook.
+    pub(super) fn set_webhooks_found(&self, is_found: bool) {
+        self.webhooks_found.set(is_found.into());
+    }
+
+    /// Sets whether every caBundle is as desired.
+    pub(super) fn set_bundle_in_sync(&self, is_in_sync: bool) {
+        self.bundle_in_sync.set(is_in_sync.into());
+    }
+
+    /// Sets how many CAs of ours the caBundles have.
+    pub(super) fn set_bundle_cas(&self, count: usize) {
+        self.bundle_cas.set(gauge_value(count));
+    }
+
+    /// Sets how many CAs of others the caBundles have.
+    pub(super) fn set_bundle_foreign(&self, count: usize) {
+        self.bundle_foreign.set(gauge_value(count));
+    }
+
+    /// Counts a new CA.
+    pub(super) fn count_rotation(&self, reason: RotationReason) {
+        self.rotations.get_or_create(&reason.into()).inc();
+    }
+
+    /// Counts a failed call to the API server.
+    pub(super) fn count_failed_call(&self, error: &StoreError) {
+        let labels = FailedCallLabels {
+            call: error.call().name(),
+            reason: match error {
+                StoreError::Conflict { .. } => "conflict",
+                StoreError::Timeout { .. } => "late",
+                StoreError::Other { .. } => "other",
+            },
+        };
+        self.failed_calls.get_or_create(&labels).inc();
+    }
+}
+
+fn gauge_value(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+// === impl ResultLabels ===
+
+impl ResultLabels {
+    fn new(is_ok: bool) -> Self {
+        Self {
+            result: if is_ok { "ok" } else { "failed" },
+        }
+    }
+}
+
+// === impl RotationLabels ===
+
+impl From<RotationReason> for RotationLabels {
+    fn from(reason: RotationReason) -> Self {
+        Self {
+            reason: match reason {
+                RotationReason::Missing => "missing",
+                RotationReason::Due => "due",
+                RotationReason::Requested => "requested",
+                RotationReason::Outlives => "outlives_lifetime",
+            },
+        }
+    }
+}
