@@ -507,9 +507,9 @@ async fn unusable_ca_in_secret_signs_nothing() {
                         .map(|served| served.chain().to_vec());
                     if let Some(leaf) = leaf {
                         let name = SERVER_NAME;
-                        verify::verify(&leaf, &bundle(&cluster), name, replica.now).unwrap();
+                        verify(&leaf, &bundle(&cluster), name, replica.now).unwrap();
                         assert!(
-                            verify::verify(&leaf, &unusable, name, replica.now).is_err(),
+                            verify(&leaf, &unusable, name, replica.now).is_err(),
                             "{which}"
                         );
                     }
