@@ -1,14 +1,16 @@
-//! Where Envoy's admin interface is.
+//! The address of Envoy's admin interface.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The address of an admin interface, as Envoy's `admin.address` can hold it.
+use crate::value::InvalidValue;
+
+/// An address that Envoy's `admin.address` can have.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AdminAddress {
-    /// `127.0.0.1:9901`, `[::1]:9901`. A parsed one is loopback: the pod's own.
+    /// `127.0.0.1:9901`, `[::1]:9901`. A parsed address is a loopback address.
     Tcp(SocketAddr),
     /// `unix:/path/to.sock`, an absolute path.
     Path(PathBuf),
@@ -16,35 +18,23 @@ pub enum AdminAddress {
     Abstract(String),
 }
 
-/// Why a text is not an admin address.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidAddress {
-    /// It is none of the forms.
-    #[error(
-        "invalid admin address `{0}`: write it like 127.0.0.1:9901, [::1]:9901, unix:/path or \
-         unix:@name"
-    )]
-    Malformed(String),
-    /// It may be another host's.
-    #[error(
-        "invalid admin address `{0}`: it is not a loopback address, and the drainer calls its own \
-         pod's Envoy only; write it like 127.0.0.1:9901 or [::1]:9901"
-    )]
-    NotLoopback(String),
-}
+const FORMS: &str = "write it like 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name";
+
+const NOT_LOOPBACK: &str = "it is not a loopback address, and the drainer calls its own pod's Envoy only; \
+                            write it like 127.0.0.1:9901 or [::1]:9901";
 
 // === impl AdminAddress ===
 
 impl FromStr for AdminAddress {
-    type Err = InvalidAddress;
+    type Err = InvalidValue;
 
-    /// Reads an address. A wildcard (`0.0.0.0`, `[::]`), where an admin listens on all addresses,
-    /// becomes the loopback address through which it is reached. Any other address that is not loopback
-    /// is refused: nobody is to send the drainer's calls to another host.
-    fn from_str(text: &str) -> Result<Self, InvalidAddress> {
-        let invalid = || InvalidAddress::Malformed(text.to_owned());
+    /// Parses an address. A wildcard (`0.0.0.0`, `[::]`), on which Envoy listens on all addresses, becomes the
+    /// loopback address. Any other address that is not a loopback address is rejected, so that the drainer's
+    /// calls cannot be directed to another host.
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        let invalid = || InvalidValue::new("admin address", text, FORMS);
         match text.strip_prefix("unix:") {
-            // A path that climbs may leave the volume that it seems to be in.
+            // A path with `..` may lead out of the volume that it seems to be in.
             Some(path) if path.split('/').any(|part| part == "..") => Err(invalid()),
             Some(path) if path.starts_with('/') && path.len() > 1 => Ok(Self::Path(path.into())),
             Some(path) => match path.strip_prefix('@') {
@@ -63,7 +53,7 @@ impl FromStr for AdminAddress {
                     });
                 }
                 if !address.ip().to_canonical().is_loopback() {
-                    return Err(InvalidAddress::NotLoopback(text.to_owned()));
+                    return Err(InvalidValue::new("admin address", text, NOT_LOOPBACK));
                 }
                 Ok(Self::Tcp(address))
             }
@@ -86,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_shown_as_it_was_written() {
+    fn every_form_is_formatted_as_written() {
         for text in [
             "127.0.0.1:9901",
             "[::1]:9901",
@@ -101,17 +91,17 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_is_reached_through_loopback() {
-        for (text, reached) in [
+    fn a_wildcard_becomes_the_loopback_address() {
+        for (text, want) in [
             ("0.0.0.0:9901", "127.0.0.1:9901"),
             ("[::]:9901", "[::1]:9901"),
         ] {
-            assert_eq!(text.parse::<AdminAddress>().unwrap().to_string(), reached);
+            assert_eq!(text.parse::<AdminAddress>().unwrap().to_string(), want);
         }
     }
 
     #[test]
-    fn names_and_halves_are_refused() {
+    fn names_and_incomplete_addresses_are_rejected() {
         for text in [
             "",
             "localhost:9901",
@@ -129,14 +119,14 @@ mod tests {
         ] {
             assert_eq!(
                 text.parse::<AdminAddress>(),
-                Err(InvalidAddress::Malformed(text.into())),
+                Err(InvalidValue::new("admin address", text, FORMS)),
                 "{text}"
             );
         }
     }
 
     #[test]
-    fn other_hosts_are_refused() {
+    fn other_hosts_are_rejected() {
         for text in [
             "169.254.169.254:80",
             "10.0.0.7:9901",
@@ -144,8 +134,9 @@ mod tests {
             "[::ffff:10.0.0.7]:9901",
             "255.255.255.255:1",
         ] {
-            let refused = text.parse::<AdminAddress>().unwrap_err();
-            assert_eq!(refused, InvalidAddress::NotLoopback(text.into()));
+            let error = text.parse::<AdminAddress>().unwrap_err();
+            let want = InvalidValue::new("admin address", text, NOT_LOOPBACK);
+            assert_eq!(error, want);
         }
     }
 }

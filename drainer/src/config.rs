@@ -1,72 +1,145 @@
-//! The drainer's settings: what the webhook writes as flags and the sidecar reads back.
+//! The drainer's configuration: the arguments that the webhook writes and `drainer serve` parses.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use tracing::Level;
 
 use crate::admin_address::AdminAddress;
-use crate::duration;
-use crate::flags;
-use crate::given::{ArgParser, InvalidArgs};
-use crate::listener_selector::{ListenerSelector, parse_listeners};
 use crate::quiet::ReadinessProbe;
-use crate::timing::{Durations, Timing, parse_idle_exit};
+use crate::settings::{
+    DrainSettings, DrainSettingsMut, Emit, ParsedValue, SettingDefinition, SettingValue,
+    drain_settings,
+};
+use crate::timing::{Durations, Timing};
 use crate::token::Token;
-use crate::value::{parse_list, parse_port};
+use crate::value::InvalidValue;
 
-/// The port on which the drainer listens where nothing else is asked.
-pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(9902).expect("9902 is not zero");
-
-/// Where the drainer's emptyDir is mounted: its Unix socket and its marker.
+/// Where the drainer's emptyDir volume is mounted, for its Unix socket and its marker.
 pub const RUN_DIR: &str = "/run/envoy-drainer";
 
-/// Where the kubelet reads a container's last words by default.
+/// The default path of a container's termination message.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// All that `drainer serve` is told.
+/// The configuration of `drainer serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Where Envoy's admin interface is.
-    pub admin_address: AdminAddress,
-    /// The port for Envoy's hook.
-    pub port: NonZeroU16,
-    /// With the node's network, the drainer listens on 127.0.0.1 only.
+    /// The settings that a pod's annotations can set, but for the timing.
+    pub settings: DrainSettings,
+    /// The durations of the drain.
+    pub timing: Timing,
+    /// Whether the pod uses the node's network; the drainer then listens on 127.0.0.1 only.
     pub host_network: bool,
     /// The secret in the path of the hooks.
     pub token: Token,
-    /// The timings of the drain.
-    pub timing: Timing,
-    /// So many connections may remain when the drain ends.
-    pub exit_at_connections: u64,
-    /// Listeners whose connections are not counted.
-    pub ignore_listeners: Vec<ListenerSelector>,
-    /// The pod's readiness probes, which connect to the end and must not pass for clients.
+    /// The pod's readiness probes, which keep connecting during the drain and do not count as clients.
     pub readiness_probes: Vec<ReadinessProbe>,
     /// The directory of the Unix socket and the marker.
     pub run_dir: PathBuf,
-    /// The file for the last words.
+    /// The file of the termination message.
     pub termination_log: PathBuf,
-    /// What is logged.
+    /// The most verbose level that is logged.
     pub log_level: Level,
+}
+
+/// Everything that is wrong with a command line, a line each.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct InvalidArgs(Vec<String>);
+
+/// A configuration in the making, whose durations may contradict each other.
+struct ConfigDraft {
+    config: Config,
+    durations: Durations,
+}
+
+/// The flags of `drainer serve`, in the order of its arguments and of its help.
+fn flags() -> Vec<SettingDefinition<ConfigDraft>> {
+    let row = SettingDefinition::<ConfigDraft>::new;
+    let optional = |name, value_name, help, field| {
+        row(name, value_name, help, field).emitted(Emit::NonDefault)
+    };
+    let own = [
+        row(
+            "token",
+            "HEX",
+            "Secret in the path of the hooks, 16 hexadecimal digits.",
+            |draft| &mut draft.config.token,
+        )
+        .emitted(Emit::Required),
+        row(
+            "poll-interval",
+            "DURATION",
+            "How often the drainer polls Envoy's statistics.",
+            |draft| &mut draft.durations.poll_interval,
+        ),
+        optional(
+            "readiness-probes",
+            "LIST",
+            "Ports and periods of the pod's readiness probes, comma-separated: 8080/2s.",
+            |draft| &mut draft.config.readiness_probes,
+        ),
+        optional(
+            "run-dir",
+            "DIR",
+            "Directory of the Unix socket and the marker.",
+            |draft| &mut draft.config.run_dir,
+        ),
+        optional(
+            "termination-log",
+            "FILE",
+            "File of the termination message.",
+            |draft| &mut draft.config.termination_log,
+        ),
+        optional(
+            "log-level",
+            "LEVEL",
+            "Log level: error, warn, info, debug or trace.",
+            |draft| &mut draft.config.log_level,
+        ),
+        optional(
+            "host-network",
+            "",
+            "Listen on 127.0.0.1 only, since the pod uses the node's network.",
+            |draft| &mut draft.config.host_network,
+        ),
+    ];
+    let mut flags: Vec<_> = drain_settings().into_iter().chain(own).collect();
+    flags.sort_by_key(|flag| flag.emit);
+    flags
+}
+
+/// Describes the flags of `drainer serve`, a line each, with their defaults.
+#[must_use]
+pub fn flags_help() -> String {
+    let mut defaults = ConfigDraft::default();
+    let line = |flag: SettingDefinition<_>| {
+        let name = format!("{} {}", flag.name, flag.value_name);
+        let default = match flag.value(&mut defaults).format() {
+            default if flag.emit == Emit::Required || default.is_empty() => String::new(),
+            default => format!(" [{default}]"),
+        };
+        format!("  --{name:<32}{}{default}\n", flag.help)
+    };
+    flags().into_iter().map(line).collect()
 }
 
 // === impl Config ===
 
 impl Config {
-    /// A configuration with the product's defaults.
+    /// The product's defaults with this address and this token.
     #[must_use]
     pub fn new(admin_address: AdminAddress, token: Token) -> Self {
         Self {
-            admin_address,
-            port: DEFAULT_PORT,
+            settings: DrainSettings {
+                admin_address,
+                ..DrainSettings::default()
+            },
+            timing: Timing::default(),
             host_network: false,
             token,
-            timing: Timing::default(),
-            exit_at_connections: 0,
-            ignore_listeners: Vec::new(),
             readiness_probes: Vec::new(),
             run_dir: RUN_DIR.into(),
             termination_log: TERMINATION_LOG.into(),
@@ -74,77 +147,52 @@ impl Config {
         }
     }
 
-    /// The flags that [`Config::parse`] reads back as this configuration. All timings are written
-    /// out, since `kubectl describe` shows them; of the rest what differs from the default.
+    /// The arguments that [`Config::parse`] parses to this configuration: the required ones, the port and all
+    /// durations, since `kubectl describe` shows them, and of the rest those that are not the default.
     #[must_use]
     pub fn args(&self) -> Vec<String> {
-        flags::args(self)
+        let mut defaults = ConfigDraft::default();
+        let mut draft = ConfigDraft::from(self.clone());
+        let arg = |flag: SettingDefinition<_>| {
+            let value = flag.value(&mut draft).format();
+            let is_default = value == flag.value(&mut defaults).format();
+            match flag.name {
+                _ if flag.emit == Emit::NonDefault && is_default => None,
+                name if is_switch(&flag) => Some(format!("--{name}")),
+                name => Some(format!("--{name}={value}")),
+            }
+        };
+        flags().into_iter().filter_map(arg).collect()
     }
 
-    /// Reads the flags of `drainer serve`, and from `env` what they leave out.
+    /// Parses the arguments of `drainer serve`.
     ///
     /// # Errors
-    /// All that is wrong, in one error.
-    pub fn parse(
-        args: impl IntoIterator<Item = OsString>,
-        env: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Self, InvalidArgs> {
-        let mut given = ArgParser::read(args, env);
-        let admin_address = given.required("admin-address", str::parse::<AdminAddress>);
-        let token = given.required("token", str::parse::<Token>);
-        let (admin_address, token) = match (admin_address, token) {
-            (Some(admin_address), Some(token)) => (admin_address, token),
-            // Read on with stand-ins, to tell the other errors too; `finish` refuses the result.
-            (address, token) => (
-                address.unwrap_or(AdminAddress::Abstract(String::new())),
-                token.unwrap_or(Token::new(0)),
-            ),
-        };
-        let mut config = Self::new(admin_address, token);
-        let mut durations = *config.timing;
-        let Durations {
-            drain_delay,
-            min_drain_duration,
-            drain_timeout,
-            idle_exit,
-            quiet_period,
-            poll_interval,
-        } = &mut durations;
-        given.set("port", parse_port, &mut config.port);
-        given.set("host-network", str::parse::<bool>, &mut config.host_network);
-        given.set("drain-delay", duration::parse, drain_delay);
-        given.set("min-drain-duration", duration::parse, min_drain_duration);
-        given.set("drain-timeout", duration::parse, drain_timeout);
-        given.set("idle-exit", parse_idle_exit, idle_exit);
-        given.set("quiet-period", duration::parse, quiet_period);
-        given.set("poll-interval", duration::parse, poll_interval);
-        given.set(
-            "exit-at-connections",
-            str::parse::<u64>,
-            &mut config.exit_at_connections,
-        );
-        given.set(
-            "ignore-listeners",
-            parse_listeners,
-            &mut config.ignore_listeners,
-        );
-        given.set(
-            "readiness-probes",
-            parse_list::<ReadinessProbe>,
-            &mut config.readiness_probes,
-        );
-        given.set("run-dir", str::parse::<PathBuf>, &mut config.run_dir);
-        given.set(
-            "termination-log",
-            str::parse::<PathBuf>,
-            &mut config.termination_log,
-        );
-        given.set("log-level", str::parse::<Level>, &mut config.log_level);
-        match Timing::try_new(durations) {
-            Ok(timing) => config.timing = timing,
-            Err(misfits) => given.errors.extend(misfits.iter().map(ToString::to_string)),
+    /// Everything that is wrong, in one error.
+    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, InvalidArgs> {
+        let flags = flags();
+        let (values, mut errors) = split_args(args, &flags);
+        let mut draft = ConfigDraft::default();
+        for flag in &flags {
+            let name = flag.name;
+            match values.get(name) {
+                Some(text) => {
+                    let error = flag.value(&mut draft).set(text).err();
+                    errors.extend(error.map(|error| format!("--{name} `{text}`: {error}")));
+                }
+                None if flag.emit == Emit::Required => errors.push(format!("--{name} is missing")),
+                None => {}
+            }
         }
-        given.finish(config)
+        let ConfigDraft { config, durations } = draft;
+        let timing = Timing::try_new(durations).unwrap_or_else(|invalid| {
+            errors.extend(invalid.iter().map(ToString::to_string));
+            Timing::default()
+        });
+        match errors.is_empty() {
+            true => Ok(Self { timing, ..config }),
+            false => Err(InvalidArgs(errors)),
+        }
     }
 
     /// The path of Envoy's hook.
@@ -153,30 +201,139 @@ impl Config {
         format!("/drained/{}", self.token)
     }
 
-    /// The Unix socket through which `drain` and `status` reach the drainer.
+    /// The Unix socket on which the drainer serves `drain` and `status`.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         socket_in(&self.run_dir)
     }
 }
 
-/// The drainer's own Unix socket in its directory.
+/// The drainer's Unix socket in its directory.
 pub(crate) fn socket_in(run_dir: &Path) -> PathBuf {
     run_dir.join("drainer.sock")
 }
 
+/// Splits arguments into the values of `flags` and the errors; the last value of a flag counts.
+fn split_args(
+    args: impl IntoIterator<Item = OsString>,
+    flags: &[SettingDefinition<ConfigDraft>],
+) -> (BTreeMap<&'static str, String>, Vec<String>) {
+    let (mut values, mut errors) = (BTreeMap::new(), Vec::new());
+    let mut parser = lexopt::Parser::from_args(args);
+    loop {
+        let arg = match parser.next() {
+            Ok(None) => return (values, errors),
+            Ok(Some(lexopt::Arg::Long(name))) => {
+                match flags.iter().find(|flag| flag.name == name) {
+                    Some(flag) if is_switch(flag) => {
+                        let value = parser.optional_value().unwrap_or_else(|| "true".into());
+                        Ok((flag.name, value))
+                    }
+                    Some(flag) => parser.value().map(|value| (flag.name, value)),
+                    None => Err(format!("unknown flag `--{name}`").into()),
+                }
+            }
+            Ok(Some(other)) => Err(other.unexpected()),
+            Err(error) => Err(error),
+        };
+        match arg.map(|(name, value)| (name, value.into_string())) {
+            Ok((name, Ok(value))) => drop(values.insert(name, value)),
+            Ok((name, Err(value))) => errors.push(format!("--{name} {value:?} is not UTF-8")),
+            Err(error) => {
+                errors.push(error.to_string());
+                // Otherwise the value of `--unknown=value` would be reported as well.
+                let _ = parser.optional_value();
+            }
+        }
+    }
+}
+
+fn is_switch(flag: &SettingDefinition<ConfigDraft>) -> bool {
+    flag.value_name.is_empty()
+}
+
+// === impl ConfigDraft ===
+
+impl Default for ConfigDraft {
+    /// The defaults, with placeholders for what has none.
+    fn default() -> Self {
+        let placeholder = AdminAddress::Abstract(String::new());
+        Self::from(Config::new(placeholder, Token::new(0)))
+    }
+}
+
+impl From<Config> for ConfigDraft {
+    fn from(config: Config) -> Self {
+        let durations = *config.timing;
+        Self { config, durations }
+    }
+}
+
+impl DrainSettingsMut for ConfigDraft {
+    fn drain_settings(&mut self) -> &mut DrainSettings {
+        &mut self.config.settings
+    }
+
+    fn durations(&mut self) -> &mut Durations {
+        &mut self.durations
+    }
+}
+
+// === impl SettingValue ===
+
+impl ParsedValue for Token {}
+
+impl SettingValue for PathBuf {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        *self = text.into();
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+impl SettingValue for Level {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        *self = text.parse().map_err(|_| {
+            InvalidValue::new("log level", text, "error, warn, info, debug or trace")
+        })?;
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        self.as_str().to_ascii_lowercase()
+    }
+}
+
+/// `false` is formatted as no value, as the flag is a switch.
+impl SettingValue for bool {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        *self = text
+            .parse()
+            .map_err(|_| InvalidValue::new("value", text, "true or false"))?;
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        match self {
+            true => "true".to_owned(),
+            false => String::new(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
     use std::time::Duration;
 
     use super::*;
+    use crate::value::parse_list;
 
-    fn parse(args: &[&str], env: &[(&str, &str)]) -> Result<Config, InvalidArgs> {
-        let env = |name: &str| {
-            let found = env.iter().find(|(key, _)| *key == name);
-            found.map(|(_, value)| (*value).into())
-        };
-        Config::parse(args.iter().map(OsString::from), env)
+    fn parse(args: &[&str]) -> Result<Config, InvalidArgs> {
+        Config::parse(args.iter().map(OsString::from))
     }
 
     fn config() -> Config {
@@ -186,15 +343,19 @@ mod tests {
     fn round_trip(config: &Config) {
         let args = config.args();
         let args: Vec<_> = args.iter().map(String::as_str).collect();
-        assert_eq!(parse(&args, &[]).as_ref(), Ok(config), "{args:?}");
+        assert_eq!(parse(&args).as_ref(), Ok(config), "{args:?}");
     }
 
     #[test]
-    fn a_config_survives_the_trip_through_its_args() {
+    fn configs_survive_the_round_trip_through_arguments() {
         round_trip(&config());
         round_trip(&Config {
-            admin_address: "unix:@admin".parse().unwrap(),
-            port: NonZeroU16::MAX,
+            settings: DrainSettings {
+                admin_address: "unix:@admin".parse().unwrap(),
+                port: NonZeroU16::MAX,
+                exit_at_connections: 7,
+                ignore_listeners: parse_list("8001, probes,0.0.0.0_80").unwrap(),
+            },
             host_network: true,
             token: Token::new(u64::MAX),
             timing: Timing::try_new(Durations {
@@ -206,8 +367,6 @@ mod tests {
                 poll_interval: Duration::from_micros(1),
             })
             .unwrap(),
-            exit_at_connections: 7,
-            ignore_listeners: parse_listeners("8001, probes,0.0.0.0_80").unwrap(),
             readiness_probes: vec!["8080/2s".parse().unwrap(), "9/1m0s".parse().unwrap()],
             run_dir: "/tmp/a b".into(),
             termination_log: "/tmp/log".into(),
@@ -216,21 +375,43 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_wins_over_its_variable() {
+    fn the_last_value_of_a_flag_counts() {
         let flags = [
             "--admin-address=127.0.0.1:1",
             "--token=0000000000000001",
+            "--port=8",
             "--port",
             "7",
+            "--idle-exit=off",
         ];
-        let env = [("DRAINER_PORT", "8"), ("DRAINER_IDLE_EXIT", "off")];
-        let config = parse(&flags, &env).unwrap();
-        assert_eq!(config.port.get(), 7);
+        let config = parse(&flags).unwrap();
+        assert_eq!(config.settings.port.get(), 7);
         assert_eq!(config.timing.idle_exit, None);
     }
 
     #[test]
-    fn all_errors_are_told_at_once() {
+    fn default_values_in_the_help_are_the_effective_ones() {
+        let required = ["--admin-address=unix:@x", "--token=0000000000000000"];
+        let help = flags_help();
+        for flag in flags().iter().filter(|flag| flag.emit != Emit::Required) {
+            let start = format!("--{} ", flag.name);
+            let line = help.lines().find(|line| line.contains(&start)).unwrap();
+            let Some((_, default)) = line.rsplit_once(" [") else {
+                let value = flag.value(&mut ConfigDraft::default()).format();
+                assert_eq!(value, "", "{}", flag.name);
+                continue;
+            };
+            let arg = format!("--{}={}", flag.name, default.trim_end_matches(']'));
+            assert_eq!(
+                parse(&[&required[..], &[&arg]].concat()),
+                parse(&required),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_errors_are_reported_at_once() {
         let flags = [
             "--token=xyz",
             "--bogus=3",
@@ -239,9 +420,9 @@ mod tests {
             "--readiness-probes=80/0s",
             "stray",
         ];
-        let told = parse(&flags, &[]).unwrap_err().to_string();
+        let error = parse(&flags).unwrap_err().to_string();
         assert_eq!(
-            told.lines().collect::<Vec<_>>(),
+            error.lines().collect::<Vec<_>>(),
             [
                 "unknown flag `--bogus`",
                 "unexpected argument \"stray\"",

@@ -100,11 +100,11 @@ impl<E: Envoy> Drain<E> {
         let marker = Marker::new(&config.run_dir);
         Self {
             envoy,
-            admin_address: config.admin_address.clone(),
+            admin_address: config.settings.admin_address.clone(),
             marker_reason: marker.read(),
             marker,
             timing: config.timing,
-            exit_at_connections: config.exit_at_connections,
+            exit_at_connections: config.settings.exit_at_connections,
             readiness_probes: config.readiness_probes.clone(),
             termination_log: config.termination_log.clone(),
             signals,

@@ -1,12 +1,9 @@
-//! Durations as Go and Kubernetes write them: `90s`, `1m30s`, `400ms`.
+//! Durations in the notation of Go and Kubernetes: `90s`, `1m30s`, `400ms`.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Why a text is not a duration.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid duration `{0}`: write it like 90s, 1m30s or 400ms")]
-pub struct InvalidDuration(String);
+use crate::value::InvalidValue;
 
 /// Units of `time.ParseDuration`, in nanoseconds.
 const UNITS: [(&str, u64); 8] = [
@@ -23,12 +20,12 @@ const UNITS: [(&str, u64); 8] = [
 /// Parses a duration of zero or more, as Go's `time.ParseDuration` does, up to the same 292 years.
 ///
 /// # Errors
-/// For anything else, a negative duration and a bare number other than `0` among it.
-pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
+/// For anything else, including a negative duration and a bare number other than `0`.
+pub fn parse(text: &str) -> Result<Duration, InvalidValue> {
     nanoseconds(text)
         .filter(|&nanos| nanos <= i64::MAX as u64)
         .map(Duration::from_nanos)
-        .ok_or_else(|| InvalidDuration(text.to_owned()))
+        .ok_or_else(|| InvalidValue::new("duration", text, "write it like 90s, 1m30s or 400ms"))
 }
 
 fn nanoseconds(text: &str) -> Option<u64> {
@@ -65,71 +62,27 @@ fn multiply(value: &str, scale: u64) -> Option<u64> {
     let mut part = 0;
     let mut place = scale;
     for digit in fraction.bytes() {
-        // Exact while the place is a whole number of nanoseconds; what is finer is cut, as in Go.
+        // Exact while the place is a whole number of nanoseconds; finer digits are cut off, as in Go.
         part += place * u64::from(digit - b'0') / 10;
         place /= 10;
     }
     whole.checked_add(part)
 }
 
-/// Shows a duration as Go's `Duration.String` does; [`parse`] reads it back unchanged.
-#[must_use]
-pub fn format_go(duration: Duration) -> impl fmt::Display {
-    GoFormat(duration)
-}
-
-/// Shows a duration as people write it, in one unit: `90s`, `400ms`; [`parse`] reads it back unchanged.
+/// Formats a duration in one unit: `90s`, `400ms`; [`parse`] returns the same duration.
 #[must_use]
 pub fn format(duration: Duration) -> impl fmt::Display {
-    SingleUnitFormat(duration)
-}
-
-struct GoFormat(Duration);
-
-struct SingleUnitFormat(Duration);
-
-// === impl GoFormat ===
-
-impl fmt::Display for GoFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, nanos) = (self.0.as_secs(), self.0.subsec_nanos());
-        if seconds == 0 && nanos > 0 {
-            let (scale, unit) = match nanos {
-                1_000_000.. => (1_000_000, "ms"),
-                1_000.. => (1_000, "µs"),
-                _ => (1, "ns"),
-            };
-            return write!(
-                f,
-                "{}{}{unit}",
-                nanos / scale,
-                fraction(nanos % scale, scale)
-            );
-        }
-        let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-        if hours > 0 {
-            write!(f, "{hours}h")?;
-        }
-        if hours > 0 || minutes > 0 {
-            write!(f, "{minutes}m")?;
-        }
-        write!(f, "{}{}s", seconds % 60, fraction(nanos, 1_000_000_000))
-    }
-}
-
-// === impl SingleUnitFormat ===
-
-impl fmt::Display for SingleUnitFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.as_secs() {
-            0 => GoFormat(self.0).fmt(f),
-            seconds => write!(
-                f,
-                "{seconds}{}s",
-                fraction(self.0.subsec_nanos(), 1_000_000_000)
-            ),
-        }
-    }
+    fmt::from_fn(move |f| {
+        let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
+        let (scale, unit) = match nanos {
+            _ if seconds > 0 || nanos == 0 => (1_000_000_000, "s"),
+            1_000_000.. => (1_000_000, "ms"),
+            1_000.. => (1_000, "µs"),
+            _ => (1, "ns"),
+        };
+        let whole = seconds + u64::from(nanos / scale);
+        write!(f, "{whole}{}{unit}", fraction(nanos % scale, scale))
+    })
 }
 
 /// `.5` for 500 of 1,000; nothing for 0.
@@ -168,14 +121,14 @@ mod tests {
         ];
         for (text, nanos) in table {
             let parsed = parse(text);
-            // The last digit of a repeating fraction is Go's rounding of a float, which is not ours.
+            // Go rounds the last digit of a repeating fraction as a float, unlike this parser.
             let near = |d: Duration| d.as_nanos().abs_diff(u128::from(nanos)) < 40;
             assert!(parsed.clone().is_ok_and(near), "{text}: {parsed:?}");
         }
     }
 
     #[test]
-    fn refuses_what_go_refuses_and_what_is_negative() {
+    fn negative_and_invalid_durations_are_rejected() {
         for text in [
             "",
             "3",
@@ -195,45 +148,37 @@ mod tests {
             "9223372036854775808ns",
             "１s",
         ] {
-            assert_eq!(parse(text), Err(InvalidDuration(text.into())), "{text}");
+            let error = parse(text).unwrap_err().to_string();
+            let want = format!("invalid duration `{text}`: write it like 90s, 1m30s or 400ms");
+            assert_eq!(error, want);
         }
     }
 
     #[test]
-    fn what_is_shown_parses_back() {
+    fn formatted_durations_have_one_unit_and_parse_back() {
         let table = [
             (0, "0s"),
             (1, "1ns"),
             (1_100, "1.1µs"),
             (2_200_000, "2.2ms"),
             (400_000_000, "400ms"),
+            (1_500_000_000, "1.5s"),
             (3_300_000_000, "3.3s"),
-            (90_000_000_000, "1m30s"),
-            (60_000_000_000, "1m0s"),
-            (3_600_000_000_000, "1h0m0s"),
-            (3_661_000_000_001, "1h1m1.000000001s"),
+            (7_000_000_000, "7s"),
+            (60_000_000_000, "60s"),
+            (90_000_000_000, "90s"),
+            (3_600_000_000_000, "3600s"),
+            (7_200_001_000_000, "7200.001s"),
+            (3_661_000_000_001, "3661.000000001s"),
         ];
         for (nanos, text) in table {
             let duration = Duration::from_nanos(nanos);
-            assert_eq!(format_go(duration).to_string(), text);
-            assert_eq!(parse(text), Ok(duration));
-        }
-    }
-
-    #[test]
-    fn what_is_shown_plainly_has_one_unit_and_parses_back() {
-        let table = [
-            (0, "0s"),
-            (400, "400ms"),
-            (1_500, "1.5s"),
-            (7_000, "7s"),
-            (90_000, "90s"),
-            (7_200_001, "7200.001s"),
-        ];
-        for (millis, text) in table {
-            let duration = Duration::from_millis(millis);
             assert_eq!(format(duration).to_string(), text);
             assert_eq!(parse(text), Ok(duration));
+        }
+        for text in ["1m0s", "1h0m0s", "1m30s"] {
+            let duration = parse(text).unwrap();
+            assert_eq!(parse(&format(duration).to_string()), Ok(duration));
         }
     }
 }

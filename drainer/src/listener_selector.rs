@@ -1,26 +1,18 @@
-//! Listeners as a person names them.
+//! Listeners in a setting: by name or by port.
 
 use std::fmt;
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
-use crate::value::{InvalidValue, parse_list, parse_port};
+use crate::value::{InvalidValue, parse_port};
 
-/// A listener as a person names it.
+/// The name or the port of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenerSelector {
-    /// The port it is bound to.
+    /// The port to which it is bound.
     Port(NonZeroU16),
     /// Its `name` or its `stat_prefix`.
     Name(String),
-}
-
-/// Reads `ignore-listeners`: names or ports, separated by commas.
-///
-/// # Errors
-/// For the first entry that is neither.
-pub fn parse_listeners(text: &str) -> Result<Vec<ListenerSelector>, InvalidValue> {
-    parse_list(text)
 }
 
 // === impl ListenerSelector ===
@@ -32,8 +24,8 @@ impl FromStr for ListenerSelector {
         if text.is_empty() || text.contains(',') {
             return Err(InvalidValue::new("listener", text, "a name or a port"));
         }
-        // Envoy takes any text for a name, but these are slips: a listener that is really called so
-        // can be given by its port.
+        // Envoy accepts any text as a name, but these are likely mistakes. A listener with such a name can be
+        // selected by its port.
         let parts = text.split(|c: char| c == ';' || c.is_whitespace());
         let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
         if parts != [text] {
@@ -59,9 +51,10 @@ impl fmt::Display for ListenerSelector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::parse_list;
 
     #[test]
-    fn listeners_are_separated_by_commas_alone() {
+    fn only_commas_separate_listeners() {
         let table = [
             ("", Some("")),
             ("8080, probes ,0.0.0.0_80", Some("8080,probes,0.0.0.0_80")),
@@ -78,13 +71,13 @@ mod tests {
             ("8080 9090", None),
             ("8080\n9090", None),
         ];
-        for (text, read) in table {
-            let parsed = parse_listeners(text).map(|all| {
+        for (text, want) in table {
+            let parsed = parse_list(text).map(|all: Vec<ListenerSelector>| {
                 let all: Vec<_> = all.iter().map(ToString::to_string).collect();
                 all.join(",")
             });
-            match read {
-                Some(read) => assert_eq!(parsed.as_deref(), Ok(read)),
+            match want {
+                Some(want) => assert_eq!(parsed.as_deref(), Ok(want)),
                 None => {
                     let error = parsed.unwrap_err().to_string();
                     assert!(error.ends_with("by commas: 8080,9090"), "{error}");

@@ -53,13 +53,13 @@ fn help() -> String {
          drainer serve FLAGS          run as a sidecar, until SIGTERM and the end of the drain\n\
          drainer drain [--run-dir]    the sidecar's preStop hook: wait for the end of the drain\n\
          drainer status [--run-dir] [-o json]\n                             print the status of the drain\n\n\
-         Flags of serve, each also read from DRAINER_ and its name in capitals:\n{}",
+         Flags of serve:\n{}",
         flags_help(),
     )
 }
 
 fn serve(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
-    let config = match Config::parse(args, |name| env::var_os(name)) {
+    let config = match Config::parse(args) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("{error}");
@@ -132,7 +132,7 @@ impl ClientArgs {
         use lexopt::Arg::{Long, Short};
 
         let mut parsed = Self {
-            run_dir: env::var_os("DRAINER_RUN_DIR").map_or_else(|| RUN_DIR.into(), PathBuf::from),
+            run_dir: RUN_DIR.into(),
             json: false,
         };
         let mut parser = lexopt::Parser::from_args(args);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::client_activity::TrafficDelta;
-use crate::duration::{self, format_go};
+use crate::duration::{self, format};
 use crate::value::InvalidValue;
 
 /// The number of new connections allowed within a length of time.
@@ -140,7 +140,7 @@ impl FromStr for ReadinessProbe {
 
 impl fmt::Display for ReadinessProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.port, format_go(self.period))
+        write!(f, "{}/{}", self.port, format(self.period))
     }
 }
 

@@ -35,11 +35,11 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::
     let progress = watch::Sender::new(Progress::default());
     let server = Server::new(config.token, signals.clone(), progress.subscribe());
     let admin = AdminClient::new(
-        config.admin_address.clone(),
-        config.ignore_listeners.clone(),
+        config.settings.admin_address.clone(),
+        config.settings.ignore_listeners.clone(),
     );
     let drain = Drain::new(admin, config, signals.clone(), progress);
-    info!(admin = %config.admin_address, port = config.port.get(), "Ready");
+    info!(admin = %config.settings.admin_address, port = config.settings.port.get(), "Ready");
 
     let sigterm = async {
         sigterm.await;
@@ -82,7 +82,7 @@ fn open_sockets(
     }
     let unix = UnixListener::bind(&path)
         .with_context(|| format!("cannot listen on {}", path.display()))?;
-    let port = config.port.get();
+    let port = config.settings.port.get();
     let address = match config.host_network {
         true => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
         false => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),

@@ -1,75 +1,68 @@
-//! The timings of a drain, valid together.
+//! The durations of a drain, valid together.
 
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::duration::{self, format};
-use crate::value::InvalidValue;
+use crate::duration::format;
+use crate::value::Conflict;
 
-/// The timings of a drain as somebody wrote them; [`Timing`] are those that fit together.
+/// The durations of a drain, which may contradict each other; those of a [`Timing`] do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Durations {
-    /// How long Envoy serves on, as a healthy endpoint, before the drain starts.
+    /// How long Envoy keeps serving, as a healthy endpoint, before the drain starts.
     pub drain_delay: Duration,
-    /// The drain never ends sooner than this after its start.
+    /// Minimum duration of the drain.
     pub min_drain_duration: Duration,
-    /// The drain ends by then, whatever is left; the drain delay is not part of it.
+    /// Maximum duration of the drain, without the drain delay.
     pub drain_timeout: Duration,
-    /// How long nothing but idle HTTP connections must be left; `None` waits for these too.
+    /// The drain ends when only idle HTTP connections were left for this long; `None` waits for them too.
     pub idle_exit: Option<Duration>,
-    /// How long no new connection must have come; zero leaves at once.
+    /// The drain ends only when no new connection was opened for this long.
     pub quiet_period: Duration,
-    /// The pause between two looks at Envoy's connections.
+    /// The interval between polls of Envoy's statistics.
     pub poll_interval: Duration,
 }
 
-/// Timings that fit together: none longer than a day, `min-drain-duration` ≤ `drain-timeout`, and
+/// [`Durations`] that are valid together: none longer than a day, `min-drain-duration` ≤ `drain-timeout`, and
 /// `poll-interval` > 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timing(Durations);
 
-/// Reads `idle-exit`: a duration, or `off`.
-///
-/// # Errors
-/// For anything else.
-pub fn parse_idle_exit(text: &str) -> Result<Option<Duration>, InvalidValue> {
-    match text {
-        "off" => Ok(None),
-        text => duration::parse(text).map(Some).map_err(|_| {
-            InvalidValue::new("duration", text, "write it like 7s, 1m30s or 400ms, or off")
-        }),
-    }
-}
-
-/// Why durations do not fit together.
+/// Why durations are not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTiming {
-    /// A drain cannot end before the least it must last.
+    /// A drain cannot end before its minimum duration.
     #[error(
-        "drain-timeout {} is less than min-drain-duration {}: raise the one or lower the other",
-        with_default_note(*.drain_timeout, |product| product.drain_timeout),
-        with_default_note(*.min_drain_duration, |product| product.min_drain_duration)
+        "{}",
+        TIMEOUT_BELOW_MINIMUM.describe(|name| match name {
+            "drain-timeout" => with_default_note(.0.drain_timeout, |product| product.drain_timeout),
+            _ => with_default_note(.0.min_drain_duration, |product| product.min_drain_duration),
+        })
     )]
-    TimeoutBelowMinimum {
-        /// The timeout given.
-        drain_timeout: Duration,
-        /// The minimum given, or its default.
-        min_drain_duration: Duration,
-    },
-    /// Kubernetes counts a grace period in nanoseconds of 63 bits; a day is more than anyone waits.
+    TimeoutBelowMinimum(Durations),
+    /// Kubernetes counts a grace period in nanoseconds of 63 bits; no drain needs more than a day.
     #[error("{setting} {}: give 24h at most", format(*.value))]
     TooLong {
-        /// Which.
+        /// The setting's name.
         setting: &'static str,
-        /// The value given.
+        /// Its value.
         value: Duration,
     },
-    /// A poll without a pause would keep Envoy's main thread busy.
+    /// Polls without a pause would keep Envoy's main thread busy.
     #[error("poll-interval 0s: give at least 1ms")]
     ZeroPollInterval,
 }
 
-/// A duration, and whether it is the product's own: who did not give it may not know of it.
+/// The maximum of each duration.
+pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
+
+const TIMEOUT_BELOW_MINIMUM: Conflict = Conflict {
+    names: ["drain-timeout", "min-drain-duration"],
+    relation: "less than",
+    remedy: "raise the one or lower the other",
+};
+
+/// Formats a duration and marks the product's default, which may be unknown to who set the other duration.
 fn with_default_note(duration: Duration, product: impl FnOnce(Durations) -> Duration) -> String {
     match product(Durations::default()) == duration {
         true => format!("{} (default)", format(duration)),
@@ -77,10 +70,15 @@ fn with_default_note(duration: Duration, product: impl FnOnce(Durations) -> Dura
     }
 }
 
-/// The longest that any of the durations may be.
-pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
-
 // === impl Durations ===
+
+impl Durations {
+    /// The contradiction that settings of a pod can have.
+    #[must_use]
+    pub fn conflict(&self) -> Option<Conflict> {
+        (self.drain_timeout < self.min_drain_duration).then_some(TIMEOUT_BELOW_MINIMUM)
+    }
+}
 
 impl Default for Durations {
     /// The product's defaults.
@@ -89,8 +87,8 @@ impl Default for Durations {
             drain_delay: Duration::ZERO,
             min_drain_duration: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(60),
-            // Envoy itself closes by then whoever ignored `connection: close`: HCM's drain_timeout
-            // (5 s) and delayed_close_timeout (1 s).
+            // By then Envoy itself has closed the connections of clients that ignored `connection: close`: HCM's
+            // drain_timeout (5 s) and delayed_close_timeout (1 s).
             idle_exit: Some(Duration::from_secs(7)),
             quiet_period: Duration::from_secs(3),
             poll_interval: Duration::from_millis(250),
@@ -101,10 +99,10 @@ impl Default for Durations {
 // === impl Timing ===
 
 impl Timing {
-    /// Takes durations that fit together.
+    /// Validates durations.
     ///
     /// # Errors
-    /// All reasons why they do not.
+    /// With all reasons why they are not valid.
     pub fn try_new(durations: Durations) -> Result<Self, Vec<InvalidTiming>> {
         let Durations {
             drain_delay,
@@ -126,11 +124,8 @@ impl Timing {
         let mut errors: Vec<_> = too_long
             .map(|(setting, value)| InvalidTiming::TooLong { setting, value })
             .collect();
-        if drain_timeout < min_drain_duration {
-            errors.push(InvalidTiming::TimeoutBelowMinimum {
-                drain_timeout,
-                min_drain_duration,
-            });
+        if durations.conflict().is_some() {
+            errors.push(InvalidTiming::TimeoutBelowMinimum(durations));
         }
         if poll_interval.is_zero() {
             errors.push(InvalidTiming::ZeroPollInterval);
@@ -142,7 +137,7 @@ impl Timing {
         }
     }
 
-    /// The longest a pod's end may take, from its first hook to the hooks' return.
+    /// The longest time from the first hook of a terminating pod to the hooks' return.
     #[must_use]
     pub fn deadline(&self) -> Duration {
         self.drain_delay.saturating_add(self.drain_timeout)
@@ -162,12 +157,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_fit_together() {
+    fn default_durations_are_valid() {
         assert_eq!(Timing::try_new(Durations::default()), Ok(Timing::default()));
     }
 
     #[test]
-    fn all_misfits_are_told_at_once() {
+    fn all_errors_are_reported_at_once() {
         let durations = Durations {
             drain_timeout: Duration::from_secs(5),
             poll_interval: Duration::ZERO,
@@ -175,9 +170,9 @@ mod tests {
             ..Durations::default()
         };
         let errors = Timing::try_new(durations).unwrap_err();
-        let told: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        let messages: Vec<_> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
-            told,
+            messages,
             [
                 "drain-delay 86401s: give 24h at most",
                 "drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",

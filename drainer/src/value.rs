@@ -1,10 +1,10 @@
-//! The values of settings, and what is said of one that is not right.
+//! Parsers that settings share, and their errors.
 
 use std::borrow::Cow;
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
-/// A text that is not what a setting wants: the value, and what would be right.
+/// A text that is not a valid value of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {what} `{value}`: {wanted}")]
 pub struct InvalidValue {
@@ -13,16 +13,27 @@ pub struct InvalidValue {
     wanted: Cow<'static, str>,
 }
 
-/// Reads a port.
+/// Two settings whose values contradict each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conflict {
+    /// The names of both.
+    pub names: [&'static str; 2],
+    /// How the value of the first relates to that of the second.
+    pub relation: &'static str,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+/// Parses a port.
 ///
 /// # Errors
-/// For zero, and for anything that is no port.
-pub fn parse_port(text: &str) -> Result<NonZeroU16, InvalidValue> {
+/// For zero, and for anything that is not a port.
+pub(crate) fn parse_port(text: &str) -> Result<NonZeroU16, InvalidValue> {
     text.parse()
         .map_err(|_| InvalidValue::new("port", text, "a number from 1 to 65535"))
 }
 
-/// Reads items that are separated by commas.
+/// Parses items that are separated by commas.
 pub(crate) fn parse_list<T: FromStr>(text: &str) -> Result<Vec<T>, T::Err> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
@@ -33,15 +44,27 @@ pub(crate) fn parse_list<T: FromStr>(text: &str) -> Result<Vec<T>, T::Err> {
 // === impl InvalidValue ===
 
 impl InvalidValue {
-    pub(crate) fn new(
-        what: &'static str,
-        value: &str,
-        wanted: impl Into<Cow<'static, str>>,
-    ) -> Self {
+    /// `value` is not a `what`; `wanted` says what would be valid.
+    pub fn new(what: &'static str, value: &str, wanted: impl Into<Cow<'static, str>>) -> Self {
         Self {
             what,
             value: value.to_owned(),
             wanted: wanted.into(),
         }
+    }
+}
+
+// === impl Conflict ===
+
+impl Conflict {
+    /// Describes the conflict. `describe_value` returns the value of a setting and, where it helps, its source.
+    pub fn describe(&self, describe_value: impl Fn(&'static str) -> String) -> String {
+        let Self {
+            names: [one, other],
+            relation,
+            remedy,
+        } = self;
+        let (first, second) = (describe_value(one), describe_value(other));
+        format!("{one} {first} is {relation} {other} {second}: {remedy}")
     }
 }

@@ -1,4 +1,4 @@
-//! The webhook's arguments are flags of the program's own, and its own defaults are left to it.
+//! The arguments of the webhook's container are flags of the program, and defaults are left to the program.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use webhook::server::Limits;
 use crate::sets;
 use crate::values::entries;
 
-/// Flags that a cluster has no use for.
+/// Flags that are not used in a cluster.
 const LOCAL_FLAGS: [&str; 1] = ["tls-ca-out"];
 
-/// Flags that are always given, or by values of another name.
+/// Flags that the chart always sets, or by values of another name.
 const OTHER_FLAGS: [&str; 13] = [
     "listen",
     "health-listen",
@@ -33,7 +33,7 @@ const OTHER_FLAGS: [&str; 13] = [
     "openshift",
 ];
 
-/// `serve`, as the program knows it.
+/// The command `serve` of the program.
 fn serve() -> Command {
     let mut program = Cli::command();
     program.build();
@@ -47,7 +47,7 @@ fn flag<'a>(serve: &'a Command, name: &str) -> &'a Arg {
         .unwrap_or_else(|| panic!("`serve` has no --{name}"))
 }
 
-/// The flag of a value that is one; `drainer.drainTimeout` is `drain-timeout`.
+/// The flag of a chart value, if it has one: `drainer.drainTimeout` is `drain-timeout`.
 fn flag_of(path: &str) -> Option<String> {
     let (group, key) = path.rsplit_once('.')?;
     let is_group = ["webhook", "drainer", "certificates.self"].contains(&group);
@@ -55,7 +55,7 @@ fn flag_of(path: &str) -> Option<String> {
         return None;
     }
     if path == "webhook.clientCA" {
-        // The name of what holds the flag's file.
+        // The name of the ConfigMap with the file of the flag.
         return None;
     }
     if path == "drainer.logLevel" {
@@ -68,7 +68,7 @@ fn flag_of(path: &str) -> Option<String> {
     Some(key.chars().map(kebab).collect())
 }
 
-/// `60s` is `1m0s`.
+/// `8760h` is `31536000s`.
 fn is_same_value(one: &str, other: &str) -> bool {
     one == other
         || matches!((duration::parse(one), duration::parse(other)), (Ok(one), Ok(other)) if one == other)
@@ -80,7 +80,7 @@ fn container(rendered: &str) -> Value {
 }
 
 #[test]
-fn the_program_takes_the_arguments_of_every_set() {
+fn arguments_of_every_set_are_valid() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -106,9 +106,9 @@ fn the_program_takes_the_arguments_of_every_set() {
 }
 
 #[test]
-fn every_flag_is_a_value_and_every_default_the_programs_own() {
+fn every_flag_is_a_value_with_the_default_of_the_program() {
     let serve = serve();
-    let mut seen = BTreeSet::new();
+    let mut names = BTreeSet::new();
     for entry in entries() {
         let Some(name) = flag_of(&entry.path) else {
             continue;
@@ -116,26 +116,49 @@ fn every_flag_is_a_value_and_every_default_the_programs_own() {
         let default = flag(&serve, &name).get_default_values()[0]
             .to_str()
             .unwrap();
-        assert_eq!(entry.value, "", "{}: the program decides", entry.path);
+        assert_eq!(
+            entry.value, "",
+            "{}: the default is the program's",
+            entry.path
+        );
         assert!(
             is_same_value(&entry.trailing_comment, default),
             "{}: `{}`, but the program's default is `{default}`",
             entry.path,
             entry.trailing_comment
         );
-        seen.insert(name);
+        names.insert(name);
     }
     for name in serve.get_arguments().filter_map(Arg::get_long) {
         let elsewhere = LOCAL_FLAGS.contains(&name) || OTHER_FLAGS.contains(&name);
         assert!(
-            elsewhere || name == "help" || seen.contains(name),
+            elsewhere || name == "help" || names.contains(name),
             "no value sets --{name}"
         );
     }
 }
 
 #[test]
-fn the_grace_period_is_longer_than_the_programs_end() {
+fn comments_of_drainer_values_are_the_help_of_their_flags() {
+    let serve = serve();
+    let entries = entries();
+    for entry in entries
+        .iter()
+        .filter(|entry| entry.path.starts_with("drainer."))
+    {
+        let name = flag_of(&entry.path).unwrap();
+        let help = flag(&serve, &name).get_help().unwrap().to_string();
+        assert_eq!(
+            entry.comment.replace('`', ""),
+            format!("{help}."),
+            "{}",
+            entry.path
+        );
+    }
+}
+
+#[test]
+fn grace_period_is_longer_than_the_shutdown() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -162,7 +185,7 @@ fn the_grace_period_is_longer_than_the_programs_end() {
 }
 
 #[test]
-fn the_ports_are_the_programs_own() {
+fn ports_are_the_defaults_of_the_program() {
     let serve = serve();
     for (value, name) in [
         ("port", "listen"),

@@ -1,4 +1,4 @@
-//! The schema of the values: nothing passes that would be lost, or that the program would refuse.
+//! The schema of the values rejects what the chart would ignore or the program would reject.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,9 @@ use std::path::Path;
 
 use drainer::duration;
 use serde_json::Value;
+use tests::golden;
 use tests::helm::{self, CHART};
+use webhook::admission::settings::all;
 
 use crate::values::{ValuesEntry, entries};
 
@@ -24,7 +26,7 @@ fn resolve<'a>(schema: &'a Value, node: &'a Value) -> &'a Value {
 }
 
 #[test]
-fn what_is_misspelt_or_cannot_be_is_refused() {
+fn misspelled_and_invalid_values_are_rejected() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -97,21 +99,21 @@ fn what_is_misspelt_or_cannot_be_is_refused() {
         ),
     ];
     for (value, wanted) in table {
-        let told = helm.render_with(&[value]).expect_err(value);
-        let told = format!("{told:#}");
-        assert!(told.contains(wanted), "{value}: {told}");
+        let error = helm.render_with(&[value]).expect_err(value);
+        let error = format!("{error:#}");
+        assert!(error.contains(wanted), "{value}: {error}");
     }
 }
 
-/// Helm drops what is null before it looks into the schema.
+/// Helm removes null values before it validates them with the schema.
 #[test]
-fn what_has_a_default_cannot_be_taken_away() {
+fn values_with_a_default_cannot_be_removed() {
     let (schema, entries) = (schema(), entries());
     for ValuesEntry { path, value, .. } in &entries {
         let inner = format!("{path}.");
         let is_group = entries.iter().any(|other| other.path.starts_with(&inner));
         let is_empty = ["", "{}", "[]", "\"\""].contains(&&**value);
-        // These are the pod's own business.
+        // Kubernetes has defaults for these.
         let may_go = path.starts_with("resources") || path == "nodeSelector";
         if may_go || is_empty && !is_group {
             continue;
@@ -127,7 +129,7 @@ fn what_has_a_default_cannot_be_taken_away() {
 }
 
 #[test]
-fn a_bare_key_is_as_good_as_an_empty_value() {
+fn null_values_equal_empty_values() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -137,12 +139,50 @@ fn a_bare_key_is_as_good_as_an_empty_value() {
         ["{}", "[]", "\"\""].contains(&value)
     });
     let bare = empty.map(|entry| format!("--set={}=null", entry.path));
-    let told = helm.render(bare).unwrap();
-    assert_eq!(told, helm.render([""; 0]).unwrap());
+    let rendered = helm.render(bare).unwrap();
+    assert_eq!(rendered, helm.render([""; 0]).unwrap());
+}
+
+/// With `UPDATE_GOLDEN=1`, writes the drainer's values to the schema.
+#[test]
+fn the_schema_has_every_setting() {
+    let of_table = all()
+        .iter()
+        .filter(|definition| definition.flag_help.is_some());
+    let of_table = of_table.map(|definition| {
+        let kind = match definition.value_name {
+            "ADDRESS" => "adminAddress",
+            "BOOL" => "boolean",
+            "DURATION" => "duration",
+            "DURATION|off" => "durationOrOff",
+            "QUANTITY" => "quantity",
+            other => panic!("the schema has no definition for {other}"),
+        };
+        (helm::value_name(definition.name), kind)
+    });
+    let installation = [
+        ("pollInterval", "duration"),
+        ("graceMargin", "duration"),
+        ("logLevel", "logLevel"),
+    ];
+    let installation = installation.map(|(name, kind)| (name.to_owned(), kind));
+    let properties: Vec<_> = of_table
+        .chain(installation)
+        .map(|(name, kind)| format!("        \"{name}\": {{ \"$ref\": \"#/definitions/{kind}\" }}"))
+        .collect();
+    let path = Path::new(CHART).join("values.schema.json");
+    let schema = fs::read_to_string(&path).unwrap();
+    let (before, drainer) = schema.split_once("    \"drainer\": {\n").unwrap();
+    let (begin, end) = ("      \"properties\": {\n", "\n      }\n");
+    let (start, rest) = drainer.split_once(begin).unwrap();
+    let (_, after) = rest.split_once(end).unwrap();
+    let properties = properties.join(",\n");
+    let want = format!("{before}    \"drainer\": {{\n{start}{begin}{properties}{end}{after}");
+    golden::check_file(&path, &want);
 }
 
 #[test]
-fn what_a_parent_chart_says_passes() {
+fn values_of_a_parent_chart_are_valid() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -151,7 +191,7 @@ fn what_a_parent_chart_says_passes() {
 }
 
 #[test]
-fn a_duration_passes_when_the_program_takes_it() {
+fn durations_are_valid_if_the_program_parses_them() {
     let Some(helm) = helm::find_helm() else {
         return;
     };
@@ -186,7 +226,7 @@ fn every_group_of_values_is_closed() {
 }
 
 #[test]
-fn values_and_schema_know_each_other() {
+fn values_and_schema_have_the_same_keys() {
     fn keys(schema: &Value, node: &Value, path: &str, found: &mut BTreeSet<String>) {
         let node = resolve(schema, node);
         for (key, property) in node["properties"].as_object().into_iter().flatten() {
@@ -200,8 +240,7 @@ fn values_and_schema_know_each_other() {
     }
     let (schema, mut known) = (schema(), BTreeSet::new());
     keys(&schema, &schema, "", &mut known);
-    // A parent chart's, the former name of `replicaCount`, and what a user's own object of that
-    // kind may have.
+    // Values of a parent chart, the former name of `replicaCount`, and fields of Kubernetes objects.
     let others = ["global", "enabled", "replicas"];
     let inner = ["affinity.", "certificates.secret.certManager.issuerRef."];
     known.retain(|path| !others.contains(&&**path) && !inner.iter().any(|i| path.starts_with(i)));

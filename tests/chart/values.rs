@@ -1,4 +1,4 @@
-//! The chart's own values, as a person reads them.
+//! The chart's `values.yaml` and its README.
 
 use std::fs;
 use std::path::Path;
@@ -9,17 +9,17 @@ use tests::helm::CHART;
 /// A key of `values.yaml`.
 #[derive(Debug)]
 pub(crate) struct ValuesEntry {
-    /// As in `drainer.drainTimeout`.
+    /// The path of the key: `drainer.drainTimeout`.
     pub path: String,
     /// The text behind `# --` above it; empty if there is none.
     pub comment: String,
-    /// What stands behind the colon, but for a remark.
+    /// The text behind the colon without a comment.
     pub value: String,
-    /// The remark behind the value.
+    /// The comment behind the value.
     pub trailing_comment: String,
 }
 
-/// Lists the keys in their order, those in braces not among them.
+/// Lists the keys in order, without those in braces.
 pub(crate) fn entries() -> Vec<ValuesEntry> {
     let text = fs::read_to_string(Path::new(CHART).join("values.yaml")).unwrap();
     let mut entries = Vec::new();
@@ -53,7 +53,7 @@ pub(crate) fn entries() -> Vec<ValuesEntry> {
     entries
 }
 
-/// The chart's page, which `helm show readme` prints.
+/// The chart's README, which `helm show readme` prints.
 fn page(entries: &[ValuesEntry]) -> String {
     let mut page = "# envoy-drainer\n\n\
         <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test chart`; edit `values.yaml`. -->\n\n\
@@ -82,13 +82,13 @@ fn page(entries: &[ValuesEntry]) -> String {
 }
 
 #[test]
-fn the_charts_page_lists_every_value() {
+fn readme_lists_every_value() {
     let page_of_chart = Path::new(CHART).join("README.md");
     golden::check_file(&page_of_chart, &page(&entries()));
 }
 
 #[test]
-fn every_value_says_what_it_is_for() {
+fn every_value_has_a_comment() {
     let entries = entries();
     for entry in &entries {
         let is_group = entries

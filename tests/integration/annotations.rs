@@ -1,11 +1,15 @@
-//! Every annotation: what good values do, what is said of bad ones, and of unknown keys.
+//! Every annotation: the effect of valid values, and the diagnostics of invalid values and unknown keys.
+
+use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tests::review::{AdmissionResult, ReviewBuilder, defaults};
-use webhook::admission::settings::keys::PREFIX;
-use webhook::admission::{AdmissionOutcome, Code, Defaults, OnInvalid};
+use tests::{golden, helm};
+use webhook::admission::settings::{all, keys::PREFIX};
+use webhook::admission::{AdmissionOutcome, Code, Defaults, OnInvalid, Settings};
 
-/// A pod that asks for a drainer and has these annotations beside.
+/// A pod that requests a drainer and has these annotations as well.
 fn pod(annotations: &[(&str, &str)]) -> Value {
     let mut pod = json!({
         "apiVersion": "v1",
@@ -49,7 +53,7 @@ fn drainer(pod: &Value) -> &Value {
 }
 
 #[test]
-fn a_good_value_reaches_the_drainer() {
+fn valid_values_reach_the_drainer() {
     let table = [
         ("admin-address", "[::1]:9901", "--admin-address=[::1]:9901"),
         ("admin-address", "0.0.0.0:1", "--admin-address=127.0.0.1:1"),
@@ -65,9 +69,9 @@ fn a_good_value_reaches_the_drainer() {
         ),
         ("port", "1", "--port=1"),
         ("port", "65535", "--port=65535"),
-        ("drain-delay", "1m30s", "--drain-delay=1m30s"),
+        ("drain-delay", "1m30s", "--drain-delay=90s"),
         ("min-drain-duration", "0", "--min-drain-duration=0s"),
-        ("min-drain-duration", "60s", "--min-drain-duration=1m0s"),
+        ("min-drain-duration", "60s", "--min-drain-duration=60s"),
         ("drain-timeout", "10s", "--drain-timeout=10s"),
         ("idle-exit", "400ms", "--idle-exit=400ms"),
         ("idle-exit", "off", "--idle-exit=off"),
@@ -80,22 +84,22 @@ fn a_good_value_reaches_the_drainer() {
         ),
     ];
     for (key, value, arg) in table {
-        let told = admit(&[(key, value)]);
+        let result = admit(&[(key, value)]);
         assert_eq!(
-            (told.outcome, &told.warnings.len()),
+            (result.outcome, &result.warnings.len()),
             (
                 AdmissionOutcome::Injected,
                 &usize::from(key == "admin-address" && value.contains("unix:/"))
             ),
             "{key}: {value}"
         );
-        let args = drainer(&told.pod)["args"].as_array().unwrap();
+        let args = drainer(&result.pod)["args"].as_array().unwrap();
         assert!(args.contains(&json!(arg)), "{key}: {value}: {args:?}");
     }
 }
 
 #[test]
-fn a_good_value_reaches_the_container() {
+fn valid_values_reach_the_container() {
     let table = [
         (
             "cpu-request",
@@ -120,9 +124,9 @@ fn a_good_value_reaches_the_container() {
         ("native-sidecar", "auto", "/restartPolicy", json!("Always")),
     ];
     for (key, value, pointer, want) in table {
-        let told = admit(&[(key, value)]);
+        let result = admit(&[(key, value)]);
         assert_eq!(
-            drainer(&told.pod).pointer(pointer),
+            drainer(&result.pod).pointer(pointer),
             Some(&want),
             "{key}: {value}"
         );
@@ -134,8 +138,8 @@ fn a_good_value_reaches_the_container() {
 
 #[test]
 fn the_named_container_gets_the_hook() {
-    let told = admit(&[("envoy-container", "app"), ("existing-hook", "keep")]);
-    let containers = &told.pod["spec"]["containers"];
+    let result = admit(&[("envoy-container", "app"), ("existing-hook", "keep")]);
+    let containers = &result.pod["spec"]["containers"];
     assert_eq!(containers[0].get("lifecycle"), None);
     assert_eq!(
         containers[1]["lifecycle"]["preStop"]["httpGet"]["port"],
@@ -305,37 +309,37 @@ const BAD_VALUES: [(&str, &str, &str); 34] = [
 ];
 
 #[test]
-fn a_bad_value_is_refused_with_what_would_be_right() {
+fn invalid_values_are_denied_with_a_valid_form() {
     for (key, value, message) in BAD_VALUES {
-        let told = admit(&[(key, value)]);
+        let result = admit(&[(key, value)]);
         assert_eq!(
-            (told.allowed, told.outcome),
+            (result.allowed, result.outcome),
             (false, AdmissionOutcome::Denied),
             "{key}: {value}"
         );
-        assert!(told.message.starts_with("DRN020: "), "{}", told.message);
+        assert!(result.message.starts_with("DRN020: "), "{}", result.message);
         assert!(
-            told.message.ends_with(message),
+            result.message.ends_with(message),
             "{key}: {value}: {}",
-            told.message
+            result.message
         );
-        // A value is named with its annotation, values that do not fit together with both of theirs.
-        assert!(told.message.contains(key), "{}", told.message);
+        // The message names the annotation, and of a conflict both annotations.
+        assert!(result.message.contains(key), "{}", result.message);
     }
 }
 
 #[test]
-fn with_on_invalid_warn_a_bad_value_is_as_good_as_none() {
+fn invalid_values_are_ignored_with_on_invalid_warn() {
     let without = ReviewBuilder::for_pod(&pod(&[])).admit(&warning_defaults());
     for (key, value, message) in BAD_VALUES {
-        let mut told = ReviewBuilder::for_pod(&pod(&[(key, value)])).admit(&warning_defaults());
+        let mut result = ReviewBuilder::for_pod(&pod(&[(key, value)])).admit(&warning_defaults());
         assert_eq!(
-            (told.allowed, told.outcome),
+            (result.allowed, result.outcome),
             (true, AdmissionOutcome::Injected),
             "{key}: {value}"
         );
-        let [warning] = &told.warnings[..] else {
-            panic!("{:?}", told.warnings)
+        let [warning] = &result.warnings[..] else {
+            panic!("{:?}", result.warnings)
         };
         let message = message.replace(char::is_control, " ");
         assert!(
@@ -343,25 +347,27 @@ fn with_on_invalid_warn_a_bad_value_is_as_good_as_none() {
             "{warning}"
         );
         let used = match key {
-            "envoy-container" | "admin-address" => "; one is looked for",
+            "envoy-container" | "admin-address" => "; it is detected instead",
             _ => " used",
         };
         assert!(warning.ends_with(used), "{warning}");
-        let annotations = told.pod["metadata"]["annotations"].as_object_mut().unwrap();
+        let annotations = result.pod["metadata"]["annotations"]
+            .as_object_mut()
+            .unwrap();
         annotations.shift_remove(&format!("{PREFIX}{key}"));
-        assert_eq!(told.pod, without.pod, "{key}: {value}");
+        assert_eq!(result.pod, without.pod, "{key}: {value}");
     }
 }
 
 #[test]
-fn a_replaced_hook_is_remembered_unless_it_is_too_long() {
+fn replaced_hooks_are_recorded_unless_too_long() {
     let remembered = |script: &str| {
         let mut pod = pod(&[("existing-hook", "replace")]);
         let hook = json!({"exec": {"command": ["sh", "-c", script]}});
         pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": hook});
-        let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
-        assert_eq!(told.outcome, AdmissionOutcome::Injected);
-        let status = &told.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
+        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        assert_eq!(result.outcome, AdmissionOutcome::Injected);
+        let status = &result.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
         let status: Value = serde_json::from_str(status.as_str().unwrap()).unwrap();
         (status["replacedHook"].clone(), hook)
     };
@@ -372,24 +378,24 @@ fn a_replaced_hook_is_remembered_unless_it_is_too_long() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once() {
-    let told = admit(&[
+fn all_errors_are_reported_at_once() {
+    let result = admit(&[
         ("port", "none"),
         ("drain-timeout", "1x"),
         ("memory-limit", "1Mi"),
         ("envoy-container", "edge"),
     ]);
     assert_eq!(
-        told.message.lines().collect::<Vec<_>>(),
+        result.message.lines().collect::<Vec<_>>(),
         [
             "DRN020: `envoy-drainer.dev/port`: invalid port `none`: a number from 1 to 65535",
             "DRN020: `envoy-drainer.dev/drain-timeout`: invalid duration `1x`: write it like 90s, 1m30s or 400ms",
             "DRN020: `envoy-drainer.dev/memory-limit`: invalid limit `1Mi`: at least 24Mi, which the container runtime itself needs",
         ]
     );
-    // What would only have it skipped is told beside.
+    // A reason that would only skip the pod is a warning.
     assert_eq!(
-        told.warnings,
+        result.warnings,
         [
             "DRN012: `envoy-container: edge` is not among the pod's containers so far: `proxy`, `app`; correct the name, unless a later webhook adds that container: the API server then calls this webhook again"
         ]
@@ -397,24 +403,24 @@ fn all_mistakes_are_told_at_once() {
 }
 
 #[test]
-fn the_default_port_makes_way_for_the_pods_own() {
+fn default_port_yields_to_declared_ports() {
     let mut pod = pod(&[]);
     pod["spec"]["containers"][1]["ports"] =
         json!([{"containerPort": 9902}, {"containerPort": 9903}]);
     for host_network in [false, true] {
         pod["spec"]["hostNetwork"] = json!(host_network);
-        let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
-        assert_eq!(told.outcome, AdmissionOutcome::Injected);
+        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        assert_eq!(result.outcome, AdmissionOutcome::Injected);
         assert_eq!(
-            told.warnings,
+            result.warnings,
             [
                 "DRN058: the drainer's port 9902 belongs to container `app`, so 9904 is used; annotate `port` to choose another"
             ]
         );
-        let drainer = drainer(&told.pod);
+        let drainer = drainer(&result.pod);
         let args = drainer["args"].as_array().unwrap();
         assert!(args.contains(&json!("--port=9904")), "{args:?}");
-        let hook = &told.pod["spec"]["containers"][0]["lifecycle"]["preStop"]["httpGet"];
+        let hook = &result.pod["spec"]["containers"][0]["lifecycle"]["preStop"]["httpGet"];
         assert_eq!(hook["port"], 9904);
         let declared = drainer.pointer("/ports/0/hostPort");
         assert_eq!(declared, host_network.then_some(&json!(9904)));
@@ -422,18 +428,18 @@ fn the_default_port_makes_way_for_the_pods_own() {
 }
 
 #[test]
-fn without_an_envoy_no_port_is_in_the_way() {
+fn ports_do_not_conflict_without_an_envoy() {
     for annotations in [&[][..], &[("port", "9902")]] {
         let mut pod = pod(annotations);
         pod["spec"]["containers"][0]["image"] = json!("nginx");
         pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9902}]);
-        let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
-        assert_eq!(told.outcome, AdmissionOutcome::Skipped(Code::NoEnvoy));
+        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        assert_eq!(result.outcome, AdmissionOutcome::Skipped(Code::NoEnvoy));
     }
 }
 
 #[test]
-fn what_a_default_in_the_place_of_a_bad_value_brings_is_not_told() {
+fn conflicts_of_defaulted_settings_are_not_reported() {
     type Annotations = &'static [(&'static str, &'static str)];
     let table: [(Annotations, &[&str]); 5] = [
         (
@@ -469,37 +475,37 @@ fn what_a_default_in_the_place_of_a_bad_value_brings_is_not_told() {
         ),
     ];
     for (annotations, want) in table {
-        let told = admit(annotations).message;
+        let result = admit(annotations).message;
         let want: Vec<_> = want
             .iter()
             .map(|detail| format!("DRN020: {detail}"))
             .collect();
-        assert_eq!(told.lines().collect::<Vec<_>>(), want, "{annotations:?}");
+        assert_eq!(result.lines().collect::<Vec<_>>(), want, "{annotations:?}");
     }
-    // Where the default really is used, it is compared with.
-    let told = ReviewBuilder::for_pod(&pod(&[
+    // Where the default is used, a conflict with it is reported.
+    let result = ReviewBuilder::for_pod(&pod(&[
         ("drain-timeout", "1m0x"),
         ("min-drain-duration", "5m"),
     ]))
     .admit(&warning_defaults());
-    let first = &told.warnings[0];
+    let first = &result.warnings[0];
     assert!(first.ends_with("400ms; the default 60s is used"), "{first}");
     assert_eq!(
-        told.warnings[1],
+        result.warnings[1],
         "DRN052: drain-timeout 60s (default) is less than min-drain-duration 300s: raise the one or lower the other; the defaults 10s and 60s are used"
     );
 }
 
 #[test]
-fn a_declared_port_is_told_where_no_envoy_is_settled() {
+fn port_conflicts_are_reported_without_an_envoy() {
     let declared = |annotations: &[(&str, &str)], other: &str| {
         let mut pod = pod(annotations);
         pod["spec"]["initContainers"] = json!([{"name": "init"}]);
         pod["spec"]["containers"][1]["image"] = json!(other);
         pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9911}]);
-        let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
-        assert_eq!(told.outcome, AdmissionOutcome::Denied);
-        let lines: Vec<_> = told.message.lines().map(ToOwned::to_owned).collect();
+        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        assert_eq!(result.outcome, AdmissionOutcome::Denied);
+        let lines: Vec<_> = result.message.lines().map(ToOwned::to_owned).collect();
         lines
     };
     let taken = "DRN024: the drainer's port 9911 belongs to container `app`; ";
@@ -521,7 +527,7 @@ fn a_declared_port_is_told_where_no_envoy_is_settled() {
 }
 
 #[test]
-fn what_cannot_be_had_and_has_no_default_is_skipped_with_on_invalid_warn() {
+fn unresolvable_settings_skip_the_pod_with_on_invalid_warn() {
     let table: [(&str, &str, Code); 2] = [
         (
             "admin-address",
@@ -550,13 +556,13 @@ fn what_cannot_be_had_and_has_no_default_is_skipped_with_on_invalid_warn() {
 }
 
 #[test]
-fn a_plain_sidecar_is_refused_in_a_job() {
+fn plain_sidecars_are_denied_in_a_job() {
     let mut pod = pod(&[("native-sidecar", "false")]);
     pod["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}]);
-    let told = ReviewBuilder::for_pod(&pod).admit(&defaults());
+    let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
     assert_eq!(
-        told.message,
+        result.message,
         "DRN020: `envoy-drainer.dev/native-sidecar`: `false` in a Job, which would never complete: auto or true"
     );
     let warned = ReviewBuilder::for_pod(&pod).admit(&warning_defaults());
@@ -564,7 +570,7 @@ fn a_plain_sidecar_is_refused_in_a_job() {
 }
 
 #[test]
-fn an_unknown_key_warns_with_the_nearest_and_never_refuses() {
+fn unknown_keys_warn_with_the_nearest_known_key() {
     let table = [
         ("drain-timout", "did you mean `drain-timeout`?"),
         ("idle_exit", "did you mean `idle-exit`?"),
@@ -581,10 +587,10 @@ fn an_unknown_key_warns_with_the_nearest_and_never_refuses() {
         ("drain-timeout/x", "did you mean `drain-timeout`?"),
     ];
     for (key, ending) in table {
-        let told = admit(&[(key, "whatever")]);
-        assert_eq!(told.outcome, AdmissionOutcome::Injected, "{key}");
-        let [warning] = &told.warnings[..] else {
-            panic!("{key}: {:?}", told.warnings)
+        let result = admit(&[(key, "whatever")]);
+        assert_eq!(result.outcome, AdmissionOutcome::Injected, "{key}");
+        let [warning] = &result.warnings[..] else {
+            panic!("{key}: {:?}", result.warnings)
         };
         assert!(
             warning.starts_with("DRN050: ") && warning.ends_with(ending),
@@ -594,22 +600,26 @@ fn an_unknown_key_warns_with_the_nearest_and_never_refuses() {
 }
 
 #[test]
-fn a_key_of_a_later_version_is_told_as_such() {
+fn reserved_keys_are_reported_as_unsupported() {
     for key in [
         "extra-lifecycle-hooks",
         "wait-for-replacement",
         "envoy-native-sidecar",
     ] {
-        let told = admit(&[(key, "true")]);
-        assert_eq!(told.outcome, AdmissionOutcome::Injected, "{key}");
+        let result = admit(&[(key, "true")]);
+        assert_eq!(result.outcome, AdmissionOutcome::Injected, "{key}");
         let want = format!("DRN051: this version does not support `envoy-drainer.dev/{key}`");
-        assert!(told.warnings[0].starts_with(&want), "{:?}", told.warnings);
+        assert!(
+            result.warnings[0].starts_with(&want),
+            "{:?}",
+            result.warnings
+        );
     }
 }
 
 #[test]
-fn only_true_asks() {
-    let told = |value: &str| {
+fn only_true_requests_a_drainer() {
+    let result = |value: &str| {
         let mut pod = pod(&[]);
         pod["metadata"]["annotations"]["envoy-drainer.dev/inject"] = json!(value);
         ReviewBuilder::for_pod(&pod).admit(&defaults())
@@ -624,36 +634,36 @@ fn only_true_asks() {
         ("", AdmissionOutcome::Denied),
     ];
     for (value, outcome) in table {
-        assert_eq!(told(value).outcome, outcome, "{value}");
+        assert_eq!(result(value).outcome, outcome, "{value}");
     }
     assert_eq!(
-        told("yes").message,
-        "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" asks for a drainer, \"false\" does not"
+        result("yes").message,
+        "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" requests a drainer, \"false\" does not"
     );
 }
 
 #[test]
-fn a_value_too_long_to_repeat_is_not_repeated() {
-    let told = admit(&[("drain-timeout", &"9".repeat(100_000))]);
+fn overlong_values_are_not_repeated() {
+    let result = admit(&[("drain-timeout", &"9".repeat(100_000))]);
     assert_eq!(
-        told.message,
+        result.message,
         "DRN020: `envoy-drainer.dev/drain-timeout`: a value of 100000 bytes: at most 1024"
     );
 }
 
 #[test]
-fn warnings_are_short_and_not_too_many() {
+fn warnings_are_limited_in_length_and_number() {
     let long = "x".repeat(400);
     let keys: Vec<String> = (0..40).map(|n| format!("{long}{n}")).collect();
     let annotations: Vec<_> = keys.iter().map(|key| (key.as_str(), "")).collect();
-    let told = admit(&annotations);
-    assert_eq!(told.warnings.len(), 16);
-    assert!(told.warnings.iter().all(|warning| warning.len() <= 256));
-    assert_eq!(told.warnings[15], "17 more warnings");
+    let result = admit(&annotations);
+    assert_eq!(result.warnings.len(), 16);
+    assert!(result.warnings.iter().all(|warning| warning.len() <= 256));
+    assert_eq!(result.warnings[15], "17 more warnings");
 }
 
 #[test]
-fn an_envoy_that_a_later_webhook_adds_is_waited_for() {
+fn an_envoy_of_a_later_webhook_is_injected_on_reinvocation() {
     let mut pod = pod(&[("envoy-container", "istio-proxy")]);
     let first = ReviewBuilder::for_pod(&pod).admit(&defaults());
     assert_eq!(
@@ -665,7 +675,7 @@ fn an_envoy_that_a_later_webhook_adds_is_waited_for() {
         "{:?}",
         first.warnings
     );
-    // The API server asks again after the other webhook.
+    // The API server calls the webhook again after the other one.
     pod = first.pod;
     pod["spec"]["initContainers"] =
         json!([{"name": "istio-proxy", "image": "istio/proxyv2", "restartPolicy": "Always"}]);
@@ -690,7 +700,7 @@ fn size(pod: &Value) -> usize {
 }
 
 #[test]
-fn status_is_left_out_where_it_has_no_room() {
+fn status_is_omitted_where_it_does_not_fit() {
     const LIMIT: usize = 256 << 10;
     let status = |pod: &Value| {
         pod["metadata"]["annotations"]
@@ -709,20 +719,20 @@ fn status_is_left_out_where_it_has_no_room() {
         let mut full = pod(&[]);
         let room = LIMIT - added - size(&full) - "filler".len() + missing;
         full["metadata"]["annotations"]["filler"] = json!(filler.repeat(room));
-        let told = ReviewBuilder::for_pod(&full).admit(&defaults());
-        assert_eq!(told.outcome, AdmissionOutcome::Injected);
-        assert!(size(&told.pod) <= LIMIT, "{} bytes", size(&told.pod));
+        let result = ReviewBuilder::for_pod(&full).admit(&defaults());
+        assert_eq!(result.outcome, AdmissionOutcome::Injected);
+        assert!(size(&result.pod) <= LIMIT, "{} bytes", size(&result.pod));
         assert_eq!(
-            status(&told.pod).is_some(),
+            status(&result.pod).is_some(),
             has_status,
             "{filler} {missing}"
         );
-        let is_told = told
+        let is_reported = result
             .warnings
             .iter()
             .any(|warning| warning.starts_with("DRN061: "));
-        assert_eq!(is_told, !has_status, "{:?}", told.warnings);
-        let again = ReviewBuilder::for_pod(&told.pod).admit(&defaults());
+        assert_eq!(is_reported, !has_status, "{:?}", result.warnings);
+        let again = ReviewBuilder::for_pod(&result.pod).admit(&defaults());
         assert_eq!(
             again.outcome,
             AdmissionOutcome::Skipped(Code::AlreadyInjected)
@@ -736,12 +746,49 @@ fn a_skip_at_the_limit_changes_nothing() {
     let mut full = pod(&[("envoy-container", "none")]);
     let room = (256 << 10) - size(&full) - "filler".len();
     full["metadata"]["annotations"]["filler"] = json!("x".repeat(room));
-    let told = ReviewBuilder::for_pod(&full).admit(&defaults());
+    let result = ReviewBuilder::for_pod(&full).admit(&defaults());
     assert_eq!(
-        told.outcome,
+        result.outcome,
         AdmissionOutcome::Skipped(Code::NoSuchContainer)
     );
-    assert_eq!(told.patch.0, []);
-    let last = told.warnings.last().unwrap();
+    assert_eq!(result.patch.0, []);
+    let last = result.warnings.last().unwrap();
     assert!(last.starts_with("DRN061: "), "{last}");
+}
+
+/// The rows of the settings table, as docs/annotations.md has them.
+fn settings_table() -> String {
+    let mut table = "| annotation | value | default | chart value | meaning |\n\
+                     | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    let rows = Settings::default().rows();
+    for definition in all() {
+        let name = definition.name;
+        let default = match rows.iter().find(|row| row.name == name) {
+            None => "detected".to_owned(),
+            Some(row) if row.value.is_empty() => "–".to_owned(),
+            Some(row) => format!("`{}`", row.value),
+        };
+        let chart_value = match definition.flag_help {
+            Some(_) => format!("`drainer.{}`", helm::value_name(name)),
+            None => "–".to_owned(),
+        };
+        let value = definition.value_name.replace('|', "\\|");
+        let help = definition.help;
+        table.push_str(&format!(
+            "| `{name}` | {value} | {default} | {chart_value} | {help} |\n"
+        ));
+    }
+    table
+}
+
+#[test]
+fn the_page_lists_every_setting() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/annotations.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (begin, end) = ("<!-- settings: begin -->\n", "<!-- settings: end -->\n");
+    let (before, rest) = page.split_once(begin).unwrap();
+    let (_, after) = rest.split_once(end).unwrap();
+    let table = settings_table();
+    golden::check_file(&path, &format!("{before}{begin}{table}{end}{after}"));
 }

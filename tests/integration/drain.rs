@@ -446,7 +446,7 @@ async fn so_many_connections_may_remain() -> Result<()> {
         let envoy = envoy.listener(tcp("stream")?).start().await?;
         let drainer = drainer(envoy.admin_address())?
             .exit_without_minimum()
-            .config(|config| config.exit_at_connections = 2)
+            .config(|config| config.settings.exit_at_connections = 2)
             .start()
             .await?;
         let address = envoy.address("stream");
@@ -491,7 +491,7 @@ async fn ignored_listeners_and_the_pods_own_way_out_are_not_waited_for() -> Resu
         ];
         let drainer = drainer(envoy.admin_address())?
             .exit_without_minimum()
-            .config(|config| config.ignore_listeners = ignored)
+            .config(|config| config.settings.ignore_listeners = ignored)
             .start()
             .await?;
         let mut held = Vec::new();

@@ -330,7 +330,7 @@ async fn a_port_that_is_taken_is_bound_when_it_is_free() -> Result<()> {
             let stranger = TcpListener::bind(address).await?;
             let port = stranger.local_addr()?.port();
             let sidecar = drainer_without_envoy(3 * SECOND)?.config(|config| {
-                config.port = port.try_into().expect("a bound port is not zero");
+                config.settings.port = port.try_into().expect("a bound port is not zero");
                 config.host_network = host_network;
             });
             // It runs, and answers on its Unix socket.
@@ -369,7 +369,7 @@ async fn a_pods_end_is_drained_although_the_port_is_taken() -> Result<()> {
     let sidecar = drainer(envoy.admin_address())?
         .exit_without_minimum()
         .config(|config| {
-            config.port = port.try_into().expect("a bound port is not zero");
+            config.settings.port = port.try_into().expect("a bound port is not zero");
         });
     let drainer = sidecar.start().await?;
     drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;

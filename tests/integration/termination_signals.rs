@@ -627,10 +627,8 @@ async fn a_pod_whose_envoy_was_restarted_by_the_kubelet_is_drained_as_ever() -> 
     let config = folder.path().join("envoy.json");
     std::fs::write(&config, bootstrap.json().to_string())?;
     let port = Port::free()?;
-    let settings = drainer::Config {
-        port: port.number().try_into()?,
-        ..drainer::Config::new(admin.clone(), drainer::Token::new(7))
-    };
+    let mut settings = drainer::Config::new(admin.clone(), drainer::Token::new(7));
+    settings.settings.port = port.number().try_into()?;
     let args = ["serve".to_owned()].into_iter().chain(settings.args());
     let pod = pod(
         &bootstrap.args(&config.to_string_lossy()),

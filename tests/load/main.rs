@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use drainer::duration::{self, InvalidDuration};
+use drainer::{InvalidValue, duration};
 use tests::load::{Load, Report, load};
 use tests::service::Service;
 use tests::until::wait_until;
@@ -127,7 +127,7 @@ async fn run(args: Args) -> Result<Report> {
     Ok(running.stop().await)
 }
 
-fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
+fn parse_duration(text: &str) -> Result<Duration, InvalidValue> {
     duration::parse(text)
 }
 

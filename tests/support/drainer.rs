@@ -71,12 +71,12 @@ pub struct PodHooks {
 pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     let dir = TempDir::with_prefix("drainer-")?;
     let port = Port::free()?;
-    let config = Config {
-        port: port.number().try_into()?,
+    let mut config = Config {
         run_dir: dir.path().join("run"),
         termination_log: dir.path().join("termination-log"),
         ..Config::new(admin.clone(), Token::new(0x0123_4567_89ab_cdef))
     };
+    config.settings.port = port.number().try_into()?;
     fs::create_dir(&config.run_dir)?;
     Ok(DrainerBuilder {
         program: None,
@@ -158,8 +158,8 @@ impl DrainerBuilder {
             None => Command::new(binaries::drainer()?),
         };
         command.args(args).env_clear();
-        let is_run_dir = |arg: &OsStr| arg.as_encoded_bytes().starts_with(b"--run-dir=");
-        if !args.iter().any(|arg| is_run_dir(arg.as_ref())) {
+        // `Config::args` has it.
+        if args.first().is_some_and(|arg| arg.as_ref() != "serve") {
             command.arg("--run-dir").arg(&self.config.run_dir);
         }
         Process::start(name, command, &self.dir.path().join("log"))
@@ -233,7 +233,7 @@ impl Drainer {
 
     /// The address of its hooks.
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.builder.config.port.get()).into()
+        (Ipv4Addr::LOCALHOST, self.builder.config.settings.port.get()).into()
     }
 
     /// The response to `GET /status`.

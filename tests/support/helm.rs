@@ -154,3 +154,11 @@ impl Helm {
         self.render(values.iter().flat_map(|value| ["--set", value]))
     }
 }
+
+/// The chart value of a flag: `drain-timeout` is `drainTimeout`.
+pub fn value_name(flag: &str) -> String {
+    let mut words = flag.split('-');
+    let first = words.next().map(ToOwned::to_owned);
+    let capitalized = words.map(|word| word[..1].to_ascii_uppercase() + &word[1..]);
+    first.into_iter().chain(capitalized).collect()
+}

@@ -16,7 +16,6 @@
 //! Modules import downwards: `review`, `workload` → `decide` → `plan` → `settings` → `pod` → `diagnostics`, `names`,
 //! `quantity`.
 
-mod amounts;
 mod context;
 mod decide;
 mod defaults;
@@ -35,9 +34,6 @@ mod sidecar_mode;
 mod status;
 mod workload;
 
-pub use amounts::{
-    DrainerResources, InvalidAmount, InvalidResources, RequestAboveLimit, ResourceAmounts,
-};
 pub use context::{PodContext, token};
 pub use decide::{Decision, decide};
 pub use defaults::{Defaults, OnInvalid};
@@ -50,11 +46,12 @@ pub use plan::admin_endpoint::{AdminAddressSource, AdminEndpoint};
 pub use plan::envoy_container::{EnvoyContainer, EnvoyContainerSource};
 pub use plan::{DrainPlan, GracePeriod};
 pub use pod::{ContainerList, ContainerRef, DecodeError, PodView};
-pub use quantity::{InvalidQuantity, Quantity};
+pub use quantity::{DrainerResources, MemoryLimit, Quantity};
 pub use review::request::{InvalidReview, RequestMeta};
 pub use review::response::{AdmissionOutcome, ReviewResponse, admit_pod};
 pub use settings::{
-    ExistingHook, NativeSidecar, ResourceSetting, Setting, SettingRow, SettingSource, Settings,
+    ContainerName, ExistingHook, NativeSidecar, PodSettings, Setting, SettingRow, SettingSource,
+    Settings,
 };
 pub use sidecar_mode::SidecarMode;
 pub use status::skip_code;

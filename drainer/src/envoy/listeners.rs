@@ -313,10 +313,7 @@ mod tests {
     fn listeners(ignored: &str) -> EnvoyListeners {
         let mut all = read(STATIC.as_bytes()).unwrap();
         all.extend(read(DYNAMIC.as_bytes()).unwrap());
-        EnvoyListeners::new(
-            all,
-            crate::listener_selector::parse_listeners(ignored).unwrap(),
-        )
+        EnvoyListeners::new(all, crate::value::parse_list(ignored).unwrap())
     }
 
     #[test]

@@ -268,7 +268,7 @@ fn excluding_admin(stats: &Stats<'_>, stat: &str, value: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::listener_selector::parse_listeners;
+    use crate::value::parse_list;
 
     /// Names and values.
     type StatsTable<'a> = &'a [(&'a str, u64)];
@@ -281,7 +281,7 @@ mod tests {
             entries.join(","),
             if entries.is_empty() { "" } else { "," },
         );
-        let listeners = EnvoyListeners::new(Vec::new(), parse_listeners(ignored).unwrap());
+        let listeners = EnvoyListeners::new(Vec::new(), parse_list(ignored).unwrap());
         let stats = Stats::read(body.as_bytes()).unwrap();
         Snapshot::count(&stats, &listeners, Some(&HiddenStats::default()))
     }

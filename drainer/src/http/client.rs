@@ -55,7 +55,7 @@ pub(crate) enum CallError {
     #[error("cannot connect: {0}")]
     Connect(io::Error),
     /// No complete response in time, perhaps connected: the peer is hung or busy.
-    #[error("no response within {}", crate::duration::format_go(*.0))]
+    #[error("no response within {}", crate::duration::format(*.0))]
     TimedOut(Duration),
     /// An incomplete response, or one that is not HTTP.
     #[error("broken response: {0}")]

@@ -130,7 +130,7 @@ fn args(pod: &Value) -> Vec<String> {
         format!("--port={}", port(pod)),
         setting("drain-delay", "0s"),
         setting("min-drain-duration", "10s"),
-        setting("drain-timeout", "1m0s"),
+        setting("drain-timeout", "60s"),
         setting("idle-exit", "7s"),
         setting("quiet-period", "3s"),
         "--poll-interval=250ms".to_owned(),
@@ -255,7 +255,7 @@ fn required_grace_period(pod: &Value) -> i64 {
     let timeout = match annotation(pod, "drain-timeout") {
         None => 60,
         Some("30s") => 30,
-        Some("20m0s") => 1200,
+        Some("1200s") => 1200,
         Some(other) => panic!("{other} is not among the pods'"),
     };
     delay + timeout + 15

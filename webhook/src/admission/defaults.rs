@@ -1,44 +1,37 @@
-//! What the installation decides, for every pod alike.
+//! The defaults of an installation, which hold for every pod.
 
 use std::time::Duration;
 
-use drainer::{AdminAddress, Timing};
 use tracing::Level;
 
-use super::amounts::DrainerResources;
+use super::settings::Settings;
 
-/// The chart's values, and the defaults of what annotations can set.
+/// The chart's values for the drainers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Defaults {
-    /// The drainer's image, best with a digest.
+    /// The drainer's image, preferably with a digest.
     pub image: String,
-    /// Where the admin is if neither the annotations nor Envoy's container tell.
-    pub admin_address: AdminAddress,
-    /// What `native-sidecar: auto` means in this cluster.
-    pub native_sidecar: bool,
-    /// On OpenShift no user is set, since its security constraints choose one.
+    /// The defaults of the settings that a pod's annotations can change, and the poll interval.
+    pub settings: Settings,
+    /// Whether the drainers' user is left to OpenShift's security context constraints.
     pub open_shift: bool,
-    /// The timings of a drain, and how often the drainer polls.
-    pub timing: Timing,
-    /// What the grace period has beyond the drain's deadline, for Envoy's own end.
+    /// Time that a pod's termination grace period leaves after the drain for Envoy's own shutdown.
     pub grace_margin: Duration,
-    /// What the drainers log.
+    /// The drainers' log level.
     pub log_level: Level,
-    /// What a bad value does.
+    /// What to do with a pod whose annotations are invalid.
     pub on_invalid: OnInvalid,
     /// The namespace of envoy-drainer itself, whose pods are never changed.
     pub release_namespace: String,
-    /// The resources of the drainer's container.
-    pub resources: DrainerResources,
 }
 
-/// What happens to a pod that asks for what it cannot have.
+/// What to do with a pod whose annotations are invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnInvalid {
-    /// It is refused.
+    /// Deny it.
     #[default]
     Deny,
-    /// The setting's default is used with a warning; where there is none, the pod is skipped.
+    /// Use the setting's default with a warning; where there is none, skip the pod.
     Warn,
 }
 
@@ -50,15 +43,12 @@ impl Defaults {
     pub fn new(image: impl Into<String>, release_namespace: impl Into<String>) -> Self {
         Self {
             image: image.into(),
-            admin_address: AdminAddress::Tcp(([127, 0, 0, 1], 9901).into()),
-            native_sidecar: true,
+            settings: Settings::default(),
             open_shift: false,
-            timing: Timing::default(),
             grace_margin: Duration::from_secs(15),
             log_level: Level::INFO,
             on_invalid: OnInvalid::Deny,
             release_namespace: release_namespace.into(),
-            resources: DrainerResources::default(),
         }
     }
 }

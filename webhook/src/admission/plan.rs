@@ -11,7 +11,7 @@ pub(crate) mod sidecar_resources;
 
 use std::time::Duration;
 
-use drainer::{Config, Timing};
+use drainer::{Config, DrainSettings, Timing};
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Volume};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -78,7 +78,7 @@ impl DrainPlan {
         defaults: &Defaults,
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
-        let name = settings.envoy_container.value.as_deref();
+        let name = settings.envoy_container.0.as_deref();
         let envoy = envoy_container::find(pod, name, diagnostics);
         let is_skip = |failure: &Diagnostic| failure.code.effect() == Effect::Skip;
         let is_skipped = envoy.as_ref().is_err_and(is_skip);
@@ -87,7 +87,7 @@ impl DrainPlan {
             // A pod that is not drained has no other conflicts to report.
             return None;
         }
-        let native_sidecar = settings.native_sidecar.value;
+        let native_sidecar = settings.native_sidecar;
         let sidecar = diagnostics.fail(SidecarMode::try_new(
             native_sidecar,
             context.in_job,
@@ -95,35 +95,36 @@ impl DrainPlan {
         ));
         diagnostics.failures.extend(conflicts::check_names(pod));
         let Some((envoy, container)) = envoy else {
-            let port = conflicts::free_port(pod, &settings.port, None, diagnostics);
+            let port = conflicts::free_port(pod, &settings.port(), None, diagnostics);
             diagnostics.fail(port);
             return None;
         };
         let replaced_hook = container.pre_stop().map(ToOwned::to_owned);
-        if replaced_hook.is_some() && settings.existing_hook.value == ExistingHook::Keep {
+        if replaced_hook.is_some() && settings.existing_hook == ExistingHook::Keep {
             let detail = format!("container `{}` has a preStop hook already", envoy.name);
             diagnostics
                 .failures
                 .push(Code::ExistingHook.diagnostic(detail));
         }
-        let annotated = settings.admin_address.value.as_ref();
+        let annotated = settings.annotated_admin_address();
         let admin = admin_endpoint::find(container, annotated, defaults, diagnostics);
         let mount =
             AdminSocketMount::covering(&admin.address, container, pod, defaults, diagnostics);
         let mount = diagnostics.fail(mount);
-        let port = conflicts::free_port(pod, &settings.port, Some(&admin.address), diagnostics);
+        let port = conflicts::free_port(pod, &settings.port(), Some(&admin.address), diagnostics);
         let port = diagnostics.fail(port);
         if !diagnostics.failures.is_empty() {
             return None;
         }
         let (sidecar, mount, port) = (sidecar?, mount?, port?);
-        settings.port = port;
+        settings.set_port(port);
         let drainer = Config {
-            port: port.value,
+            settings: DrainSettings {
+                admin_address: admin.address.clone(),
+                ..settings.drain.clone()
+            },
             host_network: pod.spec.host_network == Some(true),
             timing: settings.timing(),
-            exit_at_connections: settings.exit_at_connections.value,
-            ignore_listeners: settings.ignore_listeners.value.clone(),
             readiness_probes: readiness_probes::readiness_probes(pod),
             log_level: defaults.log_level,
             ..Config::new(admin.address.clone(), context.token)

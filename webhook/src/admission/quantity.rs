@@ -1,10 +1,12 @@
-//! Amounts of CPU and memory as Kubernetes writes them: `25m`, `16Mi`, `1e3`.
+//! Quantities of CPU and memory in the notation of Kubernetes (`25m`, `16Mi`, `1e3`), and those of a drainer.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// An amount, as it was written and as it compares: `1` equals `1000m`.
+use drainer::{Conflict, InvalidValue, SettingValue};
+
+/// A quantity, with its text. Quantities compare by value: `1` equals `1000m`.
 /// <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>
 #[derive(Debug, Clone)]
 pub struct Quantity {
@@ -12,12 +14,24 @@ pub struct Quantity {
     nanos: i128,
 }
 
-/// Why a text is not an amount.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid quantity `{0}`: write it like 100m, 0.5, 64Mi or 1G")]
-pub struct InvalidQuantity(String);
+/// A memory limit with which the drainer can start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryLimit(pub(super) Quantity);
 
-/// Kubernetes' suffixes, as factors of a billionth.
+/// The CPU and memory of a drainer, each valid by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainerResources {
+    /// `cpu-request`.
+    pub cpu_request: Quantity,
+    /// `memory-request`.
+    pub memory_request: Quantity,
+    /// `cpu-limit`.
+    pub cpu_limit: Quantity,
+    /// `memory-limit`.
+    pub memory_limit: MemoryLimit,
+}
+
+/// The suffixes, as factors of a billionth.
 const SUFFIXES: [(&str, i128); 16] = [
     ("n", 1),
     ("u", 1_000),
@@ -39,40 +53,41 @@ const SUFFIXES: [(&str, i128); 16] = [
 
 const NANOS: i128 = 1_000_000_000;
 
-/// The largest amount that Kubernetes keeps exact; more is cut to it there, and refused here.
+/// The largest quantity that Kubernetes keeps exact. It cuts larger ones to this; here they are invalid.
 const MAX: i128 = i64::MAX as i128 * NANOS;
+
+/// 24Mi, which the container runtime itself needs to start a hook.
+const MIN_MEMORY: i128 = (24 << 20) * NANOS;
 
 // === impl Quantity ===
 
 impl Quantity {
-    /// True for an amount above zero.
+    /// Returns true if the quantity is above zero.
     #[must_use]
     pub fn is_positive(&self) -> bool {
         self.nanos > 0
     }
-
-    /// True for `units` (cores, bytes) and more.
-    #[must_use]
-    pub fn is_at_least(&self, units: u64) -> bool {
-        self.nanos >= i128::from(units) * NANOS
-    }
 }
 
 impl FromStr for Quantity {
-    type Err = InvalidQuantity;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, InvalidQuantity> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         match nanos(text) {
             Some(nanos) => Ok(Self {
                 text: text.to_owned(),
                 nanos,
             }),
-            None => Err(InvalidQuantity(text.to_owned())),
+            None => Err(InvalidValue::new(
+                "quantity",
+                text,
+                "write it like 100m, 0.5, 64Mi or 1G",
+            )),
         }
     }
 }
 
-/// The amount in billionths, of which a rest counts as a whole one, as in Kubernetes.
+/// The quantity in billionths, rounded up as in Kubernetes.
 fn nanos(text: &str) -> Option<i128> {
     let (sign, unsigned) = match text.as_bytes().first()? {
         b'-' => (-1, &text[1..]),
@@ -141,12 +156,83 @@ impl fmt::Display for Quantity {
     }
 }
 
+impl SettingValue for Quantity {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        *self = match text.parse() {
+            Ok(Self { nanos: ..=0, .. }) => {
+                return Err(InvalidValue::new("quantity", text, "more than 0"));
+            }
+            quantity => quantity?,
+        };
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        self.text.clone()
+    }
+}
+
+// === impl MemoryLimit ===
+
+impl SettingValue for MemoryLimit {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        let mut limit = self.0.clone();
+        limit.set(text)?;
+        if limit.nanos < MIN_MEMORY {
+            let wanted = "at least 24Mi, which the container runtime itself needs";
+            return Err(InvalidValue::new("limit", text, wanted));
+        }
+        self.0 = limit;
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        self.0.format()
+    }
+}
+
+impl fmt::Display for MemoryLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+// === impl DrainerResources ===
+
+impl DrainerResources {
+    /// The requests above their limit, which Kubernetes rejects.
+    pub(super) fn conflicts(&self) -> impl Iterator<Item = Conflict> {
+        let cpu = self.cpu_request > self.cpu_limit;
+        let memory = self.memory_request > self.memory_limit.0;
+        let conflict = |names| Conflict {
+            names,
+            relation: "more than",
+            remedy: "lower the one or raise the other",
+        };
+        let cpu = cpu.then(|| conflict(["cpu-request", "cpu-limit"]));
+        let memory = memory.then(|| conflict(["memory-request", "memory-limit"]));
+        cpu.into_iter().chain(memory)
+    }
+}
+
+impl Default for DrainerResources {
+    fn default() -> Self {
+        let quantity = |text: &str| text.parse().expect("a constant that a test has parsed");
+        Self {
+            cpu_request: quantity("25m"),
+            memory_request: quantity("16Mi"),
+            cpu_limit: quantity("100m"),
+            memory_limit: MemoryLimit(quantity("64Mi")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_notation_of_kubernetes_is_read() {
+    fn every_notation_of_kubernetes_is_parsed() {
         let table: [(&str, i128); 19] = [
             ("0", 0),
             ("1", NANOS),
@@ -178,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_cannot_keep_is_refused() {
+    fn inexact_and_invalid_quantities_are_rejected() {
         for text in [
             "",
             "-",
@@ -202,16 +288,14 @@ mod tests {
             "1e99999999999",
             "100000000000000000000000000000000000000000",
         ] {
-            assert_eq!(
-                text.parse::<Quantity>(),
-                Err(InvalidQuantity(text.into())),
-                "{text}"
-            );
+            let error = text.parse::<Quantity>().unwrap_err().to_string();
+            let want = format!("invalid quantity `{text}`: write it like 100m, 0.5, 64Mi or 1G");
+            assert_eq!(error, want);
         }
     }
 
     #[test]
-    fn amounts_compare_by_value() {
+    fn quantities_compare_by_value() {
         let quantity = |text: &str| text.parse::<Quantity>().unwrap();
         assert_eq!(quantity("1"), quantity("1000m"));
         assert_eq!(quantity("1Gi"), quantity("1024Mi"));

@@ -1,171 +1,287 @@
-//! What is set for one pod: its annotations over the installation's defaults.
+//! The settings of a pod: its annotations over the installation's defaults.
 
 pub mod keys;
 mod parse;
-mod row;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU16;
-use std::str::FromStr;
+use std::ops::Deref;
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use drainer::{AdminAddress, DEFAULT_PORT, Durations, ListenerSelector, Timing};
+use drainer::settings::{DrainSettingsMut, drain_settings};
+use drainer::{
+    AdminAddress, Conflict, DrainSettings, Durations, InvalidValue, SettingDefinition,
+    SettingValue, Timing,
+};
+use serde::Serialize;
 
-use super::amounts::ResourceAmounts;
-use super::defaults::Defaults;
-use super::quantity::Quantity;
+use super::quantity::DrainerResources;
 
 pub(super) use parse::ParsedSettings;
-pub use row::SettingRow;
 
-/// Every setting of one pod, each with its source. They are valid and fit together.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Envoy's container; `None` where it is to be found.
-    pub envoy_container: Setting<Option<String>>,
-    /// Envoy's admin interface; `None` where it is to be found.
-    pub admin_address: Setting<Option<AdminAddress>>,
-    /// Where the drainer listens.
-    pub port: Setting<NonZeroU16>,
-    /// How long Envoy serves on before the drain starts.
-    pub drain_delay: Setting<Duration>,
-    /// The least a drain lasts.
-    pub min_drain_duration: Setting<Duration>,
-    /// The most a drain lasts.
-    pub drain_timeout: Setting<Duration>,
-    /// How long nothing but idle HTTP connections must be left; `None` waits for these too.
-    pub idle_exit: Setting<Option<Duration>>,
-    /// How long no new connection must have come.
-    pub quiet_period: Setting<Duration>,
-    /// So many connections may remain.
-    pub exit_at_connections: Setting<u64>,
-    /// Listeners that are not counted.
-    pub ignore_listeners: Setting<Vec<ListenerSelector>>,
-    /// The form of the drainer's container.
-    pub native_sidecar: Setting<NativeSidecar>,
-    /// What happens to a hook that Envoy's container has.
-    pub existing_hook: Setting<ExistingHook>,
-    /// The drainer's CPU.
-    pub cpu: ResourceSetting,
-    /// The drainer's memory.
-    pub memory: ResourceSetting,
-    /// The durations above.
-    timing: Timing,
+/// The value of every setting, each valid by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodSettings {
+    /// The settings that the drainer reads, but for the durations. Its admin address is the one to use where none is
+    /// detected.
+    pub drain: DrainSettings,
+    /// The durations of the drain.
+    pub durations: Durations,
+    /// Envoy's container.
+    pub envoy_container: ContainerName,
+    /// How the drainer is injected.
+    pub native_sidecar: NativeSidecar,
+    /// What happens to a preStop hook of Envoy's container.
+    pub existing_hook: ExistingHook,
+    /// The drainer's CPU and memory.
+    pub resources: DrainerResources,
 }
 
-/// A value, and who said so.
+/// [`PodSettings`] that are valid together, each with its source.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    values: PodSettings,
+    timing: Timing,
+    /// The sources other than [`SettingSource::Default`], by setting.
+    sources: BTreeMap<&'static str, SettingSource>,
+}
+
+/// A value and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting<T> {
     /// The value.
     pub value: T,
-    /// Who said so.
+    /// Its source.
     pub source: SettingSource,
 }
 
 /// Where a setting's value is from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SettingSource {
     /// The installation's default.
     Default,
     /// The default for a Job's pod.
     JobDefault,
-    /// The next that is free in the pod, since the default is taken.
+    /// The next port that is free in the pod, since the default port is not.
     NextFree,
     /// The pod's annotation.
     Annotation,
 }
 
-/// What the drainer gets of a resource; the request is never more than the limit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResourceSetting {
-    /// What is reserved.
-    pub request: Setting<Quantity>,
-    /// What is never exceeded.
-    pub limit: Setting<Quantity>,
+/// A setting as `explain` reports it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SettingRow {
+    /// The annotation's name without the prefix.
+    #[serde(skip)]
+    pub name: &'static str,
+    /// The value in the notation of the annotation.
+    pub value: String,
+    /// Where the value is from.
+    pub source: SettingSource,
 }
 
-/// `native-sidecar`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// `envoy-container`; `None` if it is to be detected.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContainerName(pub Option<String>);
+
+/// `native-sidecar`. An installation's default is never `Auto`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NativeSidecar {
-    /// The installation decides.
+    /// The installation's default.
     Auto,
     /// An init container with `restartPolicy: Always`.
+    #[default]
     True,
     /// A plain container.
     False,
 }
 
 /// `existing-hook`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ExistingHook {
     /// The hook stays, and the pod gets no drainer.
+    #[default]
     Keep,
-    /// Ours takes its place.
+    /// The drainer's hook replaces it.
     Replace,
+}
+
+/// Settings that are detected in the pod if no annotation sets them, so that [`Settings::rows`] has no value for them.
+const DETECTED: [&str; 2] = ["envoy-container", "admin-address"];
+
+static ALL: LazyLock<Vec<SettingDefinition<PodSettings>>> = LazyLock::new(|| {
+    let row = SettingDefinition::<PodSettings>::new;
+    let quantity = |name, help, field| row(name, "QUANTITY", help, field).with_flag(help);
+    let mut all = vec![row(
+        "envoy-container",
+        "NAME",
+        "Name of Envoy's container, which may also be one that a later webhook adds.",
+        |s| &mut s.envoy_container,
+    )];
+    all.extend(drain_settings());
+    all.extend([
+        row(
+            "native-sidecar",
+            "BOOL",
+            "Whether the drainer is a native sidecar: true, false, or auto for the installation's default.",
+            |s| &mut s.native_sidecar,
+        )
+        .with_flag(
+            "Whether drainers are injected as native sidecars (init containers with restartPolicy: Always).",
+        ),
+        row(
+            "existing-hook",
+            "ACTION",
+            "What to do if Envoy's container has a preStop hook: keep it and inject no drainer, or replace it.",
+            |s| &mut s.existing_hook,
+        ),
+        quantity("cpu-request", "CPU request of the drainer.", |s| &mut s.resources.cpu_request),
+        quantity("memory-request", "Memory request of the drainer.", |s| &mut s.resources.memory_request),
+        quantity("cpu-limit", "CPU limit of the drainer.", |s| &mut s.resources.cpu_limit),
+        quantity("memory-limit", "Memory limit of the drainer, at least 24Mi.", |s| {
+            &mut s.resources.memory_limit
+        }),
+    ]);
+    all
+});
+
+/// Every setting, in the order of the documentation.
+pub fn all() -> &'static [SettingDefinition<PodSettings>] {
+    &ALL
+}
+
+/// The setting of this name.
+fn definition(name: &str) -> &'static SettingDefinition<PodSettings> {
+    let mut all = all().iter();
+    all.find(|definition| definition.name == name)
+        .expect("callers name settings of the table")
+}
+
+// === impl PodSettings ===
+
+impl PodSettings {
+    /// Formats the value of a setting.
+    fn format(&self, name: &str) -> String {
+        definition(name).value(&mut self.clone()).format()
+    }
+
+    /// The settings whose values contradict each other.
+    fn conflicts(&self) -> impl Iterator<Item = Conflict> {
+        let durations = self.durations.conflict().into_iter();
+        durations.chain(self.resources.conflicts())
+    }
+}
+
+impl DrainSettingsMut for PodSettings {
+    fn drain_settings(&mut self) -> &mut DrainSettings {
+        &mut self.drain
+    }
+
+    fn durations(&mut self) -> &mut Durations {
+        &mut self.durations
+    }
 }
 
 // === impl Settings ===
 
 impl Settings {
-    /// What holds where no annotation says otherwise.
-    fn from_defaults(in_job: bool, defaults: &Defaults) -> Self {
-        fn default<T>(value: T) -> Setting<T> {
-            let source = SettingSource::Default;
-            Setting { value, source }
-        }
-        let timing = &defaults.timing;
-        let ResourceAmounts {
-            cpu_request,
-            memory_request,
-            cpu_limit,
-            memory_limit,
-        } = &*defaults.resources;
-        let share = |request: &Quantity, limit: &Quantity| ResourceSetting {
-            request: default(request.clone()),
-            limit: default(limit.clone()),
+    /// Validates the defaults of an installation.
+    ///
+    /// # Errors
+    /// With all reasons why they are not valid together.
+    pub fn try_new(values: PodSettings) -> Result<Self, Vec<String>> {
+        let product = PodSettings::default();
+        let with_default_note = |name| match values.format(name) {
+            value if value == product.format(name) => format!("{value} (default)"),
+            value => value,
         };
-        // When a Job's pod ends, nobody is to be waited for: its clients were its own containers.
-        let unless_in_job = |value| match in_job {
-            true => Setting {
-                value: Duration::ZERO,
-                source: SettingSource::JobDefault,
-            },
-            false => default(value),
-        };
-        Self {
-            envoy_container: default(None),
-            admin_address: default(None),
-            port: default(DEFAULT_PORT),
-            drain_delay: default(timing.drain_delay),
-            min_drain_duration: unless_in_job(timing.min_drain_duration),
-            drain_timeout: default(timing.drain_timeout),
-            idle_exit: default(timing.idle_exit),
-            quiet_period: unless_in_job(timing.quiet_period),
-            exit_at_connections: default(0),
-            ignore_listeners: default(Vec::new()),
-            native_sidecar: default(NativeSidecar::Auto),
-            existing_hook: default(ExistingHook::Keep),
-            cpu: share(cpu_request, cpu_limit),
-            memory: share(memory_request, memory_limit),
-            timing: *timing,
+        let conflicts = values.resources.conflicts();
+        let conflicts: Vec<_> = conflicts.map(|it| it.describe(with_default_note)).collect();
+        match Timing::try_new(values.durations) {
+            Ok(timing) if conflicts.is_empty() => Ok(Self {
+                values,
+                timing,
+                sources: BTreeMap::new(),
+            }),
+            timing => {
+                let invalid = timing.err().into_iter().flatten();
+                Err(invalid
+                    .map(|error| error.to_string())
+                    .chain(conflicts)
+                    .collect())
+            }
         }
     }
 
-    /// The timings of the pod's drain.
+    /// The settings of a pod without annotations, where these are an installation's defaults.
+    fn for_pod(&self, in_job: bool) -> Self {
+        let mut settings = self.clone();
+        settings.values.native_sidecar = NativeSidecar::Auto;
+        if in_job {
+            // The clients of a Job's Envoy are the containers of its pod, which have ended.
+            settings.values.durations.min_drain_duration = Duration::ZERO;
+            settings.values.durations.quiet_period = Duration::ZERO;
+            for name in ["min-drain-duration", "quiet-period"] {
+                settings.sources.insert(name, SettingSource::JobDefault);
+            }
+        }
+        settings
+    }
+
+    /// The durations of the drain.
     #[must_use]
     pub fn timing(&self) -> Timing {
         self.timing
     }
 
-    fn durations(&self) -> Durations {
-        Durations {
-            drain_delay: self.drain_delay.value,
-            min_drain_duration: self.min_drain_duration.value,
-            drain_timeout: self.drain_timeout.value,
-            idle_exit: self.idle_exit.value,
-            quiet_period: self.quiet_period.value,
-            poll_interval: self.timing.poll_interval,
+    /// Where the value of a setting is from.
+    #[must_use]
+    pub fn source(&self, name: &str) -> SettingSource {
+        let source = self.sources.get(name).copied();
+        source.unwrap_or(SettingSource::Default)
+    }
+
+    /// The admin address that the pod's annotation sets.
+    pub(super) fn annotated_admin_address(&self) -> Option<&AdminAddress> {
+        let is_annotated = self.source("admin-address") == SettingSource::Annotation;
+        is_annotated.then_some(&self.drain.admin_address)
+    }
+
+    /// The drainer's port.
+    pub(super) fn port(&self) -> Setting<NonZeroU16> {
+        Setting {
+            value: self.drain.port,
+            source: self.source("port"),
         }
+    }
+
+    /// Changes the drainer's port.
+    pub(super) fn set_port(&mut self, Setting { value, source }: Setting<NonZeroU16>) {
+        self.values.drain.port = value;
+        self.sources.insert("port", source);
+    }
+
+    /// The settings in the order of the documentation, but for [`DETECTED`].
+    #[must_use]
+    pub fn rows(&self) -> Vec<SettingRow> {
+        let mut values = self.values.clone();
+        let rows = all().iter().map(|definition| SettingRow {
+            name: definition.name,
+            value: definition.value(&mut values).format(),
+            source: self.source(definition.name),
+        });
+        rows.filter(|row| !DETECTED.contains(&row.name)).collect()
+    }
+}
+
+impl Deref for Settings {
+    type Target = PodSettings;
+
+    fn deref(&self) -> &PodSettings {
+        &self.values
     }
 }
 
@@ -182,31 +298,148 @@ impl fmt::Display for SettingSource {
     }
 }
 
-// === impl NativeSidecar ===
+// === impl SettingValue ===
 
-impl FromStr for NativeSidecar {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "true" => Ok(Self::True),
-            "false" => Ok(Self::False),
-            other => Err(format!("invalid value `{other}`: auto, true or false")),
+impl SettingValue for ContainerName {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        if text.is_empty() {
+            return Err(InvalidValue::new("name", text, "the name of a container"));
         }
+        self.0 = Some(text.to_owned());
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        self.0.clone().unwrap_or_default()
     }
 }
 
-// === impl ExistingHook ===
+impl SettingValue for NativeSidecar {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        *self = match text {
+            "auto" => Self::Auto,
+            "true" => Self::True,
+            "false" => Self::False,
+            _ => return Err(InvalidValue::new("value", text, "auto, true or false")),
+        };
+        Ok(())
+    }
 
-impl FromStr for ExistingHook {
-    type Err = String;
+    fn format(&self) -> String {
+        let name = match self {
+            Self::Auto => "auto",
+            Self::True => "true",
+            Self::False => "false",
+        };
+        name.to_owned()
+    }
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "keep" => Ok(Self::Keep),
-            "replace" => Ok(Self::Replace),
-            other => Err(format!("invalid value `{other}`: keep or replace")),
+impl SettingValue for ExistingHook {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        *self = match text {
+            "keep" => Self::Keep,
+            "replace" => Self::Replace,
+            _ => return Err(InvalidValue::new("value", text, "keep or replace")),
+        };
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        let name = match self {
+            Self::Keep => "keep",
+            Self::Replace => "replace",
+        };
+        name.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The errors of `[cpu-request, cpu-limit, memory-request, memory-limit]` as an installation's defaults.
+    fn errors(amounts: [&str; 4]) -> Vec<String> {
+        let names = ["cpu-request", "cpu-limit", "memory-request", "memory-limit"];
+        let mut values = PodSettings::default();
+        let set = |(name, text)| {
+            let error = definition(name).value(&mut values).set(text).err()?;
+            Some(format!("{name}: {error}"))
+        };
+        let mut errors: Vec<_> = names.into_iter().zip(amounts).filter_map(set).collect();
+        errors.extend(Settings::try_new(values).err().into_iter().flatten());
+        errors
+    }
+
+    #[test]
+    fn default_settings_are_valid() {
+        let product = Settings::try_new(PodSettings::default()).unwrap();
+        assert_eq!(product, Settings::default());
+    }
+
+    #[test]
+    fn formatted_defaults_parse_back() {
+        for definition in all() {
+            let mut values = PodSettings::default();
+            let text = definition.value(&mut values).format();
+            if definition.name != "envoy-container" {
+                definition.value(&mut values).set(&text).unwrap();
+            }
+            assert_eq!(values, PodSettings::default(), "{}", definition.name);
+        }
+    }
+
+    #[test]
+    fn sufficient_resources_are_valid() {
+        for amounts in [
+            ["25m", "100m", "16Mi", "64Mi"],
+            ["1", "1000m", "24Mi", "24Mi"],
+            ["1n", "1", "1", "25165824"],
+        ] {
+            assert_eq!(errors(amounts), [""; 0], "{amounts:?}");
+        }
+    }
+
+    #[test]
+    fn all_insufficient_resources_are_reported() {
+        let table: [([&str; 4], &[&str]); 6] = [
+            (
+                ["0", "100m", "16Mi", "64Mi"],
+                &["cpu-request: invalid quantity `0`: more than 0"],
+            ),
+            (
+                ["25m", "100m", "-1Mi", "64Mi"],
+                &["memory-request: invalid quantity `-1Mi`: more than 0"],
+            ),
+            (
+                ["25m", "100m", "16Mi", "25165823"],
+                &[
+                    "memory-limit: invalid limit `25165823`: at least 24Mi, which the container runtime itself needs",
+                ],
+            ),
+            (
+                ["101m", "100m", "16Mi", "64Mi"],
+                &[
+                    "cpu-request 101m is more than cpu-limit 100m (default): lower the one or raise the other",
+                ],
+            ),
+            (
+                ["25m", "100m", "1Gi", "64Mi"],
+                &[
+                    "memory-request 1Gi is more than memory-limit 64Mi (default): lower the one or raise the other",
+                ],
+            ),
+            (
+                ["25m", "10m", "128Mi", "16Mi"],
+                &[
+                    "memory-limit: invalid limit `16Mi`: at least 24Mi, which the container runtime itself needs",
+                    "cpu-request 25m (default) is more than cpu-limit 10m: lower the one or raise the other",
+                    "memory-request 128Mi is more than memory-limit 64Mi (default): lower the one or raise the other",
+                ],
+            ),
+        ];
+        for (amounts, want) in table {
+            assert_eq!(errors(amounts), want, "{amounts:?}");
         }
     }
 }

@@ -35,7 +35,9 @@ impl SidecarMode {
         match requested {
             NativeSidecar::True => Ok(Self::Native),
             NativeSidecar::False => Ok(Self::Plain),
-            NativeSidecar::Auto if defaults.native_sidecar => Ok(Self::Native),
+            NativeSidecar::Auto if defaults.settings.native_sidecar == NativeSidecar::True => {
+                Ok(Self::Native)
+            }
             NativeSidecar::Auto if in_job => Err(Code::PlainSidecarInJob.diagnostic(
                 "drainers are plain containers here, and the Job would never complete",
             )),
@@ -56,6 +58,7 @@ impl fmt::Display for SidecarMode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::settings::{PodSettings, Settings};
 
     #[test]
     fn annotation_wins_over_the_installation() {
@@ -74,8 +77,15 @@ mod tests {
             ),
         ];
         for (requested, native_sidecar, in_job, want) in table {
+            let settings = PodSettings {
+                native_sidecar: match native_sidecar {
+                    true => NativeSidecar::True,
+                    false => NativeSidecar::False,
+                },
+                ..PodSettings::default()
+            };
             let defaults = Defaults {
-                native_sidecar,
+                settings: Settings::try_new(settings).unwrap(),
                 ..Defaults::new("", "")
             };
             let mode = SidecarMode::try_new(requested, in_job, &defaults);

@@ -245,7 +245,7 @@ mod tests {
             ),
             (
                 |pod| pod["metadata"]["annotations"][STATUS] = json!("{}"),
-                "DRN011: `envoy-drainer.dev/status` says that the pod has a drainer, but it has none",
+                "DRN011: `envoy-drainer.dev/status` records a drainer, but the pod has none",
             ),
             (
                 |pod| pod["spec"]["nodeSelector"] = json!({"kubernetes.io/os": "windows"}),
@@ -259,7 +259,7 @@ mod tests {
             ),
             (
                 |pod| pod["metadata"]["annotations"][INJECT] = json!("yes"),
-                "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" asks for a drainer, \"false\" does not",
+                "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" requests a drainer, \"false\" does not",
             ),
         ];
         for (change, cause) in table {

@@ -9,7 +9,7 @@ pub use model::{
     AdminModel, DrainerModel, EnvoyModel, Explanation, InjectionOutcome, PlanModel, ProbeModel,
     ReasonModel,
 };
-pub use settings::{SettingValue, SettingsModel};
+pub use settings::SettingsModel;
 pub use timeline::TimelineEvent;
 
 use std::fmt;

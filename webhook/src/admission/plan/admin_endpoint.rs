@@ -69,13 +69,13 @@ pub(crate) fn find(
         }
         Some(Err(reason)) => diagnostics.warn(Code::AdminNotRead.diagnostic(format!(
             "the admin address in --config-yaml cannot be read: {reason}; {} is used",
-            defaults.admin_address
+            defaults.settings.drain.admin_address
         ))),
         // Envoy merges `--config-yaml` into the file of `-c`, which may hold the admin instead.
         Some(Ok(None)) | None => {}
     }
     AdminEndpoint {
-        address: defaults.admin_address.clone(),
+        address: defaults.settings.drain.admin_address.clone(),
         source: AdminAddressSource::Default,
     }
 }

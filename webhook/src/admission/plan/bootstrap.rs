@@ -1,6 +1,6 @@
 //! The admin address in an Envoy bootstrap.
 
-use drainer::{AdminAddress, InvalidAddress};
+use drainer::{AdminAddress, InvalidValue};
 use serde::Deserialize;
 use serde_saphyr::{Options, budget, options};
 
@@ -76,7 +76,7 @@ pub(crate) fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> 
     }
     text.parse()
         .map(Some)
-        .map_err(|error: InvalidAddress| truncate(&error.to_string(), MAX_REASON_LEN))
+        .map_err(|error: InvalidValue| truncate(&error.to_string(), MAX_REASON_LEN))
 }
 
 /// Limits of what parsing may expand a bootstrap to: anchors and merge keys multiply their input.

@@ -54,7 +54,7 @@ mod tests {
             ),
             (
                 json!({"tcpSocket": {"port": "web"}, "periodSeconds": 90}),
-                vec!["80/1m30s"],
+                vec!["80/90s"],
             ),
             (
                 json!({"grpc": {"port": 9000, "service": "s"}}),

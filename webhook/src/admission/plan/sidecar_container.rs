@@ -32,7 +32,7 @@ pub(crate) fn hook(drainer: &Config) -> LifecycleHandler {
             // node's network.
             host: drainer.host_network.then(|| "127.0.0.1".to_owned()),
             path: Some(drainer.hook_path()),
-            port: IntOrString::Int(drainer.port.get().into()),
+            port: IntOrString::Int(drainer.settings.port.get().into()),
             ..Default::default()
         }),
         ..Default::default()
@@ -67,8 +67,8 @@ pub(crate) fn container(
     let mut args = drainer.args();
     args.insert(0, "serve".to_owned());
     let port = ContainerPort {
-        container_port: drainer.port.get().into(),
-        host_port: Some(drainer.port.get().into()),
+        container_port: drainer.settings.port.get().into(),
+        host_port: Some(drainer.settings.port.get().into()),
         ..Default::default()
     };
     let mut mounts = vec![

@@ -1,12 +1,13 @@
 //! The requests and limits of the drainer's container.
 
+use drainer::SettingValue;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 
 use crate::admission::diagnostics::{Code, Diagnostics};
 use crate::admission::pod::{Container, PodView, Resources, Scalar};
-use crate::admission::quantity::Quantity;
-use crate::admission::settings::{ResourceSetting, SettingSource, Settings};
+use crate::admission::quantity::{DrainerResources, Quantity};
+use crate::admission::settings::{SettingSource, Settings};
 
 /// Request and limit of ephemeral storage, for a pod that sets it: room for the container's rotated logs, which
 /// the kubelet counts. The drainer writes nothing else to disk.
@@ -20,22 +21,26 @@ pub(crate) fn requirements(
     settings: &Settings,
     diagnostics: &mut Diagnostics,
 ) -> Option<ResourceRequirements> {
-    let Settings { cpu, memory, .. } = settings;
+    let DrainerResources {
+        cpu_request,
+        memory_request,
+        cpu_limit,
+        memory_limit,
+    } = &settings.resources;
     if pod.spec.resources.as_ref().is_some_and(Resources::is_set) {
-        let mut configured = [&cpu.request, &cpu.limit, &memory.request, &memory.limit].into_iter();
-        if configured.any(|setting| setting.source == SettingSource::Annotation) {
+        let mut names = ["cpu-request", "cpu-limit", "memory-request", "memory-limit"].into_iter();
+        if names.any(|name| settings.source(name) == SettingSource::Annotation) {
             let detail = "the pod has `spec.resources`, so the drainer gets none of its own";
             diagnostics.warn(Code::ResourcesIgnored.diagnostic(detail));
         }
         return None;
     }
-    let texts = |setting: &ResourceSetting| {
-        (
-            setting.request.value.to_string(),
-            setting.limit.value.to_string(),
-        )
-    };
-    let mut resources = vec![("cpu", texts(cpu)), ("memory", texts(memory))];
+    let texts =
+        |request: &dyn SettingValue, limit: &dyn SettingValue| (request.format(), limit.format());
+    let mut resources = vec![
+        ("cpu", texts(cpu_request, cpu_limit)),
+        ("memory", texts(memory_request, memory_limit)),
+    ];
     if pod.all_containers().any(has_ephemeral_storage) {
         let (request, limit) = EPHEMERAL_STORAGE;
         resources.push(("ephemeral-storage", (request.to_owned(), limit.to_owned())));

@@ -1,53 +1,34 @@
-//! The names of the annotations and labels.
+//! Keys of annotations and labels, and advice on unknown ones.
 
 use std::fmt;
 
+use super::all;
 use crate::admission::diagnostics::{Code, Diagnostic};
 use crate::admission::excerpt::truncate;
 
 pub use crate::admission::names::{INJECT, INJECTED, INJECTION, PREFIX, STATUS};
 
-/// The keys under [`PREFIX`] that set something.
-const SETTINGS: [&str; 16] = [
-    "envoy-container",
-    "admin-address",
-    "port",
-    "drain-delay",
-    "min-drain-duration",
-    "drain-timeout",
-    "idle-exit",
-    "quiet-period",
-    "exit-at-connections",
-    "ignore-listeners",
-    "native-sidecar",
-    "existing-hook",
-    "cpu-request",
-    "memory-request",
-    "cpu-limit",
-    "memory-limit",
-];
-
-/// The keys under [`PREFIX`] that later versions will know.
+/// The keys under [`PREFIX`] that are reserved for later versions.
 const RESERVED: [&str; 3] = [
     "extra-lifecycle-hooks",
     "wait-for-replacement",
     "envoy-native-sidecar",
 ];
 
-/// A slip of the pen is more like the key than this, of 1; another word less.
+/// Minimum Jaro–Winkler similarity (0–1) to suggest a known key.
 const SIMILARITY: f64 = 0.85;
 
-/// In bytes: the longest name of an annotation. Likeness to longer ones would be dear to compute.
+/// In bytes: the maximum length of an annotation's name. The similarity of longer names would be expensive to compute.
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/#syntax-and-character-set>
 const MAX_NAME_LEN: usize = 63;
 
-/// In bytes: the longest key of an annotation, with its prefix. A message cuts longer ones.
+/// In bytes: the maximum length of an annotation's key, with its prefix. Messages truncate longer ones.
 const MAX_KEY_LEN: usize = 253 + 1 + MAX_NAME_LEN;
 
-/// In bytes. No value is nearly so long, and a message that repeats a longer one says nothing.
+/// In bytes. Valid values are much shorter, and a message that repeats a longer one is of no use.
 const MAX_VALUE_LEN: usize = 1024;
 
-/// Reads the value of the annotation `name` under [`PREFIX`].
+/// Parses the value of the annotation `name` under [`PREFIX`].
 pub(crate) fn parse_value<T, E: fmt::Display>(
     name: &str,
     text: &str,
@@ -63,37 +44,37 @@ pub(crate) fn parse_value<T, E: fmt::Display>(
     })
 }
 
-/// Reads the value of [`INJECT`]: true if it asks for a drainer.
+/// Parses the value of [`INJECT`]: true if it requests a drainer.
 pub(crate) fn inject_requested(text: &str) -> Result<bool, Diagnostic> {
     parse_value("inject", text, |text| match text {
         "true" | "enabled" => Ok(true),
         "false" | "disabled" => Ok(false),
         other => Err(format!(
-            "invalid value `{other}`: \"true\" asks for a drainer, \"false\" does not"
+            "invalid value `{other}`: \"true\" requests a drainer, \"false\" does not"
         )),
     })
 }
 
-/// How far unknown keys of one map are looked into.
+/// Whether the advice on an unknown key suggests a known one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Suggestions {
-    /// The key that may have been meant is looked for.
+    /// It does.
     Enabled,
-    /// Not in a map with so many keys of ours that they are no slips: each comparison takes time.
+    /// It does not, since each comparison takes time: the map has too many keys under our prefix to be mistakes.
     Disabled,
 }
 
-/// In one object or pod, more unknown or misplaced keys than these are an attack rather than slips, and
-/// are not reported.
+/// The number of unknown or misplaced keys that are reported of one object or pod. More of them are an attack rather
+/// than mistakes.
 pub(crate) const MAX_REPORTED_KEYS: usize = 32;
 
-/// In one map, of more keys of ours than these none is compared with those that are known.
+/// If a map has more keys under our prefix than these, none is compared with the known ones.
 const MAX_COMPARED_KEYS: usize = 64;
 
-/// Warns of an annotation under [`PREFIX`] that sets nothing, with the key that may have been meant.
-pub(crate) fn lint_name(key: &str, likeness: Suggestions) -> Option<Diagnostic> {
+/// Warns about an unknown annotation under [`PREFIX`], with the nearest known key.
+pub(crate) fn lint_name(key: &str, suggestions: Suggestions) -> Option<Diagnostic> {
     let is_ours = |name: &str| name.strip_prefix(PREFIX) == Some(key);
-    if SETTINGS.contains(&key) || is_ours(INJECT) || is_ours(STATUS) {
+    if setting_names().any(|name| name == key) || is_ours(INJECT) || is_ours(STATUS) {
         return None;
     }
     if RESERVED.contains(&key) {
@@ -105,27 +86,31 @@ pub(crate) fn lint_name(key: &str, likeness: Suggestions) -> Option<Diagnostic> 
         );
     }
     let key = truncate(key, MAX_KEY_LEN);
-    let detail = match closest(&key, likeness) {
+    let detail = match closest(&key, suggestions) {
         Some(name) => format!("unknown annotation `{PREFIX}{key}`: did you mean `{name}`?"),
         None => format!("unknown annotation `{PREFIX}{key}`"),
     };
     Some(Code::UnknownKey.diagnostic(detail).for_annotations([key]))
 }
 
-/// True if the key `name` under [`PREFIX`] sets something, now or in a later version.
+/// Returns true for a setting of this or of a later version.
 pub(crate) fn is_setting(name: &str) -> bool {
-    SETTINGS.contains(&name) || RESERVED.contains(&name)
+    setting_names().any(|known| known == name) || RESERVED.contains(&name)
 }
 
-/// The known key that one may have been meant to be.
-fn closest(key: &str, likeness: Suggestions) -> Option<&'static str> {
-    if likeness == Suggestions::Disabled || key.len() > MAX_NAME_LEN {
+fn setting_names() -> impl Iterator<Item = &'static str> {
+    all().iter().map(|definition| definition.name)
+}
+
+/// The known key that is nearest to `key`, if it is similar enough.
+fn closest(key: &str, suggestions: Suggestions) -> Option<&'static str> {
+    if suggestions == Suggestions::Disabled || key.len() > MAX_NAME_LEN {
         return None;
     }
-    let known = SETTINGS.into_iter().chain(RESERVED).chain(["inject"]);
+    let known = setting_names().chain(RESERVED).chain(["inject"]);
     known
         .map(|name| (strsim::jaro_winkler(key, name), name))
-        .filter(|(likeness, _)| *likeness > SIMILARITY)
+        .filter(|(similarity, _)| *similarity > SIMILARITY)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
         .map(|(_, name)| name)
 }
@@ -133,7 +118,7 @@ fn closest(key: &str, likeness: Suggestions) -> Option<&'static str> {
 // === impl Suggestions ===
 
 impl Suggestions {
-    /// Of a map with so many keys of ours.
+    /// For a map with this number of keys under our prefix.
     pub(crate) fn for_key_count(keys: usize) -> Self {
         match keys {
             ..=MAX_COMPARED_KEYS => Self::Enabled,
@@ -147,14 +132,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_compared_unless_too_many() {
-        let told = |keys| {
+    fn keys_are_compared_unless_there_are_too_many() {
+        let detail = |keys| {
             lint_name("drain-timout", Suggestions::for_key_count(keys))
                 .unwrap()
                 .detail
         };
-        assert!(told(64).ends_with("did you mean `drain-timeout`?"));
-        assert!(told(65).ends_with("`envoy-drainer.dev/drain-timout`"));
+        assert!(detail(64).ends_with("did you mean `drain-timeout`?"));
+        assert!(detail(65).ends_with("`envoy-drainer.dev/drain-timout`"));
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub fn sample_pod(inject: bool, requests: DryRunRequests, defaults: &Defaults) -
 
 impl DryRunRequests {
     fn resources(self, defaults: &Defaults) -> Option<Value> {
-        let amounts = &*defaults.resources;
+        let amounts = &defaults.settings.resources;
         let [requests, limits] = match self {
             // Quotas may require limits, and LimitRanges may bound their ratio to the requests.
             Self::Minimal => [amount("1m", "1Mi"), amount("1m", "1025Ki")],
@@ -96,8 +96,12 @@ fn amount(cpu: impl ToString, memory: impl ToString) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use drainer::DrainSettings;
+
     use super::*;
-    use crate::admission::{Decision, PodContext, PodView, decide, token};
+    use crate::admission::{
+        Decision, NativeSidecar, PodContext, PodSettings, PodView, Settings, decide, token,
+    };
 
     fn decision(pod: &Pod, defaults: &Defaults) -> Decision {
         let json = serde_json::to_string(pod).unwrap();
@@ -115,11 +119,22 @@ mod tests {
         let all = [
             product(),
             Defaults {
-                admin_address: "unix:/run/envoy/admin.sock".parse().unwrap(),
+                settings: Settings::try_new(PodSettings {
+                    drain: DrainSettings {
+                        admin_address: "unix:/run/envoy/admin.sock".parse().unwrap(),
+                        ..DrainSettings::default()
+                    },
+                    ..PodSettings::default()
+                })
+                .unwrap(),
                 ..product()
             },
             Defaults {
-                native_sidecar: false,
+                settings: Settings::try_new(PodSettings {
+                    native_sidecar: NativeSidecar::False,
+                    ..PodSettings::default()
+                })
+                .unwrap(),
                 ..product()
             },
             Defaults {

@@ -1,18 +1,29 @@
-//! What the installation decides, for every pod alike.
+//! The flags with the defaults for pods: those of the settings table, and what only the installation decides.
 
-use clap::ValueEnum;
-use clap::builder::ArgAction;
-use drainer::{AdminAddress, Durations, Timing};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
+use drainer::{InvalidValue, SettingDefinition};
 use tracing::Level;
 
-use super::duration::{HumanDuration, IdleExit};
-use crate::admission::{Defaults, DrainerResources, OnInvalid, Quantity, ResourceAmounts};
+use super::duration::HumanDuration;
+use crate::admission::settings;
+use crate::admission::{Defaults, NativeSidecar, OnInvalid, PodSettings, Settings};
 
-/// What annotations can set, and what only the installation can.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Defaults for pods")]
+const HEADING: &str = "Defaults for pods";
+
+/// The defaults for pods.
+#[derive(Debug)]
 pub struct PodDefaultsArgs {
-    /// The drainer's image, best with a digest.
+    installation: InstallationArgs,
+    settings: PodSettings,
+}
+
+/// What only the installation decides.
+#[derive(Debug, Args)]
+#[command(next_help_heading = HEADING)]
+struct InstallationArgs {
+    /// The drainer's image, preferably with a digest.
     #[arg(long, value_name = "IMAGE", env = "ENVOY_DRAINER_IMAGE")]
     image: String,
     /// The namespace of envoy-drainer itself, whose pods are never changed.
@@ -23,124 +34,35 @@ pub struct PodDefaultsArgs {
         default_value = "envoy-drainer"
     )]
     release_namespace: String,
-    /// What becomes of a pod that asks for what it cannot have.
+    /// What to do with a pod whose annotations are invalid: warn, or deny it.
     #[arg(
         long,
-        value_name = "WHAT",
+        value_name = "ACTION",
         env = "ENVOY_DRAINER_ON_INVALID",
-        value_enum,
-        default_value_t
+        default_value = "deny",
+        value_parser = PossibleValuesParser::new(["deny", "warn"]).map(|text| parse_on_invalid(&text))
     )]
-    on_invalid: OnInvalidArg,
-    /// Where Envoy's admin interface is, if its pod does not tell.
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        env = "ENVOY_DRAINER_ADMIN_ADDRESS",
-        default_value_t = product_defaults().admin_address
-    )]
-    admin_address: AdminAddress,
-    /// Whether drainers are native sidecars, where a pod does not tell.
-    #[arg(
-        long,
-        value_name = "BOOL",
-        env = "ENVOY_DRAINER_NATIVE_SIDECAR",
-        action = ArgAction::Set,
-        default_value_t = product_defaults().native_sidecar
-    )]
-    native_sidecar: bool,
-    /// Leave the drainers' user to OpenShift's security constraints.
+    on_invalid: OnInvalid,
+    /// Let OpenShift's security context constraints (SCC) assign the drainers' user.
     #[arg(long, env = "ENVOY_DRAINER_OPENSHIFT")]
     openshift: bool,
-    /// How long Envoy serves on, healthy, before a drain starts.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "ENVOY_DRAINER_DRAIN_DELAY",
-        default_value_t = HumanDuration(product_defaults().timing.drain_delay)
-    )]
-    drain_delay: HumanDuration,
-    /// A drain never ends sooner.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "ENVOY_DRAINER_MIN_DRAIN_DURATION",
-        default_value_t = HumanDuration(product_defaults().timing.min_drain_duration)
-    )]
-    min_drain_duration: HumanDuration,
-    /// A drain ends by then, whatever is left.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "ENVOY_DRAINER_DRAIN_TIMEOUT",
-        default_value_t = HumanDuration(product_defaults().timing.drain_timeout)
-    )]
-    drain_timeout: HumanDuration,
-    /// A drain ends when only idle HTTP connections were left for so long; off waits for them.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "ENVOY_DRAINER_IDLE_EXIT",
-        default_value_t = IdleExit(product_defaults().timing.idle_exit)
-    )]
-    idle_exit: IdleExit,
-    /// A drain ends only when no new connection came for so long.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "ENVOY_DRAINER_QUIET_PERIOD",
-        default_value_t = HumanDuration(product_defaults().timing.quiet_period)
-    )]
-    quiet_period: HumanDuration,
-    /// The pause between two looks of a drainer at its Envoy.
+    /// How often the drainer polls Envoy's statistics.
     #[arg(
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_POLL_INTERVAL",
-        default_value_t = HumanDuration(product_defaults().timing.poll_interval)
+        default_value_t = HumanDuration(PodSettings::default().durations.poll_interval)
     )]
     poll_interval: HumanDuration,
-    /// What a pod's grace period has beyond its drain, for Envoy's own end.
+    /// Time that a pod's termination grace period leaves after the drain for Envoy's own shutdown.
     #[arg(
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_GRACE_MARGIN",
-        default_value_t = HumanDuration(product_defaults().grace_margin)
+        default_value_t = HumanDuration(Defaults::new("", "").grace_margin)
     )]
     grace_margin: HumanDuration,
-    /// The CPU that a drainer requests.
-    #[arg(
-        long,
-        value_name = "QUANTITY",
-        env = "ENVOY_DRAINER_CPU_REQUEST",
-        default_value_t = product_defaults().resources.cpu_request.clone()
-    )]
-    cpu_request: Quantity,
-    /// The memory that a drainer requests.
-    #[arg(
-        long,
-        value_name = "QUANTITY",
-        env = "ENVOY_DRAINER_MEMORY_REQUEST",
-        default_value_t = product_defaults().resources.memory_request.clone()
-    )]
-    memory_request: Quantity,
-    /// The most CPU that a drainer gets.
-    #[arg(
-        long,
-        value_name = "QUANTITY",
-        env = "ENVOY_DRAINER_CPU_LIMIT",
-        default_value_t = product_defaults().resources.cpu_limit.clone()
-    )]
-    cpu_limit: Quantity,
-    /// The most memory that a drainer gets.
-    #[arg(
-        long,
-        value_name = "QUANTITY",
-        env = "ENVOY_DRAINER_MEMORY_LIMIT",
-        default_value_t = product_defaults().resources.memory_limit.clone()
-    )]
-    memory_limit: Quantity,
-    /// What drainers log: error, warn, info, debug or trace.
+    /// Log level of the drainers: error, warn, info, debug or trace.
     #[arg(
         long,
         value_name = "LEVEL",
@@ -150,117 +72,132 @@ pub struct PodDefaultsArgs {
     drainer_log_level: Level,
 }
 
-/// [`OnInvalid`] as the flag writes it.
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
-enum OnInvalidArg {
-    /// It is refused.
-    #[default]
-    Deny,
-    /// The setting's default is used with a warning.
-    Warn,
-}
-
-/// Why flags give no defaults: all reasons.
+/// Why the flags are not valid together: all reasons.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct InvalidDefaults(Vec<String>);
 
-/// The product's own defaults; image and namespace are not among them.
-fn product_defaults() -> Defaults {
-    Defaults::new("", "")
-}
-
 // === impl PodDefaultsArgs ===
 
 impl PodDefaultsArgs {
-    /// The defaults that the flags give.
+    /// The defaults that the flags set.
     ///
     /// # Errors
-    /// When they would break the pods they are for: all reasons.
+    /// When the flags are not valid together: all reasons.
     pub fn into_defaults(self) -> Result<Defaults, InvalidDefaults> {
         let Self {
+            installation,
+            mut settings,
+        } = self;
+        let InstallationArgs {
             image,
             release_namespace,
             on_invalid,
-            admin_address,
-            native_sidecar,
             openshift,
-            drain_delay: HumanDuration(drain_delay),
-            min_drain_duration: HumanDuration(min_drain_duration),
-            drain_timeout: HumanDuration(drain_timeout),
-            idle_exit: IdleExit(idle_exit),
-            quiet_period: HumanDuration(quiet_period),
             poll_interval: HumanDuration(poll_interval),
             grace_margin: HumanDuration(grace_margin),
-            cpu_request,
-            memory_request,
-            cpu_limit,
-            memory_limit,
             drainer_log_level,
-        } = self;
-        let timing = Timing::try_new(Durations {
-            drain_delay,
-            min_drain_duration,
-            drain_timeout,
-            idle_exit,
-            quiet_period,
-            poll_interval,
-        });
-        let resources = DrainerResources::try_new(ResourceAmounts {
-            cpu_request,
-            memory_request,
-            cpu_limit,
-            memory_limit,
-        });
-        let (image, timing, resources) = match (parse_image(image), timing, resources) {
-            (Ok(image), Ok(timing), Ok(resources)) => (image, timing, resources),
-            (image, timing, resources) => {
-                let mut reasons: Vec<_> = image.err().into_iter().collect();
-                reasons.extend(describe(timing.err()));
-                reasons.extend(describe(resources.err()));
-                return Err(InvalidDefaults(reasons));
+        } = installation;
+        settings.durations.poll_interval = poll_interval;
+        match (parse_image(image), Settings::try_new(settings)) {
+            (Ok(image), Ok(settings)) => Ok(Defaults {
+                image,
+                settings,
+                open_shift: openshift,
+                grace_margin,
+                log_level: drainer_log_level,
+                on_invalid,
+                release_namespace,
+            }),
+            (image, settings) => {
+                let settings = settings.err().into_iter().flatten();
+                let reasons = image.err().into_iter().chain(settings).collect();
+                Err(InvalidDefaults(reasons))
             }
-        };
-        Ok(Defaults {
-            image,
-            admin_address,
-            native_sidecar,
-            open_shift: openshift,
-            timing,
-            grace_margin,
-            log_level: drainer_log_level,
-            on_invalid: on_invalid.into(),
-            release_namespace,
-            resources,
-        })
+        }
     }
 }
 
-/// Returns an image's name. With an empty one, or with spaces around it, the API server refuses the
-/// pod; with spaces in it, the kubelet does.
+impl Args for PodDefaultsArgs {
+    fn augment_args(command: Command) -> Command {
+        InstallationArgs::augment_args(command)
+            .next_help_heading(HEADING)
+            .args(settings::all().iter().filter_map(arg))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for PodDefaultsArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut settings = PodSettings::default();
+        for definition in settings::all() {
+            // A setting without a flag keeps its default.
+            if let Ok(Some(text)) = matches.try_get_one::<String>(definition.name) {
+                let set = definition.value(&mut settings).set(text);
+                set.map_err(|error| Error::raw(ErrorKind::ValueValidation, error))?;
+            }
+        }
+        Ok(Self {
+            installation: InstallationArgs::from_arg_matches(matches)?,
+            settings,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The flag of a setting that has one.
+fn arg(definition: &'static SettingDefinition<PodSettings>) -> Option<Arg> {
+    let help = definition.flag_help?;
+    let variable = definition.name.replace('-', "_").to_ascii_uppercase();
+    let default = definition.value(&mut PodSettings::default()).format();
+    let arg = Arg::new(definition.name)
+        .long(definition.name)
+        .value_name(definition.value_name)
+        .env(format!("ENVOY_DRAINER_{variable}"))
+        .help(help.trim_end_matches('.'))
+        .default_value(default)
+        .value_parser(move |text: &str| check_value(definition, text));
+    Some(arg)
+}
+
+/// Returns `text` if it is a valid default of a setting.
+fn check_value(
+    definition: &SettingDefinition<PodSettings>,
+    text: &str,
+) -> Result<String, InvalidValue> {
+    let mut settings = PodSettings::default();
+    definition.value(&mut settings).set(text)?;
+    match settings.native_sidecar {
+        // It means the default, so it cannot be the default.
+        NativeSidecar::Auto => Err(InvalidValue::new("value", text, "true or false")),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// Returns the name of an image. The API server rejects an empty name and one with leading or trailing spaces; the
+/// kubelet rejects one with other spaces.
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go>
 fn parse_image(image: String) -> Result<String, String> {
     if image.is_empty() || image.contains(char::is_whitespace) {
         return Err(format!(
-            "image: invalid name `{image}`: the drainer's image without spaces, best with a digest"
+            "image: invalid name `{image}`: the drainer's image without spaces, preferably with a digest"
         ));
     }
     Ok(image)
 }
 
-fn describe(reasons: Option<Vec<impl ToString>>) -> impl Iterator<Item = String> {
-    let reasons = reasons.into_iter().flatten();
-    reasons.map(|reason| reason.to_string())
-}
-
-// === impl OnInvalid ===
-
-impl From<OnInvalidArg> for OnInvalid {
-    fn from(invalid: OnInvalidArg) -> Self {
-        match invalid {
-            OnInvalidArg::Deny => Self::Deny,
-            OnInvalidArg::Warn => Self::Warn,
-        }
+/// Parses `--on-invalid`.
+fn parse_on_invalid(text: &str) -> OnInvalid {
+    match text {
+        "warn" => OnInvalid::Warn,
+        _ => OnInvalid::Deny,
     }
 }
 
@@ -269,24 +206,28 @@ mod tests {
     use std::time::Duration;
 
     use clap::Parser;
+    use drainer::{AdminAddress, Durations, SettingValue};
 
     use super::*;
+    use crate::admission::{DrainerResources, Quantity};
 
     #[derive(Parser)]
-    struct Command {
+    struct TestCommand {
         #[command(flatten)]
         defaults: PodDefaultsArgs,
     }
 
-    fn read(flags: &[&str]) -> anyhow::Result<Defaults> {
+    fn parse(flags: &[&str]) -> anyhow::Result<Defaults> {
         let flags = ["test", "--image", "drainer:1"].iter().chain(flags);
-        Ok(Command::try_parse_from(flags)?.defaults.into_defaults()?)
+        Ok(TestCommand::try_parse_from(flags)?
+            .defaults
+            .into_defaults()?)
     }
 
     #[test]
-    fn without_flags_they_are_the_products() {
-        let wanted = Defaults::new("drainer:1", "envoy-drainer");
-        assert_eq!(read(&[]).unwrap(), wanted);
+    fn defaults_without_flags_are_the_products() {
+        let want = Defaults::new("drainer:1", "envoy-drainer");
+        assert_eq!(parse(&[]).unwrap(), want);
     }
 
     #[test]
@@ -294,15 +235,16 @@ mod tests {
         fn quantity(text: &str) -> Quantity {
             text.parse().unwrap()
         }
-        fn timing(defaults: &mut Defaults, change: impl FnOnce(&mut Durations)) {
-            let mut durations = *defaults.timing;
-            change(&mut durations);
-            defaults.timing = Timing::try_new(durations).unwrap();
+        fn settings(defaults: &mut Defaults, change: impl FnOnce(&mut PodSettings)) {
+            let mut settings = (*defaults.settings).clone();
+            change(&mut settings);
+            defaults.settings = Settings::try_new(settings).unwrap();
         }
-        fn resources(defaults: &mut Defaults, change: impl FnOnce(&mut ResourceAmounts)) {
-            let mut amounts = (*defaults.resources).clone();
-            change(&mut amounts);
-            defaults.resources = DrainerResources::try_new(amounts).unwrap();
+        fn durations(defaults: &mut Defaults, change: impl FnOnce(&mut Durations)) {
+            settings(defaults, |s| change(&mut s.durations));
+        }
+        fn resources(defaults: &mut Defaults, change: impl FnOnce(&mut DrainerResources)) {
+            settings(defaults, |s| change(&mut s.resources));
         }
         const HALF: Duration = Duration::from_secs(30);
         type Change = fn(&mut Defaults);
@@ -312,23 +254,29 @@ mod tests {
             }),
             ("--on-invalid=warn", |d| d.on_invalid = OnInvalid::Warn),
             ("--admin-address=unix:@admin", |d| {
-                d.admin_address = AdminAddress::Abstract("admin".into())
+                settings(d, |s| {
+                    s.drain.admin_address = AdminAddress::Abstract("admin".into())
+                })
             }),
-            ("--native-sidecar=false", |d| d.native_sidecar = false),
+            ("--native-sidecar=false", |d| {
+                settings(d, |s| s.native_sidecar = NativeSidecar::False)
+            }),
             ("--openshift", |d| d.open_shift = true),
-            ("--drain-delay=30s", |d| timing(d, |t| t.drain_delay = HALF)),
+            ("--drain-delay=30s", |d| {
+                durations(d, |t| t.drain_delay = HALF)
+            }),
             ("--min-drain-duration=30s", |d| {
-                timing(d, |t| t.min_drain_duration = HALF)
+                durations(d, |t| t.min_drain_duration = HALF)
             }),
             ("--drain-timeout=30s", |d| {
-                timing(d, |t| t.drain_timeout = HALF)
+                durations(d, |t| t.drain_timeout = HALF)
             }),
-            ("--idle-exit=off", |d| timing(d, |t| t.idle_exit = None)),
+            ("--idle-exit=off", |d| durations(d, |t| t.idle_exit = None)),
             ("--quiet-period=30s", |d| {
-                timing(d, |t| t.quiet_period = HALF)
+                durations(d, |t| t.quiet_period = HALF)
             }),
             ("--poll-interval=30s", |d| {
-                timing(d, |t| t.poll_interval = HALF)
+                durations(d, |t| t.poll_interval = HALF)
             }),
             ("--grace-margin=30s", |d| d.grace_margin = HALF),
             ("--cpu-request=7m", |d| {
@@ -341,47 +289,46 @@ mod tests {
                 resources(d, |r| r.cpu_limit = quantity("7"))
             }),
             ("--memory-limit=7Gi", |d| {
-                resources(d, |r| r.memory_limit = quantity("7Gi"))
+                resources(d, |r| r.memory_limit.set("7Gi").unwrap())
             }),
             ("--drainer-log-level=debug", |d| d.log_level = Level::DEBUG),
         ];
         for (flag, change) in table {
-            let mut wanted = Defaults::new("drainer:1", "envoy-drainer");
-            change(&mut wanted);
-            assert_eq!(read(&[flag]).unwrap(), wanted, "{flag}");
+            let mut want = Defaults::new("drainer:1", "envoy-drainer");
+            change(&mut want);
+            assert_eq!(parse(&[flag]).unwrap(), want, "{flag}");
         }
     }
 
     #[test]
-    fn everything_that_does_not_fit_is_told_at_once() {
-        for (flags, wanted) in [
+    fn all_conflicts_are_reported_at_once() {
+        for (flags, want) in [
             (
-                ["--image=", "--cpu-limit=0"].as_slice(),
-                "image: invalid name ``: the drainer's image without spaces, best with a digest; \
-                 cpu-limit: invalid quantity `0`: more than 0; \
-                 cpu-request 25m (default) is more than cpu-limit 0: lower the one or raise the other",
+                ["--image=", "--cpu-limit=1m"].as_slice(),
+                "image: invalid name ``: the drainer's image without spaces, preferably with a digest; \
+                 cpu-request 25m (default) is more than cpu-limit 1m: lower the one or raise the other",
             ),
             (
                 &[
                     "--image= drainer:1",
                     "--drain-timeout=5s",
-                    "--memory-limit=16Mi",
+                    "--memory-request=65Mi",
                 ],
-                "image: invalid name ` drainer:1`: the drainer's image without spaces, best with a digest; \
+                "image: invalid name ` drainer:1`: the drainer's image without spaces, preferably with a digest; \
                  drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other; \
-                 memory-limit: invalid limit `16Mi`: at least 24Mi, which the container runtime itself needs",
+                 memory-request 65Mi is more than memory-limit 64Mi (default): lower the one or raise the other",
             ),
         ] {
             let flags = ["test"].iter().chain(flags);
-            let defaults = Command::try_parse_from(flags).unwrap().defaults;
-            let told = defaults.into_defaults().unwrap_err().to_string();
-            assert_eq!(told, wanted);
+            let defaults = TestCommand::try_parse_from(flags).unwrap().defaults;
+            let error = defaults.into_defaults().unwrap_err().to_string();
+            assert_eq!(error, want);
         }
     }
 
     #[test]
-    fn values_and_timings_that_cannot_be_are_told() {
-        for (flags, wanted) in [
+    fn invalid_values_and_durations_are_reported() {
+        for (flags, want) in [
             (
                 ["--drain-timeout=5s"].as_slice(),
                 "drain-timeout 5s is less than min-drain-duration 10s (default)",
@@ -394,12 +341,25 @@ mod tests {
             (&["--drain-delay=5"], "invalid duration `5`"),
             (&["--memory-limit=64MB"], "invalid quantity `64MB`"),
             (
+                &["--memory-limit=16Mi"],
+                "invalid limit `16Mi`: at least 24Mi, which the container runtime itself needs",
+            ),
+            (&["--cpu-limit=0"], "invalid quantity `0`: more than 0"),
+            (
+                &["--drain-timeout=25h"],
+                "invalid duration `25h`: 24h at most",
+            ),
+            (
+                &["--native-sidecar=auto"],
+                "invalid value `auto`: true or false",
+            ),
+            (
                 &["--admin-address=localhost:9901"],
                 "invalid admin address `localhost:9901`",
             ),
         ] {
-            let told = format!("{:#}", read(flags).unwrap_err());
-            assert!(told.contains(wanted), "{flags:?}: {told}");
+            let error = format!("{:#}", parse(flags).unwrap_err());
+            assert!(error.contains(want), "{flags:?}: {error}");
         }
     }
 }

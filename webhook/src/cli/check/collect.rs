@@ -5,7 +5,7 @@ use futures_util::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
 
-use crate::admission::{Defaults, SidecarMode};
+use crate::admission::{Defaults, NativeSidecar, SidecarMode};
 use crate::check::cluster::Kubelets;
 use crate::check::deployment::DeploymentObjects;
 use crate::check::dry_run::{DryRun, DryRunOutcome};
@@ -70,9 +70,9 @@ pub(super) async fn collect(
         Some(args) => args.defaults.clone(),
         None => Defaults::new("", &installation.namespace),
     };
-    let sidecar_mode = match defaults.native_sidecar {
-        true => SidecarMode::Native,
-        false => SidecarMode::Plain,
+    let sidecar_mode = match defaults.settings.native_sidecar {
+        NativeSidecar::False => SidecarMode::Plain,
+        _ => SidecarMode::Native,
     };
     emit(cluster::section(&version, &kubelets, sidecar_mode))?;
     emit(deployment::section(

@@ -113,7 +113,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admission::OnInvalid;
+    use crate::admission::{NativeSidecar, OnInvalid, PodSettings, Settings};
     use crate::certificates::lifetimes::Lifetimes;
 
     fn read(args: &[&str], env: &Value) -> Result<ServeArgs, ServeArgsError> {
@@ -144,7 +144,11 @@ mod tests {
         let want = Defaults {
             open_shift: true,
             on_invalid: OnInvalid::Warn,
-            native_sidecar: false,
+            settings: Settings::try_new(PodSettings {
+                native_sidecar: NativeSidecar::False,
+                ..PodSettings::default()
+            })
+            .unwrap(),
             ..Defaults::new("drainer:1", "infra")
         };
         assert_eq!(args.defaults, want);

@@ -258,12 +258,12 @@ impl From<&DrainPlan> for PlanModel {
                 mode: plan.sidecar,
                 list: list.key(),
                 before: before.then(|| envoy.name.clone()),
-                port: plan.drainer.port.get(),
+                port: plan.drainer.settings.port.get(),
             },
             grace: plan.grace,
             replaces_hook: plan.replaced_hook.is_some(),
             readiness_probes: plan.drainer.readiness_probes.iter().map(probe).collect(),
-            settings: SettingsModel::from(&plan.settings),
+            settings: SettingsModel(plan.settings.rows()),
             timeline: timeline(plan),
         }
     }

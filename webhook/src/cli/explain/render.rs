@@ -4,10 +4,10 @@ use anstyle::{AnsiColor, Style};
 use drainer::duration::format;
 
 use super::model::{Explanation, InjectionOutcome, PlanModel, ReasonModel};
-use super::settings::{SettingValue, SettingsModel};
+use super::settings::SettingsModel;
 use super::timeline::TimelineEvent;
 use crate::admission::settings::keys::INJECT;
-use crate::admission::{ContainerList, GracePeriod, SettingSource};
+use crate::admission::{ContainerList, GracePeriod, SettingRow, SettingSource};
 use crate::cli::terminal::TextWriter;
 
 /// Settings that are printed even with their default values.
@@ -172,41 +172,29 @@ fn plan_rows(plan: &PlanModel) -> Vec<(&'static str, String)> {
 }
 
 fn render_settings(out: &mut TextWriter, SettingsModel(settings): &SettingsModel) {
-    let listed: Vec<_> = settings
-        .iter()
-        .filter(
-            |(
-                name,
-                SettingValue {
-                    setting_source: from,
-                    ..
-                },
-            )| {
-                ALWAYS_LISTED_SETTINGS.contains(name)
-                    || matches!(from, SettingSource::Annotation | SettingSource::NextFree)
-            },
+    let is_set = |row: &SettingRow| {
+        matches!(
+            row.source,
+            SettingSource::Annotation | SettingSource::NextFree
         )
-        .collect();
-    let lengths = listed
-        .iter()
-        .map(|(_, SettingValue { value, .. })| value.len());
+    };
+    let is_listed = |row: &&SettingRow| ALWAYS_LISTED_SETTINGS.contains(&row.name) || is_set(row);
+    let listed: Vec<_> = settings.iter().filter(is_listed).collect();
+    let lengths = listed.iter().map(|row| row.value.len());
     let width = lengths.max().unwrap_or(0).clamp(8, MAX_VALUE_WIDTH);
     out.push_heading("settings");
-    for (
-        name,
-        SettingValue {
+    for row in listed {
+        let SettingRow {
+            name,
             value,
-            setting_source: from,
-            ..
-        },
-    ) in listed
-    {
-        let style = match from {
-            SettingSource::Annotation | SettingSource::NextFree => Style::new(),
-            SettingSource::Default | SettingSource::JobDefault => Style::new().dimmed(),
+            source,
+        } = row;
+        let style = match is_set(row) {
+            true => Style::new(),
+            false => Style::new().dimmed(),
         };
         out.push(&format!("    {name:<20}{value:>width$}  "));
-        out.push_styled(style, &from.to_string());
+        out.push_styled(style, &source.to_string());
         out.end_line();
     }
 }

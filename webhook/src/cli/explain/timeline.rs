@@ -42,7 +42,7 @@ pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
             format!("the drain starts: {effect}"),
         ));
     }
-    let few = match plan.drainer.exit_at_connections {
+    let few = match plan.drainer.settings.exit_at_connections {
         0 => "no connection is left".to_owned(),
         1 => "at most 1 connection is left".to_owned(),
         many => format!("at most {many} connections are left"),

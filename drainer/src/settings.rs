@@ -1,0 +1,294 @@
+//! The settings table: one row for each setting that the webhook's annotations and flags and the drainer's flags share.
+
+use std::fmt;
+use std::num::NonZeroU16;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::admin_address::AdminAddress;
+use crate::duration;
+use crate::listener_selector::ListenerSelector;
+use crate::timing::{Durations, MAX_DURATION};
+use crate::value::{InvalidValue, parse_list, parse_port};
+
+/// The port on which the drainer listens by default.
+pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(9902).expect("9902 is not zero");
+
+/// The settings of a drain but for its [`Durations`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainSettings {
+    /// Address of Envoy's admin interface.
+    pub admin_address: AdminAddress,
+    /// Port on which the drainer listens for Envoy's preStop hook.
+    pub port: NonZeroU16,
+    /// The drain ends when at most this many connections are left.
+    pub exit_at_connections: u64,
+    /// Listeners whose connections are not counted.
+    pub ignore_listeners: Vec<ListenerSelector>,
+}
+
+/// A row of the settings table: how one setting of an `S` is named, explained, parsed and formatted.
+#[derive(Debug)]
+pub struct SettingDefinition<S> {
+    /// Name of the flag, and of the annotation behind the prefix. The chart value is the same in camelCase.
+    pub name: &'static str,
+    /// Placeholder for the value in help texts; empty for a switch.
+    pub value_name: &'static str,
+    /// What the setting means, in one sentence.
+    pub help: &'static str,
+    /// Help of the webhook's flag, which is also the comment of the chart value. Without it, only an annotation
+    /// sets the setting.
+    pub flag_help: Option<&'static str>,
+    /// When the drainer's arguments contain the setting. Has no meaning for what only the webhook reads.
+    pub(crate) emit: Emit,
+    field: fn(&mut S) -> &mut dyn SettingValue,
+}
+
+/// When the drainer's arguments contain a flag. Arguments are in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Emit {
+    /// Always, since it has no default.
+    Required,
+    /// Always, since `kubectl describe` shows it.
+    Always,
+    /// Where the value is not the default.
+    NonDefault,
+}
+
+/// The value of a setting, which has one notation for annotations, flags and chart values.
+pub trait SettingValue {
+    /// Replaces the value with the one in `text`.
+    ///
+    /// # Errors
+    /// For an invalid `text`. The value is unchanged then.
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue>;
+
+    /// The value as [`SettingValue::set`] parses it; empty for no value.
+    fn format(&self) -> String;
+}
+
+/// A value whose notation is that of its `FromStr` and `Display`.
+pub(crate) trait ParsedValue: FromStr<Err = InvalidValue> + fmt::Display {}
+
+/// Access to what the rows of [`drain_settings`] set.
+pub trait DrainSettingsMut {
+    /// The settings but for the durations.
+    fn drain_settings(&mut self) -> &mut DrainSettings;
+
+    /// The durations, which may contradict each other.
+    fn durations(&mut self) -> &mut Durations;
+}
+
+/// The settings that both the webhook and the drainer read, in the order of the documentation.
+#[must_use]
+pub fn drain_settings<S: DrainSettingsMut>() -> Vec<SettingDefinition<S>> {
+    let row = SettingDefinition::<S>::new;
+    let duration = SettingDefinition::<S>::duration;
+    vec![
+        row(
+            "admin-address",
+            "ADDRESS",
+            "Address of Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name.",
+            |s| &mut s.drain_settings().admin_address,
+        )
+        .emitted(Emit::Required)
+        .with_flag("Default address of Envoy's admin interface."),
+        row(
+            "port",
+            "PORT",
+            "Port on which the drainer listens for Envoy's preStop hook.",
+            |s| &mut s.drain_settings().port,
+        ),
+        duration(
+            "drain-delay",
+            "How long Envoy keeps serving, healthy, before a drain starts.",
+            |s| &mut s.durations().drain_delay,
+        ),
+        duration(
+            "min-drain-duration",
+            "Minimum duration of a drain.",
+            |s| &mut s.durations().min_drain_duration,
+        ),
+        duration(
+            "drain-timeout",
+            "Maximum duration of a drain. It then ends even if connections are left.",
+            |s| &mut s.durations().drain_timeout,
+        ),
+        SettingDefinition {
+            value_name: "DURATION|off",
+            ..duration(
+                "idle-exit",
+                "A drain ends when only idle HTTP connections were left for this long; off waits for them too.",
+                |s| &mut s.durations().idle_exit,
+            )
+        },
+        duration(
+            "quiet-period",
+            "A drain ends only when no new connection was opened for this long.",
+            |s| &mut s.durations().quiet_period,
+        ),
+        row(
+            "exit-at-connections",
+            "N",
+            "A drain ends when at most this many connections are left.",
+            |s| &mut s.drain_settings().exit_at_connections,
+        )
+        .emitted(Emit::NonDefault),
+        row(
+            "ignore-listeners",
+            "LIST",
+            "Names or ports of listeners whose connections are not counted, comma-separated.",
+            |s| &mut s.drain_settings().ignore_listeners,
+        )
+        .emitted(Emit::NonDefault),
+    ]
+}
+
+// === impl SettingDefinition ===
+
+impl<S> SettingDefinition<S> {
+    /// A setting that only an annotation sets.
+    pub fn new(
+        name: &'static str,
+        value_name: &'static str,
+        help: &'static str,
+        field: fn(&mut S) -> &mut dyn SettingValue,
+    ) -> Self {
+        Self {
+            name,
+            value_name,
+            help,
+            flag_help: None,
+            emit: Emit::Always,
+            field,
+        }
+    }
+
+    /// A duration, with a flag and a chart value.
+    fn duration(
+        name: &'static str,
+        help: &'static str,
+        field: fn(&mut S) -> &mut dyn SettingValue,
+    ) -> Self {
+        Self::new(name, "DURATION", help, field).with_flag(help)
+    }
+
+    /// Adds a flag of the webhook and a chart value, which set the default for all pods.
+    #[must_use]
+    pub fn with_flag(self, help: &'static str) -> Self {
+        let flag_help = Some(help);
+        Self { flag_help, ..self }
+    }
+
+    #[must_use]
+    pub(crate) fn emitted(self, emit: Emit) -> Self {
+        Self { emit, ..self }
+    }
+
+    /// The setting's value in `settings`.
+    pub fn value<'s>(&self, settings: &'s mut S) -> &'s mut dyn SettingValue {
+        (self.field)(settings)
+    }
+}
+
+// === impl DrainSettings ===
+
+impl Default for DrainSettings {
+    fn default() -> Self {
+        Self {
+            admin_address: AdminAddress::Tcp(([127, 0, 0, 1], 9901).into()),
+            port: DEFAULT_PORT,
+            exit_at_connections: 0,
+            ignore_listeners: Vec::new(),
+        }
+    }
+}
+
+// === impl SettingValue ===
+
+fn check_max(text: &str, duration: Duration) -> Result<Duration, InvalidValue> {
+    match duration <= MAX_DURATION {
+        true => Ok(duration),
+        false => Err(InvalidValue::new("duration", text, "24h at most")),
+    }
+}
+
+impl SettingValue for Duration {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        *self = check_max(text, duration::parse(text)?)?;
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        duration::format(*self).to_string()
+    }
+}
+
+/// A duration, or `off` for none.
+impl SettingValue for Option<Duration> {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        *self = match (text, duration::parse(text)) {
+            ("off", _) => None,
+            (_, Ok(duration)) => Some(check_max(text, duration)?),
+            (_, Err(_)) => {
+                let wanted = "write it like 7s, 1m30s or 400ms, or off";
+                return Err(InvalidValue::new("duration", text, wanted));
+            }
+        };
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        self.map_or_else(|| "off".to_owned(), |duration| duration.format())
+    }
+}
+
+impl SettingValue for NonZeroU16 {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        *self = parse_port(text)?;
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl SettingValue for u64 {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        *self = text
+            .parse()
+            .map_err(|_| InvalidValue::new("number", text, "0 or more"))?;
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl ParsedValue for AdminAddress {}
+
+impl<T: ParsedValue> SettingValue for T {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        *self = text.parse()?;
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// Items that are separated by commas.
+impl<T: FromStr<Err = InvalidValue> + fmt::Display> SettingValue for Vec<T> {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        *self = parse_list(text)?;
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        let items: Vec<_> = self.iter().map(ToString::to_string).collect();
+        items.join(",")
+    }
+}
