@@ -99,10 +99,7 @@ fn admission_is_pure() {
     for (module, path) in webhook.paths_under("admission") {
         let text = path.join("::");
         let used = |what: &&str| text == **what || text.starts_with(&format!("{what}::"));
-        assert!(
-            !IMPURE.iter().any(used),
-            "{module} uses {text}"
-        );
+        assert!(!IMPURE.iter().any(used), "{module} uses {text}");
         assert!(
             path[0] != "tracing" || path.get(1).is_some_and(|name| name == "Level"),
             "{module} uses {text}"

@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tests::fake_api::{FakeApiServer, PodCreateResponder, Responses, failure_status};
+use tests::api_server::{FakeApiServer, PodCreateResponder, Responses, failure_status};
 use tests::helm::{object, objects};
 use tests::{binaries, golden};
 use tokio::process::Command;
@@ -182,7 +182,7 @@ fn over_quota(pod: Value) -> (u16, Value) {
 
 /// Runs the command against a fake API server, and asserts that it writes nothing but dry runs.
 async fn check(answers: Responses, judge: PodCreateResponder, args: &[&str]) -> Output {
-    let api = FakeApiServer::start(answers, judge).await.unwrap();
+    let api = FakeApiServer::start_cluster(answers, judge).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     fs::write(&kubeconfig, api.kubeconfig()).unwrap();
@@ -194,7 +194,9 @@ async fn check(answers: Responses, judge: PodCreateResponder, args: &[&str]) -> 
         .output()
         .await
         .unwrap();
-    for write in api.writes() {
+    let requests = api.take_requests().into_iter();
+    let requests = requests.map(|request| request.request_line);
+    for write in requests.filter(|line| !line.starts_with("GET ")) {
         let is_dry = write.starts_with("POST /api/v1/namespaces/shop/pods?");
         assert!(is_dry && write.contains("dryRun=All"), "{write}");
     }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use kube::Config;
 use serde_json::{Value, json};
+use tests::api_server::{FakeApiServer, RecordedRequest};
 use tests::https::inject_request;
 use tests::review::ReviewBuilder;
-use tests::scripted_api::{RecordedRequest, ScriptedApiServer};
 use tests::timing::TIMEOUT;
 use tests::webhook::{Webhook, review, server};
 use tokio::time::{sleep, timeout};
@@ -29,7 +29,7 @@ fn skipped_review(namespace: &str, uid: &str) -> ReviewBuilder {
 
 /// Returns the requests to the API server that follow these reviews, up to the Event of the last one.
 async fn requests_for(reviews: impl IntoIterator<Item = ReviewBuilder>) -> Vec<RecordedRequest> {
-    let api = ScriptedApiServer::start().await.unwrap();
+    let api = FakeApiServer::start().await.unwrap();
     api.set_response(201, &json!({"metadata": {}}));
     let config = Config::new(api.url().parse().unwrap());
     let objects =

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use kube::Config;
 use serde_json::{Value, json};
-use tests::scripted_api::{Reply, ScriptedApiServer};
+use tests::api_server::{FakeApiServer, Reply};
 use tests::test_ca::TestCa;
 use tokio::time::{Instant, timeout};
 use webhook::certificates::testing_api::{Bundle, Cluster, Secret, StoreError, Webhooks};
@@ -14,8 +14,8 @@ use webhook::kubernetes::CertificateStore;
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/s";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/w";
 
-async fn open() -> (ScriptedApiServer, CertificateStore) {
-    let api = ScriptedApiServer::start().await.unwrap();
+async fn open() -> (FakeApiServer, CertificateStore) {
+    let api = FakeApiServer::start().await.unwrap();
     let config = Config::new(api.url().parse().unwrap());
     let store =
         CertificateStore::from_config(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
@@ -157,7 +157,7 @@ async fn unwritable_secret_names_the_remedy() {
 
 #[tokio::test]
 async fn entries_for_other_hosts_are_ignored() {
-    let api = ScriptedApiServer::start().await.unwrap();
+    let api = FakeApiServer::start().await.unwrap();
     let config = Config::new(api.url().parse().unwrap());
     let hosts = vec!["w.ns.svc".to_owned(), "10.0.0.1".to_owned()];
     let store = CertificateStore::from_config(config, "ns", "s".into(), "w".into(), hosts).unwrap();

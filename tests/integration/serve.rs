@@ -9,13 +9,13 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tests::api_server::FakeApiServer;
 use tests::binaries;
 use tests::http::Client;
 use tests::https::{HttpsClient, inject_request};
 use tests::port::Port;
 use tests::process::{Process, Signal};
 use tests::review::ReviewBuilder;
-use tests::scripted_api::ScriptedApiServer;
 use tests::test_ca::{Leaf, TestCa};
 use tests::timing::TIMEOUT;
 use tests::webhook::{admission_response, assert_injected, review};
@@ -394,17 +394,9 @@ async fn settings_may_come_from_the_environment() {
 }
 
 /// Starts it with the cluster that a kubeconfig tells of.
-fn start_with_kubeconfig(api: &ScriptedApiServer, dir: &TempDir) -> Process {
+fn start_with_kubeconfig(api: &FakeApiServer, dir: &TempDir) -> Process {
     let kubeconfig = dir.path().join("kubeconfig");
-    let config = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "it",
-        "clusters": [{ "name": "it", "cluster": { "server": api.url() } }],
-        "users": [{ "name": "it", "user": {} }],
-        "contexts": [{ "name": "it", "context": { "cluster": "it", "user": "it" } }],
-    });
-    fs::write(&kubeconfig, config.to_string()).unwrap();
+    fs::write(&kubeconfig, api.kubeconfig()).unwrap();
     let mut command = serve(&[
         "--listen=127.0.0.1:0",
         "--health-listen=127.0.0.1:0",
@@ -424,7 +416,7 @@ fn start_with_kubeconfig(api: &ScriptedApiServer, dir: &TempDir) -> Process {
 
 #[tokio::test]
 async fn secret_content_is_never_logged() {
-    let api = ScriptedApiServer::start().await.unwrap();
+    let api = FakeApiServer::start().await.unwrap();
     // Not base64, so that it cannot be decoded.
     api.set_response(200, &json!({ "metadata": {}, "data": { "k": "?deep" } }));
     let dir = tempfile::tempdir().unwrap();
@@ -442,7 +434,7 @@ async fn secret_content_is_never_logged() {
 
 #[tokio::test]
 async fn shutdown_stops_calls_to_the_api_server() {
-    let api = ScriptedApiServer::start().await.unwrap();
+    let api = FakeApiServer::start().await.unwrap();
     api.set_response(
         404,
         &json!({ "kind": "Status", "status": "Failure", "code": 404 }),

@@ -1,8 +1,9 @@
-//! One replica of the webhook and the two objects that it keeps: what it does in a tick, and what not.
+//! One replica of the webhook: what a reconcile does to the Secret, to the `caBundle`s and to the served certificate.
 
-mod memory_cluster;
+mod network;
 mod replica;
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use rcgen::{
@@ -17,107 +18,139 @@ use webhook::certificates::testing_api::{Bundle, ReconcileError, SecretData, Sto
 use webhook::clock::wall_clock;
 use webhook::metrics::encode;
 
-use memory_cluster::{MAX_SECRET_SIZE, MemoryCluster};
+use crate::memory_cluster::{MAX_SECRET_SIZE, MemoryCluster, WebhookConfiguration};
+use crate::{DAY, MINUTE, SERVER_NAME};
 use replica::Replica;
 
-const MINUTE: Duration = Duration::from_secs(60);
-/// The shortest pause of the product that a change may end.
+/// The product's shortest backoff, which no change ends earlier.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-#[tokio::test(start_paused = true)]
-async fn a_first_replica_is_ready_at_once() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
-    replica.reconcile_until_stable().await;
-    assert!(replica.resolver.is_ready());
-    assert_eq!(etcd.bundle(), replica.secret_cas());
+const WEBHOOKS: [&str; 2] = ["pods", "workloads"];
+
+/// An empty Secret, and two webhooks without a `caBundle`.
+fn new_cluster() -> MemoryCluster {
+    MemoryCluster::new(&WEBHOOKS, Duration::ZERO)
+}
+
+/// Empties the Secret and every `caBundle`.
+fn clear(cluster: &MemoryCluster) {
+    cluster.set_secret(Some(SecretData::new()));
+    clear_bundles(cluster);
+}
+
+fn clear_bundles(cluster: &MemoryCluster) {
+    let configuration = WebhookConfiguration::without_bundles(&WEBHOOKS);
+    cluster.set_webhooks(Some(configuration));
+}
+
+/// The `caBundle` of all webhooks.
+#[track_caller]
+fn bundle(cluster: &MemoryCluster) -> Bundle {
+    let [first, second] = &cluster.bundles()[..] else {
+        panic!("there are not two webhooks");
+    };
+    assert_eq!(first, second);
+    first.clone()
+}
+
+/// Adds certificates to the `caBundle` of all webhooks, as any writer of the configuration can.
+fn add_to_bundles(cluster: &MemoryCluster, certificates: &Bundle) {
+    let mut configuration = cluster.webhooks().unwrap();
+    for (_, bundle) in &mut configuration.bundles {
+        *bundle = std::mem::take(bundle).union(certificates);
+    }
+    cluster.set_webhooks(Some(configuration));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_fails_one_tick() {
+async fn first_replica_is_ready_at_once() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
+    replica.reconcile_until_stable().await;
+    assert!(replica.resolver.is_ready());
+    assert_eq!(bundle(&cluster), replica.secret_cas());
+}
+
+#[tokio::test(start_paused = true)]
+async fn panic_fails_one_reconcile() {
     for call in [
         StoreCall::ReadSecret,
         StoreCall::WriteSecret,
         StoreCall::ReadWebhooks,
     ] {
-        let etcd = MemoryCluster::new();
-        let mut replica = Replica::self_managed(&etcd);
-        etcd.panicking_call.set(Some(call));
-        let tick = replica.reconcile().await;
+        let cluster = new_cluster();
+        let mut replica = Replica::self_managed(&cluster);
+        replica.network.panicking_call.set(Some(call));
+        let result = replica.reconcile().await;
         assert!(
-            matches!(tick.failures[..], [ReconcileError::Panic]),
+            matches!(result.failures[..], [ReconcileError::Panic]),
             "{:?}",
-            tick.failures
+            result.failures
         );
-        etcd.panicking_call.set(None);
+        replica.network.panicking_call.set(None);
         replica.reconcile_until_stable().await;
         assert!(replica.resolver.is_ready());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_shown_is_trusted_again_when_secret_and_bundles_are_emptied_at_once() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
+async fn served_certificate_is_trusted_after_objects_are_cleared() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
     replica.reconcile_until_stable().await;
-    let (old, shown) = (etcd.bundle(), replica.served_certificate());
-    etcd.clear();
+    let (old_bundle, served) = (bundle(&cluster), replica.served_certificate());
+    clear(&cluster);
     replica.reconcile_until_stable().await;
-    assert!(etcd.bundle().contains_all(&old));
+    assert!(bundle(&cluster).contains_all(&old_bundle));
     assert_eq!(
         replica.secret_cas(),
-        etcd.bundle(),
-        "adopted, beside the next"
+        bundle(&cluster),
+        "the old CA is adopted beside the next"
     );
-    assert_eq!(
-        replica.served_certificate(),
-        shown,
-        "API servers may be behind"
-    );
+    assert_eq!(replica.served_certificate(), served, "API servers may lag");
     replica.advance_clocks(MINUTE * 2).await;
     replica.reconcile_until_stable().await;
-    assert_ne!(replica.served_certificate(), shown);
+    assert_ne!(replica.served_certificate(), served);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leaf_is_renewed_while_the_secret_cannot_be_read_or_is_gone() {
+async fn leaf_is_renewed_while_secret_is_unavailable() {
     for failing in [vec![StoreCall::ReadSecret], vec![StoreCall::WriteSecret]] {
-        let etcd = MemoryCluster::new();
-        let mut replica = Replica::self_managed(&etcd);
+        let cluster = new_cluster();
+        let mut replica = Replica::self_managed(&cluster);
         replica.reconcile_until_stable().await;
-        let (first, bundle) = (replica.served_certificate(), etcd.bundle());
-        etcd.delete_secret();
-        etcd.failing_calls.replace(failing.clone());
+        let (first, published) = (replica.served_certificate(), bundle(&cluster));
+        cluster.set_secret(None);
+        replica.network.failing_calls.replace(failing.clone());
         replica.advance_clocks(DAY * 5).await;
-        let tick = replica.reconcile().await;
-        assert_eq!(tick.failures.len(), 1, "{:?}", tick.failures);
+        let result = replica.reconcile().await;
+        assert_eq!(result.failures.len(), 1, "{:?}", result.failures);
         let second = replica.served_certificate();
         assert!(second.not_after() > first.not_after(), "{failing:?}");
-        assert_eq!(etcd.bundle(), bundle);
-        // It is still asked for.
-        etcd.bundles.replace(Some(vec![<_>::default(); 2]));
+        assert_eq!(bundle(&cluster), published);
+        // The CA of the served leaf is restored to the bundles.
+        clear_bundles(&cluster);
         replica.reconcile().await;
-        assert_eq!(etcd.bundle(), bundle);
+        assert_eq!(bundle(&cluster), published);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leaf_is_renewed_while_the_secret_is_written_over_and_over() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
+async fn leaf_is_renewed_while_secret_is_overwritten() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
     replica.reconcile_until_stable().await;
     let first = replica.served_certificate();
     replica.advance_clocks(DAY * 5).await;
-    etcd.write_data([("state.json".to_owned(), b"junk".to_vec())].into());
+    cluster.set_secret(Some([("state.json".to_owned(), b"junk".to_vec())].into()));
     assert!(replica.reconcile().await.changed);
     assert!(replica.served_certificate().not_after() > first.not_after());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leaf_is_renewed_by_the_stopwatch_when_the_clock_was_set_back() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
+async fn leaf_is_renewed_after_clock_is_set_back() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
     replica.reconcile_until_stable().await;
     let first = replica.served_certificate();
     replica.now -= DAY * 9;
@@ -128,51 +161,57 @@ async fn a_leaf_is_renewed_by_the_stopwatch_when_the_clock_was_set_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_webhook_configuration_nothing_is_written() {
-    let etcd = MemoryCluster::new();
-    etcd.bundles.replace(None);
-    let mut replica = Replica::self_managed(&etcd);
+async fn nothing_is_written_without_a_webhook_configuration() {
+    let cluster = new_cluster();
+    cluster.set_webhooks(None);
+    let mut replica = Replica::self_managed(&cluster);
     replica.reconcile_until_stable().await;
-    assert!(replica.secret_cas().is_empty(), "an authority for nobody");
-    // Helm removes the configuration first, and then what else the chart made.
-    etcd.delete_secret();
+    assert!(
+        replica.secret_cas().is_empty(),
+        "no API server would trust a CA"
+    );
+    // `helm uninstall` deletes the configuration first, then the other objects of the chart.
+    cluster.set_secret(None);
     replica.reconcile_until_stable().await;
-    assert_eq!(*etcd.secret.borrow(), None);
+    assert_eq!(cluster.secret(), None);
     replica.advance_clocks(MINUTE / 2).await;
     replica.reconcile_until_stable().await;
-    assert!(replica.resolver.is_ready(), "nobody calls");
-    etcd.clear();
-    etcd.delete_secret();
+    assert!(replica.resolver.is_ready(), "no API server calls");
+    clear(&cluster);
+    cluster.set_secret(None);
     replica.reconcile_until_stable().await;
-    assert_eq!(etcd.bundle(), replica.secret_cas());
+    assert_eq!(bundle(&cluster), replica.secret_cas());
     assert!(!replica.secret_cas().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_fails_in_a_tick_is_told() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
-    etcd.failing_calls
+async fn reconcile_reports_every_failure() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
+    replica
+        .network
+        .failing_calls
         .replace(vec![StoreCall::ReadSecret, StoreCall::ReadWebhooks]);
     assert_eq!(replica.reconcile().await.failures.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_is_emptied_again_and_again_does_not_fill_the_bundles() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
-    let mut crowded = false;
+async fn repeatedly_emptied_secret_does_not_fill_bundles() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
+    let mut has_too_many = false;
     for _ in 0..50 {
-        etcd.write_data(<_>::default());
+        cluster.set_secret(Some(SecretData::new()));
         for _ in 0..5 {
             replica.advance_clocks(MINUTE).await;
-            crowded |= !replica.reconcile().await.failures.is_empty();
+            has_too_many |= !replica.reconcile().await.failures.is_empty();
         }
     }
-    assert!(crowded);
-    assert_eq!(etcd.bundle().iter().count(), 32);
+    assert!(has_too_many);
+    assert_eq!(bundle(&cluster).iter().count(), 32);
     assert!(replica.resolver.current().is_some());
-    // It is over. Another signs two weeks later, and two weeks after that all others are gone.
+    // The Secret is left alone from here on. Another CA becomes active after two weeks, and two weeks later all
+    // others are pruned.
     for _ in 0..30 {
         replica.advance_clocks(DAY).await;
         for _ in 0..9 {
@@ -180,16 +219,16 @@ async fn a_secret_that_is_emptied_again_and_again_does_not_fill_the_bundles() {
             replica.reconcile().await;
         }
     }
-    assert_eq!(etcd.bundle().iter().count(), 1);
-    assert_eq!(etcd.bundle(), replica.secret_cas());
+    assert_eq!(bundle(&cluster).iter().count(), 1);
+    assert_eq!(bundle(&cluster), replica.secret_cas());
 }
 
-/// A CA of the webhook's own name that anyone can make, valid from 2026 to the end of this year.
+/// A CA with the webhook's own name, as anyone can make one, valid from 2026 to the end of this year.
 fn forged_ca(year: i32) -> (SecretData, Bundle) {
     forged_ca_with(year, |_| {})
 }
 
-/// The same, changed.
+/// The same with other parameters.
 fn forged_ca_with(year: i32, change: impl FnOnce(&mut CertificateParams)) -> (SecretData, Bundle) {
     let mut params = CertificateParams::default();
     params
@@ -208,14 +247,14 @@ fn forged_ca_with(year: i32, change: impl FnOnce(&mut CertificateParams)) -> (Se
     (data, Bundle::read(certificate.pem().as_bytes()))
 }
 
-/// The same as the CA that signs next.
+/// Stores a CA as the next one instead of the active one.
 fn as_next_ca(data: SecretData) -> SecretData {
     let keys = data.into_iter();
     keys.map(|(key, value)| (key.replace("signer", "next"), value))
         .collect()
 }
 
-/// Ticks for so long, a minute apart.
+/// Reconciles for this long, once a minute.
 async fn reconcile_for(replica: &mut Replica, time: Duration) {
     for _ in 0..time.as_secs() / 60 {
         replica.advance_clocks(MINUTE).await;
@@ -224,64 +263,64 @@ async fn reconcile_for(replica: &mut Replica, time: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forged_ca_in_the_secret_is_replaced_and_leaves_every_bundle() {
+async fn forged_ca_in_secret_is_replaced_and_pruned() {
     for year in [2035, 9999] {
         for part in [|data| data, as_next_ca] {
-            let etcd = MemoryCluster::new();
-            let mut replica = Replica::self_managed(&etcd);
+            let cluster = new_cluster();
+            let mut replica = Replica::self_managed(&cluster);
             replica.reconcile_until_stable().await;
             let (data, forged) = forged_ca(year);
-            let mut stored = etcd.secret.borrow().clone().unwrap();
+            let mut stored = cluster.secret().unwrap();
             stored.extend(part(data));
-            etcd.write_data(stored);
+            cluster.set_secret(Some(stored));
             reconcile_for(&mut replica, MINUTE * 20).await;
-            let secret = etcd.secret.borrow().clone().unwrap();
+            let secret = cluster.secret().unwrap();
             for key in ["signer.crt", "next.crt"] {
-                let held = secret.get(key).map(|pem| Bundle::read(pem));
-                assert_ne!(held, Some(forged.clone()), "{key}, {year}");
+                let stored = secret.get(key).map(|pem| Bundle::read(pem));
+                assert_ne!(stored, Some(forged.clone()), "{key}, {year}");
             }
-            // As any other that signed, if a release may have made it.
+            // A CA that an installed release may have made is pruned as any retired one is.
             reconcile_for(&mut replica, if year == 9999 { MINUTE } else { DAY * 15 }).await;
-            assert!(!etcd.bundle().contains_all(&forged), "{year}");
+            assert!(!bundle(&cluster).contains_all(&forged), "{year}");
             assert!(!replica.secret_cas().contains_all(&forged), "{year}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forged_ca_in_the_bundles_leaves_them_and_is_never_adopted() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
+async fn forged_ca_in_bundles_is_pruned_not_adopted() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
     replica.reconcile_until_stable().await;
     let (_, forged) = forged_ca(9999);
-    etcd.add_to_bundles(&forged);
+    add_to_bundles(&cluster, &forged);
     for _ in 0..20 {
         assert!(!replica.secret_cas().contains_all(&forged));
         reconcile_for(&mut replica, MINUTE).await;
     }
-    assert_eq!(etcd.bundle(), replica.secret_cas());
+    assert_eq!(bundle(&cluster), replica.secret_cas());
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_1700_forged_authorities_in_the_secret_32_are_published_until_they_expire_from_it() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
+async fn at_most_32_of_1700_forged_cas_are_published() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
     replica.reconcile_until_stable().await;
-    let own = etcd.bundle();
-    let mut stored = etcd.secret.borrow().clone().unwrap();
+    let own = bundle(&cluster);
+    let mut stored = cluster.secret().unwrap();
     let forged: String = (0..1700).map(|_| forged_ca(2027).1.pem()).collect();
     stored.insert("ca.crt".to_owned(), forged.into_bytes());
-    etcd.write_data(stored);
+    cluster.set_secret(Some(stored));
     replica.reconcile_until_stable().await;
-    assert_eq!(etcd.bundle().iter().count(), 32);
-    assert!(etcd.bundle().contains_all(&own));
+    assert_eq!(bundle(&cluster).iter().count(), 32);
+    assert!(bundle(&cluster).contains_all(&own));
     replica.advance_clocks(DAY * 15).await;
     reconcile_for(&mut replica, MINUTE * 10).await;
-    assert_eq!((etcd.bundle(), replica.secret_cas()), (own.clone(), own));
+    assert_eq!((bundle(&cluster), replica.secret_cas()), (own.clone(), own));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_secret_is_written_again() {
+async fn full_secret_is_trimmed_and_written() {
     let long = |params: &mut CertificateParams| {
         let content = vec![4; MAX_SECRET_SIZE / 3];
         let extension = CustomExtension::from_oid_content(&[1, 3, 9], content);
@@ -301,29 +340,29 @@ async fn a_full_secret_is_written_again() {
     let key = |key: &str, value| SecretData::from([(key.to_owned(), value)]);
     for (which, data) in [
         ("unknown keys", key("junk", junk())),
-        ("authorities", key("ca.crt", many())),
-        ("distrusted authorities", key("distrusted.crt", many())),
-        ("a long authority", forged_ca_with(2027, long).0),
-        ("a signer and junk", signer()),
+        ("CAs", key("ca.crt", many())),
+        ("distrusted CAs", key("distrusted.crt", many())),
+        ("an oversized CA", forged_ca_with(2027, long).0),
+        ("an active CA and junk", signer()),
         ("a rotation's value", key("rotated", junk())),
     ] {
         for is_fresh in [false, true] {
-            let etcd = MemoryCluster::new();
-            let mut replica = Replica::self_managed(&etcd);
+            let cluster = new_cluster();
+            let mut replica = Replica::self_managed(&cluster);
             if !is_fresh {
                 replica.reconcile_until_stable().await;
             }
-            etcd.write_data(data.clone());
+            cluster.set_secret(Some(data.clone()));
             for _ in 0..20 {
                 replica.advance_clocks(MINUTE).await;
                 let failures = replica.reconcile().await.failures;
-                // Until the many are out of use: they were in the bundles.
-                let is_crowd =
+                // Until the forged CAs, which were in the bundles, are pruned.
+                let is_too_many =
                     |failure: &ReconcileError| matches!(failure, ReconcileError::TooManyCas(_));
-                assert!(failures.iter().all(is_crowd), "{which}: {failures:?}");
+                assert!(failures.iter().all(is_too_many), "{which}: {failures:?}");
             }
             assert!(replica.resolver.current().is_some(), "{which}");
-            let secret = etcd.secret.borrow().clone().unwrap();
+            let secret = cluster.secret().unwrap();
             let size = secret.values().map(Vec::len).sum::<usize>();
             assert!(size < MAX_SECRET_SIZE / 4, "{which}: {size}");
         }
@@ -331,53 +370,56 @@ async fn a_full_secret_is_written_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn foreign_certificates_in_the_bundles_are_counted() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
-    let counted = |replica: &Replica, many: usize| {
+async fn foreign_certificates_in_bundles_are_counted() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
+    let assert_count = |replica: &Replica, count: usize| {
         let text = encode(&replica.registry);
-        let line = format!("envoy_drainer_ca_bundle_foreign {many}\n");
+        let line = format!("envoy_drainer_ca_bundle_foreign {count}\n");
         assert!(text.contains(&line), "{text}");
     };
     replica.reconcile_until_stable().await;
-    counted(&replica, 0);
+    assert_count(&replica, 0);
     let mut params = CertificateParams::default();
     params.not_after = rcgen::date_time_ymd(9999, 12, 31);
     let key = KeyPair::generate().unwrap();
-    let stranger = params.self_signed(&key).unwrap().pem();
-    etcd.add_to_bundles(&Bundle::read(stranger.as_bytes()));
+    let foreign = params.self_signed(&key).unwrap().pem();
+    add_to_bundles(&cluster, &Bundle::read(foreign.as_bytes()));
     replica.reconcile_until_stable().await;
-    counted(&replica, 1);
-    // An empty caBundle is filled with what is the webhook's own.
-    etcd.bundles.replace(Some(vec![Bundle::default(); 2]));
+    assert_count(&replica, 1);
+    // An emptied caBundle gets the webhook's own CAs only.
+    clear_bundles(&cluster);
     replica.reconcile_until_stable().await;
-    counted(&replica, 0);
-    assert_eq!(etcd.bundle(), replica.secret_cas());
+    assert_count(&replica, 0);
+    assert_eq!(bundle(&cluster), replica.secret_cas());
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_authorities_of_the_own_name_leave_every_bundle() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
+async fn oversized_cas_with_our_name_are_pruned() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
     replica.reconcile_until_stable().await;
-    let own = etcd.bundle();
+    let own = bundle(&cluster);
     let (_, long) = forged_ca_with(2027, |params| {
         let extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![4; MAX_SECRET_SIZE]);
         params.custom_extensions = vec![extension];
     });
-    etcd.add_to_bundles(&long);
+    add_to_bundles(&cluster, &long);
     replica.reconcile_until_stable().await;
-    assert_eq!((etcd.bundle(), replica.secret_cas()), (own.clone(), own));
+    assert_eq!((bundle(&cluster), replica.secret_cas()), (own.clone(), own));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_cannot_be_written_is_told_with_its_remedy_and_retried() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
-    etcd.write_rejection.replace(Some("delete it".to_owned()));
-    etcd.failing_calls.replace(vec![StoreCall::WriteSecret]);
+async fn unwritable_secret_is_reported_with_its_remedy_and_retried() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
+    cluster.set_unwritable_reason(Some("delete it"));
+    replica
+        .network
+        .failing_calls
+        .replace(vec![StoreCall::WriteSecret]);
     let failures = replica.reconcile().await.failures;
-    let told: Vec<_> = failures.iter().map(ToString::to_string).collect();
+    let messages: Vec<_> = failures.iter().map(ToString::to_string).collect();
     assert!(matches!(
         failures[..],
         [
@@ -385,76 +427,76 @@ async fn a_secret_that_cannot_be_written_is_told_with_its_remedy_and_retried() {
             ReconcileError::SecretUnwritable(_)
         ]
     ));
-    assert_eq!(told[1], "delete it");
-    etcd.write_rejection.take();
-    etcd.failing_calls.take();
+    assert_eq!(messages[1], "delete it");
+    cluster.set_unwritable_reason(None);
+    replica.network.failing_calls.take();
     replica.reconcile_until_stable().await;
     assert!(replica.resolver.is_ready());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leaked_ca_leaves_every_bundle_within_minutes_of_the_annotation() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
+async fn rotate_annotation_prunes_leaked_ca_within_minutes() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
     replica.reconcile_until_stable().await;
-    let leaked = etcd.bundle();
-    etcd.request_rotation("2026-11-22");
+    let leaked = bundle(&cluster);
+    cluster.request_rotation("2026-11-22");
     replica.reconcile_until_stable().await;
-    let both = etcd.bundle();
+    let both = bundle(&cluster);
     assert!(both.contains_all(&leaked) && both != leaked);
     let mut minutes = 0;
-    while etcd.bundle().contains_all(&leaked) {
+    while bundle(&cluster).contains_all(&leaked) {
         reconcile_for(&mut replica, MINUTE).await;
         minutes += 1;
         assert!(minutes < 12);
     }
-    assert_eq!(etcd.bundle(), replica.secret_cas());
-    assert_ne!(etcd.bundle(), leaked);
-    // A replica that could not reach the API server would ask for it again.
-    etcd.add_to_bundles(&leaked);
+    assert_eq!(bundle(&cluster), replica.secret_cas());
+    assert_ne!(bundle(&cluster), leaked);
+    // A replica that could not reach the API server meanwhile would add it again.
+    add_to_bundles(&cluster, &leaked);
     reconcile_for(&mut replica, MINUTE * 2).await;
-    assert!(!etcd.bundle().contains_all(&leaked));
+    assert!(!bundle(&cluster).contains_all(&leaked));
     assert!(!replica.secret_cas().contains_all(&leaked));
-    // Once.
-    let secret = etcd.secret.borrow().clone();
+    // The annotation has its effect once.
+    let secret = cluster.secret();
     reconcile_for(&mut replica, MINUTE * 30).await;
-    assert_eq!(*etcd.secret.borrow(), secret);
-    // What is known of it goes last.
+    assert_eq!(cluster.secret(), secret);
+    // The record of the distrusted CA is pruned last.
     reconcile_for(&mut replica, DAY * 15).await;
-    let secret = etcd.secret.borrow().clone().unwrap();
+    let secret = cluster.secret().unwrap();
     assert!(!secret.contains_key("distrusted.crt"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ca_in_the_secret_that_clients_refuse_signs_nothing() {
+async fn unusable_ca_in_secret_signs_nothing() {
     type Change = fn(&mut CertificateParams);
     let changes: [(&str, Change); 4] = [
-        ("no CA", |params| params.is_ca = IsCa::ExplicitNoCa),
+        ("not a CA", |params| params.is_ca = IsCa::ExplicitNoCa),
         ("for clients", |params| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         }),
-        ("not our names", |params| {
+        ("other names only", |params| {
             params.name_constraints = Some(NameConstraints {
                 permitted_subtrees: Vec::new(),
                 excluded_subtrees: vec![GeneralSubtree::DnsName("svc".to_owned())],
             });
         }),
-        ("not yet", |params| {
+        ("not yet valid", |params| {
             params.not_before = (wall_clock() + DAY * 90).into();
         }),
     ];
     for (which, change) in changes {
         for part in [|data| data, as_next_ca] {
             for is_fresh in [false, true] {
-                let etcd = MemoryCluster::new();
-                let mut replica = Replica::self_managed(&etcd);
+                let cluster = new_cluster();
+                let mut replica = Replica::self_managed(&cluster);
                 replica.reconcile_until_stable().await;
-                let (data, unfit) = forged_ca_with(2027, change);
-                let mut stored = etcd.secret.borrow().clone().unwrap();
+                let (data, unusable) = forged_ca_with(2027, change);
+                let mut stored = cluster.secret().unwrap();
                 stored.extend(part(data));
-                etcd.write_data(stored);
+                cluster.set_secret(Some(stored));
                 if is_fresh {
-                    replica = Replica::self_managed(&etcd);
+                    replica = Replica::self_managed(&cluster);
                 }
                 for _ in 0..20 {
                     replica.advance_clocks(MINUTE).await;
@@ -462,18 +504,21 @@ async fn a_ca_in_the_secret_that_clients_refuse_signs_nothing() {
                     let leaf = replica
                         .resolver
                         .current()
-                        .map(|shown| shown.chain().to_vec());
+                        .map(|served| served.chain().to_vec());
                     if let Some(leaf) = leaf {
-                        let name = replica::SERVER_NAME;
-                        verify(&leaf, &etcd.bundle(), name, replica.now).unwrap();
-                        assert!(verify(&leaf, &unfit, name, replica.now).is_err(), "{which}");
+                        let name = SERVER_NAME;
+                        verify(&leaf, &bundle(&cluster), name, replica.now).unwrap();
+                        assert!(
+                            verify(&leaf, &unusable, name, replica.now).is_err(),
+                            "{which}"
+                        );
                     }
                 }
                 assert!(replica.resolver.current().is_some(), "{which}");
-                let secret = etcd.secret.borrow().clone().unwrap();
+                let secret = cluster.secret().unwrap();
                 for key in ["signer.crt", "next.crt"] {
-                    let held = secret.get(key).map(|pem| Bundle::read(pem));
-                    assert_ne!(held, Some(unfit.clone()), "{which}, {key}");
+                    let stored = secret.get(key).map(|pem| Bundle::read(pem));
+                    assert_ne!(stored, Some(unusable.clone()), "{which}, {key}");
                 }
             }
         }
@@ -481,11 +526,11 @@ async fn a_ca_in_the_secret_that_clients_refuse_signs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_certificates_with_the_cas_name_leave_every_bundle() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
+async fn unparsable_cas_with_our_name_are_pruned() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
     replica.reconcile_until_stable().await;
-    let own = etcd.bundle();
+    let own = bundle(&cluster);
     let unreadable: Bundle = (0..120)
         .map(|_| {
             let (_, forged) = forged_ca(2027);
@@ -495,21 +540,21 @@ async fn unreadable_certificates_with_the_cas_name_leave_every_bundle() {
             CertificateDer::from(der)
         })
         .collect();
-    // Of another name, they stay.
+    // Those of other names stay.
     let other = Bundle::from(CertificateDer::from(vec![0x30, 0]));
-    etcd.add_to_bundles(&unreadable.union(&other));
+    add_to_bundles(&cluster, &unreadable.union(&other));
     replica.reconcile_until_stable().await;
-    assert_eq!(etcd.bundle(), own.union(&other));
+    assert_eq!(bundle(&cluster), own.union(&other));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fresh_replica_has_a_certificate_within_minutes_of_a_crowd() {
-    let etcd = MemoryCluster::new();
-    let crowd: Bundle = (0..32)
+async fn new_replica_serves_despite_too_many_cas() {
+    let cluster = new_cluster();
+    let forged: Bundle = (0..32)
         .flat_map(|_| forged_ca(2027).1.iter().cloned().collect::<Vec<_>>())
         .collect();
-    etcd.add_to_bundles(&crowd);
-    let mut replica = Replica::self_managed(&etcd);
+    add_to_bundles(&cluster, &forged);
+    let mut replica = Replica::self_managed(&cluster);
     for _ in 0..12 {
         replica.advance_clocks(MINUTE).await;
         for _ in 0..4 {
@@ -520,7 +565,7 @@ async fn a_fresh_replica_has_a_certificate_within_minutes_of_a_crowd() {
     assert!(replica.resolver.is_ready());
 }
 
-/// What cert-manager would write: a leaf that one authority signed, and an authority.
+/// A Secret as cert-manager writes it: a leaf of one CA, and the CA to trust.
 fn tls_secret_data(signer: &TestCa, trusted: &TestCa) -> SecretData {
     let leaf = signer.issue_leaf().unwrap();
     SecretData::from([
@@ -531,120 +576,114 @@ fn tls_secret_data(signer: &TestCa, trusted: &TestCa) -> SecretData {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_given_certificate_is_kept_until_another_is_whole_and_trusted() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::from_tls_secret(&etcd);
+async fn tls_secret_is_served_once_consistent_and_trusted() {
+    let cluster = new_cluster();
+    let mut replica = Replica::from_tls_secret(&cluster);
     let [old, new] = [(); 2].map(|()| TestCa::new().unwrap());
-    // Half a change is none.
-    etcd.write_data(tls_secret_data(&new, &old));
+    // A Secret whose leaf and CA do not match is not served.
+    cluster.set_tls_secret(Some(tls_secret_data(&new, &old)));
     assert_eq!(replica.reconcile().await.failures.len(), 1);
     assert_eq!(replica.resolver.current(), None);
     assert!(!replica.resolver.is_ready());
-    etcd.write_data(tls_secret_data(&old, &old));
+    cluster.set_tls_secret(Some(tls_secret_data(&old, &old)));
     replica.reconcile_until_stable().await;
-    let shown = replica.served_certificate();
+    let served = replica.served_certificate();
     assert!(replica.resolver.is_ready());
-    let bundle = etcd.bundle();
-    for spoilt in [
+    let published = bundle(&cluster);
+    for invalid in [
         tls_secret_data(&new, &old),
         tls_secret_data(&old, &new),
         SecretData::new(),
     ] {
-        etcd.write_data(spoilt);
+        cluster.set_tls_secret(Some(invalid));
         replica.advance_clocks(MINUTE * 9).await;
         assert_eq!(replica.reconcile().await.failures.len(), 1);
         assert_eq!(
-            (replica.served_certificate(), etcd.bundle()),
-            (shown.clone(), bundle.clone())
+            (replica.served_certificate(), bundle(&cluster)),
+            (served.clone(), published.clone())
         );
     }
-    // What is shown is asked for, whatever became of the Secret.
-    etcd.bundles.replace(Some(vec![<_>::default(); 2]));
+    // The CA of the served leaf is restored to the bundles, whatever the Secret holds.
+    clear_bundles(&cluster);
     replica.reconcile().await;
-    assert_eq!(etcd.bundle(), bundle);
-    etcd.write_data(tls_secret_data(&new, &new));
+    assert_eq!(bundle(&cluster), published);
+    cluster.set_tls_secret(Some(tls_secret_data(&new, &new)));
     replica.reconcile_until_stable().await;
-    assert_eq!(
-        replica.served_certificate(),
-        shown,
-        "API servers may be behind"
-    );
+    assert_eq!(replica.served_certificate(), served, "API servers may lag");
     replica.advance_clocks(MINUTE * 2).await;
     replica.reconcile_until_stable().await;
-    assert_ne!(replica.served_certificate(), shown);
-    // In one go with a new authority, both objects are emptied.
-    let shown = replica.served_certificate();
-    etcd.clear();
-    etcd.write_data(tls_secret_data(&old, &old));
+    assert_ne!(replica.served_certificate(), served);
+    // The Secret and the bundles are emptied while the issuer has another CA.
+    let served = replica.served_certificate();
+    clear(&cluster);
+    cluster.set_tls_secret(Some(tls_secret_data(&old, &old)));
     replica.reconcile_until_stable().await;
-    assert_eq!(
-        replica.served_certificate(),
-        shown,
-        "API servers may be behind"
-    );
-    assert!(
-        etcd.bundle()
-            .contains_all(&Bundle::read(new.pem().as_bytes()))
-    );
+    assert_eq!(replica.served_certificate(), served, "API servers may lag");
+    assert!(bundle(&cluster).contains_all(&Bundle::read(new.pem().as_bytes())));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_heard_while_nothing_comes_of_anything() {
-    let etcd = MemoryCluster::new();
-    let replica = Replica::from_tls_secret(&etcd);
+async fn change_ends_backoff() {
+    let cluster = new_cluster();
+    let replica = Replica::from_tls_secret(&cluster);
+    let notifier = Rc::clone(&replica.network.notifier);
     let issued = async {
-        // By now it asks once a minute.
+        // The backoff has reached a minute by now.
         sleep(MINUTE * 5).await;
-        let authority = TestCa::new().unwrap();
-        etcd.write_data(tls_secret_data(&authority, &authority));
-        etcd.notifier.notify_one();
+        let ca = TestCa::new().unwrap();
+        cluster.set_tls_secret(Some(tls_secret_data(&ca, &ca)));
+        notifier.notify_one();
     };
-    let (serving, ()) = join!(replica.run(MINUTE * 5 + MIN_BACKOFF * 2), issued);
-    assert!(serving.current().is_some());
+    let (resolver, ()) = join!(replica.run(MINUTE * 5 + MIN_BACKOFF * 2), issued);
+    assert!(resolver.current().is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bundle_that_is_changed_back_again_and_again_is_written_every_few_seconds() {
-    let etcd = MemoryCluster::new();
-    let replica = Replica::self_managed(&etcd);
+async fn contested_bundle_is_written_every_few_seconds() {
+    let cluster = new_cluster();
+    let replica = Replica::self_managed(&cluster);
+    let notifier = Rc::clone(&replica.network.notifier);
     let (_, long) = forged_ca_with(2027, |params| {
         let extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![4; 8192]);
         params.custom_extensions = vec![extension];
     });
     let other = async {
         loop {
-            if !etcd.bundle().contains_all(&long) {
-                etcd.add_to_bundles(&long);
-                etcd.notifier.notify_one();
+            if !bundle(&cluster).contains_all(&long) {
+                add_to_bundles(&cluster, &long);
+                notifier.notify_one();
             }
             sleep(Duration::from_millis(100)).await;
         }
     };
-    let before = etcd.bundle_writes();
+    let before = cluster.objects().webhook_writes;
     tokio::select! {
         () = other => {}
         _ = replica.run(MINUTE * 5) => {}
     }
-    let writes = etcd.bundle_writes() - before;
-    // One or two a round. Without pauses there would be some 3,000.
+    let writes = cluster.objects().webhook_writes - before;
+    // One or two each time; without a backoff there would be about 3,000.
     assert!((20..300).contains(&writes), "{writes}");
-    assert!(!etcd.secret.borrow().clone().unwrap().is_empty());
+    assert!(!cluster.secret().unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_seen_is_not_said_to_be_well() {
-    let etcd = MemoryCluster::new();
-    let mut replica = Replica::self_managed(&etcd);
+async fn unread_objects_are_not_reported_healthy() {
+    let cluster = new_cluster();
+    let mut replica = Replica::self_managed(&cluster);
     replica.reconcile_until_stable().await;
-    let told = |replica: &Replica, wanted: &str| {
+    let assert_metrics = |replica: &Replica, value: &str| {
         let text = encode(&replica.registry);
         for metric in ["webhook_configuration_found", "ca_bundle_in_sync"] {
-            let line = format!("envoy_drainer_{metric} {wanted}\n");
+            let line = format!("envoy_drainer_{metric} {value}\n");
             assert!(text.contains(&line), "{text}");
         }
     };
-    told(&replica, "1");
-    etcd.failing_calls.replace(vec![StoreCall::ReadWebhooks]);
+    assert_metrics(&replica, "1");
+    replica
+        .network
+        .failing_calls
+        .replace(vec![StoreCall::ReadWebhooks]);
     replica.reconcile().await;
-    told(&replica, "0");
+    assert_metrics(&replica, "0");
 }

@@ -1,4 +1,4 @@
-//! The programs of this project, as they are in the tree now.
+//! The binaries of this project, built from the current tree.
 
 use std::env;
 use std::ffi::OsStr;
@@ -16,8 +16,7 @@ static DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static WEBHOOK: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static IMAGE_BINARY: OnceCell<PathBuf> = OnceCell::const_new();
 
-/// The sidecar: the binary that `DRAINER` names, else one built now, so that no test runs
-/// yesterday's.
+/// The drainer: the binary that `DRAINER` names, or else one built now, so that no test runs an outdated one.
 ///
 /// # Errors
 /// When it does not build.
@@ -25,7 +24,7 @@ pub fn drainer() -> Result<PathBuf> {
     find_or_build(&DRAINER, "DRAINER", "drainer")
 }
 
-/// The webhook and its command line: the binary that `ENVOY_DRAINER` names, else one built now.
+/// The webhook and its command line: the binary that `ENVOY_DRAINER` names, or else one built now.
 ///
 /// # Errors
 /// When it does not build.
@@ -33,8 +32,8 @@ pub fn envoy_drainer() -> Result<PathBuf> {
     find_or_build(&WEBHOOK, "ENVOY_DRAINER", "envoy-drainer")
 }
 
-/// The webhook as its image holds it: the binary that `ENVOY_DRAINER` names, else one built now, with
-/// the profile and the C library of the image.
+/// The webhook as in its image: the binary that `ENVOY_DRAINER` names, or else one built now with the profile and the
+/// C library of the image.
 ///
 /// # Errors
 /// When it does not build, or not within half an hour.
@@ -78,20 +77,20 @@ fn find_or_build(
     .map_err(|error| anyhow!(error))
 }
 
-/// The binary that a variable of the environment names.
+/// The binary that an environment variable names.
 fn binary_from_env(variable: &str) -> Option<PathBuf> {
     let path = env::var_os(variable).filter(|path| !path.is_empty());
     path.map(PathBuf::from)
 }
 
-/// A program that builds, without what the cargo above this process tells it.
+/// A build command without the environment of the cargo that runs this process.
 fn without_cargo_env(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
-    // What the cargo above this process says of the package under test, which would make a build
-    // script that reads it run anew.
-    let above = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    // These describe the package under test, and would make build scripts that read them run again.
+    let is_cargos =
+        |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in env::vars_os() {
-        if name.to_str().is_some_and(above) {
+        if name.to_str().is_some_and(is_cargos) {
             command.env_remove(name);
         }
     }
@@ -101,7 +100,7 @@ fn without_cargo_env(program: impl AsRef<OsStr>) -> Command {
 fn build(binary: &str) -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = without_cargo_env(cargo)
-        // Where it builds for the whole workspace, as `make` does: what is built already is used.
+        // In the root of the workspace, as `make` builds, so that what is built already is used.
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .args(["build", "--locked", "--quiet", "--message-format=json"])
         .args(["--bin", binary])
@@ -114,5 +113,5 @@ fn build(binary: &str) -> Result<PathBuf> {
         .split(|byte| *byte == b'\n')
         .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .with_context(|| format!("cargo built no {binary}"))
+        .with_context(|| format!("cargo reported no executable for {binary}"))
 }

@@ -1,4 +1,4 @@
-//! An Envoy's bootstrap: only what differs from the plain one is said.
+//! A builder of Envoy's bootstrap configuration.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,12 +13,11 @@ use crate::listener::Listener;
 use crate::port::Port;
 use crate::upstream::Upstream;
 
-/// Where each HTTP listener says whether Envoy wants traffic, as a readiness probe asks it: 200, or
-/// 503 once `/healthcheck/fail` was called.
+/// The path of each HTTP listener for readiness probes: 200, or 503 after `/healthcheck/fail` was called.
 pub const HEALTH_PATH: &str = "/ready";
 
-/// The configuration of one Envoy: an admin on a TCP port of 127.0.0.1 and no listener, until said
-/// otherwise. Everything it names is its own: ports, sockets, folder.
+/// The configuration of one Envoy, by default with an admin interface on a TCP port of 127.0.0.1 and without listeners.
+/// Its ports, sockets and directory are not shared.
 #[derive(Debug)]
 pub struct Bootstrap {
     pub(crate) binary: Option<EnvoyBinary>,
@@ -33,10 +32,10 @@ pub struct Bootstrap {
     flags: Vec<String>,
 }
 
-/// Begins a bootstrap.
+/// A bootstrap with the defaults.
 ///
 /// # Errors
-/// When there is no free port or no room for a folder.
+/// When there is no free port, or the directory cannot be created.
 pub fn envoy() -> io::Result<Bootstrap> {
     let port = Port::free()?;
     Ok(Bootstrap {
@@ -56,36 +55,31 @@ pub fn envoy() -> io::Result<Bootstrap> {
 // === impl Bootstrap ===
 
 impl Bootstrap {
-    /// Runs on this Envoy rather than on the newest.
-    #[must_use]
+    /// Runs this Envoy instead of the newest.
     pub fn binary(mut self, binary: &EnvoyBinary) -> Self {
         self.binary = Some(binary.clone());
         self
     }
 
     /// Adds a listener.
-    #[must_use]
     pub fn listener(mut self, listener: Listener) -> Self {
         self.listeners.push(listener);
         self
     }
 
-    /// Sends requests and TCP connections on to this upstream; without one, Envoy itself answers.
-    #[must_use]
+    /// Proxies requests and TCP connections to this upstream; without one, Envoy responds itself.
     pub fn upstream(mut self, upstream: &Upstream) -> Self {
         self.upstream = Some((upstream.http(), upstream.tcp()));
         self
     }
 
-    /// Has the admin on this port of 127.0.0.1.
-    #[must_use]
+    /// Listens for the admin interface on this port of 127.0.0.1.
     pub fn admin_port(self, port: Port) -> Self {
         let address = (Ipv4Addr::LOCALHOST, port.number()).into();
         self.admin(AdminAddress::Tcp(address), Some(port))
     }
 
-    /// Has the admin on `[::1]`.
-    #[must_use]
+    /// Listens for the admin interface on `[::1]`.
     pub fn admin_ipv6(mut self) -> Self {
         if let AdminAddress::Tcp(address) = &mut self.admin {
             address.set_ip(Ipv6Addr::LOCALHOST.into());
@@ -93,22 +87,19 @@ impl Bootstrap {
         self
     }
 
-    /// Has the admin on a socket file of its folder.
-    #[must_use]
+    /// Listens for the admin interface on a Unix socket in its directory.
     pub fn admin_unix(self) -> Self {
         let path = self.dir.path().join("admin.sock");
         self.admin(AdminAddress::Path(path), None)
     }
 
-    /// Has the admin on a socket of the abstract namespace.
-    #[must_use]
+    /// Listens for the admin interface on a Unix socket of the abstract namespace.
     pub fn admin_abstract(self) -> Self {
         let name = self.dir.path().display().to_string();
         self.admin(AdminAddress::Abstract(name), None)
     }
 
-    /// Shows only the statistics whose names begin so; none at all for an empty list.
-    #[must_use]
+    /// Includes only the statistics with these prefixes; none for an empty list.
     pub fn include_stats(mut self, prefixes: &[&str]) -> Self {
         let patterns: Vec<_> = prefixes.iter().map(|p| json!({ "prefix": p })).collect();
         let matcher = match patterns.as_slice() {
@@ -119,8 +110,7 @@ impl Bootstrap {
         self
     }
 
-    /// Hides the statistics whose names begin so.
-    #[must_use]
+    /// Excludes the statistics with these prefixes.
     pub fn exclude_stats(mut self, prefixes: &[&str]) -> Self {
         let patterns: Vec<_> = prefixes.iter().map(|p| json!({ "prefix": p })).collect();
         let matcher = json!({ "exclusion_list": { "patterns": patterns } });
@@ -128,49 +118,43 @@ impl Bootstrap {
         self
     }
 
-    /// Has `server.*` statistics renewed so often, rather than every 5 s.
-    #[must_use]
+    /// Sets the interval at which `server.*` statistics are updated, which is 5 s by default.
     pub fn stats_flush_interval(mut self, interval: Duration) -> Self {
         self.stats_flush_interval = Some(interval);
         self
     }
 
-    /// Waits for an xDS server that never answers: such an Envoy never becomes ready.
-    #[must_use]
+    /// Configures an xDS server that never responds, so that Envoy never becomes ready.
     pub fn unresponsive_xds(mut self) -> Self {
         self.unresponsive_xds = true;
         self
     }
 
     /// Adds a command-line flag, such as `--drain-strategy immediate`.
-    #[must_use]
     pub fn flag(mut self, flag: &str) -> Self {
         self.flags
             .extend(flag.split_whitespace().map(str::to_owned));
         self
     }
 
-    /// Where the admin is.
-    #[must_use]
+    /// The address of the admin interface.
     pub fn admin_address(&self) -> &AdminAddress {
         &self.admin
     }
 
-    /// Where clients reach the listener of this name.
+    /// The address of the listener of this name.
     ///
     /// # Panics
-    /// When there is none: a mistake in the test.
-    #[must_use]
+    /// When there is none.
     pub fn address(&self, listener: &str) -> SocketAddr {
-        let found = self.listeners.iter().find(|l| l.name() == listener);
-        let Some(found) = found else {
+        let mut listeners = self.listeners.iter();
+        let Some(found) = listeners.find(|other| other.name() == listener) else {
             panic!("this Envoy has no listener `{listener}`");
         };
         found.address()
     }
 
-    /// The bootstrap as Envoy reads it.
-    #[must_use]
+    /// The configuration as JSON.
     pub fn json(&self) -> Value {
         let listeners: Vec<_> = self
             .listeners
@@ -192,18 +176,18 @@ impl Bootstrap {
             bootstrap["stats_flush_interval"] = json!(format!("{}s", flush.as_secs_f64()));
         }
         if self.unresponsive_xds {
-            let over_ads =
+            let ads =
                 json!({ "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" });
             bootstrap["dynamic_resources"] = json!({
-                "cds_config": over_ads,
-                "lds_config": over_ads,
+                "cds_config": ads,
+                "lds_config": ads,
                 "ads_config": {
                     "api_type": "GRPC",
                     "transport_api_version": "V3",
                     "grpc_services": [{ "envoy_grpc": { "cluster_name": "xds" } }],
                 },
             });
-            // Nobody listens on port 1, and Envoy tries for ever.
+            // Nothing listens on port 1, and Envoy retries without end.
             let mut xds = cluster("xds", (Ipv4Addr::LOCALHOST, 1).into());
             xds["typed_extension_protocol_options"] = json!({
                 "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
@@ -213,15 +197,14 @@ impl Bootstrap {
             });
             bootstrap["static_resources"]["clusters"]
                 .as_array_mut()
-                .expect("it was made as a list above")
+                .expect("it is an array")
                 .push(xds);
         }
         bootstrap
     }
 
-    /// The command line of an Envoy whose bootstrap is the file `config`. Hot restart is off, since
-    /// the Envoys of one machine would share its memory.
-    #[must_use]
+    /// The command-line arguments for the configuration file `config`. Hot restart is disabled, since the Envoys of one
+    /// machine would share its memory.
     pub fn args(&self, config: &str) -> Vec<String> {
         let fixed = ["-c", config, "--disable-hot-restart", "--concurrency", "2"];
         let fixed = fixed.into_iter().map(str::to_owned);
@@ -235,7 +218,7 @@ impl Bootstrap {
     }
 }
 
-/// An address as Envoy's configuration has it.
+/// An address of Envoy's configuration.
 fn address(address: &AdminAddress) -> Value {
     match address {
         AdminAddress::Tcp(address) => socket_address(address.ip(), address.port()),

@@ -1,8 +1,7 @@
-//! How long the machine kept programs waiting that wanted to run.
+//! Measures for how long the machine delayed programs that were ready to run.
 //!
-//! A test says when something has to be over at the latest. It can say so of the product only: the
-//! machine may compile beside it, be robbed of its processors by its host, or stand still altogether.
-//! All of that is measured here while tests run, and what was due may come so much later.
+//! A test's upper bound for a duration is a claim about the product only. The machine may compile meanwhile, have its
+//! processors taken by its host, or be suspended. That time is measured while tests run and added to the bounds.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -12,17 +11,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Between two looks at the machine.
+/// The interval between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How many looks are remembered: those of ten minutes, longer than any test.
+/// The number of samples that are kept: those of ten minutes, longer than any test.
 const MAX_SAMPLES: usize = 12_000;
 
-/// Of one look, and of those before it.
+/// The stall time up to one sample.
 #[derive(Debug, Clone, Copy)]
 struct StallSample {
     at: Instant,
-    /// How long programs have waited since the first one.
+    /// The time that programs have waited since the first sample.
     stalled: Duration,
 }
 
@@ -34,45 +33,41 @@ static SAMPLES: LazyLock<Mutex<VecDeque<StallSample>>> = LazyLock::new(|| {
     }]))
 });
 
-/// Begins to look at the machine; what it did before is not known. Once is enough.
+/// Starts the sampling, if it is not running. Earlier stalls are not known.
 pub fn start_sampling() {
     LazyLock::force(&SAMPLES);
 }
 
-/// The longest that any program can have been kept waiting during the time that ends now.
-#[must_use]
-pub fn stall_time(during: Duration) -> Duration {
-    let looks = samples();
-    let is_earlier = |look: &&StallSample| look.at.elapsed() >= during + SAMPLE_INTERVAL;
-    let first = looks.iter().rev().find(is_earlier).or(looks.front());
-    let (Some(first), Some(last)) = (first, looks.back()) else {
+/// The longest time for which a program can have been delayed in the last `period`.
+pub fn stall_time(period: Duration) -> Duration {
+    let samples = samples();
+    let is_earlier = |sample: &&StallSample| sample.at.elapsed() >= period + SAMPLE_INTERVAL;
+    let first = samples.iter().rev().find(is_earlier).or(samples.front());
+    let (Some(first), Some(last)) = (first, samples.back()) else {
         return Duration::ZERO;
     };
-    // Whoever asks may have been woken before the one who looks.
+    // The caller may have been woken before the sampling thread.
     let since = last.at.elapsed().saturating_sub(SAMPLE_INTERVAL);
     last.stalled.saturating_sub(first.stalled) + since
 }
 
-/// Looks for as long as the process lives.
+/// Samples until the process exits.
 fn sample_loop() {
-    let (mut waited, mut counted) = (Duration::ZERO, kernel_stall_time());
+    let (mut stalled, mut kernel_total) = (Duration::ZERO, kernel_stall_time());
     loop {
         let before = Instant::now();
         thread::sleep(SAMPLE_INTERVAL);
         let at = Instant::now();
-        // A machine that stands still does not count that, but its clock goes on.
-        let slept_late = (at - before).saturating_sub(SAMPLE_INTERVAL);
-        let count = kernel_stall_time();
-        // The one mostly holds the other.
-        waited += slept_late.max(count.saturating_sub(counted));
-        counted = count;
-        let mut looks = samples();
-        looks.push_back(StallSample {
-            at,
-            stalled: waited,
-        });
-        if looks.len() > MAX_SAMPLES {
-            looks.pop_front();
+        // A suspended machine does not count that time, but its clock advances.
+        let overslept = (at - before).saturating_sub(SAMPLE_INTERVAL);
+        let total = kernel_stall_time();
+        // Mostly, one includes the other.
+        stalled += overslept.max(total.saturating_sub(kernel_total));
+        kernel_total = total;
+        let mut samples = samples();
+        samples.push_back(StallSample { at, stalled });
+        if samples.len() > MAX_SAMPLES {
+            samples.pop_front();
         }
     }
 }
@@ -81,8 +76,8 @@ fn samples() -> MutexGuard<'static, VecDeque<StallSample>> {
     SAMPLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the kernel counts, where it does: the time in which some program waited for a processor or a
-/// disk, and the time for which the host took processors away.
+/// The time for which some program waited for a processor or a disk, and the time for which the host took processors
+/// away, as far as the kernel counts them.
 fn kernel_stall_time() -> Duration {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let pressure =
@@ -98,7 +93,7 @@ fn pressure_total(pressure: &str) -> Duration {
     Duration::from_micros(total.and_then(|total| total.parse().ok()).unwrap_or(0))
 }
 
-/// The eighth number of the line of all processors, in hundredths of a second.
+/// The eighth number of the line of all processors, in 1/100 s.
 /// <https://man7.org/linux/man-pages/man5/proc_stat.5.html>
 fn steal_time(stat: &str) -> Duration {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
@@ -111,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_counts_are_read() {
+    fn kernel_counters_are_parsed() {
         let pressure = "some avg10=3.45 avg60=6.71 avg300=14.07 total=2500000\n\
                         full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
         assert_eq!(pressure_total(pressure), Duration::from_millis(2_500));

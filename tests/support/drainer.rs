@@ -1,4 +1,4 @@
-//! A real drainer, and those who come to it when something ends.
+//! A real drainer process, and the preStop hooks that call it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,28 +24,28 @@ use crate::process::{Process, Signal};
 use crate::timing::{SECOND, TIMEOUT};
 use crate::until::wait_until;
 
-/// Longer than any drain in the tests lasts.
+/// Longer than any drain in the tests.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A drainer that is to run: the product's defaults until said otherwise.
+/// A drainer before its start, by default with the product's defaults.
 #[derive(Debug)]
 pub struct DrainerBuilder {
-    /// The one that is built now, if `None`.
+    /// `None` for the one that is built now.
     program: Option<PathBuf>,
     config: Config,
     dir: TempDir,
     _port: Port,
 }
 
-/// A drainer that runs, or has run.
+/// A drainer process that runs or has exited.
 #[derive(Debug)]
 pub struct Drainer {
-    /// Before the folder of its log: it prints its end when it is dropped in a failing test.
+    /// Before the builder with the directory of its log, which it prints when it is dropped in a failing test.
     process: Process,
     builder: DrainerBuilder,
 }
 
-/// A hook that was called. Dropped, it hangs up.
+/// A called hook, which is cancelled when this is dropped.
 #[derive(Debug)]
 pub struct HookCall {
     called_at: Instant,
@@ -53,10 +53,10 @@ pub struct HookCall {
     _task: JoinSet<()>,
 }
 
-/// When a hook returned, and how the kubelet sees it.
+/// When a hook returned, and whether the kubelet takes that for a success.
 type HookResult = (Instant, Result<(), String>);
 
-/// Both hooks of a pod's end.
+/// Both hooks of a pod's termination.
 #[derive(Debug)]
 pub struct PodHooks {
     called_at: Instant,
@@ -64,16 +64,16 @@ pub struct PodHooks {
     drainer: HookCall,
 }
 
-/// Prepares a drainer of the Envoy whose admin is there.
+/// Prepares a drainer for the Envoy with this admin address.
 ///
 /// # Errors
-/// When there is no free port or no room for a folder.
+/// When there is no free port, or the directory cannot be created.
 pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     let dir = TempDir::with_prefix("drainer-")?;
     let port = Port::free()?;
     let mut config = Config {
         run_dir: dir.path().join("run"),
-        termination_log: dir.path().join("last-words"),
+        termination_log: dir.path().join("termination-log"),
         ..Config::new(admin.clone(), Token::new(0x0123_4567_89ab_cdef))
     };
     config.settings.port = port.number().try_into()?;
@@ -86,30 +86,27 @@ pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     })
 }
 
-// === impl Sidecar ===
+// === impl DrainerBuilder ===
 
 impl DrainerBuilder {
-    /// Runs this program rather than the one that is built now.
-    #[must_use]
+    /// Runs this program instead of the one that is built now.
     pub fn program(mut self, program: &Path) -> Self {
         self.program = Some(program.to_owned());
         self
     }
 
-    /// Changes timings.
+    /// Changes the timing.
     ///
     /// # Panics
-    /// When they do not fit together: a mistake in the test.
-    #[must_use]
+    /// When the durations contradict each other.
     pub fn timing(mut self, change: impl FnOnce(&mut Durations)) -> Self {
         let mut durations = *self.config.timing;
         change(&mut durations);
-        self.config.timing = Timing::try_new(durations).expect("timings of a test fit together");
+        self.config.timing = Timing::try_new(durations).expect("the timing of a test is valid");
         self
     }
 
-    /// Leaves as soon as nothing is open: no minimum, and no quiet.
-    #[must_use]
+    /// Lets the drainer exit as soon as no connection is open: without a minimum duration and a quiet period.
     pub fn exit_without_minimum(self) -> Self {
         self.timing(|timing| {
             timing.min_drain_duration = Duration::ZERO;
@@ -118,31 +115,28 @@ impl DrainerBuilder {
     }
 
     /// Changes other settings.
-    #[must_use]
     pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);
         self
     }
 
-    /// All that it is told.
-    #[must_use]
+    /// The configuration.
     pub fn settings(&self) -> &Config {
         &self.config
     }
 
-    /// The command line of `drainer serve`, as the webhook writes it.
-    #[must_use]
+    /// The arguments of `drainer serve`, as the webhook writes them.
     pub fn serve_args(&self) -> Vec<String> {
         let args = self.config.args().into_iter();
         ["serve".to_owned()].into_iter().chain(args).collect()
     }
 
-    /// Starts it, and waits until it serves.
+    /// Starts the drainer, and waits until it serves.
     ///
     /// # Errors
-    /// When it does not build or does not start.
+    /// When it does not build or start.
     pub async fn start(self) -> Result<Drainer> {
-        // Building it may take a while, which no other case's clock is to feel.
+        // On a thread of its own, since a build would delay the timers of concurrent cases.
         if self.program.is_none() {
             spawn_blocking(binaries::drainer).await??;
         }
@@ -154,7 +148,7 @@ impl DrainerBuilder {
         Ok(drainer)
     }
 
-    /// Runs the drainer's program once, called `name` here, in the place of its container.
+    /// Runs the drainer's program with these arguments, and with the directory of this drainer. `name` is for messages.
     ///
     /// # Errors
     /// When it does not build or cannot be started.
@@ -164,6 +158,7 @@ impl DrainerBuilder {
             None => Command::new(binaries::drainer()?),
         };
         command.args(args).env_clear();
+        // `Config::args` has it.
         if args.first().is_some_and(|arg| arg.as_ref() != "serve") {
             command.arg("--run-dir").arg(&self.config.run_dir);
         }
@@ -174,7 +169,7 @@ impl DrainerBuilder {
 // === impl Drainer ===
 
 impl Drainer {
-    /// Calls Envoy's hook, as the kubelet does: without a time limit.
+    /// Calls Envoy's hook, as the kubelet does: without a timeout.
     #[must_use]
     pub fn call_envoy_hook(&self) -> HookCall {
         self.call_hook(self.builder.config.hook_path())
@@ -186,7 +181,7 @@ impl Drainer {
         self.call_hook(format!("{}/{container}", self.builder.config.hook_path()))
     }
 
-    /// Calls the drainer's own hook: a process in its container.
+    /// Calls the drainer's own hook, which is a process in its container.
     ///
     /// # Errors
     /// When the process cannot be started.
@@ -199,18 +194,15 @@ impl Drainer {
         }))
     }
 
-    /// Calls both hooks, as the kubelet does at a pod's end.
+    /// Calls both hooks, as the kubelet does when a pod terminates.
     ///
     /// # Errors
-    /// As [`Drainer::own_hook`].
+    /// As [`Drainer::call_drainer_hook`].
     pub fn call_pod_hooks(&self) -> Result<PodHooks> {
-        let called = Instant::now();
-        let drainer = self.call_drainer_hook()?;
-        let envoy = self.call_envoy_hook();
         Ok(PodHooks {
-            called_at: called,
-            envoy,
-            drainer,
+            called_at: Instant::now(),
+            drainer: self.call_drainer_hook()?,
+            envoy: self.call_envoy_hook(),
         })
     }
 
@@ -219,93 +211,87 @@ impl Drainer {
         self.process.signal(signal);
     }
 
-    /// What it was told.
-    #[must_use]
+    /// The builder that it was started from.
     pub fn builder(&self) -> &DrainerBuilder {
         &self.builder
     }
 
     /// The process of `drainer serve`.
-    #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Waits until the process has ended, then starts it anew in the same folder, as the kubelet
-    /// restarts a container.
+    /// Waits until the process has exited, and starts another in the same directory, as the kubelet restarts a container.
     ///
     /// # Errors
-    /// When it still runs after a while, or does not start.
+    /// When it does not exit within two minutes, or does not start.
     pub async fn restart(&mut self) -> Result<()> {
         self.process.wait_within(HOOK_TIMEOUT).await?;
         self.process = self.builder.run("drainer", &self.builder.serve_args())?;
         self.wait_until_serving().await
     }
 
-    /// Where it listens for hooks.
-    #[must_use]
+    /// The address of its hooks.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.builder.config.settings.port.get()).into()
     }
 
-    /// What it says of itself.
+    /// The response to `GET /status`.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When it does not respond.
     pub async fn status(&self) -> Result<Progress> {
         let client = Client::new(AdminAddress::Path(self.builder.config.socket()));
-        let answer = client.get("/status").await?;
-        ensure!(answer.status == StatusCode::OK, "{answer:?}");
-        Ok(serde_json::from_str(&answer.body)?)
+        let response = client.get("/status").await?;
+        ensure!(response.status == StatusCode::OK, "{response:?}");
+        Ok(serde_json::from_str(&response.body)?)
     }
 
     /// Waits until it is in this phase.
     ///
     /// # Errors
-    /// When it is not after a while, or does not answer.
+    /// When it is not within two minutes, or does not respond.
     pub async fn wait_for_phase(&self, phase: DrainPhase) -> Result<()> {
         let reached = || async { Ok(self.status().await?.phase == phase) };
         wait_until(&format!("phase {phase}"), HOOK_TIMEOUT, reached).await
     }
 
-    /// Its lines in the log, over all its lives.
-    #[must_use]
+    /// The lines of its log, over all restarts.
     pub fn log(&self) -> Vec<Value> {
         let log = self.process.log();
         let lines = log.lines().map(serde_json::from_str);
         lines.filter_map(Result::ok).collect()
     }
 
-    /// The last line of its log whose message holds this text.
-    #[must_use]
+    /// The last line of its log whose message contains this text.
     pub fn find_log(&self, text: &str) -> Option<Value> {
-        let told = |line: &Value| line["message"].as_str().is_some_and(|m| m.contains(text));
-        self.log().into_iter().rfind(told)
+        let matches = |line: &Value| line["message"].as_str().is_some_and(|m| m.contains(text));
+        self.log().into_iter().rfind(matches)
     }
 
-    /// Waits until its log has a line whose message holds this text.
+    /// Waits until its log has a line whose message contains this text.
     ///
     /// # Errors
-    /// When it has not within `limit`.
+    /// When it has none within `limit`.
     pub async fn wait_for_log(&self, text: &str, limit: Duration) -> Result<Value> {
         wait_until(&format!("`{text}` in the log"), limit, || async {
             Ok(self.find_log(text).is_some())
         })
         .await?;
-        self.find_log(text).context("it was there just now")
+        self.find_log(text).context("the line was found before")
     }
 
     /// Its termination message.
     ///
     /// # Errors
-    /// When there is none, or none that is JSON.
+    /// When there is none, or it is not JSON.
     pub fn termination_message(&self) -> Result<Value> {
-        let words = fs::read(&self.builder.config.termination_log).context("no last words")?;
-        Ok(serde_json::from_slice(&words)?)
+        let path = &self.builder.config.termination_log;
+        let message = fs::read(path).context("no termination message")?;
+        Ok(serde_json::from_slice(&message)?)
     }
 
-    /// Whether it has left the marker that says it made Envoy fail.
-    #[must_use]
+    /// Returns true if its marker exists: it has failed Envoy's health.
     pub fn has_marker(&self) -> bool {
         Marker::new(&self.builder.config.run_dir).is_present()
     }
@@ -316,92 +302,88 @@ impl Drainer {
             let request = Request::get(&path)
                 .header("host", address.to_string())
                 .body(Full::default())?;
-            let answer = exchange(&address, request).await.context(path)?;
-            ensure!(answer.status == StatusCode::OK, "{answer:?}");
+            let response = exchange(&address, request).await.context(path)?;
+            ensure!(response.status == StatusCode::OK, "{response:?}");
             Ok(())
         })
     }
 
     async fn wait_until_serving(&self) -> Result<()> {
         wait_until("the drainer serves", TIMEOUT, || async {
-            ensure!(self.process.is_running(), "it ended as it started");
+            ensure!(self.process.is_running(), "it exited on start");
             Ok(self.status().await.is_ok())
         })
         .await
-        .with_context(|| format!("the drainer printed:\n{}", self.process.log()))
+        .with_context(|| format!("output of the drainer:\n{}", self.process.log()))
     }
 }
 
-// === impl Hook ===
+// === impl HookCall ===
 
 impl HookCall {
     fn spawn(hook: impl Future<Output = Result<()>> + Send + 'static) -> Self {
-        let called = Instant::now();
-        let (tell, returned) = watch::channel(None);
-        let mut call = JoinSet::new();
-        call.spawn(async move {
+        let called_at = Instant::now();
+        let (sender, receiver) = watch::channel(None);
+        let mut task = JoinSet::new();
+        task.spawn(async move {
             let result = hook.await.map_err(|error| format!("{error:#}"));
-            tell.send_replace(Some((Instant::now(), result)));
+            sender.send_replace(Some((Instant::now(), result)));
         });
         Self {
-            called_at: called,
-            result: returned,
-            _task: call,
+            called_at,
+            result: receiver,
+            _task: task,
         }
     }
 
     /// When it was called.
-    #[must_use]
     pub fn called_at(&self) -> Instant {
         self.called_at
     }
 
-    /// Whether it has not returned yet.
-    #[must_use]
+    /// Returns true if it has not returned yet.
     pub fn is_waiting(&self) -> bool {
         self.result.borrow().is_none()
     }
 
-    /// Waits for its return, and tells how long after the call that was.
+    /// Waits until it has returned, and returns the time since the call.
     ///
     /// # Errors
-    /// When it fails, as the kubelet sees it, or does not return within two minutes.
+    /// When it fails, or does not return within two minutes.
     pub async fn wait_for_return(&self) -> Result<Duration> {
-        let mut returned = self.result.clone();
-        let returned = timeout(HOOK_TIMEOUT, returned.wait_for(Option::is_some)).await;
+        let mut receiver = self.result.clone();
+        let returned = timeout(HOOK_TIMEOUT, receiver.wait_for(Option::is_some)).await;
         let returned = returned.context("the hook does not return")??.clone();
-        let (at, result) = returned.context("it was waited for")?;
+        let (at, result) = returned.context("the hook has a result")?;
         result.map_err(|error| anyhow!(error))?;
         Ok(at - self.called_at)
     }
 }
 
-// === impl PodEnd ===
+// === impl PodHooks ===
 
 impl PodHooks {
-    /// When it began.
-    #[must_use]
+    /// When the hooks were called.
     pub fn called_at(&self) -> Instant {
         self.called_at
     }
 
-    /// Whether neither hook has returned yet.
-    #[must_use]
+    /// Returns true if neither hook has returned yet.
     pub fn is_waiting(&self) -> bool {
         self.envoy.is_waiting() && self.drainer.is_waiting()
     }
 
-    /// Waits until both hooks have returned, and tells how long after the begin Envoy's did.
+    /// Waits until both hooks have returned, and returns the time from the call to the return of Envoy's.
     ///
     /// # Errors
-    /// When one fails, does not return, or returns long before the other.
+    /// When one fails, does not return, or returns more than three seconds before the other.
     pub async fn wait_for_return(&self) -> Result<Duration> {
         let envoy = self.envoy.called_at - self.called_at + self.envoy.wait_for_return().await?;
         let drainer =
             self.drainer.called_at - self.called_at + self.drainer.wait_for_return().await?;
-        // One is a process, which takes a moment to start and to end.
-        let apart = envoy.abs_diff(drainer);
-        ensure!(apart < 3 * SECOND, "{envoy:?} and {drainer:?}");
+        // The drainer's is a process, which takes a moment to start and to exit.
+        let difference = envoy.abs_diff(drainer);
+        ensure!(difference < 3 * SECOND, "{envoy:?} and {drainer:?}");
         Ok(envoy)
     }
 }

@@ -1,4 +1,4 @@
-//! A real Envoy, running until it is dropped.
+//! A real Envoy process.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use crate::http::Client;
 use crate::process::{Process, Signal};
 use crate::until::wait_until;
 
-/// An Envoy takes a third of a second; on a machine that compiles meanwhile, several.
+/// An Envoy starts in a third of a second, or in several on a machine that compiles meanwhile.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An Envoy that was ready when it was handed out.
+/// A running Envoy, which is killed when this is dropped.
 #[derive(Debug)]
 pub struct Envoy {
     process: Process,
@@ -31,11 +31,10 @@ pub struct Envoy {
 // === impl Bootstrap ===
 
 impl Bootstrap {
-    /// Starts Envoy and waits until it is ready; with [`Bootstrap::silent_xds`], until its admin
-    /// answers.
+    /// Starts Envoy and waits until it is ready; with [`Bootstrap::unresponsive_xds`], until its admin interface responds.
     ///
     /// # Errors
-    /// When there is no Envoy, or it refuses its configuration, with its log.
+    /// When there is no Envoy, or it rejects its configuration, with its log.
     pub async fn start(self) -> Result<Envoy> {
         let binary = match &self.binary {
             Some(binary) => binary.clone(),
@@ -48,17 +47,17 @@ impl Bootstrap {
         let log = self.dir.path().join("log");
         let process = Process::start(&binary.to_string(), command, &log)?;
         let admin = Admin::new(Client::new(self.admin_address().clone()));
-        let want = if self.unresponsive_xds {
+        let state = if self.unresponsive_xds {
             "PRE_INITIALIZING"
         } else {
             "LIVE"
         };
-        wait_until(want, START_TIMEOUT, || async {
-            ensure!(process.is_running(), "it ended as it started");
-            Ok(admin.state().await.is_ok_and(|state| state == want))
+        wait_until(state, START_TIMEOUT, || async {
+            ensure!(process.is_running(), "it exited on start");
+            Ok(admin.state().await.is_ok_and(|current| current == state))
         })
         .await
-        .with_context(|| format!("{binary} printed:\n{}", process.log()))?;
+        .with_context(|| format!("output of {binary}:\n{}", process.log()))?;
         let bootstrap = self;
         Ok(Envoy {
             process,
@@ -71,23 +70,20 @@ impl Bootstrap {
 // === impl Envoy ===
 
 impl Envoy {
-    /// Where its admin is.
-    #[must_use]
+    /// The address of its admin interface.
     pub fn admin_address(&self) -> &AdminAddress {
         self.bootstrap.admin_address()
     }
 
-    /// Its admin, to be asked.
-    #[must_use]
+    /// A client of its admin interface.
     pub fn admin(&self) -> &Admin {
         &self.admin
     }
 
-    /// Where clients reach the listener of this name.
+    /// The address of the listener of this name.
     ///
     /// # Panics
-    /// When there is none: a mistake in the test.
-    #[must_use]
+    /// When there is none.
     pub fn address(&self, listener: &str) -> SocketAddr {
         self.bootstrap.address(listener)
     }
@@ -95,34 +91,31 @@ impl Envoy {
     /// A client of the listener of this name.
     ///
     /// # Panics
-    /// When there is none: a mistake in the test.
-    #[must_use]
+    /// When there is none.
     pub fn client(&self, listener: &str) -> Client {
         self.address(listener).into()
     }
 
-    /// Sends a signal: TERM, KILL, STOP for an Envoy that hangs, CONT for one that goes on.
+    /// Sends a signal: TERM, KILL, STOP to make it hang, CONT to resume it.
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal);
     }
 
-    /// Whether it has not ended.
-    #[must_use]
+    /// Returns true if it has not exited.
     pub fn is_running(&self) -> bool {
         self.process.is_running()
     }
 
-    /// Ends it as the kubelet does when nobody asked for a drain, and waits for its end.
+    /// Sends SIGTERM, as the kubelet does without a drain, and waits until it has exited.
     ///
     /// # Errors
-    /// When it does not end within ten seconds.
+    /// When it does not exit within ten seconds.
     pub async fn terminate(&self) -> Result<ExitStatus> {
         self.signal(Signal::TERM);
         self.process.wait_within(Duration::from_secs(10)).await
     }
 
-    /// What it has logged.
-    #[must_use]
+    /// Its log so far.
     pub fn log(&self) -> String {
         self.process.log()
     }

@@ -1,36 +1,36 @@
-//! The Envoys that `make envoy` put on this machine.
+//! The Envoy versions that tests run against, as `make envoy` installs them.
 
 use std::path::{Path, PathBuf};
 use std::{env, fmt};
 
 use anyhow::{Context, Result, ensure};
 
-/// The versions that tests run against where `ENVOY_VERSIONS` asks for no others.
+/// The versions without `ENVOY_VERSIONS`.
 const DEFAULT_VERSIONS: &str = include_str!("../envoy-versions");
 
-/// An Envoy that can be started.
+/// An installed Envoy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvoyBinary {
-    /// `1.40.0`; the path for a binary named by `ENVOY`.
+    /// A version such as `1.40.0`, or the path of the binary that `ENVOY` names.
     pub version: String,
-    /// The binary.
+    /// The path of the binary.
     pub path: PathBuf,
 }
 
-/// Lists the Envoys to run against, the oldest first: the binary that `ENVOY` names, else the
-/// versions of `ENVOY_VERSIONS`, else those of `tests/envoy-versions`.
+/// Lists the Envoys to run against, oldest first: the binary that `ENVOY` names, or else the versions of
+/// `ENVOY_VERSIONS`, or else those of `tests/envoy-versions`.
 ///
 /// # Errors
-/// For one that is not there, with the command that gets it.
+/// When one is not installed, with the command that installs it.
 pub fn all() -> Result<Vec<EnvoyBinary>> {
     if let Some(path) = env_var("ENVOY") {
         let path = PathBuf::from(path);
-        ensure!(path.is_file(), "ENVOY={} is no file", path.display());
+        ensure!(path.is_file(), "ENVOY={} is not a file", path.display());
         let version = path.display().to_string();
         return Ok(vec![EnvoyBinary { version, path }]);
     }
-    let asked = env_var("ENVOY_VERSIONS");
-    let mut versions: Vec<_> = asked
+    let requested = env_var("ENVOY_VERSIONS");
+    let mut versions: Vec<_> = requested
         .as_deref()
         .unwrap_or(DEFAULT_VERSIONS)
         .split_whitespace()
@@ -40,7 +40,7 @@ pub fn all() -> Result<Vec<EnvoyBinary>> {
     versions.into_iter().map(find).collect()
 }
 
-/// The newest of [`all`].
+/// Returns the newest of [`all`].
 ///
 /// # Errors
 /// As [`all`].
@@ -61,7 +61,7 @@ fn find(version: &str) -> Result<EnvoyBinary> {
     })
 }
 
-/// An environment variable; empty, as `make` exports what nobody set, is not set.
+/// An environment variable that is not empty: `make` exports unset variables as empty ones.
 fn env_var(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.trim().is_empty())
 }
@@ -70,7 +70,7 @@ fn version_numbers(version: &str) -> Vec<u32> {
     version.split('.').map_while(|n| n.parse().ok()).collect()
 }
 
-// === impl Installed ===
+// === impl EnvoyBinary ===
 
 impl fmt::Display for EnvoyBinary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,13 +83,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_ordered_as_numbers() {
+    fn versions_are_sorted_numerically() {
         assert!(version_numbers("1.9.10") < version_numbers("1.36.4"));
         assert!(version_numbers("1.36.4") < version_numbers("1.40.0"));
     }
 
     #[test]
-    fn a_missing_version_names_the_command_that_gets_it() {
+    fn missing_version_names_the_install_command() {
         let error = find("0.0.1").unwrap_err().to_string();
         assert!(error.contains("make envoy ENVOY_VERSIONS=0.0.1"), "{error}");
     }

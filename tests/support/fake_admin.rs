@@ -1,4 +1,4 @@
-//! An admin interface with the faults that a real Envoy cannot be made to show.
+//! A fake of Envoy's admin interface, with faults that a real Envoy cannot be made to have.
 
 use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,40 +16,40 @@ use tokio::time::{Instant, sleep};
 
 use crate::port::Port;
 
-/// How it answers.
+/// How the admin interface responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
-    /// As an Envoy.
+    /// As Envoy does.
     Normal,
-    /// With this status, and a line of text.
+    /// With this status and a line of text.
     Status(u16),
-    /// Not at all: it reads the request and keeps the connection.
+    /// Never: it reads the request and keeps the connection open.
     NoResponse,
-    /// As an Envoy, but each answer takes so long, in pieces.
+    /// As Envoy does, but each response takes this long, in chunks.
     Slow(Duration),
-    /// With half an answer, and the end of the connection.
+    /// With half a response, and the end of the connection.
     TruncatedResponse,
-    /// With a whole answer that holds half a document.
+    /// With a complete response of half a document.
     TruncatedDocument,
-    /// As an Envoy, but with statistics of so many bytes.
+    /// As Envoy does, but with statistics of at least this many bytes.
     LargeStats(usize),
-    /// As an Envoy, but with a dump of its listeners of so many bytes.
+    /// As Envoy does, but with this many more bytes in the dump of its listeners.
     LargeListenerDump(usize),
-    /// As an Envoy, but each answer comes in chunks of one byte.
+    /// As Envoy does, but in chunks of one byte.
     OneByteChunks,
-    /// With 200 and a page, as another service does.
+    /// With 200 and an HTML page, as another service does.
     UnrelatedPage,
-    /// As an Envoy whose `admin.allow_paths` has statistics alone.
+    /// As an Envoy whose `admin.allow_paths` allows statistics only.
     StatsOnly,
-    /// As an Envoy, and closes the connection after each answer, as it has announced.
+    /// As Envoy does, but it closes the connection after each response, with `connection: close`.
     AnnouncedClose,
-    /// The same without a word.
+    /// As [`Behaviour::AnnouncedClose`], but without the header.
     UnannouncedClose,
-    /// It does not listen.
+    /// Not at all: it does not listen.
     ConnectionRefused,
 }
 
-/// A fake admin interface, which ends when it is dropped.
+/// A fake admin interface, which stops when it is dropped.
 #[derive(Debug)]
 pub struct FakeAdmin {
     port: Port,
@@ -60,7 +60,7 @@ pub struct FakeAdmin {
 #[derive(Debug)]
 struct State {
     behaviour: Behaviour,
-    /// Answers by how their paths begin, the newest first.
+    /// Response bodies by prefix of the path, newest first.
     overrides: Vec<(String, String)>,
     connections: u64,
     live: bool,
@@ -69,19 +69,19 @@ struct State {
     max_concurrent_requests: usize,
 }
 
-/// Of a slow answer.
+/// The chunks of a slow response.
 const SLOW_CHUNKS: u32 = 10;
 
 // === impl FakeAdmin ===
 
 impl FakeAdmin {
-    /// Starts one that is well, or in another mood from the first moment on. Nothing is open.
+    /// Starts one with this behaviour and without open connections.
     ///
     /// # Errors
     /// When there is no free port.
-    pub async fn start(mood: Behaviour) -> Result<Self> {
+    pub async fn start(behaviour: Behaviour) -> Result<Self> {
         let state = State {
-            behaviour: mood,
+            behaviour,
             overrides: Vec::new(),
             connections: 0,
             live: true,
@@ -94,17 +94,17 @@ impl FakeAdmin {
             state: Arc::new(Mutex::new(state)),
             tasks: JoinSet::new(),
         };
-        fake.set_behaviour(mood).await?;
+        fake.set_behaviour(behaviour).await?;
         Ok(fake)
     }
 
-    /// Changes its mood. Who waits for an answer goes on waiting, unless it refuses now.
+    /// Changes the behaviour. Requests without a response still get none, unless connections are refused now.
     ///
     /// # Errors
     /// When it cannot listen again.
-    pub async fn set_behaviour(&mut self, mood: Behaviour) -> Result<()> {
-        lock(&self.state).behaviour = mood;
-        match mood {
+    pub async fn set_behaviour(&mut self, behaviour: Behaviour) -> Result<()> {
+        lock(&self.state).behaviour = behaviour;
+        match behaviour {
             Behaviour::ConnectionRefused => self.tasks.shutdown().await,
             _ if self.tasks.is_empty() => {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port.number())).await?;
@@ -115,42 +115,38 @@ impl FakeAdmin {
         Ok(())
     }
 
-    /// Has so many connections open, on a listener for TCP.
+    /// Sets the number of open connections of its only listener, which is for TCP.
     pub fn set_open_connections(&self, connections: u64) {
         lock(&self.state).connections = connections;
     }
 
-    /// Answers with this body where the path begins so.
-    pub fn override_response(&self, path: &str, body: String) {
+    /// Responds with this body to paths with this prefix.
+    pub fn override_response(&self, prefix: &str, body: String) {
         let mut state = lock(&self.state);
-        state.overrides.insert(0, (path.to_owned(), body));
+        state.overrides.insert(0, (prefix.to_owned(), body));
     }
 
-    /// Where it is.
-    #[must_use]
+    /// Its address.
     pub fn address(&self) -> AdminAddress {
         AdminAddress::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number())))
     }
 
-    /// Whether its health is not failed.
-    #[must_use]
+    /// Returns true if `/healthcheck/fail` has no effect now.
     pub fn is_live(&self) -> bool {
         lock(&self.state).live
     }
 
-    /// When a path that begins so was asked for.
-    #[must_use]
-    pub fn calls(&self, path: &str) -> Vec<Instant> {
+    /// The times of the requests whose path has this prefix.
+    pub fn calls(&self, prefix: &str) -> Vec<Instant> {
         let state = lock(&self.state);
         let calls = state.calls.iter();
         calls
-            .filter(|(_, called)| called.starts_with(path))
+            .filter(|(_, called)| called.starts_with(prefix))
             .map(|(at, _)| *at)
             .collect()
     }
 
-    /// How many requests it had under way at once, at most.
-    #[must_use]
+    /// The largest number of concurrent requests so far.
     pub fn max_concurrent_requests(&self) -> usize {
         lock(&self.state).max_concurrent_requests
     }
@@ -162,7 +158,7 @@ async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
         tokio::select! {
             accepted = listener.accept() => if let Ok((stream, _)) = accepted {
                 let state = Arc::clone(&state);
-                // An error is that the drainer has gone.
+                // Fails when the drainer disconnects.
                 connections.spawn(async move { drop(serve(stream, &state).await) });
             },
             Some(_) = connections.join_next() => {}
@@ -174,7 +170,7 @@ async fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     while let Some(path) = read_request(&mut reader).await? {
-        let (mood, (status, body)) = {
+        let (behaviour, (status, body)) = {
             let mut state = lock(state);
             state.calls.push((Instant::now(), path.clone()));
             state.concurrent_requests += 1;
@@ -182,12 +178,12 @@ async fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
                 state.max_concurrent_requests.max(state.concurrent_requests);
             (state.behaviour, state.response(&path))
         };
-        let goes_on = tokio::select! {
-            goes_on = write_response(&mut writer, mood, status, &body) => goes_on,
+        let keep_alive = tokio::select! {
+            keep_alive = write_response(&mut writer, behaviour, status, &body) => keep_alive,
             _ = reader.fill_buf() => Ok(false),
         };
         lock(state).concurrent_requests -= 1;
-        if !goes_on? {
+        if !keep_alive? {
             break;
         }
     }
@@ -205,44 +201,46 @@ async fn read_request(reader: &mut BufReader<OwnedReadHalf>) -> std::io::Result<
     Ok(head.split_whitespace().nth(1).map(str::to_owned))
 }
 
-/// Answers in the manner of a mood. Returns whether the connection goes on.
+/// Writes a response. Returns false if the connection is to be closed.
 async fn write_response(
     writer: &mut OwnedWriteHalf,
-    mood: Behaviour,
+    behaviour: Behaviour,
     status: u16,
     body: &str,
 ) -> std::io::Result<bool> {
-    let announced = match mood {
+    let connection = match behaviour {
         Behaviour::AnnouncedClose => "connection: close\r\n",
         _ => "",
     };
     let length = body.len();
-    let head = format!("HTTP/1.1 {status} x\r\n{announced}content-length: {length}\r\n\r\n");
-    let answer = [head.as_bytes(), body.as_bytes()].concat();
-    match mood {
+    let head = format!("HTTP/1.1 {status} x\r\n{connection}content-length: {length}\r\n\r\n");
+    let response = [head.as_bytes(), body.as_bytes()].concat();
+    match behaviour {
         Behaviour::NoResponse => pending().await,
         Behaviour::OneByteChunks => {
             let head = format!("HTTP/1.1 {status} x\r\ntransfer-encoding: chunked\r\n\r\n");
-            let mut answer = head.into_bytes();
+            let mut response = head.into_bytes();
             for byte in body.bytes() {
-                answer.extend_from_slice(&[b'1', b'\r', b'\n', byte, b'\r', b'\n']);
+                response.extend_from_slice(&[b'1', b'\r', b'\n', byte, b'\r', b'\n']);
             }
-            answer.extend_from_slice(b"0\r\n\r\n");
-            writer.write_all(&answer).await?;
+            response.extend_from_slice(b"0\r\n\r\n");
+            writer.write_all(&response).await?;
         }
         Behaviour::TruncatedResponse => {
-            writer.write_all(&answer[..head.len() + length / 2]).await?
+            writer
+                .write_all(&response[..head.len() + length / 2])
+                .await?
         }
         Behaviour::Slow(time) => {
-            for piece in answer.chunks(answer.len().div_ceil(SLOW_CHUNKS as usize)) {
+            for chunk in response.chunks(response.len().div_ceil(SLOW_CHUNKS as usize)) {
                 sleep(time / SLOW_CHUNKS).await;
-                writer.write_all(piece).await?;
+                writer.write_all(chunk).await?;
             }
         }
-        _ => writer.write_all(&answer).await?,
+        _ => writer.write_all(&response).await?,
     }
     Ok(!matches!(
-        mood,
+        behaviour,
         Behaviour::TruncatedResponse | Behaviour::AnnouncedClose | Behaviour::UnannouncedClose
     ))
 }
@@ -254,7 +252,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 // === impl State ===
 
 impl State {
-    /// The status and the body of an answer, in this mood.
+    /// The status and the body of a response.
     fn response(&mut self, path: &str) -> (u16, String) {
         match self.behaviour {
             Behaviour::Status(status) => (status, "no".to_owned()),
@@ -263,14 +261,14 @@ impl State {
                 (403, format!("request to path {path} not allowed\n"))
             }
             Behaviour::NoResponse => (200, String::new()),
-            mood => {
-                let instead = self
+            behaviour => {
+                let overridden = self
                     .overrides
                     .iter()
-                    .find(|(begin, _)| path.starts_with(begin));
-                let instead = instead.map(|(_, body)| (200, body.clone()));
-                let (status, mut body) = instead.unwrap_or_else(|| self.envoy_response(path));
-                match mood {
+                    .find(|(prefix, _)| path.starts_with(prefix));
+                let overridden = overridden.map(|(_, body)| (200, body.clone()));
+                let (status, mut body) = overridden.unwrap_or_else(|| self.envoy_response(path));
+                match behaviour {
                     Behaviour::LargeStats(length) if path.starts_with("/stats") => {
                         body = padded_stats(&body, length)
                     }
@@ -287,7 +285,7 @@ impl State {
         }
     }
 
-    /// What an Envoy answers, as far as the drainer asks.
+    /// Envoy's response, for the requests that a drainer sends.
     fn envoy_response(&mut self, path: &str) -> (u16, String) {
         let json = match path.split_once('?').unwrap_or((path, "")) {
             ("/healthcheck/fail", _) => return self.set_live(false),
@@ -336,16 +334,16 @@ impl State {
     }
 }
 
-/// A document of statistics with more of them, so that it is this long at least.
+/// Adds statistics until the document has at least this length.
 fn padded_stats(body: &str, length: usize) -> String {
-    let mut grown = body.strip_suffix("]}").unwrap_or(body).to_owned();
+    let mut padded = body.strip_suffix("]}").unwrap_or(body).to_owned();
     for listener in 0.. {
-        if grown.len() >= length {
+        if padded.len() >= length {
             break;
         }
-        grown += &format!(
+        padded += &format!(
             r#",{{"name":"listener.10.0.0.0_{listener}.worker_0.downstream_cx_active","value":0}}"#
         );
     }
-    grown + "]}"
+    padded + "]}"
 }

@@ -1,4 +1,4 @@
-//! A flood of connections, as an attacker makes them who never waits for an answer.
+//! A connection flood, as by an attacker that never waits for a response.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,17 +17,17 @@ use tokio::time::Instant;
 
 const THREADS: u32 = 2;
 
-/// How long connections are held open, in which the files of this process allow it: longer than a
-/// silent one may take a place of a server that has room.
+/// How long connections are kept open, as far as the file limit of this process allows: longer than the server keeps an
+/// idle one while it has free slots.
 const HOLD_TIME: Duration = Duration::from_millis(2500);
 
-/// Files of this process that are left for others.
+/// The file descriptors that are left for the rest of the process.
 const RESERVED_FILES: u64 = 1000;
 
-/// Between two bursts of a thread.
+/// The interval between two bursts of a thread.
 const BURST_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What connections send, in turn: mostly nothing, else half a request, or more than any has.
+/// The payloads of consecutive connections: mostly nothing, or half a request, or more than any request has.
 const PAYLOADS: [&[u8]; 8] = [
     b"",
     b"",
@@ -41,7 +41,7 @@ const PAYLOADS: [&[u8]; 8] = [
 
 const PARTIAL_REQUEST: &[u8] = b"GET /drained/0000000000000000 HTTP/1.1\r\n";
 
-/// A flood that goes on until it is dropped.
+/// A flood that lasts until it is dropped.
 #[derive(Debug)]
 pub struct Flood {
     started_at: Instant,
@@ -53,10 +53,10 @@ pub struct Flood {
 // === impl Flood ===
 
 impl Flood {
-    /// Starts to connect to `address` so often in a second, as far as the machine can.
+    /// Starts to open `per_second` connections per second to `address`, as far as the machine can.
     ///
     /// # Errors
-    /// When there is no thread, or the first connection cannot be made.
+    /// When a thread cannot be started, or the first connection fails.
     pub fn start(address: SocketAddr, per_second: u32) -> Result<Self> {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         setrlimit(
@@ -74,22 +74,22 @@ impl Flood {
             threads: Vec::new(),
         };
         let files = maximum.unwrap_or(u64::MAX).saturating_sub(RESERVED_FILES);
-        let held = (HOLD_TIME * per_second).as_secs().min(files) / u64::from(THREADS);
+        let max_open = (HOLD_TIME * per_second).as_secs().min(files) / u64::from(THREADS);
         for _ in 0..THREADS {
-            let (made, stop) = (flood.opened.clone(), flood.stop.clone());
-            let pour = move || open_connections(address, per_second / THREADS, held, &made, &stop);
-            let thread = thread::Builder::new().name("flood".into()).spawn(pour)?;
+            let (opened, stop) = (flood.opened.clone(), flood.stop.clone());
+            let run =
+                move || open_connections(address, per_second / THREADS, max_open, &opened, &stop);
+            let thread = thread::Builder::new().name("flood".into()).spawn(run)?;
             flood.threads.push(thread);
         }
         Ok(flood)
     }
 
-    /// How many connections it has begun in a second so far, on average.
-    #[must_use]
+    /// The average number of connections opened per second so far.
     pub fn per_second(&self) -> u64 {
         let milliseconds = self.started_at.elapsed().as_millis().max(1);
-        let made = u128::from(self.opened.load(Ordering::Relaxed));
-        u64::try_from(made * 1000 / milliseconds).unwrap_or(u64::MAX)
+        let opened = u128::from(self.opened.load(Ordering::Relaxed));
+        u64::try_from(opened * 1000 / milliseconds).unwrap_or(u64::MAX)
     }
 }
 
@@ -97,41 +97,41 @@ impl Drop for Flood {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // One that panicked has made fewer, which is measured.
+            // After a panic the rate is lower, which tests check.
             let _ = thread.join();
         }
     }
 }
 
-/// Begins `per_second` connections a second, until `stop`, and holds the last `most` of them.
+/// Opens `per_second` connections per second until `stop`, and keeps the last `max_open` of them open.
 fn open_connections(
     address: SocketAddr,
     per_second: u32,
-    most: u64,
-    made: &AtomicU64,
+    max_open: u64,
+    opened: &AtomicU64,
     stop: &AtomicBool,
 ) {
-    let began = Instant::now();
-    let mut held = VecDeque::new();
-    let mut begun = 0;
+    let start = Instant::now();
+    let mut open = VecDeque::new();
+    let mut attempts = 0;
     while !stop.load(Ordering::Relaxed) {
-        let due = (began.elapsed() * per_second).as_secs();
-        while begun < due && !stop.load(Ordering::Relaxed) {
-            // For want of ports or files, perhaps: the rate shows it.
-            if let Ok(connection) = open_connection(address, begun) {
-                made.fetch_add(1, Ordering::Relaxed);
-                held.push_back(connection);
+        let due = (start.elapsed() * per_second).as_secs();
+        while attempts < due && !stop.load(Ordering::Relaxed) {
+            // Fails without free ports or files, which lowers the rate.
+            if let Ok(connection) = open_connection(address, attempts) {
+                opened.fetch_add(1, Ordering::Relaxed);
+                open.push_back(connection);
             }
-            begun += 1;
-            if held.len() as u64 > most {
-                held.pop_front();
+            attempts += 1;
+            if open.len() as u64 > max_open {
+                open.pop_front();
             }
         }
         thread::sleep(BURST_INTERVAL);
     }
 }
 
-/// Begins a connection, and sends what it can without waiting.
+/// Opens a connection and sends a payload, both without waiting.
 fn open_connection(address: SocketAddr, number: u64) -> Result<OwnedFd, Errno> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -139,16 +139,16 @@ fn open_connection(address: SocketAddr, number: u64) -> Result<OwnedFd, Errno> {
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    // Closed with a reset, it leaves its port to the next one.
+    // Closed by a reset, so that its port is free at once.
     set_socket_linger(&socket, Some(Duration::ZERO))?;
     match connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => {}
         Err(error) => return Err(error),
     }
-    let sent = PAYLOADS[usize::try_from(number).unwrap_or(0) % PAYLOADS.len()];
-    if !sent.is_empty() {
-        // What cannot be sent at once is not: it is no more than a nuisance.
-        let _ = send(&socket, sent, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    let payload = PAYLOADS[usize::try_from(number).unwrap_or(0) % PAYLOADS.len()];
+    if !payload.is_empty() {
+        // Sends as much as is possible without waiting.
+        let _ = send(&socket, payload, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
     Ok(socket)
 }

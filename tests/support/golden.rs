@@ -1,10 +1,9 @@
-//! Files that hold what is expected, beside what it is made from.
+//! Golden files: the expected output of tests, in `tests/golden`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Reads `tests/golden/NAME`.
-#[must_use]
 pub fn read(name: &str) -> String {
     let path = path(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -15,7 +14,7 @@ pub fn check(name: &str, actual: &str) {
     check_file(&path(name), actual);
 }
 
-/// Compares `actual` with a file; with `UPDATE_GOLDEN=1`, writes it.
+/// Compares `actual` with a file; with `UPDATE_GOLDEN=1`, writes the file instead.
 pub fn check_file(path: &Path, actual: &str) {
     if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
         fs::write(path, actual).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -25,12 +24,12 @@ pub fn check_file(path: &Path, actual: &str) {
     if expected == actual {
         return;
     }
-    let same = expected
+    let common = expected
         .lines()
         .zip(actual.lines())
-        .take_while(|(want, got)| want == got);
-    let line = same.count();
-    let from = |text: &str| {
+        .take_while(|(expected, actual)| expected == actual);
+    let line = common.count();
+    let excerpt = |text: &str| {
         text.lines()
             .skip(line)
             .take(10)
@@ -38,11 +37,11 @@ pub fn check_file(path: &Path, actual: &str) {
             .join("\n")
     };
     panic!(
-        "{} differs from line {} on; if that is right, run the test with UPDATE_GOLDEN=1\n--- wanted\n{}\n--- got\n{}\n",
+        "{} differs from line {} on; to accept the change, run the test with UPDATE_GOLDEN=1\n--- expected\n{}\n--- actual\n{}\n",
         path.display(),
         line + 1,
-        from(&expected),
-        from(actual)
+        excerpt(&expected),
+        excerpt(actual)
     );
 }
 

@@ -1,4 +1,4 @@
-//! Helm, where it is installed, and what it makes of the chart.
+//! Helm, if it is installed, and the chart as it renders it.
 
 use std::env;
 use std::ffi::OsStr;
@@ -12,16 +12,16 @@ use serde_json::Value;
 
 use crate::manifest;
 
-/// The release and its namespace in every render.
+/// The name of the release and of its namespace.
 pub const RELEASE: &str = "envoy-drainer";
 
-/// The chart's own folder.
+/// The directory of the chart.
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/envoy-drainer");
 
-/// The cluster that a render is for: the first one with all that the chart uses.
+/// The cluster to render for: the first version that supports everything in the chart.
 const DEFAULT_CLUSTER: [&str; 1] = ["--kube-version=1.30.0"];
 
-/// The oldest cluster that the chart is for, which has no ValidatingAdmissionPolicy.
+/// The oldest supported cluster, which has no ValidatingAdmissionPolicy.
 pub const OLDEST_CLUSTER: [&str; 1] = ["--kube-version=1.29.0"];
 
 /// An installed Helm, 3 or 4.
@@ -30,12 +30,11 @@ pub struct Helm {
     path: PathBuf,
 }
 
-/// The Helm that `HELM` names, else the one on `PATH`. Where there is none, it says so once, past
-/// the test's captured output, and the test is to end.
+/// Returns the Helm that `HELM` names, or else the one on `PATH`. `None` without one: the test is to be skipped, which
+/// is reported once, past the captured output.
 ///
 /// # Panics
-/// When `HELM` names one that does not run.
-#[must_use]
+/// When the Helm that `HELM` names does not run.
 pub fn find_helm() -> Option<Helm> {
     static FOUND: OnceLock<Option<Helm>> = OnceLock::new();
     FOUND.get_or_init(search_path).clone()
@@ -57,30 +56,28 @@ fn search_path() -> Option<Helm> {
 }
 
 /// Reads a stream of rendered objects.
-#[must_use]
 pub fn objects(rendered: &str) -> Vec<Value> {
     let objects = manifest::read::<Value>(rendered.as_bytes());
     objects.into_iter().filter(|o| !o.is_null()).collect()
 }
 
-/// The object of this kind whose name ends with `suffix`.
+/// Returns the object of this kind whose name ends with `suffix`.
 ///
 /// # Panics
 /// When there is not exactly one.
-#[must_use]
 pub fn object<'a>(objects: &'a [Value], kind: &str, suffix: &str) -> &'a Value {
-    let is_it = |object: &&Value| {
+    let matches = |object: &&Value| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         object["kind"] == kind && name.ends_with(suffix)
     };
-    let mut found = objects.iter().filter(is_it);
+    let mut found = objects.iter().filter(matches);
     match (found.next(), found.next()) {
         (Some(object), None) => object,
-        _ => panic!("there is not one {kind} of a name that ends with `{suffix}`"),
+        _ => panic!("expected one {kind} whose name ends with `{suffix}`"),
     }
 }
 
-/// Objects by the names of their files, and without empty lines: in these alone Helm 3 and 4 differ.
+/// Sorts objects by the names of their files and removes empty lines, in which Helm 3 and 4 differ.
 fn normalize(rendered: &str) -> String {
     let lines = rendered.lines().filter(|line| !line.trim().is_empty());
     let text: String = lines.map(|line| format!("{line}\n")).collect();
@@ -95,17 +92,16 @@ fn normalize(rendered: &str) -> String {
 // === impl Helm ===
 
 impl Helm {
-    /// Helm at this path.
-    #[must_use]
+    /// The Helm at this path.
     pub fn at(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref().to_owned();
         Self { path }
     }
 
-    /// Runs it, and returns what it prints.
+    /// Runs Helm and returns its standard output.
     ///
     /// # Errors
-    /// When it cannot be started; when it fails, with what it says.
+    /// When it cannot be started, or fails: then with its standard error.
     pub fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Result<String> {
         let Output {
             status,
@@ -119,18 +115,18 @@ impl Helm {
         if !status.success() {
             bail!("{}", String::from_utf8_lossy(&stderr).trim());
         }
-        String::from_utf8(stdout).context("reading what helm prints")
+        String::from_utf8(stdout).context("reading the output of helm")
     }
 
-    /// Renders the chart with these flags, for a cluster with all that it uses.
+    /// Renders the chart with these flags, for a cluster that supports everything in it.
     ///
     /// # Errors
-    /// When the chart refuses the values.
+    /// When the chart rejects the values.
     pub fn render<A: AsRef<OsStr>>(&self, flags: impl IntoIterator<Item = A>) -> Result<String> {
         self.render_for(DEFAULT_CLUSTER, flags)
     }
 
-    /// Renders the chart for a cluster that these flags tell of.
+    /// Renders the chart for the cluster that `cluster` describes, with these flags.
     ///
     /// # Errors
     /// As [`Helm::render`].
@@ -160,7 +156,6 @@ impl Helm {
 }
 
 /// The chart value of a flag: `drain-timeout` is `drainTimeout`.
-#[must_use]
 pub fn value_name(flag: &str) -> String {
     let mut words = flag.split('-');
     let first = words.next().map(ToOwned::to_owned);

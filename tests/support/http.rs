@@ -1,4 +1,4 @@
-//! One HTTP/1.1 exchange, over whatever carries bytes.
+//! An HTTP/1.1 client for one request per connection, over TCP, Unix sockets or any other stream.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,19 +15,19 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// More than any answer that the tests ask for.
+/// The limit of a response body, more than any test needs.
 const MAX_BODY: usize = 64 << 20;
 
-/// A server's answer, complete.
+/// A complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextResponse {
     /// The status code.
     pub status: StatusCode,
-    /// The body, which is text in all that the tests ask for.
+    /// The body, which is text in all tests.
     pub body: String,
 }
 
-/// A client of one address, with a time limit for each exchange; each has its own connection.
+/// A client of one address, with a timeout for each request and a connection for each.
 #[derive(Debug, Clone)]
 pub struct Client {
     address: AdminAddress,
@@ -37,38 +37,33 @@ pub struct Client {
 // === impl Client ===
 
 impl Client {
-    /// A client that gives an exchange five seconds.
-    #[must_use]
+    /// A client with a timeout of five seconds.
     pub fn new(address: AdminAddress) -> Self {
-        let limit = Duration::from_secs(5);
         Self {
             address,
-            timeout: limit,
+            timeout: Duration::from_secs(5),
         }
     }
 
-    /// The same client with another limit.
-    #[must_use]
-    pub fn with_timeout(mut self, limit: Duration) -> Self {
-        self.timeout = limit;
-        self
+    /// The same client with another timeout.
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
-    /// Where it connects to.
-    #[must_use]
+    /// The address of the server.
     pub fn address(&self) -> &AdminAddress {
         &self.address
     }
 
-    /// Asks for `path`.
+    /// Sends `GET path`.
     ///
     /// # Errors
-    /// When no whole answer came within the limit; any status is an answer.
+    /// Without a complete response within the timeout; any status is one.
     pub async fn get(&self, path: &str) -> Result<TextResponse> {
         self.send(Method::GET, path).await
     }
 
-    /// Posts to `path`, without a body.
+    /// Sends `POST path` without a body.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -77,7 +72,7 @@ impl Client {
     }
 
     async fn send(&self, method: Method, path: &str) -> Result<TextResponse> {
-        let what = format!("{method} {path} at {}", self.address);
+        let context = format!("{method} {path} at {}", self.address);
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -85,9 +80,9 @@ impl Client {
             .body(Full::default())?;
         timeout(self.timeout, exchange(&self.address, request))
             .await
-            .map_err(|_| anyhow!("no answer within {:?}", self.timeout))
+            .map_err(|_| anyhow!("no response within {:?}", self.timeout))
             .flatten()
-            .context(what)
+            .context(context)
     }
 }
 
@@ -97,10 +92,10 @@ impl From<SocketAddr> for Client {
     }
 }
 
-/// Sends a request on a connection of its own and reads the whole answer. It has no time limit.
+/// Sends a request on a new connection and reads the complete response, without a timeout.
 ///
 /// # Errors
-/// When the connection or the exchange fails.
+/// When the connection or the request fails.
 pub async fn exchange(
     address: &AdminAddress,
     request: Request<Full<Bytes>>,
@@ -110,7 +105,7 @@ pub async fn exchange(
             exchange_on(TcpStream::connect(address).await?, request).await
         }
         AdminAddress::Path(path) => exchange_on(UnixStream::connect(path).await?, request).await,
-        // A leading zero is how a path names a socket of the abstract namespace.
+        // In the abstract namespace, the name of a socket begins with a zero byte.
         AdminAddress::Abstract(name) => {
             let path = format!("\0{name}");
             exchange_on(UnixStream::connect(Path::new(&path)).await?, request).await
@@ -118,22 +113,19 @@ pub async fn exchange(
     }
 }
 
-/// Sends a request on this connection and reads the whole answer. It has no time limit.
-///
-/// # Errors
-/// When the exchange fails.
-pub async fn exchange_on<S>(stream: S, request: Request<Full<Bytes>>) -> Result<TextResponse>
+/// Sends a request on this connection.
+async fn exchange_on<S>(stream: S, request: Request<Full<Bytes>>) -> Result<TextResponse>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // Drives the connection while the answer is awaited, and closes it then, also on a cancel.
+    // Drives the connection until the response is complete, and closes it then, or when this is cancelled.
     let mut driver = JoinSet::new();
     driver.spawn(connection);
-    let answer: Response<_> = sender.send_request(request).await?;
-    let status = answer.status();
-    let body = Limited::new(answer.into_body(), MAX_BODY).collect().await;
+    let response: Response<_> = sender.send_request(request).await?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
     let body = body.map_err(|error| anyhow!(error))?.to_bytes();
     Ok(TextResponse {
         status,

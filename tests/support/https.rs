@@ -1,4 +1,4 @@
-//! An HTTPS client that verifies the server, as the API server does.
+//! An HTTPS client that verifies the server's certificate, as the API server does.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::test_ca::Leaf;
 
-/// A client of one server, which it knows as `localhost`.
+/// A client of one server, whose certificate is for `localhost`.
 #[derive(Debug, Clone)]
 pub struct HttpsClient {
     address: SocketAddr,
@@ -30,7 +30,7 @@ pub struct HttpsClient {
     config: Arc<ClientConfig>,
 }
 
-/// One connection, kept alive from request to request and closed when dropped.
+/// A connection for consecutive requests, which is closed when it is dropped.
 #[derive(Debug)]
 pub struct HttpsConnection {
     sender: SendRequest<Full<Bytes>>,
@@ -39,36 +39,34 @@ pub struct HttpsConnection {
 }
 
 /// `POST /inject` with this body, as the API server sends it.
-#[must_use]
 pub fn inject_request(body: impl Into<Bytes>) -> Request<Full<Bytes>> {
     post_request("/inject", body)
 }
 
 /// `POST` with this body, as the API server sends it to a webhook at `path`.
-#[must_use]
 pub fn post_request(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
     Request::post(path)
         .header("host", "localhost")
         .header("content-type", "application/json")
         .body(Full::new(body.into()))
-        .expect("constants make a request")
+        .expect("the parts are valid")
 }
 
-// === impl Https ===
+// === impl HttpsClient ===
 
 impl HttpsClient {
-    /// A client that trusts this authority alone and offers HTTP/1.1 over any TLS.
+    /// A client that trusts this CA only and offers HTTP/1.1 over any version of TLS.
     ///
     /// # Errors
-    /// When the PEM is no certificate.
+    /// When the PEM is not a certificate.
     pub fn new(address: SocketAddr, ca_pem: &str) -> Result<Self> {
         Self::with_protocols(address, ca_pem, rustls::ALL_VERSIONS, &["http/1.1"])
     }
 
-    /// The same, with these versions of TLS and these protocols.
+    /// A client with these versions of TLS and these ALPN protocols.
     ///
     /// # Errors
-    /// When the PEM is no certificate, or there is no version.
+    /// When the PEM is not a certificate, or there is no version.
     pub fn with_protocols(
         address: SocketAddr,
         ca_pem: &str,
@@ -84,10 +82,10 @@ impl HttpsClient {
         )
     }
 
-    /// The client of [`Https::new`], which offers this key exchange group alone.
+    /// The client of [`HttpsClient::new`] with this key exchange group only.
     ///
     /// # Errors
-    /// When the PEM is no certificate, or the group is for no version of TLS.
+    /// When the PEM is not a certificate, or no version of TLS supports the group.
     pub fn with_kx_group(
         address: SocketAddr,
         ca_pem: &str,
@@ -128,32 +126,31 @@ impl HttpsClient {
         })
     }
 
-    /// The same client, whose connections come from this address of the machine.
-    #[must_use]
+    /// The same client with this source address.
     pub fn with_source(self, source: IpAddr) -> Self {
         let source = Some(source);
         Self { source, ..self }
     }
 
-    /// The same client, which shows this certificate to a server that asks for one.
+    /// The same client with a client certificate.
     ///
     /// # Errors
-    /// When it is no certificate with its key.
+    /// When the certificate and the key do not match.
     pub fn with_client_certificate(self, leaf: &Leaf) -> Result<Self> {
         let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes())
             .map_err(|error| anyhow!("{error:?}"))?;
         let chain = vec![leaf.der.clone().into()];
-        let shown = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
+        let certified_key = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
         let mut config = ClientConfig::clone(&self.config);
-        config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(shown));
+        config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified_key));
         let config = Arc::new(config);
         Ok(Self { config, ..self })
     }
 
-    /// Connects and shakes hands; what is sent then is the caller's.
+    /// Opens a TLS connection.
     ///
     /// # Errors
-    /// When either fails.
+    /// When the connection or the handshake fails.
     pub async fn connect_tls(&self) -> io::Result<TlsStream<TcpStream>> {
         let socket = match self.address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -170,18 +167,18 @@ impl HttpsClient {
             .await
     }
 
-    /// Connects for HTTP.
+    /// Opens an HTTP connection.
     ///
     /// # Errors
     /// When the connection or the handshake fails.
     pub async fn connect(&self) -> Result<HttpsConnection> {
         let stream = self.connect_tls().await?;
-        let shown = stream
+        let leaf = stream
             .get_ref()
             .1
             .peer_certificates()
             .and_then(<[_]>::first);
-        let certificate = shown.context("the server showed no certificate")?.to_vec();
+        let certificate = leaf.context("the server sent no certificate")?.to_vec();
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         Ok(HttpsConnection {
             sender,
@@ -190,22 +187,22 @@ impl HttpsClient {
         })
     }
 
-    /// Sends one request on a connection of its own.
+    /// Sends a request on a new connection.
     ///
     /// # Errors
-    /// When there is no whole answer; any status is one.
+    /// Without a complete response; any status is one.
     pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>> {
         self.connect().await?.send(request).await
     }
 }
 
-// === impl Connection ===
+// === impl HttpsConnection ===
 
 impl HttpsConnection {
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the complete response.
     ///
     /// # Errors
-    /// When there is no whole answer; any status is one.
+    /// Without a complete response; any status is one.
     pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>> {
         self.sender.ready().await?;
         let (head, body) = self.sender.send_request(request).await?.into_parts();
@@ -213,21 +210,19 @@ impl HttpsConnection {
         Ok(Response::from_parts(head, body))
     }
 
-    /// The certificate that the server showed, DER.
-    #[must_use]
+    /// The certificate of the server, DER.
     pub fn certificate(&self) -> &[u8] {
         &self.certificate
     }
 
-    /// Whether the server has closed it.
-    #[must_use]
+    /// Returns true if the server has closed the connection.
     pub fn is_closed(&self) -> bool {
         self.driver.is_finished()
     }
 
-    /// Waits until the server has closed it.
+    /// Waits until the server has closed the connection.
     pub async fn wait_until_closed(&mut self) {
-        // However it ended.
+        // With or without an error.
         let _ = (&mut self.driver).await;
     }
 }

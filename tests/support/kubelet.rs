@@ -1,8 +1,8 @@
-//! The kubelet's part: a pod's containers as processes of this machine, started, restarted and ended
-//! as the kubelet does it.
+//! A fake kubelet: runs the containers of a pod as processes, and starts, restarts and terminates them as the kubelet
+//! does.
 //!
-//! The pod's address is 127.0.0.1. There are no namespaces, so two pods here must not share a port,
-//! and a path inside a container is a path of a folder that belongs to the pod.
+//! The pod's address is 127.0.0.1. There are no namespaces: two pods must not share a port, and volumes and other paths
+//! inside a container are in a temporary directory of the pod.
 
 mod container;
 mod hook;
@@ -29,7 +29,7 @@ pub use timeline::{Event, PodTermination, Step, Timeline};
 /// Kubernetes' default of `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// A pod that is to run.
+/// A pod before it is started.
 #[derive(Debug)]
 pub struct Kubelet {
     pod: k8s::Pod,
@@ -40,10 +40,10 @@ pub struct Kubelet {
 // === impl Kubelet ===
 
 impl Kubelet {
-    /// Prepares to run a pod.
+    /// Prepares a pod.
     ///
     /// # Errors
-    /// When there is no room for its folder.
+    /// When its directory cannot be created.
     pub fn new(pod: k8s::Pod) -> Result<Self> {
         Ok(Self {
             pod,
@@ -52,26 +52,24 @@ impl Kubelet {
         })
     }
 
-    /// Runs the container of this name with a program.
-    #[must_use]
+    /// Sets the program of a container.
     pub fn program(mut self, container: &str, program: Program) -> Self {
         self.programs.insert(container.to_owned(), program);
         self
     }
 
-    /// Puts a file into a volume, as a ConfigMap would.
+    /// Writes a file to a volume, as a ConfigMap would contain it.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn file(self, volume: &str, name: &str, content: &str) -> Result<Self> {
-        let folder = mounts::volume_dir(self.dir.path(), volume);
-        fs::create_dir_all(&folder)?;
-        fs::write(folder.join(name), content)?;
+        let dir = mounts::volume_dir(self.dir.path(), volume);
+        fs::create_dir_all(&dir)?;
+        fs::write(dir.join(name), content)?;
         Ok(self)
     }
 
-    /// Starts the native sidecars in their order, then the containers. Init containers that end are
-    /// left out.
+    /// Starts the native sidecars in order, then the containers. Other init containers are skipped.
     ///
     /// # Errors
     /// When a program cannot be started, or a container has none.
@@ -88,12 +86,12 @@ impl Kubelet {
         let is_sidecar = |c: &&k8s::Container| c.restart_policy.as_deref() == Some("Always");
         let inits = spec.init_containers.iter().flatten();
         let sidecars = inits.filter(is_sidecar).map(start).collect::<Result<_>>()?;
-        let mains = spec.containers.iter().map(start).collect::<Result<_>>()?;
+        let containers = spec.containers.iter().map(start).collect::<Result<_>>()?;
         let grace = spec.termination_grace_period_seconds;
         let grace = grace.and_then(|seconds| seconds.try_into().ok());
         Ok(RunningPod {
             sidecars,
-            containers: mains,
+            containers,
             grace_period: grace.map_or(DEFAULT_GRACE_PERIOD, Duration::from_secs),
             timeline,
             _dir: self.dir,

@@ -1,4 +1,4 @@
-//! Objects as the API server knows them.
+//! Checks rendered objects for fields that the API server does not know.
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::admissionregistration::v1::{
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// An object of a kind that others define, with as much of it as the chart writes.
+/// A custom resource, with the fields that the chart writes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct CustomResource<S> {
@@ -79,13 +79,13 @@ struct IssuerRef {
     group: Option<String>,
 }
 
-/// Lists the fields of an object that its kind does not have. The API server would drop them.
+/// Lists the fields of an object that its kind does not have, and that the API server would drop.
 ///
 /// # Errors
-/// When the object is of no kind that is known here, or lacks a field, or one is of another type.
+/// When the kind is not known here, a required field is missing, or a field has another type.
 pub fn unknown_fields(object: &Value) -> Result<Vec<String>> {
     let name = |key: &str| object[key].as_str().unwrap_or_default();
-    let known = match (name("apiVersion"), name("kind")) {
+    let reread = match (name("apiVersion"), name("kind")) {
         ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration") => {
             round_trip::<MutatingWebhookConfiguration>
         }
@@ -112,35 +112,35 @@ pub fn unknown_fields(object: &Value) -> Result<Vec<String>> {
         ("v1", "ServiceAccount") => round_trip::<ServiceAccount>,
         (version, kind) => bail!("unknown kind {kind} of {version}"),
     };
-    let known = known(object).with_context(|| format!("reading a {}", name("kind")))?;
-    let mut lost = Vec::new();
-    compare(object, &known, "", &mut lost);
-    Ok(lost)
+    let reread = reread(object).with_context(|| format!("reading a {}", name("kind")))?;
+    let mut unknown = Vec::new();
+    compare(object, &reread, "", &mut unknown);
+    Ok(unknown)
 }
 
-/// What is left of an object that was read as a `T`.
+/// Deserializes an object as a `T`, and serializes it again.
 fn round_trip<T: DeserializeOwned + Serialize>(object: &Value) -> Result<Value> {
     let read: T = serde_json::from_value(object.clone())?;
     Ok(serde_json::to_value(read)?)
 }
 
-fn compare(written: &Value, known: &Value, path: &str, lost: &mut Vec<String>) {
+fn compare(written: &Value, known: &Value, path: &str, unknown: &mut Vec<String>) {
     match (written, known) {
         (Value::Object(written), Value::Object(known)) => {
             for (key, value) in written {
                 let path = format!("{path}/{key}");
                 match known.get(key) {
-                    Some(known) => compare(value, known, &path, lost),
-                    None => lost.push(path),
+                    Some(known) => compare(value, known, &path, unknown),
+                    None => unknown.push(path),
                 }
             }
         }
         (Value::Array(written), Value::Array(known)) => {
             for (index, (value, known)) in written.iter().zip(known).enumerate() {
-                compare(value, known, &format!("{path}/{index}"), lost);
+                compare(value, known, &format!("{path}/{index}"), unknown);
             }
         }
-        (written, known) if written != known => lost.push(path.to_owned()),
+        (written, known) if written != known => unknown.push(path.to_owned()),
         _ => {}
     }
 }
@@ -152,19 +152,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_that_is_not_there_is_found_however_deep() {
+    fn unknown_fields_are_found_at_any_depth() {
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "Role",
             "metadata": {"name": "a", "lables": {}},
             "rules": [{"verbs": ["get"]}, {"verbs": ["get"], "resource": ["secrets"]}],
         });
-        let lost = unknown_fields(&role).unwrap();
-        assert_eq!(lost, ["/metadata/lables", "/rules/1/resource"]);
+        let unknown = unknown_fields(&role).unwrap();
+        assert_eq!(unknown, ["/metadata/lables", "/rules/1/resource"]);
     }
 
     #[test]
-    fn a_type_that_is_not_the_fields_is_an_error() {
+    fn value_of_another_type_is_an_error() {
         let service = json!({
             "apiVersion": "v1",
             "kind": "Service",

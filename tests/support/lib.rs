@@ -1,36 +1,73 @@
-//! What the tests, the demo and the benchmarks share.
+//! The support code of the tests, the demo and the benchmarks, by subject.
 
+// === Envoy ===
+
+// A client of Envoy's admin interface.
 pub mod admin;
-pub mod binaries;
+// A builder of Envoy's bootstrap configuration, and of its listeners.
 pub mod bootstrap;
-pub mod cpu_pressure;
-pub mod drainer;
+pub mod listener;
+// A real Envoy, and the versions to test with.
 pub mod envoy;
 pub mod envoy_versions;
+// A fake admin interface, with faults.
 pub mod fake_admin;
-pub mod fake_api;
-pub mod flood;
-pub mod golden;
+// The server behind the Envoys.
+pub mod upstream;
+
+// === The product's programs ===
+
+// The binaries, built from the current tree.
+pub mod binaries;
+// A drainer process, and the hooks that call it.
+pub mod drainer;
+// The webhook's server in the test's process.
+pub mod webhook;
+// The webhook as a process whose memory and CPU time are measured.
+pub mod shipped;
+// AdmissionReviews and their responses.
+pub mod review;
+// Manifests and their injection, and YAML in many styles.
+pub mod manifest;
+pub mod yaml_generator;
+
+// === Kubernetes ===
+
+// A fake API server.
+pub mod api_server;
+// A fake kubelet, which runs the containers of a pod as processes.
+pub mod kubelet;
+// A fake Service, which balances connections over pods.
+pub mod service;
+// Helm and the rendered chart, and a check of its objects.
 pub mod helm;
+pub mod kubernetes;
+
+// === Clients ===
+
+// A load generator that counts every failed request.
+pub mod load;
+// A flood of connections.
+pub mod flood;
+// HTTP and HTTPS clients, and connections without an HTTP library.
 pub mod http;
 pub mod https;
-pub mod kubelet;
-pub mod kubernetes;
-pub mod listener;
-pub mod load;
-pub mod manifest;
+pub mod raw_connection;
+// A CA and its leaves.
+pub mod test_ca;
+
+// === Processes and time ===
+
+// Processes under test, their memory and their ports.
 pub mod memory;
-pub mod parallel;
 pub mod port;
 pub mod process;
-pub mod raw_connection;
-pub mod review;
-pub mod scripted_api;
-pub mod service;
-pub mod shipped;
-pub mod test_ca;
+// Durations on a busy machine: assertions, and the machine's stall time.
+pub mod cpu_pressure;
 pub mod timing;
+// Conditions to wait for, and cases that run in parallel.
+pub mod parallel;
 pub mod until;
-pub mod upstream;
-pub mod webhook;
-pub mod yaml_generator;
+
+// Golden files.
+pub mod golden;

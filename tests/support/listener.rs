@@ -1,4 +1,4 @@
-//! One listener of an Envoy under test.
+//! A builder of one listener of Envoy's configuration.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,10 +11,10 @@ use crate::bootstrap::{HEALTH_PATH, socket_address};
 use crate::port::Port;
 use crate::test_ca::{Leaf, TestCa};
 
-/// What Envoy answers to [`DIRECT_PATH`], and to everything where it has no upstream.
+/// Envoy's response to [`DIRECT_PATH`], and to every path without an upstream.
 pub const DIRECT_RESPONSE: &str = "answered by Envoy";
 
-/// A path that Envoy answers itself.
+/// A path to which Envoy responds itself.
 pub const DIRECT_PATH: &str = "/direct";
 
 const HCM: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
@@ -26,8 +26,8 @@ const QUIC: &str =
     "type.googleapis.com/envoy.extensions.transport_sockets.quic.v3.QuicDownstreamTransport";
 const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
 
-/// A listener on a port of its own. It is bound to all addresses, as a pod's is: one bound to a
-/// loopback address is the pod's own way out, which the drainer does not wait for.
+/// A listener on its own port. It is bound to all addresses, as those of pods are; one on a loopback address is for the
+/// pod's outgoing traffic, and the drainer ignores it.
 #[derive(Debug)]
 pub struct Listener {
     name: String,
@@ -39,18 +39,18 @@ pub struct Listener {
     http_stat_prefix: Option<String>,
     idle_timeout: Option<Duration>,
     send_buffer: Option<usize>,
-    /// Of HTTP/3 alone.
+    /// For HTTP/3 only.
     certificate: Option<Leaf>,
 }
 
-/// What a listener understands.
+/// The protocol of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1 and HTTP/2 without TLS.
     Http,
     /// HTTP/3, over UDP.
     Http3,
-    /// Bytes.
+    /// Any bytes.
     Tcp,
 }
 
@@ -62,17 +62,17 @@ pub fn http(name: &str) -> io::Result<Listener> {
     Listener::new(name, Protocol::Http)
 }
 
-/// A listener for HTTP/3, with a certificate of its own.
+/// A listener for HTTP/3, with its own certificate.
 ///
 /// # Errors
-/// When there is no free port, or no certificate.
+/// When there is no free port, or no certificate can be issued.
 pub fn http3(name: &str) -> Result<Listener> {
     let mut listener = Listener::new(name, Protocol::Http3)?;
     listener.certificate = Some(TestCa::new()?.issue_leaf_for("edge.shop")?);
     Ok(listener)
 }
 
-/// A listener that passes TCP connections on to the upstream's echo; it needs an upstream.
+/// A listener that proxies TCP connections to the echo of the upstream, which it needs.
 ///
 /// # Errors
 /// When there is no free port.
@@ -98,71 +98,60 @@ impl Listener {
         })
     }
 
-    /// Uses this port.
-    #[must_use]
+    /// Sets the port.
     pub fn port(mut self, port: Port) -> Self {
         self.port = port;
         self
     }
 
-    /// Binds 127.0.0.1 only, as a pod's own way out does.
-    #[must_use]
+    /// Binds 127.0.0.1 only, as listeners for outgoing traffic do.
     pub fn loopback(mut self) -> Self {
         self.ip = Ipv4Addr::LOCALHOST.into();
         self
     }
 
-    /// Binds `[::]`; clients are then told `[::1]`.
-    #[must_use]
+    /// Binds `[::]`; its address for clients is then `[::1]`.
     pub fn ipv6(mut self) -> Self {
         self.ip = Ipv6Addr::UNSPECIFIED.into();
         self
     }
 
-    /// Gives it the drain type MODIFY_ONLY: it ignores `/healthcheck/fail`.
-    #[must_use]
+    /// Sets the drain type MODIFY_ONLY, which ignores `/healthcheck/fail`.
     pub fn modify_only(mut self) -> Self {
         self.modify_only = true;
         self
     }
 
-    /// Names its statistics `listener.PREFIX.*` rather than after its address.
-    #[must_use]
+    /// Names its statistics `listener.PREFIX.*` instead of after its address.
     pub fn stat_prefix(mut self, prefix: &str) -> Self {
         self.stat_prefix = Some(prefix.to_owned());
         self
     }
 
-    /// Names the statistics of its requests `http.PREFIX.*` rather than after the listener.
-    #[must_use]
+    /// Names the statistics of its requests `http.PREFIX.*` instead of after the listener.
     pub fn http_stat_prefix(mut self, prefix: &str) -> Self {
         self.http_stat_prefix = Some(prefix.to_owned());
         self
     }
 
-    /// Closes a connection that is idle for so long, rather than for an hour.
-    #[must_use]
+    /// Sets the idle timeout of connections, which is an hour by default.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = Some(timeout);
         self
     }
 
-    /// Asks the kernel for send buffers of so many bytes, so that what a slow client has not read
-    /// yet is in Envoy.
-    #[must_use]
+    /// Sets the size of the kernel's send buffers in bytes, so that data which a slow client has not read stays in Envoy.
     pub fn send_buffer(mut self, bytes: usize) -> Self {
         self.send_buffer = Some(bytes);
         self
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where clients reach it.
-    #[must_use]
+    /// Its address for clients.
     pub fn address(&self) -> SocketAddr {
         let ip: IpAddr = match self.ip {
             IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -171,7 +160,7 @@ impl Listener {
         (ip, self.port.number()).into()
     }
 
-    /// The listener as Envoy reads it.
+    /// The configuration as JSON.
     pub(crate) fn json(&self, has_upstream: bool) -> Value {
         let filter = match self.protocol {
             Protocol::Http | Protocol::Http3 => self.connection_manager(has_upstream),
@@ -210,7 +199,7 @@ impl Listener {
             listener["drain_type"] = json!("MODIFY_ONLY");
         }
         if let Some(bytes) = self.send_buffer {
-            // SOL_SOCKET, SO_SNDBUF
+            // SOL_SOCKET and SO_SNDBUF
             listener["socket_options"] = json!([{ "level": 1, "name": 7, "int_value": bytes }]);
         }
         if let Some(prefix) = &self.stat_prefix {

@@ -1,19 +1,18 @@
-//! Clients of a Service that count honestly what they see.
+//! A load generator: clients of a Service that send requests at a constant rate and count every failure.
 //!
-//! Every request has its time, whatever became of the one before it, so that a slow server cannot
-//! make the load smaller unseen. Each is a POST: a client that has written one may not send it again,
-//! since the server may have acted on it. So what was written once is never written again, and what
-//! was not answered in full, with the right status and the right body, has failed.
+//! Each request is sent when it is due, whatever the response to the previous one, so that a slow server does not lower
+//! the rate. Each is a POST, which a client must not retry once written, since the server may have acted on it. A
+//! request without a complete response of the right status and body has failed.
 
 mod failure;
 mod http1;
 mod http2;
 mod http3;
 mod open_loop;
-mod pace;
+mod pool;
 mod report;
-mod shared;
-mod slots;
+mod response;
+mod schedule;
 mod stream;
 
 use std::sync::Arc;
@@ -26,43 +25,42 @@ use tokio::time::Instant;
 use crate::listener::Protocol;
 use crate::service::Service;
 pub use failure::{Failure, FailureKind};
+use http1::Http1Connection;
 use http2::Http2Connection;
 use http3::Http3Connection;
 use open_loop::{OpenLoopParams, run_open_loop};
+use pool::{ConnectionPool, HttpConnection};
 use report::Tally;
 pub use report::{FailureSample, KindReport, Report};
-use shared::request;
-use slots::ConnectionPool;
 
-/// Connections of the keep-alive kind: each is used often, so that none is idle for long.
+/// Connections of the keep-alive clients: each is used often, so that none is idle for long.
 const KEEP_ALIVE_CONNECTIONS: usize = 10;
 
-/// Connections of the HTTP/2 kind and of the HTTP/3 kind, each with many streams.
-const HTTP2_CONNECTIONS: usize = 4;
-const HTTP3_CONNECTIONS: usize = 4;
+/// Connections of the HTTP/2 clients, and of the HTTP/3 clients, each with many streams.
+const MULTIPLEXED_CONNECTIONS: usize = 4;
 
-/// What a request carries, and what must come back.
+/// The body of a request, and of its response.
 const BODY: &[u8] = b"two cups and a saucer";
 
-/// A load to be: kinds of clients, each with its rate in requests a second.
+/// A load before its start: kinds of clients, each with its rate in requests per second.
 #[derive(Debug, Clone)]
 pub struct Load {
-    kinds: Vec<ClientKind>,
+    clients: Vec<(ClientKind, f64)>,
     request_timeout: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum ClientKind {
-    KeepAlive { rate: f64 },
-    ConnectionPerRequest { rate: f64 },
-    Slow { rate: f64, response_time: Duration },
-    Http2 { rate: f64 },
-    Http3 { rate: f64 },
-    Stream { rate: f64, session: Duration },
+    KeepAlive,
+    ConnectionPerRequest,
+    Slow { response_time: Duration },
+    Http2,
+    Http3,
+    Stream { session: Duration },
     Idle,
 }
 
-/// A load under way. Dropped, it ends at once; [`Running::stop`] lets it end well.
+/// A running load. It is aborted when it is dropped; [`RunningLoad::stop`] waits for the pending responses.
 #[derive(Debug)]
 pub struct RunningLoad {
     tallies: Vec<Arc<Tally>>,
@@ -71,19 +69,17 @@ pub struct RunningLoad {
     start: Instant,
 }
 
-/// Begins a load without clients.
-#[must_use]
+/// A load without clients.
 pub fn load() -> Load {
     Load {
-        kinds: Vec::new(),
+        clients: Vec::new(),
         request_timeout: Duration::from_secs(10),
     }
 }
 
-/// The path of an answer that takes so long, as [`crate::upstream`] and fortio's echo server each
-/// understand it.
-fn slow_path(takes: Duration) -> String {
-    let milliseconds = takes.as_millis();
+/// The path of a response that takes this long, for [`crate::upstream`] and for fortio's echo server.
+fn slow_path(response_time: Duration) -> String {
+    let milliseconds = response_time.as_millis();
     format!("/slow?ms={milliseconds}&delay={milliseconds}ms")
 }
 
@@ -91,188 +87,160 @@ fn slow_path(takes: Duration) -> String {
 
 impl Load {
     /// Adds HTTP/1.1 clients that keep their connections.
-    #[must_use]
     pub fn keep_alive(self, rate: f64) -> Self {
-        self.add(ClientKind::KeepAlive { rate })
+        self.add(ClientKind::KeepAlive, rate)
     }
 
     /// Adds HTTP/1.1 clients that open a connection for each request.
-    #[must_use]
     pub fn connection_per_request(self, rate: f64) -> Self {
-        self.add(ClientKind::ConnectionPerRequest { rate })
+        self.add(ClientKind::ConnectionPerRequest, rate)
     }
 
-    /// Adds HTTP/1.1 clients, with a connection for each request, whose answers take long.
-    #[must_use]
-    pub fn slow(self, rate: f64, takes: Duration) -> Self {
-        self.add(ClientKind::Slow {
-            rate,
-            response_time: takes,
-        })
+    /// Adds HTTP/1.1 clients that open a connection for each request, whose response takes this long.
+    pub fn slow(self, rate: f64, response_time: Duration) -> Self {
+        self.add(ClientKind::Slow { response_time }, rate)
     }
 
     /// Adds HTTP/2 clients with many requests on each connection.
-    #[must_use]
     pub fn http2(self, rate: f64) -> Self {
-        self.add(ClientKind::Http2 { rate })
+        self.add(ClientKind::Http2, rate)
     }
 
-    /// Adds HTTP/3 clients with many requests on each connection, to the HTTP port's number by UDP.
-    /// They verify no certificate.
-    #[must_use]
+    /// Adds HTTP/3 clients with many requests on each connection, to the number of the HTTP port over UDP. They do not
+    /// verify certificates.
     pub fn http3(self, rate: f64) -> Self {
-        self.add(ClientKind::Http3 { rate })
+        self.add(ClientKind::Http3, rate)
     }
 
-    /// Adds a TCP stream that talks: so many messages a second, each echoed. It hangs up after
-    /// `session` and connects anew.
-    #[must_use]
+    /// Adds a TCP stream of messages, each of which is echoed. The client opens another stream after `session`.
     pub fn stream(self, rate: f64, session: Duration) -> Self {
-        self.add(ClientKind::Stream { rate, session })
+        self.add(ClientKind::Stream { session }, rate)
     }
 
-    /// Adds a client that sends one request and then keeps its connection to the end, idle. It is
-    /// the first to connect: one idle client goes to the first pod, two to the first two.
-    #[must_use]
+    /// Adds a client that sends one request and then keeps its connection idle. It connects first: one idle client to
+    /// the first pod, two to the first two.
     pub fn idle(mut self) -> Self {
-        self.kinds.insert(0, ClientKind::Idle);
+        self.clients.insert(0, (ClientKind::Idle, 0.0));
         self
     }
 
-    /// Lets a request take so long, rather than ten seconds, before it counts as failed.
-    #[must_use]
+    /// Sets the timeout of requests, which is ten seconds by default.
     pub fn request_timeout(mut self, limit: Duration) -> Self {
         self.request_timeout = limit;
         self
     }
 
-    /// Whether the target of this load accepts a connection now: over QUIC where all clients speak
-    /// HTTP/3.
+    /// Returns true if the target accepts a connection now, over QUIC if all clients use HTTP/3.
     pub async fn can_connect(&self, service: &Service) -> bool {
-        let http3 = |kind: &ClientKind| matches!(kind, ClientKind::Http3 { .. });
-        if self.kinds.iter().all(http3) {
+        let is_http3 = |(kind, _): &(ClientKind, f64)| matches!(kind, ClientKind::Http3);
+        if self.clients.iter().all(is_http3) {
             return http3::can_connect(service).await;
         }
         service.connect(Protocol::Http).await.is_ok()
     }
 
-    /// All requests a second.
-    #[must_use]
+    /// The rate of all clients in requests per second.
     pub fn rate(&self) -> f64 {
-        self.kinds.iter().map(|kind| kind.rate()).sum()
+        self.clients.iter().map(|(_, rate)| rate).sum()
     }
 
     /// Starts all clients at once.
     #[must_use]
     pub fn start(self, service: &Arc<Service>) -> RunningLoad {
         let start = Instant::now();
-        let (stop, told) = pace::stop_channel();
+        let (stop, stop_signal) = schedule::stop_channel();
         let mut running = RunningLoad {
             tallies: Vec::new(),
             clients: JoinSet::new(),
             stop,
             start,
         };
-        for kind in self.kinds {
-            let tally = Arc::new(Tally::new(kind.name(), kind.rate(), start));
+        for (kind, rate) in self.clients {
+            let tally = Arc::new(Tally::new(kind.name(), rate, start));
             running.tallies.push(Arc::clone(&tally));
-            let clients = OpenLoopParams {
-                rate: kind.rate(),
+            let params = OpenLoopParams {
+                rate,
                 request_timeout: self.request_timeout,
                 tally,
-                stop: told.clone(),
+                stop: stop_signal.clone(),
             };
             let service = Arc::clone(service);
-            running.clients.spawn(kind.run(service, clients));
+            running.clients.spawn(kind.run(service, params));
         }
         running
     }
 
-    fn add(mut self, kind: ClientKind) -> Self {
-        self.kinds.push(kind);
+    fn add(mut self, kind: ClientKind, rate: f64) -> Self {
+        self.clients.push((kind, rate));
         self
     }
 }
 
-// === impl Kind ===
+// === impl ClientKind ===
 
 impl ClientKind {
     fn name(self) -> String {
         match self {
-            Self::KeepAlive { .. } => "keep-alive".into(),
-            Self::ConnectionPerRequest { .. } => "one connection a request".into(),
-            Self::Slow {
-                response_time: takes,
-                ..
-            } => format!("{} s answers", takes.as_secs_f64()),
-            Self::Http2 { .. } => "HTTP/2".into(),
-            Self::Http3 { .. } => "HTTP/3".into(),
+            Self::KeepAlive => "keep-alive".into(),
+            Self::ConnectionPerRequest => "one connection a request".into(),
+            Self::Slow { response_time } => format!("{} s answers", response_time.as_secs_f64()),
+            Self::Http2 => "HTTP/2".into(),
+            Self::Http3 => "HTTP/3".into(),
             Self::Stream { .. } => "TCP stream".into(),
             Self::Idle => "idle connection".into(),
         }
     }
 
-    /// Requests a second; zero where there is but one.
-    fn rate(self) -> f64 {
+    async fn run(self, service: Arc<Service>, params: OpenLoopParams) {
+        let on_new_connection = |path: String| {
+            let service = Arc::clone(&service);
+            move || http1::connection_per_request(Arc::clone(&service), path.clone())
+        };
         match self {
-            Self::KeepAlive { rate }
-            | Self::ConnectionPerRequest { rate }
-            | Self::Slow { rate, .. }
-            | Self::Http2 { rate }
-            | Self::Http3 { rate }
-            | Self::Stream { rate, .. } => rate,
-            Self::Idle => 0.0,
-        }
-    }
-
-    async fn run(self, service: Arc<Service>, clients: OpenLoopParams) {
-        match self {
-            Self::KeepAlive { .. } => {
-                let slots = Arc::new(ConnectionPool::new(KEEP_ALIVE_CONNECTIONS));
-                let request = || http1::keep_alive(Arc::clone(&service), Arc::clone(&slots));
-                run_open_loop(clients, request).await;
+            Self::KeepAlive => {
+                run_pool::<Http1Connection>(service, params, KEEP_ALIVE_CONNECTIONS).await;
             }
-            Self::ConnectionPerRequest { .. } => {
-                let request =
-                    || http1::connection_per_request(Arc::clone(&service), "/".to_owned());
-                run_open_loop(clients, request).await;
+            Self::ConnectionPerRequest => {
+                run_open_loop(params, on_new_connection("/".to_owned())).await;
             }
-            Self::Slow {
-                response_time: takes,
-                ..
-            } => {
-                let path = slow_path(takes);
-                let request = || http1::connection_per_request(Arc::clone(&service), path.clone());
-                run_open_loop(clients, request).await;
+            Self::Slow { response_time } => {
+                run_open_loop(params, on_new_connection(slow_path(response_time))).await;
             }
-            Self::Http2 { .. } => {
-                let slots = Arc::new(ConnectionPool::new(HTTP2_CONNECTIONS));
-                let request =
-                    || request::<Http2Connection>(Arc::clone(&service), Arc::clone(&slots));
-                run_open_loop(clients, request).await;
+            Self::Http2 => {
+                run_pool::<Http2Connection>(service, params, MULTIPLEXED_CONNECTIONS).await;
             }
-            Self::Http3 { .. } => {
-                let slots = Arc::new(ConnectionPool::new(HTTP3_CONNECTIONS));
-                let request =
-                    || request::<Http3Connection>(Arc::clone(&service), Arc::clone(&slots));
-                run_open_loop(clients, request).await;
+            Self::Http3 => {
+                run_pool::<Http3Connection>(service, params, MULTIPLEXED_CONNECTIONS).await;
             }
-            Self::Stream { session, .. } => stream::run_stream(&service, clients, session).await,
-            Self::Idle => http1::idle(&service, clients).await,
+            Self::Stream { session } => stream::run_stream(&service, params, session).await,
+            Self::Idle => http1::idle(&service, params).await,
         }
     }
 }
 
-// === impl Running ===
+/// Sends requests on the connections of a pool.
+async fn run_pool<C: HttpConnection + 'static>(
+    service: Arc<Service>,
+    params: OpenLoopParams,
+    connections: usize,
+) {
+    let pool = Arc::new(ConnectionPool::<C>::new(connections));
+    let request = || {
+        let (service, pool) = (Arc::clone(&service), Arc::clone(&pool));
+        async move { pool.post(&service).await }
+    };
+    run_open_loop(params, request).await;
+}
+
+// === impl RunningLoad ===
 
 impl RunningLoad {
-    /// What has been counted so far.
-    #[must_use]
+    /// The counts so far.
     pub fn report(&self) -> Report {
         self.report_at(Instant::now())
     }
 
-    /// Sends no more, waits for the answers that are due, and counts up.
+    /// Sends no more requests, waits for the pending responses and returns the counts.
     pub async fn stop(mut self) -> Report {
         let end = Instant::now();
         self.stop.send_replace(Some(end));

@@ -1,4 +1,4 @@
-//! Manifests before and after `inject`.
+//! Manifests, and their injection by `inject`.
 
 use serde::de::DeserializeOwned;
 use webhook::cli::inject;
@@ -6,40 +6,41 @@ use webhook::cli::inject::InjectReport;
 
 use crate::review::defaults;
 
-/// What libyaml, another reader than the program's own, makes of a stream.
+/// Parses a stream of documents by libyaml, which the product does not use.
 ///
 /// # Panics
-/// If it cannot read it.
-#[must_use]
+/// When it is not valid.
 pub fn read<T: DeserializeOwned>(stream: &[u8]) -> Vec<T> {
     serde_norway::Deserializer::from_slice(stream)
-        .map(|document| T::deserialize(document).expect("libyaml reads it"))
+        .map(|document| T::deserialize(document).expect("libyaml can parse it"))
         .collect()
 }
 
-/// Injects a stream all of whose pods that ask get a drainer, and checks that a second time changes
+/// Injects a stream, and checks that every pod that requests a drainer gets one and that another injection changes
 /// nothing.
 ///
 /// # Panics
-/// If one gets none, or a second time changes something.
-#[must_use]
+/// When a pod gets none, or another injection changes something.
 pub fn inject_all(stream: &str) -> String {
     let InjectReport {
         bytes,
-        messages: remarks,
-        requested: asked,
+        messages,
+        requested,
         injected,
         ..
     } = inject::inject(stream.as_bytes(), &defaults());
-    assert_eq!(asked, injected, "{stream}\n{remarks:?}");
+    assert_eq!(requested, injected, "{stream}\n{messages:?}");
     let again = inject::inject(&bytes, &defaults());
-    assert_eq!(again.bytes, bytes, "twice is not the same as once");
-    assert_eq!((again.requested, again.already_injected), (asked, asked));
-    String::from_utf8(bytes).expect("what was a str still is one")
+    assert_eq!(
+        again.bytes, bytes,
+        "a second injection changes the manifest"
+    );
+    let twice = (again.requested, again.already_injected);
+    assert_eq!(twice, (requested, requested));
+    String::from_utf8(bytes).expect("the output is UTF-8")
 }
 
-/// A manifest of this kind whose pod asks, as plain as can be; the pod's template is at `path`.
-#[must_use]
+/// A minimal manifest of this kind whose pod template, at `path`, requests a drainer.
 pub fn manifest_with_inject(version: &str, kind: &str, path: &str) -> String {
     let mut text = format!("apiVersion: {version}\nkind: {kind}\n");
     let mut indent = String::new();

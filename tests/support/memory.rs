@@ -1,4 +1,4 @@
-//! A process's memory, as the kernel tells it.
+//! The memory of a process, as the kernel counts it.
 
 use std::fs;
 
@@ -6,25 +6,25 @@ use anyhow::{Context, Result};
 
 use crate::process::Process;
 
-/// What `/proc/PID/status` calls it.
+/// A field of `/proc/PID/status`.
 /// <https://www.kernel.org/doc/html/latest/filesystems/proc.html>
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryMetric {
-    /// `VmRSS`: all that is resident, the program's own pages among it.
+    /// `VmRSS`: all resident memory, including the pages of the binary.
     Resident,
-    /// `RssAnon`: what is resident and shared with nobody.
+    /// `RssAnon`: the resident memory that is not shared.
     Private,
-    /// `VmHWM`: the most that ever was resident.
+    /// `VmHWM`: the peak of the resident memory.
     Peak,
 }
 
-// === impl Memory ===
+// === impl MemoryMetric ===
 
 impl MemoryMetric {
-    /// How much of it a running process has, in KiB.
+    /// Reads the value of a running process, in KiB.
     ///
     /// # Errors
-    /// When it has ended.
+    /// When the process has exited.
     pub fn read(self, process: &Process) -> Result<u64> {
         let field = match self {
             Self::Resident => "VmRSS:",

@@ -1,4 +1,4 @@
-//! Cases that take time rather than work, played all at once.
+//! Runs test cases in parallel, which mostly wait.
 
 use anyhow::{Context, Result};
 use tokio::task::JoinSet;
@@ -6,31 +6,31 @@ use tokio::task::JoinSet;
 use crate::envoy_versions;
 use crate::envoy_versions::EnvoyBinary;
 
-/// Plays all cases, each under its name.
+/// Runs all named cases.
 ///
 /// # Errors
-/// With the first that failed, once all are over.
+/// With the first failure, once all cases have finished.
 ///
 /// # Panics
-/// As soon as one does.
+/// As soon as a case does.
 pub async fn run_in_parallel<F>(cases: impl IntoIterator<Item = (String, F)>) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {
-    let mut playing = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for (name, case) in cases {
-        playing.spawn(async move { case.await.context(name) });
+        tasks.spawn(async move { case.await.context(name) });
     }
-    playing.join_all().await.into_iter().collect()
+    tasks.join_all().await.into_iter().collect()
 }
 
-/// Plays one case on each Envoy.
+/// Runs a case with each version of Envoy.
 ///
 /// # Errors
-/// As [`at_once`], and when an Envoy is not installed.
+/// As [`run_in_parallel`], and when an Envoy is not installed.
 ///
 /// # Panics
-/// As [`at_once`].
+/// As [`run_in_parallel`].
 pub async fn for_each_envoy<F>(case: fn(EnvoyBinary) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! A port for a program that must be told which one to bind.
+//! Free ports for programs that cannot choose one themselves.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -8,28 +8,27 @@ use std::ops::RangeInclusive;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-/// Below the range from which Linux takes the ports of outgoing connections (32768 by default): a
-/// port of that range may be gone again before the program binds it.
+/// Below the range of ephemeral ports (from 32768 by default on Linux): one of those may be in use again before the
+/// program binds it.
 const RANGE: RangeInclusive<u16> = 20_000..=32_000;
 
-/// A port that no other holder of a `Port` on this machine gets while this one lives, in whatever
-/// process it is.
+/// A port that no other `Port` on this machine has, in any process, until this one is dropped.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    /// A name that one process at a time can hold, and that the kernel frees with the process.
+    /// A socket in the abstract namespace, whose name the kernel frees when the process exits.
     _claim: UnixListener,
 }
 
 // === impl Port ===
 
 impl Port {
-    /// Takes a free port.
+    /// Claims a free port.
     ///
     /// # Errors
-    /// When all are taken.
+    /// When all are in use.
     pub fn free() -> io::Result<Self> {
-        // Somewhere else for each caller, so that parallel tests rarely try the same ones.
+        // A random start, so that parallel tests rarely try the same ports.
         let start = usize::try_from(RandomState::new().hash_one(()) >> 32).unwrap_or(0);
         let count = RANGE.len();
         RANGE
@@ -40,16 +39,15 @@ impl Port {
             .ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, "no free port"))
     }
 
-    /// Takes this port, or another free one when it is in use.
+    /// Claims this port, or another free one if it is in use.
     ///
     /// # Errors
-    /// When all are taken.
+    /// When all are in use.
     pub fn prefer(number: u16) -> io::Result<Self> {
         Self::claim(number).map_or_else(Self::free, Ok)
     }
 
     /// The port's number.
-    #[must_use]
     pub fn number(&self) -> u16 {
         self.number
     }
@@ -64,10 +62,10 @@ impl Port {
     }
 }
 
-/// Whether a server can bind the port on all addresses.
+/// Returns true if a server can bind the port on all addresses.
 fn is_free(number: u16) -> bool {
     let ipv6 = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, number)) {
-        // Any other error is that there is no IPv6 here.
+        // Any other error means that there is no IPv6.
         Err(error) => error.kind() != io::ErrorKind::AddrInUse,
         Ok(_) => true,
     };
@@ -79,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_given_once_until_it_is_dropped() {
+    fn port_is_unique_until_it_is_dropped() {
         let first = Port::free().unwrap();
         let second = Port::prefer(first.number()).unwrap();
         assert_ne!(first.number(), second.number());
@@ -89,10 +87,10 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_a_stranger_listens_on_is_not_given() {
+    fn port_with_a_listener_is_not_claimed() {
         for address in ["0.0.0.0:0", "127.0.0.1:0"] {
-            let stranger = TcpListener::bind(address).unwrap();
-            let taken = stranger.local_addr().unwrap().port();
+            let listener = TcpListener::bind(address).unwrap();
+            let taken = listener.local_addr().unwrap().port();
             assert_ne!(Port::prefer(taken).unwrap().number(), taken, "{address}");
         }
     }

@@ -1,4 +1,4 @@
-//! A program under test: started, watched and signalled, and never left behind.
+//! Processes under test, which are killed with the test.
 
 use std::fs::{self, File};
 use std::iter;
@@ -17,18 +17,17 @@ use tokio::time::timeout;
 
 use crate::cpu_pressure;
 
-/// How much of a log is shown when a test fails.
+/// The bytes of a log that are printed when a test fails.
 const LOG_TAIL: usize = 4_000;
 
-/// A running program. It is killed when this is dropped, and its log is printed when that happens in
-/// a failing test.
+/// A process. It is killed when this is dropped, and its log is printed if that happens in a failing test.
 #[derive(Debug)]
 pub struct Process {
     name: String,
     pid: Pid,
     log: PathBuf,
     exit: watch::Receiver<Option<ExitStatus>>,
-    /// Owns the child, which dies with it.
+    /// Owns the child, which is killed when the task is aborted.
     reaper: JoinHandle<()>,
 }
 
@@ -43,8 +42,7 @@ impl Process {
         Self::start_watched(name, command, log, |_| {})
     }
 
-    /// Starts a program as [`Process::start`] does, and calls `ended` once it has ended, before anyone
-    /// who waits for that is told.
+    /// Starts a program as [`Process::start`] does, and calls `exited` when it has exited, before [`Process::wait`] returns.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -52,9 +50,9 @@ impl Process {
         name: &str,
         mut command: Command,
         log: &Path,
-        ended: impl FnOnce(ExitStatus) + Send + 'static,
+        exited: impl FnOnce(ExitStatus) + Send + 'static,
     ) -> Result<Self> {
-        // Whoever starts a program may ask how long it was kept waiting.
+        // The durations of processes are compared with their stall time.
         cpu_pressure::start_sampling();
         let output = File::options()
             .create(true)
@@ -68,12 +66,12 @@ impl Process {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("starting {name}"))?;
-        let pid = pid(&child).with_context(|| format!("{name} ended as it started"))?;
-        let (tell, exit) = watch::channel(None);
+        let pid = pid(&child).with_context(|| format!("{name} exited on start"))?;
+        let (sender, exit) = watch::channel(None);
         let reaper = tokio::spawn(async move {
             if let Ok(status) = child.wait().await {
-                ended(status);
-                tell.send_replace(Some(status));
+                exited(status);
+                sender.send_replace(Some(status));
             }
         });
         Ok(Self {
@@ -85,11 +83,10 @@ impl Process {
         })
     }
 
-    /// Sends a signal; to a program that has ended, nothing happens. One that gets STOP does nothing
-    /// any more when this returns.
+    /// Sends a signal, unless the process has exited. After STOP, returns when all of its threads have stopped.
     pub fn signal(&self, signal: Signal) {
         if self.is_running() {
-            // It may have ended since: then there is nobody to tell.
+            // Fails if it has exited meanwhile.
             let _ = kill_process(self.pid, signal);
         }
         if signal == Signal::STOP {
@@ -100,7 +97,7 @@ impl Process {
         }
     }
 
-    /// Whether a thread is neither stopped nor at its end; each stops by itself, a moment later.
+    /// Returns true if a thread is neither stopped nor dead; the threads stop one by one, a moment after the signal.
     /// <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>
     fn has_running_thread(&self) -> bool {
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid()));
@@ -114,46 +111,42 @@ impl Process {
             })
     }
 
-    /// The process's id, for /proc.
-    #[must_use]
+    /// The process ID.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_pid()
     }
 
-    /// Whether it has not ended yet.
-    #[must_use]
+    /// Returns true if it has not exited.
     pub fn is_running(&self) -> bool {
         self.exit.borrow().is_none()
     }
 
-    /// How it has ended; `None` while it runs.
-    #[must_use]
+    /// Its exit status; `None` while it runs.
     pub fn exit_status(&self) -> Option<ExitStatus> {
         *self.exit.borrow()
     }
 
-    /// Waits until it has ended. Any number may wait at once.
+    /// Waits until it has exited.
     pub async fn wait(&self) -> ExitStatus {
         let mut exit = self.exit.clone();
         match exit.wait_for(Option::is_some).await.map(|status| *status) {
             Ok(Some(status)) => status,
-            // Its status cannot be known: the caller's deadline speaks, rather than a made-up one.
+            // The status is unknown: waits for the caller's deadline instead of inventing one.
             Ok(None) | Err(_) => std::future::pending().await,
         }
     }
 
-    /// Waits until it has ended, or fails after `limit`.
+    /// Waits until it has exited.
     ///
     /// # Errors
-    /// When it still runs then.
+    /// When it still runs after `limit`.
     pub async fn wait_within(&self, limit: Duration) -> Result<ExitStatus> {
         timeout(limit, self.wait())
             .await
             .map_err(|_| anyhow!("{} still runs after {limit:?}", self.name))
     }
 
-    /// All that it has printed.
-    #[must_use]
+    /// Its output so far.
     pub fn log(&self) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -167,7 +160,7 @@ impl Drop for Process {
         if thread::panicking() {
             let log = self.log();
             let start = log.ceil_char_boundary(log.len().saturating_sub(LOG_TAIL));
-            eprintln!("--- the last of {}:\n{}---", self.name, &log[start..]);
+            eprintln!("--- end of the log of {}:\n{}---", self.name, &log[start..]);
         }
     }
 }
@@ -190,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn its_output_and_its_exit_are_seen() {
+    async fn output_and_exit_status_are_recorded() {
         let dir = tempfile::tempdir().unwrap();
         let shell = shell("echo out; echo err >&2; exit 3", &dir.path().join("log"));
         let status = shell.wait_within(Duration::from_secs(5)).await.unwrap();
@@ -199,18 +192,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_dies_when_dropped() {
+    async fn process_is_killed_when_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let shell = shell("trap '' TERM; exec sleep 60", &dir.path().join("log"));
         let stat = PathBuf::from(format!("/proc/{}/stat", shell.pid()));
         assert!(stat.exists());
         drop(shell);
-        let gone = async {
+        let killed = async {
             // A zombie until it is reaped.
             while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(Duration::from_secs(5), gone).await.unwrap();
+        timeout(Duration::from_secs(5), killed).await.unwrap();
     }
 }

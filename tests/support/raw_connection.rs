@@ -1,12 +1,10 @@
-//! A connection that a client holds, and does with as it likes: bytes, not a library's manners.
+//! Connections on which a test writes the bytes itself, without an HTTP library.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use crate::listener::DIRECT_PATH;
 
@@ -14,13 +12,13 @@ use crate::listener::DIRECT_PATH;
 #[derive(Debug)]
 pub struct RawConnection(BufReader<TcpStream>);
 
-// === impl Held ===
+// === impl RawConnection ===
 
 impl RawConnection {
-    /// Connects, and says nothing.
+    /// Connects without sending anything.
     ///
     /// # Errors
-    /// When it is refused.
+    /// When the connection is refused.
     pub async fn open(address: SocketAddr) -> Result<Self> {
         Ok(Self(BufReader::new(TcpStream::connect(address).await?)))
     }
@@ -28,38 +26,38 @@ impl RawConnection {
     /// A keep-alive connection between two requests.
     ///
     /// # Errors
-    /// When it is refused, or the first request is not answered.
+    /// When the connection is refused, or the first request gets no response.
     pub async fn open_idle(address: SocketAddr) -> Result<Self> {
-        let mut held = Self::open(address).await?;
-        held.get(DIRECT_PATH).await?;
-        Ok(held)
+        let mut connection = Self::open(address).await?;
+        connection.get(DIRECT_PATH).await?;
+        Ok(connection)
     }
 
-    /// A TCP stream that has carried bytes both ways.
+    /// A TCP stream that has echoed bytes.
     ///
     /// # Errors
-    /// When it is refused or does not echo.
+    /// When the connection is refused or does not echo.
     pub async fn open_stream(address: SocketAddr) -> Result<Self> {
-        let mut held = Self::open(address).await?;
-        held.ping().await?;
-        Ok(held)
+        let mut connection = Self::open(address).await?;
+        connection.ping().await?;
+        Ok(connection)
     }
 
-    /// A connection that was upgraded, as a WebSocket is, and has carried bytes both ways since.
+    /// An upgraded connection, as for a WebSocket, that has echoed bytes.
     ///
     /// # Errors
-    /// When it is refused, not upgraded or does not echo.
+    /// When the connection is refused, is not upgraded or does not echo.
     pub async fn open_upgraded(address: SocketAddr) -> Result<Self> {
-        let mut held = Self::open(address).await?;
-        let head = held
+        let mut connection = Self::open(address).await?;
+        let head = connection
             .send("GET / HTTP/1.1\r\nhost: shop\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n")
             .await?;
         ensure!(head.starts_with("http/1.1 101 "), "{head}");
-        held.ping().await?;
-        Ok(held)
+        connection.ping().await?;
+        Ok(connection)
     }
 
-    /// Sends a request, reads the whole answer and returns its head in small letters.
+    /// Sends a request, reads the complete response and returns its head in lower case.
     ///
     /// # Errors
     /// When the connection ends before that.
@@ -69,31 +67,24 @@ impl RawConnection {
             .await?;
         let length = head
             .lines()
-            .find_map(|l| l.strip_prefix("content-length: "));
+            .find_map(|line| line.strip_prefix("content-length: "));
         let length: u64 = length.context("no content-length")?.trim().parse()?;
         let mut body = Vec::new();
         (&mut self.0).take(length).read_to_end(&mut body).await?;
-        ensure!(body.len() as u64 == length, "half an answer: {head}");
+        ensure!(body.len() as u64 == length, "truncated response: {head}");
         Ok(head)
     }
 
-    /// Sends a few bytes and waits for their echo.
+    /// Sends four bytes and waits for their echo.
     ///
     /// # Errors
-    /// When they do not come back.
+    /// When they are not echoed.
     pub async fn ping(&mut self) -> Result<()> {
         self.0.write_all(b"ping").await?;
         let mut pong = [0; 4];
         self.0.read_exact(&mut pong).await?;
         ensure!(&pong == b"ping", "{}", pong.escape_ascii());
         Ok(())
-    }
-
-    /// Whether the other end has closed, which is given so long.
-    pub async fn is_closed_within(&mut self, limit: Duration) -> bool {
-        let mut rest = Vec::new();
-        let end = self.0.read_to_end(&mut rest);
-        timeout(limit, end).await.is_ok()
     }
 
     async fn send(&mut self, request: &str) -> Result<String> {

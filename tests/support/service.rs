@@ -1,11 +1,10 @@
-//! The Service's part: which pod a new connection goes to.
+//! A fake Service: chooses the pod for each new connection, and probes the readiness of its pods.
 //!
-//! Like kube-proxy, it decides when a connection is opened and then stands aside: the client is
-//! connected to the pod itself. Nothing in between can hide a refusal, delay the end of a connection
-//! or keep one alive, so what a client sees is what the pod did. Nor is a connection ever tried at a
-//! second pod.
+//! Like kube-proxy, it chooses a pod when a connection is opened, and the client connects to the pod itself. Nothing in
+//! between hides a refused connection, delays the end of one or keeps one open, and no connection is retried at a second
+//! pod: a client sees what the pod did.
 
-mod rotation;
+mod load_balancer;
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,68 +20,56 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use crate::http::Client;
 use crate::listener::Protocol;
 use crate::until::wait_until;
-use rotation::LoadBalancer;
+use load_balancer::LoadBalancer;
 
-/// How long a client waits for a connection.
+/// The timeout of a client's connection attempt.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One pod behind a Service.
+/// A pod behind a Service.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     /// The pod's name.
     pub name: String,
-    /// Where it takes HTTP; by UDP, HTTP/3.
+    /// The address of its HTTP port; of its HTTP/3 port over UDP.
     pub http: SocketAddr,
-    /// Where it takes TCP streams, if it does.
+    /// The address of its TCP port, if it has one.
     pub tcp: Option<SocketAddr>,
 }
 
 /// A pod's readiness probe: an HTTP GET to its HTTP port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// The path asked for.
+    /// The path of the request.
     pub path: String,
-    /// The pause between two probes.
+    /// The interval between two probes.
     pub period: Duration,
-    /// How long an answer may take.
+    /// The timeout of a probe.
     pub timeout: Duration,
-    /// So many failures in a row make the pod unready.
+    /// The number of consecutive failures after which the pod is not ready.
     pub failure_threshold: u32,
 }
 
-/// A Service in front of pods. Dropped, it probes no more.
+/// A Service in front of pods. It stops probing them when it is dropped.
 #[derive(Debug)]
 pub struct Service {
     balancer: Arc<Mutex<LoadBalancer>>,
     probes: Mutex<JoinSet<()>>,
 }
 
-/// A client's connection to a pod.
+/// Counts a connection as open in [`Service::open_connections`] until it is dropped.
 #[derive(Debug)]
-pub struct ServiceConnection {
-    /// The connection itself.
-    pub stream: TcpStream,
-    /// Counted by [`Service::open`] until it is dropped; it goes wherever the stream goes.
-    pub guard: ConnectionGuard,
-}
-
-/// Counts one connection as open for as long as it lives.
-#[derive(Debug)]
-pub struct ConnectionGuard {
-    _count: Arc<()>,
-}
+pub struct ConnectionGuard(#[expect(dead_code, reason = "counted by its `Arc`")] Arc<()>);
 
 // === impl Probe ===
 
 impl Probe {
     /// The readiness probe of a container, with Kubernetes' defaults; `None` without an HTTP probe.
-    #[must_use]
     pub fn for_container(container: &k8s::Container) -> Option<Self> {
         let probe = container.readiness_probe.as_ref()?;
         let get = probe.http_get.as_ref()?;
-        let seconds = |given: Option<i32>, default| {
-            let given = given.and_then(|seconds| seconds.try_into().ok());
-            Duration::from_secs(given.unwrap_or(default))
+        let seconds = |value: Option<i32>, default| {
+            let value = value.and_then(|seconds| seconds.try_into().ok());
+            Duration::from_secs(value.unwrap_or(default))
         };
         let failures = probe.failure_threshold.and_then(|n| n.try_into().ok());
         Some(Self {
@@ -97,10 +84,8 @@ impl Probe {
 // === impl Service ===
 
 impl Service {
-    /// A Service without pods. What becomes of a pod is known to its clients' side `lag` later: at
-    /// once or a second behind kube-proxy, 15 s behind a slow cloud balancer. That a pod has become
-    /// ready is known at once.
-    #[must_use]
+    /// A Service without pods. Clients learn `lag` later that a pod terminates or is not ready: at once or after a second
+    /// with kube-proxy, after 15 s with a slow cloud load balancer. They learn at once that a pod has become ready.
     pub fn new(lag: Duration) -> Self {
         Self {
             balancer: Arc::new(Mutex::new(LoadBalancer::new(lag))),
@@ -108,8 +93,7 @@ impl Service {
         }
     }
 
-    /// What is at this address, always ready: a Service of a cluster, which does all that by itself.
-    #[must_use]
+    /// A Service of a real cluster at this address, which balances and probes by itself.
     pub fn at(address: SocketAddr) -> Self {
         let service = Self::new(Duration::ZERO);
         service.add_ready(Endpoint {
@@ -120,47 +104,47 @@ impl Service {
         service
     }
 
-    /// Adds a pod that is ready, and is not probed.
+    /// Adds a pod that is ready and is not probed.
     pub fn add_ready(&self, endpoint: Endpoint) {
-        let mut rotation = lock(&self.balancer);
+        let mut balancer = lock(&self.balancer);
         let name = endpoint.name.clone();
-        rotation.add(endpoint);
-        rotation.record_probe(&name, true, Instant::now());
+        balancer.add(endpoint);
+        balancer.record_probe(&name, true, Instant::now());
     }
 
-    /// Adds a pod, which gets connections once its first probe succeeds.
+    /// Adds a pod that gets connections from its first successful probe on.
     pub fn add(&self, endpoint: Endpoint, probe: Probe) {
         let (name, address) = (endpoint.name.clone(), endpoint.http);
         lock(&self.balancer).add(endpoint);
-        let rotation = Arc::clone(&self.balancer);
-        let probing = async move {
+        let balancer = Arc::clone(&self.balancer);
+        let probes = async move {
             let client = Client::from(address).with_timeout(probe.timeout);
             let mut tick = interval(probe.period);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            let mut failed = 0;
+            let mut failures = 0;
             loop {
                 tick.tick().await;
-                let answer = client.get(&probe.path).await;
-                // As the kubelet sees it: 200 to 399 is success.
-                let passed = answer.is_ok_and(|answer| answer.status.as_u16() < 400);
-                failed = if passed { 0 } else { failed + 1 };
-                if passed || failed == probe.failure_threshold {
-                    lock(&rotation).record_probe(&name, passed, Instant::now());
+                let response = client.get(&probe.path).await;
+                // The kubelet takes 200 to 399 for success.
+                let passed = response.is_ok_and(|response| response.status.as_u16() < 400);
+                failures = if passed { 0 } else { failures + 1 };
+                if passed || failures == probe.failure_threshold {
+                    lock(&balancer).record_probe(&name, passed, Instant::now());
                 }
             }
         };
-        lock(&self.probes).spawn(probing);
+        lock(&self.probes).spawn(probes);
     }
 
-    /// Marks a pod as deleted, as the API server does at the moment when its end begins.
+    /// Marks a pod as terminating, as the API server does when it is deleted.
     pub fn mark_terminating(&self, name: &str) {
         lock(&self.balancer).mark_terminating(name, Instant::now());
     }
 
-    /// Waits until so many pods get connections.
+    /// Waits until this many pods get connections.
     ///
     /// # Errors
-    /// When they do not within `limit`.
+    /// When fewer do within `limit`.
     pub async fn wait_until_ready(&self, pods: usize, limit: Duration) -> Result<()> {
         wait_until(&format!("{pods} pods are ready"), limit, || async {
             Ok(self.serving_pods() >= pods)
@@ -168,59 +152,52 @@ impl Service {
         .await
     }
 
-    /// How many pods get connections now.
-    #[must_use]
+    /// The number of pods that get connections now.
     pub fn serving_pods(&self) -> usize {
         lock(&self.balancer).candidates(Instant::now()).len()
     }
 
-    /// Whether this pod gets connections now.
-    #[must_use]
+    /// Returns true if this pod gets connections now.
     pub fn is_serving(&self, name: &str) -> bool {
-        let rotation = lock(&self.balancer);
-        let mut candidates = rotation.candidates(Instant::now()).into_iter();
+        let balancer = lock(&self.balancer);
+        let mut candidates = balancer.candidates(Instant::now()).into_iter();
         candidates.any(|candidate| candidate.endpoint.name == name)
     }
 
-    /// How many connections to this pod its clients hold open.
-    #[must_use]
+    /// The number of connections to this pod that clients hold open.
     pub fn open_connections(&self, name: &str) -> usize {
         lock(&self.balancer).open_connections(name)
     }
 
-    /// Opens a connection to the pod whose turn it is.
+    /// Opens a connection to the next pod.
     ///
     /// # Errors
-    /// With what the pod answered, and as a refusal when there is no pod.
-    pub async fn connect(&self, protocol: Protocol) -> io::Result<ServiceConnection> {
-        let (address, open) = self.endpoint(protocol)?;
+    /// As the pod does, or as a refused connection when no pod is ready.
+    pub async fn connect(&self, protocol: Protocol) -> io::Result<(TcpStream, ConnectionGuard)> {
+        let (address, guard) = self.endpoint(protocol)?;
         let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
-        Ok(ServiceConnection {
-            stream,
-            guard: open,
-        })
+        Ok((stream, guard))
     }
 
-    /// Where a new connection goes to: to the pod whose turn it is.
+    /// The address of the next pod.
     ///
     /// # Errors
-    /// A refusal when there is no pod, or it does not speak that.
+    /// As a refused connection when no pod is ready or the pod has no such port.
     pub(crate) fn endpoint(&self, protocol: Protocol) -> io::Result<(SocketAddr, ConnectionGuard)> {
         let next = lock(&self.balancer).next_backend(protocol, Instant::now());
-        let refused = |why| io::Error::new(io::ErrorKind::ConnectionRefused, why);
-        let (endpoint, counted) = next.ok_or_else(|| refused("no pod is ready"))?;
+        let refused = |reason| io::Error::new(io::ErrorKind::ConnectionRefused, reason);
+        let (endpoint, guard) = next.ok_or_else(|| refused("no pod is ready"))?;
         let address = match protocol {
             Protocol::Http | Protocol::Http3 => Some(endpoint.http),
             Protocol::Tcp => endpoint.tcp,
         };
         let address = address.ok_or_else(|| refused("the pod has no such port"))?;
-        let open = ConnectionGuard { _count: counted };
-        Ok((address, open))
+        Ok((address, guard))
     }
 }
 
-/// Locks; a panic elsewhere cannot leave half a change behind.
+/// Locks. A poisoned lock is used as well: no change is ever partial.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

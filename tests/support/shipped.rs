@@ -1,4 +1,4 @@
-//! The webhook as it ships, as a process of its own whose memory and CPU time are read.
+//! The webhook as a process, whose memory and CPU time are measured.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::process::Process;
 use crate::review::IMAGE;
 use crate::timing::TIMEOUT;
 
-/// A running `envoy-drainer serve`, which ends when this is dropped.
+/// A running `envoy-drainer serve`, which is killed when this is dropped.
 #[derive(Debug)]
 pub struct WebhookProcess {
     /// A client of the TLS port.
@@ -35,24 +35,23 @@ pub struct WebhookProcess {
     _dir: TempDir,
 }
 
-/// The chart's `resources.limits.memory`, in KiB, for all data of the program. A container's limit wants
-/// rights that a test may not have; this one ends the program just as well.
+/// The chart's `resources.limits.memory`, in KiB, as a limit of the program's data segment. A cgroup's limit needs rights
+/// that a test may not have; beyond this limit the program aborts as well.
 const MEMORY_LIMIT: &str = "131072";
 
-// === impl Shipped ===
+// === impl WebhookProcess ===
 
 impl WebhookProcess {
-    /// Starts a program within the chart's memory limit, with a certificate of its own, and waits until
-    /// it is ready.
+    /// Starts a binary of the webhook within the chart's memory limit, with an in-memory CA, and waits until it is ready.
     ///
     /// # Errors
-    /// When it cannot be started, or is not ready in time.
+    /// When it cannot be started, or is not ready within the timeout.
     pub async fn start(program: &Path) -> Result<Self> {
         let ports = [Port::free()?, Port::free()?, Port::free()?];
         let address = |port: &Port| SocketAddr::from(([127, 0, 0, 1], port.number()));
         let [tls, health, metrics] = ports.each_ref().map(address);
         let dir = tempfile::tempdir()?;
-        let authority = dir.path().join("ca.crt");
+        let ca = dir.path().join("ca.crt");
         let mut command = Command::new("/bin/sh");
         command
             .args(["-c", "ulimit -d $0 && exec \"$@\"", MEMORY_LIMIT])
@@ -62,7 +61,7 @@ impl WebhookProcess {
             .args(["--health-listen", &health.to_string()])
             .args(["--metrics-listen", &metrics.to_string()])
             .arg("--tls-ca-out")
-            .arg(&authority);
+            .arg(&ca);
         let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
         let client = Client::from(health);
         let ready = async {
@@ -71,13 +70,15 @@ impl WebhookProcess {
                 .await
                 .is_ok_and(|ready| ready.status.is_success())
             {
-                ensure!(process.is_running(), "it ended: {}", process.log());
+                ensure!(process.is_running(), "it exited: {}", process.log());
                 sleep(Duration::from_millis(10)).await;
             }
             Ok(())
         };
-        timeout(TIMEOUT, ready).await.context("it is not ready")??;
-        let https = HttpsClient::new(tls, &fs::read_to_string(&authority)?)?;
+        timeout(TIMEOUT, ready)
+            .await
+            .context("waiting until it is ready")??;
+        let https = HttpsClient::new(tls, &fs::read_to_string(&ca)?)?;
         Ok(Self {
             https,
             tls,
@@ -89,23 +90,23 @@ impl WebhookProcess {
         })
     }
 
-    /// The most memory that it ever had resident, in KiB.
+    /// The peak of its resident memory, in KiB.
     ///
     /// # Errors
-    /// When it has ended.
+    /// When it has exited.
     pub fn peak_memory(&self) -> Result<u64> {
         MemoryMetric::Peak.read(&self.process)
     }
 
-    /// The bytes that the kernel holds of its TLS connections, received and not read, or sent and not
-    /// acknowledged, in KiB. What it takes to hold them is up to twice as much.
+    /// The data in the kernel's queues of its TLS connections, received and not read or sent and not acknowledged, in KiB.
+    /// The queues take up to twice as much memory.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When `/proc/net/tcp` cannot be read.
     pub fn socket_queue_size(&self) -> Result<u64> {
         let table = fs::read_to_string("/proc/net/tcp")?;
         let port = format!(":{:04X}", self.tls.port());
-        // Its number, the local and the remote address, the state, and `sent:received` in hexadecimal.
+        // The fields are a number, the local and the remote address, the state, and `sent:received` in hexadecimal.
         // <https://docs.kernel.org/networking/proc_net_tcp.html>
         let queues = table.lines().filter_map(|line| {
             let mut fields = line.split_whitespace().skip(1);
@@ -119,14 +120,14 @@ impl WebhookProcess {
         Ok(queues.sum::<u64>() >> 10)
     }
 
-    /// The CPU time that all its threads have used, in user and in kernel mode.
+    /// The CPU time of all its threads, in user and in kernel mode.
     ///
     /// # Errors
-    /// When it has ended.
+    /// When it has exited.
     pub fn cpu_time(&self) -> Result<Duration> {
         let mut sum = Duration::ZERO;
         for thread in fs::read_dir(format!("/proc/{}/task", self.process.pid()))? {
-            // The first number, in nanoseconds, where `stat` counts in hundredths of a second.
+            // The first number, in nanoseconds; `stat` counts in 1/100 s.
             let schedstat = fs::read_to_string(thread?.path().join("schedstat"))?;
             let nanoseconds = schedstat.split(' ').next().context("an empty schedstat")?;
             sum += Duration::from_nanos(nanoseconds.parse()?);

@@ -1,9 +1,9 @@
-//! A CA of a test, and its leaves.
+//! A CA for tests, and its leaves.
 
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
-/// An authority that clients trust by its [`TestCa::pem`].
+/// A CA, which clients trust by its [`TestCa::pem`].
 #[derive(Debug)]
 pub struct TestCa {
     issuer: Issuer<'static, KeyPair>,
@@ -24,15 +24,15 @@ pub struct Leaf {
 // === impl TestCa ===
 
 impl TestCa {
-    /// Makes an authority.
+    /// Generates a CA.
     ///
     /// # Errors
-    /// When the system gives no randomness.
+    /// When the system has no randomness.
     pub fn new() -> Result<Self> {
         let mut params = CertificateParams::default();
         params
             .distinguished_name
-            .push(DnType::CommonName, "a test's authority");
+            .push(DnType::CommonName, "test CA");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate()?;
         let pem = params.self_signed(&key)?.pem();
@@ -42,24 +42,23 @@ impl TestCa {
         })
     }
 
-    /// Its certificate.
-    #[must_use]
+    /// Its certificate, PEM.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// Signs a leaf for `localhost`.
+    /// Issues a leaf for `localhost`.
     ///
     /// # Errors
-    /// When the system gives no randomness.
+    /// When the system has no randomness.
     pub fn issue_leaf(&self) -> Result<Leaf> {
         self.issue_leaf_for("localhost")
     }
 
-    /// Signs a leaf for a DNS name or an IP address.
+    /// Issues a leaf for a DNS name or an IP address.
     ///
     /// # Errors
-    /// When it is neither, or the system gives no randomness.
+    /// When it is neither, or the system has no randomness.
     pub fn issue_leaf_for(&self, name: &str) -> Result<Leaf> {
         let key = KeyPair::generate()?;
         let params = CertificateParams::new([name.to_owned()])?;

@@ -1,47 +1,46 @@
-//! When something is due, on a machine that may be busy.
+//! Assertions about durations on a machine that may be busy.
 
 use std::time::Duration;
 
 use crate::cpu_pressure::stall_time;
 
-/// What tests count time in.
+/// One second.
 pub const SECOND: Duration = Duration::from_secs(1);
 
-/// How much later than due something may come beside what the machine held up: programs start, wake
-/// up and write their logs.
+/// How much longer than expected something may take, beside the machine's stall time: programs start, wake up and write
+/// logs.
 const TOLERANCE: Duration = Duration::from_millis(1500);
 
-/// More than anything takes that a test waits for where nothing is claimed of how long that is.
+/// A timeout for waits whose duration is not tested, longer than any of them takes.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Asserts that something which is just over took as long as was due: not a moment less, and little
-/// more.
+/// Asserts that something that has just finished took at least `expected`, and little more.
 ///
 /// # Panics
-/// When it did not.
+/// When it took less or much more.
 #[track_caller]
-pub fn assert_took(took: Duration, due: Duration) {
-    assert_took_between(took, due, due);
+pub fn assert_took(elapsed: Duration, expected: Duration) {
+    assert_took_between(elapsed, expected, expected);
 }
 
-/// Asserts that something which is just over took little more than this, if as much.
+/// Asserts that something that has just finished took at most little more than `at_most`.
 ///
 /// # Panics
-/// When it took longer.
+/// When it took much more.
 #[track_caller]
-pub fn assert_took_at_most(took: Duration, at_most: Duration) {
-    assert_took_between(took, Duration::ZERO, at_most);
+pub fn assert_took_at_most(elapsed: Duration, at_most: Duration) {
+    assert_took_between(elapsed, Duration::ZERO, at_most);
 }
 
-/// Asserts that something which is just over took as long as this, and little more than that.
+/// Asserts that something that has just finished took at least `at_least`, and at most little more than `at_most`.
 ///
 /// # Panics
-/// When it did not.
+/// When it took less or much more.
 #[track_caller]
-pub fn assert_took_between(took: Duration, at_least: Duration, at_most: Duration) {
-    let held_up = stall_time(took);
+pub fn assert_took_between(elapsed: Duration, at_least: Duration, at_most: Duration) {
+    let stalled = stall_time(elapsed);
     assert!(
-        took >= at_least && took < at_most + TOLERANCE + held_up,
-        "{took:?}, of which the machine held up {held_up:?}, rather than {at_least:?} to {at_most:?}"
+        elapsed >= at_least && elapsed < at_most + TOLERANCE + stalled,
+        "took {elapsed:?}, with a stall time of {stalled:?}, instead of {at_least:?} to {at_most:?}"
     );
 }

@@ -1,45 +1,45 @@
-//! Waiting for something to become true.
+//! Waits until a condition holds.
 
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use tokio::time::{sleep, timeout};
 
-/// Between two looks: short against all that tests measure.
+/// The interval between two polls, short compared to everything that tests measure.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Waits until `holds` returns true.
+/// Polls `condition` until it returns true.
 ///
 /// # Errors
-/// When it does not within `limit`, naming `what`, or when `holds` fails.
-pub async fn wait_until<F>(what: &str, limit: Duration, holds: impl FnMut() -> F) -> Result<()>
+/// When it does not within `limit`, with its `name`, or when `condition` fails.
+pub async fn wait_until<F>(name: &str, limit: Duration, condition: impl FnMut() -> F) -> Result<()>
 where
     F: Future<Output = Result<bool>>,
 {
-    wait_until_every(POLL_INTERVAL, what, limit, holds).await
+    wait_until_every(POLL_INTERVAL, name, limit, condition).await
 }
 
-/// The same, with another `pause` between two looks.
+/// Polls `condition` at this interval until it returns true.
 ///
 /// # Errors
-/// As [`until`].
+/// As [`wait_until`].
 pub async fn wait_until_every<F>(
-    pause: Duration,
-    what: &str,
+    interval: Duration,
+    name: &str,
     limit: Duration,
-    mut holds: impl FnMut() -> F,
+    mut condition: impl FnMut() -> F,
 ) -> Result<()>
 where
     F: Future<Output = Result<bool>>,
 {
-    let waiting = async {
-        while !holds().await? {
-            sleep(pause).await;
+    let poll = async {
+        while !condition().await? {
+            sleep(interval).await;
         }
         Ok(())
     };
-    timeout(limit, waiting)
+    timeout(limit, poll)
         .await
-        .map_err(|_| anyhow!("not within {limit:?}: {what}"))
+        .map_err(|_| anyhow!("timed out after {limit:?}: {name}"))
         .flatten()
 }

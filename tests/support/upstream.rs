@@ -1,4 +1,4 @@
-//! What the Envoys under test stand in front of.
+//! The upstream server of the Envoys under test.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -21,19 +21,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
-/// The pause between two pieces of `/stream`.
+/// The interval between two chunks of `/stream`.
 const CHUNK_INTERVAL: Duration = Duration::from_millis(100);
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// A server in this process, which ends when it is dropped. Over HTTP/1.1 it answers:
+/// A server in this process, which stops when it is dropped. Over HTTP/1.1 it responds to
 ///
-/// - any path: 200 with the body of the request; after N ms with `?ms=N`;
-/// - `/stream?ms=N`: at once the head and, for N ms, a piece of the body every 100 ms;
-/// - `Upgrade: echo`: 101, then an echo of bytes.
+/// - any path with 200 and the body of the request, after N ms with `?ms=N`;
+/// - `/stream?ms=N` with the head at once and, for N ms, a chunk of the body every 100 ms;
+/// - `Upgrade: echo` with 101, and then echoes bytes.
 ///
-/// On a second port it echoes TCP. It never closes a connection on its own, so that no failure that
-/// a test counts is its doing.
+/// On a second port it echoes TCP. It never closes a connection, so that it causes no failure that a test counts.
 #[derive(Debug)]
 pub struct Upstream {
     http: SocketAddr,
@@ -62,20 +61,18 @@ impl Upstream {
         })
     }
 
-    /// Where it answers HTTP.
-    #[must_use]
+    /// The address of its HTTP port.
     pub fn http(&self) -> SocketAddr {
         self.http
     }
 
-    /// Where it echoes TCP.
-    #[must_use]
+    /// The address of its TCP port.
     pub fn tcp(&self) -> SocketAddr {
         self.tcp
     }
 }
 
-/// Serves every connection in a task that ends with this future.
+/// Serves each connection in a task that is aborted with this future.
 async fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -93,7 +90,7 @@ where
 }
 
 async fn serve(stream: TcpStream) {
-    // An error is that the client has gone.
+    // Fails when the client disconnects.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(None)
@@ -103,15 +100,15 @@ async fn serve(stream: TcpStream) {
 }
 
 async fn respond(request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
-    let wait = requested_delay(&request);
+    let delay = requested_delay(&request);
     if request.headers().contains_key(UPGRADE) {
         return Ok(upgrade(request));
     }
     if request.uri().path() == "/stream" {
-        return Ok(Response::new(stream(wait)));
+        return Ok(Response::new(stream(delay)));
     }
     let body = request.into_body().collect().await?.to_bytes();
-    sleep(wait).await;
+    sleep(delay).await;
     Ok(Response::new(Full::new(body).boxed()))
 }
 
@@ -120,19 +117,19 @@ fn requested_delay(request: &Request<Incoming>) -> Duration {
     let query = request.uri().query().unwrap_or_default();
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let query: HashMap<_, _> = pairs.collect();
-    let asked = query.get("ms").and_then(|ms| ms.parse().ok());
-    Duration::from_millis(asked.unwrap_or(0))
+    let milliseconds = query.get("ms").and_then(|ms| ms.parse().ok());
+    Duration::from_millis(milliseconds.unwrap_or(0))
 }
 
 fn stream(length: Duration) -> Body {
-    let (mut pieces, body) = Channel::<Bytes, Infallible>::new(1);
-    // Ends with the body, whose end makes the send fail.
+    let (mut sender, body) = Channel::<Bytes, Infallible>::new(1);
+    // Ends when the body is dropped, since sending fails then.
     tokio::spawn(async move {
         let mut tick = interval(CHUNK_INTERVAL);
         for _ in 0..length.as_millis() / CHUNK_INTERVAL.as_millis() {
             tick.tick().await;
-            if pieces
-                .send_data(Bytes::from_static(b"piece\n"))
+            if sender
+                .send_data(Bytes::from_static(b"chunk\n"))
                 .await
                 .is_err()
             {
@@ -161,6 +158,6 @@ fn upgrade(request: Request<Incoming>) -> Response<Body> {
 
 async fn echo<S: AsyncRead + AsyncWrite>(stream: S) {
     let (mut read, mut write) = split(stream);
-    // An error is that the client has gone.
+    // Fails when the client disconnects.
     let _ = copy(&mut read, &mut write).await;
 }

@@ -1,4 +1,4 @@
-//! An admission server in the test's own process.
+//! The webhook's server in the test's process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::https::{HttpsClient, inject_request};
 use crate::review::{self, ReviewBuilder, defaults};
 use crate::timing::TIMEOUT;
 
-/// A running server, which ends when this is dropped.
+/// A running server, which is aborted when this is dropped.
 #[derive(Debug)]
 pub struct Webhook {
     /// A client of the TLS port.
@@ -32,27 +32,26 @@ pub struct Webhook {
     pub health: Client,
     /// A client of the port for metrics.
     pub metrics: Client,
-    /// The authority of the server's certificate, PEM.
+    /// The CA of the server's certificate, PEM.
     pub ca: String,
-    /// Told, the server ends gracefully.
+    /// Starts the graceful shutdown.
     pub shutdown: Option<oneshot::Sender<()>>,
-    /// The server's own task.
+    /// The task of the server.
     pub task: JoinHandle<()>,
 }
 
-/// What a test's server serves with, but for what the test says otherwise.
+/// A server before its start, and the PEM of its CA.
 ///
 /// # Panics
-/// When no certificate can be made.
-#[must_use]
+/// When no certificate can be issued.
 pub fn server(limits: Limits) -> (Server, String) {
     let names = vec!["localhost".to_owned()];
-    let (self_made, first) = InMemoryCa::try_new(names, wall_clock()).expect("localhost is a name");
+    let (ca, leaf) = InMemoryCa::try_new(names, wall_clock()).expect("localhost is a DNS name");
     let mut registry = registry();
     let server = Server {
         admit: Box::new(admit),
         admit_workload: Box::new(|body| admit_workload(body, &defaults())),
-        resolver: Arc::new(CertResolver::new(first)),
+        resolver: Arc::new(CertResolver::new(leaf)),
         tls_min_version: MinVersion::Tls13,
         client_ca: None,
         limits,
@@ -60,7 +59,7 @@ pub fn server(limits: Limits) -> (Server, String) {
         registry,
         events: None,
     };
-    (server, self_made.ca_pem().to_owned())
+    (server, ca.ca_pem().to_owned())
 }
 
 /// The product's admission with the tests' defaults.
@@ -71,8 +70,7 @@ pub fn admit(body: &[u8]) -> Result<ReviewResponse, InvalidReview> {
     review::admit(body, &defaults())
 }
 
-/// The review of a pod that asks for a drainer and gets one.
-#[must_use]
+/// The review of a pod that requests a drainer and gets one.
 pub fn review(uid: &str) -> ReviewBuilder {
     let pod = json!({
         "apiVersion": "v1",
@@ -89,11 +87,10 @@ pub fn review(uid: &str) -> ReviewBuilder {
     ReviewBuilder::for_pod(&pod).with("/request/uid", uid)
 }
 
-/// Reads the `response` of an admission's answer.
+/// Parses the `response` of an AdmissionReview.
 ///
 /// # Panics
-/// When it is none.
-#[must_use]
+/// When it is not an AdmissionReview.
 pub fn admission_response(response: &Response<Bytes>) -> Value {
     assert_eq!(response.status(), StatusCode::OK, "{:?}", response.body());
     assert_eq!(response.headers()["content-type"], "application/json");
@@ -101,15 +98,15 @@ pub fn admission_response(response: &Response<Bytes>) -> Value {
     review["response"].take()
 }
 
-/// Asserts that this is the answer to [`review()`].
+/// Asserts that this is the response to [`review()`].
 ///
 /// # Panics
 /// When it is not.
 pub fn assert_injected(response: &Response<Bytes>, uid: &str) {
-    let told = admission_response(response);
-    assert_eq!(told["uid"], uid);
-    assert_eq!(told["allowed"], true);
-    assert_eq!(told["patchType"], "JSONPatch");
+    let response = admission_response(response);
+    assert_eq!(response["uid"], uid);
+    assert_eq!(response["allowed"], true);
+    assert_eq!(response["patchType"], "JSONPatch");
 }
 
 // === impl Webhook ===
@@ -120,11 +117,11 @@ impl Webhook {
     /// # Panics
     /// When it cannot start.
     pub async fn start(limits: Limits) -> Self {
-        let (server, authority) = server(limits);
-        Self::run(server, authority).await
+        let (server, ca_pem) = server(limits);
+        Self::run(server, ca_pem).await
     }
 
-    /// Starts this server, whose certificate is of this authority.
+    /// Starts this server, whose certificate this CA has issued.
     ///
     /// # Panics
     /// When it cannot start.
@@ -132,40 +129,41 @@ impl Webhook {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let [tls, health, metrics] = [any; 3].map(|any| server::listen(any).expect("a free port"));
         let address = |listener: &TcpListener| listener.local_addr().expect("it is bound");
-        let [of_tls, of_health, of_metrics] = [&tls, &health, &metrics].map(address);
-        let (stop, stopped) = oneshot::channel();
+        let [tls_address, health_address, metrics_address] = [&tls, &health, &metrics].map(address);
+        let (shutdown, receiver) = oneshot::channel();
         let listeners = ServerPorts {
             tls,
             health,
             metrics,
         };
-        let ended = tokio::spawn(async move {
-            let stopped = async {
-                // A test that is over drops the sender.
-                let _ = stopped.await;
+        let task = tokio::spawn(async move {
+            let shutdown = async {
+                // The sender is dropped at the end of a test.
+                let _ = receiver.await;
             };
-            let served = server::run(listeners, server, stopped).await;
-            served.expect("it can be served");
+            let result = server::run(listeners, server, shutdown).await;
+            result.expect("the server runs");
         });
         Self {
-            https: HttpsClient::new(of_tls, &ca_pem).expect("the authority is PEM"),
-            address: of_tls,
-            health: of_health.into(),
-            metrics: of_metrics.into(),
+            https: HttpsClient::new(tls_address, &ca_pem).expect("the CA is PEM"),
+            address: tls_address,
+            health: health_address.into(),
+            metrics: metrics_address.into(),
             ca: ca_pem,
-            shutdown: Some(stop),
-            task: ended,
+            shutdown: Some(shutdown),
+            task,
         }
     }
 
-    /// Tells the server to end.
+    /// Starts the graceful shutdown.
     pub fn stop(&mut self) {
-        if let Some(stop) = self.shutdown.take() {
-            let _ = stop.send(());
+        if let Some(shutdown) = self.shutdown.take() {
+            // Fails if the server has stopped already.
+            let _ = shutdown.send(());
         }
     }
 
-    /// Asserts that the server goes on: it admits a pod on a new connection.
+    /// Asserts that the server admits a pod on a new connection.
     ///
     /// # Panics
     /// When it does not.
@@ -174,14 +172,14 @@ impl Webhook {
             TIMEOUT,
             self.https.send(inject_request(review("fine").bytes())),
         );
-        let response = response.await.expect("in time").expect("an answer");
+        let response = response.await.expect("in time").expect("a response");
         assert_injected(&response, "fine");
     }
 
-    /// Reads the metric with this name and labels; `None` where there is none.
+    /// Reads the metric with this name and labels; `None` if it does not exist.
     ///
     /// # Panics
-    /// When there are no metrics.
+    /// When the metrics cannot be read.
     pub async fn metric(&self, name: &str) -> Option<f64> {
         let metrics = self.metrics.get("/metrics").await.expect("metrics").body;
         metrics

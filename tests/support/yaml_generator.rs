@@ -28,7 +28,6 @@ enum Trivia {
 
 impl YamlStyle {
     /// Writes an object.
-    #[must_use]
     pub fn write(mut self, value: &Value) -> String {
         let mut text = String::new();
         self.block(value, 0, &mut text);

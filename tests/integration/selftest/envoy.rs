@@ -116,7 +116,7 @@ async fn upstream_delays_streams_and_upgrades() -> Result<()> {
     assert_eq!(envoy.client("web").post("/slow?ms=300").await?.status, 200);
     assert!(start.elapsed() >= Duration::from_millis(300));
     let response = envoy.client("web").get("/stream?ms=300").await?;
-    assert_eq!(response.body, "piece\n".repeat(3));
+    assert_eq!(response.body, "chunk\n".repeat(3));
 
     let mut stream = TcpStream::connect(envoy.address("web")).await?;
     stream

@@ -313,15 +313,16 @@ async fn container_has_only_its_own_mounts_and_variables() -> Result<()> {
         { "name": "config", "mountPath": "/etc/config" },
         { "name": "run", "mountPath": "/run/thing" },
     ]);
-    main["env"] = json!([{ "name": "VALUE", "value": "7" }]);
+    main["env"] = json!([
+        { "name": "VALUE", "value": "7" },
+        { "name": "RUN", "value": "/run/thing" },
+        { "name": "TERMINATION_LOG", "value": "/dev/termination-log" },
+    ]);
     let pod = serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Pod", "spec": { "containers": [main] },
     }))?;
-    let shell = Program::new("/bin/sh")
-        .path_variable("/run/thing", "RUN")
-        .path_variable("/dev/termination-log", "TERMINATION_LOG");
     let mut pod = Kubelet::new(pod)?
-        .program("main", shell)
+        .program("main", Program::new("/bin/sh"))
         .file("config", "greeting", "hello\n")?
         .start()?;
     wait_for_output(&pod, "main", output).await?;

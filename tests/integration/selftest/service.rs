@@ -49,7 +49,7 @@ async fn wait_for_serving(service: &Service, is_serving: bool) -> Result<Duratio
 async fn unready_pod_is_removed_after_probes_and_lag() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
     let service = service_for(&envoy).await?;
-    let connection = service.connect(Protocol::Http).await?;
+    let (kept, guard) = service.connect(Protocol::Http).await?;
     envoy.admin().post("/healthcheck/fail").await?;
     let took = wait_for_serving(&service, false).await?;
     let at_least = LAG + PERIOD * (FAILURES - 1);
@@ -58,9 +58,9 @@ async fn unready_pod_is_removed_after_probes_and_lag() -> Result<()> {
     let error = service.connect(Protocol::Http).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
     assert_eq!(service.open_connections("envoy"), 1);
-    connection.stream.writable().await?;
-    assert_eq!(connection.stream.try_write(b"GET")?, 3);
-    drop(connection);
+    kept.writable().await?;
+    assert_eq!(kept.try_write(b"GET")?, 3);
+    drop((kept, guard));
     assert_eq!(service.open_connections("envoy"), 0);
 
     envoy.admin().post("/healthcheck/ok").await?;

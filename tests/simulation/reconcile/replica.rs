@@ -1,54 +1,68 @@
-//! One replica, tick by tick.
+//! One replica whose reconciles a test runs one at a time.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{advance, timeout};
 use webhook::certificates::testing_api::{
     Bundle, CertResolver, CertificateReconciler, CertifiedKeyPair, Lifetimes, Metrics, Mode,
-    ReconcileResult, SecretData,
+    ReconcileResult,
 };
 use webhook::clock::wall_clock;
 use webhook::metrics::{Registry, registry};
 
-use crate::reconcile::memory_cluster::MemoryCluster;
+use crate::SERVER_NAME;
+use crate::memory_cluster::{ApiClient, MemoryCluster, ReplicaMode};
+use crate::reconcile::network::ScriptedNetwork;
 
-pub(crate) const SERVER_NAME: &str = "envoy-drainer.envoy-drainer.svc";
-
-/// A replica and its clock.
+/// A replica with its clock and its network.
 pub(crate) struct Replica {
-    reconciler: CertificateReconciler<MemoryCluster>,
+    reconciler: CertificateReconciler<ApiClient<ScriptedNetwork>>,
     pub(crate) resolver: CertResolver,
     metrics: Metrics,
     pub(crate) registry: Registry,
     pub(crate) now: SystemTime,
+    pub(crate) network: ScriptedNetwork,
     cluster: MemoryCluster,
 }
 
 // === impl Replica ===
 
 impl Replica {
-    /// One of mode `self`.
-    pub(crate) fn self_managed(etcd: &MemoryCluster) -> Self {
+    /// A replica in mode `self`.
+    pub(crate) fn self_managed(cluster: &MemoryCluster) -> Self {
         let names = vec![SERVER_NAME.to_owned()];
-        Self::new(etcd, names, Mode::SelfManaged(Lifetimes::default()))
+        let mode = Mode::SelfManaged(Lifetimes::default());
+        Self::new(cluster, names, mode)
     }
 
-    /// One of mode `secret`.
-    pub(crate) fn from_tls_secret(etcd: &MemoryCluster) -> Self {
+    /// A replica in mode `secret`.
+    pub(crate) fn from_tls_secret(cluster: &MemoryCluster) -> Self {
         let activation_delay = Lifetimes::default().activation_delay();
-        Self::new(etcd, Vec::new(), Mode::Secret { activation_delay })
+        Self::new(cluster, Vec::new(), Mode::Secret { activation_delay })
     }
 
-    fn new(etcd: &MemoryCluster, names: Vec<String>, mode: Mode) -> Self {
+    fn new(cluster: &MemoryCluster, names: Vec<String>, mode: Mode) -> Self {
+        let replica_mode = match mode {
+            Mode::SelfManaged(_) => ReplicaMode::SelfManaged,
+            Mode::Secret { .. } => ReplicaMode::Secret,
+        };
+        let network = ScriptedNetwork::default();
+        let client = ApiClient {
+            cluster: cluster.clone(),
+            network: network.clone(),
+            mode: Rc::new(replica_mode.into()),
+        };
         let mut registry = registry();
         Self {
-            reconciler: CertificateReconciler::new(etcd.clone(), names, mode),
+            reconciler: CertificateReconciler::new(client, names, mode),
             resolver: CertResolver::empty(),
             metrics: Metrics::register(&mut registry),
             registry,
             now: wall_clock(),
-            cluster: etcd.clone(),
+            network,
+            cluster: cluster.clone(),
         }
     }
 
@@ -58,48 +72,47 @@ impl Replica {
             .await
     }
 
-    /// Ticks until nothing is left to do.
+    /// Reconciles until nothing changes any more.
     ///
     /// # Panics
-    /// When something fails.
+    /// When a reconcile fails, or the tenth still changes something.
     pub(crate) async fn reconcile_until_stable(&mut self) {
         for _ in 0..10 {
-            let tick = self.reconcile().await;
-            assert!(tick.failures.is_empty(), "{:?}", tick.failures);
-            if !tick.changed {
+            let result = self.reconcile().await;
+            assert!(result.failures.is_empty(), "{:?}", result.failures);
+            if !result.changed {
                 return;
             }
         }
-        panic!("it writes on and on");
+        panic!("every reconcile changes something");
     }
 
-    /// Ticks as the product does, for so long.
-    pub(crate) async fn run(self, time: Duration) -> CertResolver {
+    /// Runs the product's own loop for this long.
+    pub(crate) async fn run(self, duration: Duration) -> CertResolver {
         let Self {
-            reconciler: authority,
-            resolver: serving,
-            metrics: report,
+            reconciler,
+            resolver,
+            metrics,
             ..
         } = self;
-        let _ = timeout(time, authority.run(&serving, &report)).await;
-        serving
+        let _ = timeout(duration, reconciler.run(&resolver, &metrics)).await;
+        resolver
     }
 
-    /// Lets time pass on both clocks.
-    pub(crate) async fn advance_clocks(&mut self, time: Duration) {
-        self.now += time;
-        advance(time).await;
+    /// Advances the wall clock and the monotonic clock.
+    pub(crate) async fn advance_clocks(&mut self, duration: Duration) {
+        self.now += duration;
+        advance(duration).await;
     }
 
     pub(crate) fn served_certificate(&self) -> Arc<CertifiedKeyPair> {
-        self.resolver.current().expect("something is shown")
+        self.resolver.current().expect("a certificate is served")
     }
 
-    /// The authorities in the Secret.
+    /// The CAs in the Secret.
     pub(crate) fn secret_cas(&self) -> Bundle {
-        let secret = self.cluster.secret.borrow();
-        let data: Option<&SecretData> = secret.as_ref();
-        let listed = data.and_then(|data| data.get("ca.crt"));
-        listed.map_or_else(Bundle::default, |pem| Bundle::read(pem))
+        let data = self.cluster.secret();
+        let pem = data.as_ref().and_then(|data| data.get("ca.crt"));
+        pem.map_or_else(Bundle::default, |pem| Bundle::read(pem))
     }
 }

@@ -1,4 +1,4 @@
-//! One replica of the webhook: it starts, ticks, is cut off, has a clock of its own, and is restarted.
+//! One replica of the webhook, which reconciles by a clock of its own and is restarted now and then.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,34 +11,33 @@ use webhook::certificates::testing_api::{
 };
 use webhook::metrics::registry;
 
-use crate::rotation::cluster::{ApiClient, ReplicaMode};
+use crate::memory_cluster::{ApiClient, ReplicaMode};
+use crate::rotation::network::UnreliableNetwork;
 use crate::rotation::rng::Rng;
-use crate::rotation::trust::{SERVER_NAME, TrustChecker};
-use crate::rotation::{HOUR, MINUTE};
+use crate::rotation::trust::TrustChecker;
+use crate::{HOUR, MINUTE, SERVER_NAME};
 
-/// The longest time between two ticks of the product.
-const TICK: Duration = MINUTE;
+/// The product's longest interval between two reconciles.
+const RECONCILE_INTERVAL: Duration = MINUTE;
 
-/// What happens to a replica from outside.
+/// A replica, and the cells by which faults reach it.
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) number: usize,
-    pub(crate) api: ApiClient,
+    pub(crate) api: ApiClient<UnreliableNetwork>,
     pub(crate) trust_checker: Rc<TrustChecker>,
     pub(crate) rng: Rng,
-    /// How far its clock is off, in seconds.
+    /// The offset of its clock, in seconds.
     pub(crate) clock_skew: Rc<Cell<i64>>,
-    /// What it runs.
+    /// The release that it runs.
     pub(crate) release: Rc<Cell<Release>>,
-    /// What it starts as the next time.
+    /// The release that it runs after the next start.
     pub(crate) next_release: Rc<Cell<Release>>,
-    /// Told to restart.
     pub(crate) restart_requested: Rc<Cell<bool>>,
-    /// It runs.
     pub(crate) is_running: Rc<Cell<bool>>,
 }
 
-/// What the chart was told.
+/// The chart values of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Release {
     pub(crate) mode: ReplicaMode,
@@ -57,7 +56,7 @@ impl Default for Release {
 }
 
 impl Release {
-    /// The same of the other mode.
+    /// The same release in the other mode.
     pub(crate) fn with_other_mode(self) -> Self {
         let mode = match self.mode {
             ReplicaMode::SelfManaged => ReplicaMode::Secret,
@@ -66,12 +65,20 @@ impl Release {
         Self { mode, ..self }
     }
 
-    /// The same with the default lifetimes, or with half of them.
+    /// The same release with the default lifetimes, or with half of them.
     pub(crate) fn with_other_lifetimes(self) -> Self {
-        let whole = Lifetimes::default();
-        let half = Lifetimes::try_new(whole.ca() / 2, whole.leaf() / 2, whole.activation_delay());
+        let default = Lifetimes::default();
+        let half = Lifetimes::try_new(
+            default.ca() / 2,
+            default.leaf() / 2,
+            default.activation_delay(),
+        );
         let half = half.unwrap();
-        let lifetimes = if self.lifetimes == whole { half } else { whole };
+        let lifetimes = if self.lifetimes == default {
+            half
+        } else {
+            default
+        };
         Self { lifetimes, ..self }
     }
 }
@@ -79,21 +86,21 @@ impl Release {
 // === impl Replica ===
 
 impl Replica {
-    /// One life after the other.
+    /// Runs the replica, and starts it again after each restart.
     pub(crate) async fn run(self) {
         loop {
-            let serving = Arc::new(CertResolver::empty());
-            self.trust_checker.replicas.borrow_mut()[self.number] = Some(Arc::clone(&serving));
+            let resolver = Arc::new(CertResolver::empty());
+            self.trust_checker.replicas.borrow_mut()[self.number] = Some(Arc::clone(&resolver));
             self.is_running.set(true);
-            self.run_once(&serving).await;
+            self.run_once(&resolver).await;
             self.is_running.set(false);
             self.trust_checker.replicas.borrow_mut()[self.number] = None;
             sleep(self.rng.duration_up_to(5 * MINUTE)).await;
         }
     }
 
-    async fn run_once(&self, serving: &CertResolver) {
-        let report = Metrics::register(&mut registry());
+    async fn run_once(&self, resolver: &CertResolver) {
+        let metrics = Metrics::register(&mut registry());
         let release = self.next_release.get();
         let lifetimes = release.lifetimes;
         self.release.set(release);
@@ -104,45 +111,49 @@ impl Replica {
                 activation_delay: lifetimes.activation_delay(),
             },
         };
-        let mut authority =
-            CertificateReconciler::new(self.api.clone(), vec![SERVER_NAME.to_owned()], mode);
+        let names = vec![SERVER_NAME.to_owned()];
+        let mut reconciler = CertificateReconciler::new(self.api.clone(), names, mode);
         let mut active_until = Instant::now();
         self.restart_requested.set(false);
         let mut failures = 0;
         while !self.restart_requested.get() {
-            let tick = authority.reconcile(self.clock(), serving, &report).await;
+            let result = reconciler.reconcile(self.clock(), resolver, &metrics).await;
             self.trust_checker.check();
-            if tick.is_converged() {
+            if result.is_converged() {
                 failures = 0;
-                self.wait_for_next_tick(&mut active_until).await;
-            } else if tick.failures.is_empty() {
+                self.wait_for_next_reconcile(&mut active_until).await;
+            } else if result.failures.is_empty() {
                 sleep(Duration::from_millis(20)).await;
             } else {
-                // As the product, and less often where nothing comes of it for hours.
+                // Backs off as the product does, and further during hours of failures.
                 failures = (failures + 1).min(35_u32);
-                let hours = TICK * failures.saturating_sub(5);
-                sleep(self.rng.duration_up_to(Duration::from_secs(1) + hours)).await;
+                let backoff = RECONCILE_INTERVAL * failures.saturating_sub(5);
+                sleep(self.rng.duration_up_to(Duration::from_secs(1) + backoff)).await;
             }
         }
     }
 
-    /// Waits as the product does, but that it sleeps through the hours in which nothing happens.
-    async fn wait_for_next_tick(&self, active_until: &mut Instant) {
-        let clock = &self.api.tick_notifiers[self.number];
+    /// Waits as the product does, but skips the reconciles of hours in which nothing changes.
+    async fn wait_for_next_reconcile(&self, active_until: &mut Instant) {
+        let notifier = &self.api.network.tick_notifiers[self.number];
         if Instant::now() >= *active_until {
-            let quiet = self.rng.duration_up_to(24 * HOUR);
-            if timeout(quiet, clock.notified()).await.is_err() {
+            let quiet_period = self.rng.duration_up_to(24 * HOUR);
+            if timeout(quiet_period, notifier.notified()).await.is_err() {
                 return;
             }
             *active_until = Instant::now() + 10 * MINUTE;
         }
-        let _ = timeout(self.rng.duration_up_to(TICK), self.api.changed()).await;
+        let _ = timeout(
+            self.rng.duration_up_to(RECONCILE_INTERVAL),
+            self.api.changed(),
+        )
+        .await;
     }
 
     fn clock(&self) -> SystemTime {
         let now = self.trust_checker.now();
         let skew = self.clock_skew.get();
-        let off = Duration::from_secs(skew.unsigned_abs());
-        if skew < 0 { now - off } else { now + off }
+        let offset = Duration::from_secs(skew.unsigned_abs());
+        if skew < 0 { now - offset } else { now + offset }
     }
 }

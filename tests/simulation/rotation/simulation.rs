@@ -1,6 +1,5 @@
-//! A cluster, its replicas, and the time that passes.
+//! A cluster with its replicas, into which faults are injected until enough rotations have happened.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -9,59 +8,63 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
 use webhook::certificates::testing_api::{Bundle, SecretData};
 
-use crate::rotation::cluster::{ApiClient, Connectivity, Etcd, ReplicaMode, WebhookConfiguration};
+use crate::memory_cluster::{ApiClient, MemoryCluster, Network, ReplicaMode, WebhookConfiguration};
 use crate::rotation::faults::{ClockJump, Faults, damaged_secret, with_empty_bundles};
 use crate::rotation::issuer::ExternalIssuer;
+use crate::rotation::network::{Connectivity, UnreliableNetwork};
 use crate::rotation::replica::{Release, Replica};
 use crate::rotation::replica_slot::ReplicaSlot;
 use crate::rotation::rng::Rng;
 use crate::rotation::trust::TrustChecker;
-use crate::rotation::{DAY, HOUR, MINUTE};
+use crate::{DAY, HOUR, MINUTE};
 
-/// How far API servers may be behind: the default activation delay.
+const WEBHOOKS: [&str; 2] = ["pods", "workloads"];
+
+/// How far API servers may lag behind etcd: the default activation delay.
 const LAG: Duration = Duration::from_secs(120);
 
-/// How old a state may be that a replica reads.
+/// How old a Secret may be when a replica reads it.
 const STALENESS: Duration = MINUTE;
 
-/// How long it may take until spoilt bundles are mended: a few ticks, as a call may fail.
+/// How long the repair of broken bundles may take: a few reconciles, as a call may fail.
 const REPAIR_TIME: Duration = Duration::from_secs(5 * 60);
 
-/// How long it may take until a leaked CA is in no bundle any more: the next one is published and activated,
-/// and every replica follows.
+/// How long it may take until no bundle has a leaked CA any more: the next one is published and activated, and every
+/// replica issues a leaf by it.
 const REPLACEMENT_TIME: Duration = Duration::from_secs(20 * 60);
 
-/// So many certificates may be in an object: what our own may be at most, and a few of somebody else.
+/// The most certificates of an object: the limit of our own, and a few of other issuers.
 const MAX_CERTIFICATES: usize = 40;
 
-/// So many writes may follow from one thing that befalls, and as many from none.
+/// The most writes after one fault, and without a fault.
 const MAX_WRITES_PER_FAULT: usize = 40;
 
-/// One run.
+/// One simulation.
 #[derive(Debug)]
 pub(crate) struct Simulation {
     rng: Rng,
     faults: Faults,
-    etcd: Rc<RefCell<Etcd>>,
+    cluster: MemoryCluster,
     trust_checker: Rc<TrustChecker>,
-    api: ApiClient,
+    network: UnreliableNetwork,
     slots: Vec<ReplicaSlot>,
     backups: Vec<SecretData>,
     secret_losses: usize,
     issuer: ExternalIssuer,
     issue_at: Instant,
-    /// The other half of a change of somebody else's Secret, and when it comes.
+    /// The second half of a change of the TLS Secret, and when it is written.
     pending_issue: Option<(Instant, SecretData)>,
+    /// When the deleted webhook configuration is created again.
     recreate_at: Option<Instant>,
-    /// CAs whose keys have leaked, and when no bundle may have them any more.
+    /// The time from which no bundle may have these CAs, whose keys have leaked.
     leaked_cas: Option<(Instant, Bundle)>,
     release: Release,
     upgrades: usize,
-    /// All that befell.
+    key_leaks: usize,
     fault_count: usize,
 }
 
-/// What came of it.
+/// The result of a simulation.
 #[derive(Debug)]
 pub(crate) struct SimulationReport {
     rotations: usize,
@@ -73,31 +76,30 @@ pub(crate) struct SimulationReport {
     elapsed: Duration,
 }
 
-// === impl World ===
+// === impl Simulation ===
 
 impl Simulation {
     pub(crate) fn new(seed: u64, faults: Faults) -> Self {
-        let chance = Rng::new(seed);
-        let etcd = Etcd::new(&["pods", "workloads"], LAG + STALENESS);
-        let etcd = Rc::new(RefCell::new(etcd));
-        // 2026, so that certificates pass 2050 on their way.
+        let rng = Rng::new(seed);
+        let cluster = MemoryCluster::new(&WEBHOOKS, LAG + STALENESS);
+        // In 2026, so that certificates pass 2050, from which X.509 encodes dates differently.
         let epoch = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         let replicas = faults.replicas;
-        let trust = Rc::new(TrustChecker::new(Rc::clone(&etcd), epoch, LAG, replicas));
-        let api = ApiClient::new(
-            Rc::clone(&etcd),
-            Rc::clone(&trust),
-            chance.clone(),
-            replicas,
-            STALENESS,
-        );
+        let trust_checker = TrustChecker::new(cluster.clone(), epoch, LAG, replicas);
+        let trust_checker = Rc::new(trust_checker);
+        let network =
+            UnreliableNetwork::new(Rc::clone(&trust_checker), rng.clone(), replicas, STALENESS);
         let slots = (0..replicas).map(|number| {
             let replica = Replica {
                 number,
-                api: api.for_replica(number),
-                trust_checker: Rc::clone(&trust),
-                rng: chance.clone(),
-                clock_skew: Rc::new(chance.offset_within(5 * MINUTE).into()),
+                api: ApiClient {
+                    cluster: cluster.clone(),
+                    network: network.for_replica(number),
+                    mode: Rc::default(),
+                },
+                trust_checker: Rc::clone(&trust_checker),
+                rng: rng.clone(),
+                clock_skew: Rc::new(rng.offset_within(5 * MINUTE).into()),
                 release: Rc::default(),
                 next_release: Rc::default(),
                 restart_requested: Rc::default(),
@@ -109,11 +111,11 @@ impl Simulation {
         });
         Self {
             slots: slots.collect(),
-            rng: chance,
+            rng,
             faults,
-            etcd,
-            trust_checker: trust,
-            api,
+            cluster,
+            trust_checker,
+            network,
             backups: Vec::new(),
             secret_losses: 0,
             issuer: ExternalIssuer::new(epoch),
@@ -123,151 +125,140 @@ impl Simulation {
             leaked_cas: None,
             release: Release::default(),
             upgrades: 0,
+            key_leaks: 0,
             fault_count: 0,
         }
     }
 
-    /// Goes on until the authority was replaced so often, and then until all is quiet.
+    /// Injects faults until the CA was replaced this often, and then runs until nothing changes any more.
     ///
     /// # Panics
-    /// When trust was broken, or rotations do not come about, or all is not well in the end.
+    /// When a served certificate was not trusted, there are no rotations, or the cluster does not become stable.
     pub(crate) async fn run(mut self, rotations: usize) -> SimulationReport {
         let start = Instant::now();
         let step = self.faults.shortest_interval() / 10;
-        while self.etcd.borrow().rotations < rotations {
-            let before = (self.etcd.borrow().writes, self.fault_count);
+        while self.cluster.objects().rotations < rotations {
+            let before = (self.cluster.objects().writes, self.fault_count);
             sleep(self.rng.duration_up_to(2 * step)).await;
             self.inject_faults(step);
             self.assert_healthy(before);
-            let most = 400 * DAY * u32::try_from(rotations).unwrap();
-            assert!(start.elapsed() < most, "authorities are not replaced");
+            let limit = 400 * DAY * u32::try_from(rotations).unwrap();
+            assert!(start.elapsed() < limit, "the CA is not rotated");
         }
         self.run_until_stable().await;
-        let etcd = self.etcd.borrow();
+        let objects = self.cluster.objects();
         SimulationReport {
-            rotations: etcd.rotations,
+            rotations: objects.rotations,
             secret_losses: self.secret_losses,
             upgrades: self.upgrades,
-            writes: etcd.writes,
-            max_certificates: etcd.max_certificates,
+            writes: objects.writes,
+            max_certificates: objects.max_certificates,
             checks: self.trust_checker.checks.get(),
             elapsed: start.elapsed(),
         }
     }
 
     #[track_caller]
-    fn assert_healthy(&self, (writes, befallen): (usize, usize)) {
-        if let Some(breach) = &*self.trust_checker.violation.borrow() {
-            panic!("{breach}");
+    fn assert_healthy(&self, (writes, fault_count): (usize, usize)) {
+        if let Some(violation) = &*self.trust_checker.violation.borrow() {
+            panic!("{violation}");
         }
-        let etcd = self.etcd.borrow();
-        assert!(!etcd.has_lost_update, "what nobody had read");
+        let objects = self.cluster.objects();
+        let certificates = objects.max_certificates;
         assert!(
-            etcd.max_certificates <= MAX_CERTIFICATES,
-            "{} certificates",
-            etcd.max_certificates
+            certificates <= MAX_CERTIFICATES,
+            "{certificates} certificates"
         );
-        let (writes, befallen) = (etcd.writes - writes, self.fault_count - befallen);
-        // What befell just before may still have its way.
+        let (writes, faults) = (objects.writes - writes, self.fault_count - fault_count);
+        // Earlier faults may still cause writes.
         assert!(
-            writes <= MAX_WRITES_PER_FAULT * (befallen + 2),
+            writes <= MAX_WRITES_PER_FAULT * (faults + 2),
             "{writes} writes"
         );
     }
 
-    /// Lets all come to rest: every replica is ready, and in the end nothing is left but what signs.
+    /// Runs without faults until every replica is ready and only the active CA is left.
     async fn run_until_stable(&mut self) {
-        // The last cut is over, and half a change is whole.
+        // Until the last disconnection has ended and every pending change is complete.
         for _ in 0..14 {
             sleep(HOUR / 2).await;
             self.finish_pending();
             self.continue_rollout();
         }
         sleep(20 * DAY).await;
-        self.assert_healthy((self.etcd.borrow().writes, self.fault_count));
+        self.assert_healthy((self.cluster.objects().writes, self.fault_count));
         let ready = self.trust_checker.ready_replicas();
-        assert_eq!(ready, self.slots.len(), "ready in the end");
+        assert_eq!(ready, self.slots.len(), "not every replica is ready");
         if self.release.mode == ReplicaMode::Secret {
-            let issued = self.issuer.ca_bundle();
+            let external = self.issuer.ca_bundle();
             let mut bundles = self.bundles().into_iter();
-            assert!(bundles.all(|bundle| bundle.contains_all(&issued)));
+            assert!(bundles.all(|bundle| bundle.contains_all(&external)));
             return;
         }
         self.assert_cas_known();
-        // Another may have begun to sign just now.
+        // A regular rotation may be under way.
         for _ in 0..3 {
             let before = self.ca_certificates();
-            let writes = self.etcd.borrow().writes;
+            let writes = self.cluster.objects().writes;
             sleep(17 * DAY).await;
             if self.ca_certificates() != before || before.next.is_some() {
                 continue;
             }
             self.assert_single_ca(&before);
-            let quiet = self.etcd.borrow().writes;
+            let stable_writes = self.cluster.objects().writes;
             sleep(3 * DAY).await;
             if self.ca_certificates() == before {
-                assert_eq!(self.etcd.borrow().writes, quiet, "writes for nothing");
+                let writes = self.cluster.objects().writes;
+                assert_eq!(writes, stable_writes, "writes without a change");
             }
-            assert!(
-                quiet - writes <= MAX_WRITES_PER_FAULT,
-                "{} writes",
-                quiet - writes
-            );
-            self.assert_healthy((quiet, self.fault_count));
+            let writes = stable_writes - writes;
+            assert!(writes <= MAX_WRITES_PER_FAULT, "{writes} writes");
+            self.assert_healthy((stable_writes, self.fault_count));
             return;
         }
-        panic!("authorities are replaced again and again");
+        panic!("the CA is rotated again and again");
     }
 
-    /// A CA whose key has leaked is trusted no more when its time is over.
+    /// Asserts that a CA whose key has leaked is in no bundle after its replacement time.
     #[track_caller]
     fn assert_leaked_cas_removed(&mut self) {
         let now = Instant::now();
         if let Some((_, leaked)) = self.leaked_cas.take_if(|(at, _)| *at <= now) {
             for bundle in self.bundles() {
-                let left = leaked.filter(|der| bundle.contains(der));
-                assert!(left.is_empty(), "{left:?} of {leaked:?}");
+                let remaining = leaked.filter(|der| bundle.contains(der));
+                assert!(remaining.is_empty(), "{remaining:?} of {leaked:?}");
             }
         }
     }
 
-    /// Every authority of ours that is trusted is known.
+    /// Asserts that the Secret lists every CA of ours that a bundle has.
     #[track_caller]
     fn assert_cas_known(&self) {
-        let CaCertificates { all: listed, .. } = self.ca_certificates();
+        let CaCertificates { all: known, .. } = self.ca_certificates();
         for bundle in self.bundles() {
             let own = bundle.issued_by_us().valid(self.trust_checker.now());
-            assert!(listed.contains_all(&own), "{own:?} of {listed:?}");
+            assert!(known.contains_all(&own), "{own:?} of {known:?}");
         }
     }
 
     #[track_caller]
-    fn assert_single_ca(&self, signers: &CaCertificates) {
-        let signer = signers.active.clone().expect("one signs");
-        assert_eq!(signers.all, signer, "in the Secret");
+    fn assert_single_ca(&self, certificates: &CaCertificates) {
+        let active = certificates.active.clone().expect("a CA is active");
+        assert_eq!(certificates.all, active, "in the Secret");
         for bundle in self.bundles() {
-            assert_eq!(bundle.issued_by_us(), signer, "of ours in a bundle");
-            assert!(self.upgrades > 0 || bundle == signer, "{bundle:?}");
+            assert_eq!(bundle.issued_by_us(), active, "in a bundle");
+            assert!(self.upgrades > 0 || bundle == active, "{bundle:?}");
         }
     }
 
     fn bundles(&self) -> Vec<Bundle> {
-        let bundles = self.configuration().bundles;
-        bundles.into_iter().map(|(_, bundle)| bundle).collect()
-    }
-
-    fn configuration(&self) -> WebhookConfiguration {
-        let etcd = self.etcd.borrow();
-        let last = etcd.webhooks.back().unwrap().value.clone();
-        last.expect("there is a configuration")
-    }
-
-    fn secret(&self) -> Option<SecretData> {
-        self.etcd.borrow().secret.back().unwrap().value.clone()
+        let bundles = self.cluster.bundles();
+        assert_eq!(bundles.len(), WEBHOOKS.len(), "no webhook configuration");
+        bundles
     }
 
     fn ca_certificates(&self) -> CaCertificates {
-        let data = self.secret().unwrap_or_default();
+        let data = self.cluster.secret().unwrap_or_default();
         let read = |key| data.get(key).map(|pem| Bundle::read(pem));
         CaCertificates {
             active: read("signer.crt"),
@@ -276,42 +267,45 @@ impl Simulation {
         }
     }
 
-    /// Lets happen what may in this time.
+    /// Injects the faults of one step, each with the probability of its interval.
     fn inject_faults(&mut self, step: Duration) {
-        let chance = self.rng.clone();
+        let rng = self.rng.clone();
         let faults = self.faults.clone();
         let happens = |every: Duration| {
             let times = every.as_secs() / step.as_secs().max(1);
-            chance.one_in(times)
+            rng.one_in(times)
         };
-        let may = |every: Option<Duration>| every.is_some_and(happens);
-        let one = usize::try_from(chance.below(self.slots.len() as u64)).unwrap();
-        // A clock that is weeks ahead beside a replica that nobody reaches is more than is claimed.
+        let may_happen = |every: Option<Duration>| every.is_some_and(happens);
+        let one = usize::try_from(rng.below(self.slots.len() as u64)).unwrap();
+        // Nothing is promised for a clock that is weeks ahead while another replica is disconnected.
         let mut jumps = self.slots.iter().filter_map(|slot| slot.clock_jump.get());
-        let ahead = jumps.any(ClockJump::is_ahead);
-        let cut = self
+        let is_ahead = jumps.any(ClockJump::is_ahead);
+        let is_disconnected = self
             .slots
             .iter()
             .any(|slot| slot.connectivity.get() != Connectivity::Connected);
-        let issued = Instant::now() >= self.issue_at && !cut && !ahead;
-        let befallen = self.fault_count;
-        // One that starts just after somebody else has a new authority must find out that this is new.
-        if issued || happens(faults.restart_every) {
+        let is_issue_due = Instant::now() >= self.issue_at && !is_disconnected && !is_ahead;
+        let fault_count = self.fault_count;
+        // A replica that starts just after the external CA has changed must notice that it is new.
+        if is_issue_due || happens(faults.restart_every) {
             self.slots[one].restart();
             self.fault_count += 1;
-        } else if happens(faults.disconnect_every) && !ahead {
-            let way = if chance.one_in(2) {
+        } else if happens(faults.disconnect_every) && !is_ahead {
+            let connectivity = if rng.one_in(2) {
                 Connectivity::Disconnected
             } else {
                 Connectivity::Suspended
             };
-            self.slots[one].disconnect_for(way, chance.duration_up_to(6 * HOUR));
+            self.slots[one].disconnect_for(connectivity, rng.duration_up_to(6 * HOUR));
             self.fault_count += 1;
-        } else if happens(faults.clock_jump_every) && !cut && self.slots[one].is_running.get() {
-            self.slots[one].jump_clock(ClockJump::random(&chance));
+        } else if happens(faults.clock_jump_every)
+            && !is_disconnected
+            && self.slots[one].is_running.get()
+        {
+            self.slots[one].jump_clock(ClockJump::random(&rng));
             self.fault_count += 1;
         }
-        if issued {
+        if is_issue_due {
             self.renew_external_certificate();
         }
         self.finish_pending();
@@ -319,86 +313,84 @@ impl Simulation {
         if happens(faults.secret_loss_every) {
             self.lose_secret();
         }
-        // Of what nobody is left to tell, nobody knows.
-        let well = self.slots.iter().any(ReplicaSlot::is_healthy) && self.recreate_at.is_none();
-        if may(faults.bundle_clear_every) && well {
-            let many = 1 + usize::try_from(chance.below(2)).unwrap();
-            self.clear_bundles(many);
+        // Some replica must know the state that is lost.
+        let is_recoverable =
+            self.slots.iter().any(ReplicaSlot::is_healthy) && self.recreate_at.is_none();
+        if may_happen(faults.bundle_clear_every) && is_recoverable {
+            let count = 1 + usize::try_from(rng.below(2)).unwrap();
+            self.clear_bundles(count);
         }
-        if may(faults.force_upgrade_every) && well {
-            self.etcd.borrow_mut().write_secret(Some(SecretData::new()));
+        if may_happen(faults.force_upgrade_every) && is_recoverable {
+            self.cluster.set_secret(Some(SecretData::new()));
             self.secret_losses += 1;
             self.clear_bundles(2);
         }
-        if may(faults.webhooks_deletion_every) && well {
-            self.etcd.borrow_mut().write_webhooks(None);
-            self.recreate_at = Some(Instant::now() + chance.duration_up_to(10 * MINUTE));
+        if may_happen(faults.webhooks_deletion_every) && is_recoverable {
+            self.cluster.set_webhooks(None);
+            self.recreate_at = Some(Instant::now() + rng.duration_up_to(10 * MINUTE));
             self.fault_count += 1;
         }
-        if may(faults.key_leak_every) && self.leaked_cas.is_none() {
-            let held = self.ca_certificates().all;
-            self.leaked_cas = Some((Instant::now() + REPLACEMENT_TIME, held));
-            self.etcd.borrow_mut().request_rotation();
+        if may_happen(faults.key_leak_every) && self.leaked_cas.is_none() {
+            let leaked = self.ca_certificates().all;
+            self.leaked_cas = Some((Instant::now() + REPLACEMENT_TIME, leaked));
+            self.key_leaks += 1;
+            self.cluster.request_rotation(&self.key_leaks.to_string());
             self.fault_count += 1;
         }
-        if may(faults.mode_change_every) {
+        if may_happen(faults.mode_change_every) {
             self.start_upgrade(self.release.with_other_mode());
         }
-        if may(faults.lifetimes_change_every) {
+        if may_happen(faults.lifetimes_change_every) {
             self.start_upgrade(self.release.with_other_lifetimes());
         }
         self.continue_rollout();
-        if self.fault_count > befallen {
-            self.api.notify();
+        if self.fault_count > fault_count {
+            self.network.notify();
         }
     }
 
     fn lose_secret(&mut self) {
         self.secret_losses += 1;
         self.fault_count += 1;
-        let data = self.secret().unwrap_or_default();
+        let data = self.cluster.secret().unwrap_or_default();
         if self.rng.one_in(2) {
             self.backups.push(data.clone());
         }
-        let left = damaged_secret(data, &self.backups, &self.rng);
-        self.etcd.borrow_mut().write_secret(left);
+        let damaged = damaged_secret(data, &self.backups, &self.rng);
+        self.cluster.set_secret(damaged);
     }
 
-    /// Renews somebody else's certificate, with a new authority now and then, and not all at once.
+    /// Renews the external certificate, now and then by a new CA, and writes the keys of the Secret in two parts.
     fn renew_external_certificate(&mut self) {
         let now = self.trust_checker.now();
         if self.rng.one_in(3) || now >= self.issuer.renewal_time {
             self.issuer = ExternalIssuer::new(now);
         }
-        let whole = self.issuer.issue(now);
-        let mut etcd = self.etcd.borrow_mut();
-        let mut data = etcd.tls_secret.back().unwrap().value.clone();
-        let data = data.get_or_insert_default();
-        for (key, value) in &whole {
+        let complete = self.issuer.issue(now);
+        let mut data = self.cluster.tls_secret().unwrap_or_default();
+        for (key, value) in &complete {
             if self.rng.one_in(2) {
                 data.insert(key.clone(), value.clone());
             }
         }
-        etcd.write_tls_secret(data.clone());
-        let rest = self.rng.duration_up_to(6 * HOUR);
-        self.pending_issue = Some((Instant::now() + rest, whole));
-        // A month before it ends.
+        self.cluster.set_tls_secret(Some(data));
+        let delay = self.rng.duration_up_to(6 * HOUR);
+        self.pending_issue = Some((Instant::now() + delay, complete));
+        // A month before it expires.
         self.issue_at = Instant::now() + 60 * DAY;
     }
 
-    /// Does what is due of what has begun.
+    /// Completes the changes that are due.
     fn finish_pending(&mut self) {
         let now = Instant::now();
-        if let Some((_, whole)) = self.pending_issue.take_if(|(at, _)| *at <= now) {
-            self.etcd.borrow_mut().write_tls_secret(whole);
+        if let Some((_, complete)) = self.pending_issue.take_if(|(at, _)| *at <= now) {
+            self.cluster.set_tls_secret(Some(complete));
             self.fault_count += 1;
         }
         if self.recreate_at.take_if(|at| *at <= now).is_some() {
-            let made = Etcd::new(&["pods", "workloads"], LAG);
-            let made = made.webhooks.back().unwrap().value.clone();
-            let mut etcd = self.etcd.borrow_mut();
-            etcd.exempt(REPAIR_TIME);
-            etcd.write_webhooks(made);
+            self.trust_checker.exempt(REPAIR_TIME);
+            let configuration = WebhookConfiguration::without_bundles(&WEBHOOKS);
+            self.cluster.set_webhooks(Some(configuration));
             self.fault_count += 1;
         }
     }
@@ -409,7 +401,7 @@ impl Simulation {
         self.release = release;
     }
 
-    /// Goes on with an upgrade as a Deployment does: one replica, when all others are ready.
+    /// Continues an upgrade as a Deployment does: restarts one replica when all are ready.
     fn continue_rollout(&self) {
         if self.trust_checker.ready_replicas() < self.slots.len() {
             return;
@@ -421,17 +413,17 @@ impl Simulation {
         }
     }
 
-    /// Empties so many bundles.
-    fn clear_bundles(&mut self, many: usize) {
+    /// Empties this many bundles.
+    fn clear_bundles(&mut self, count: usize) {
         self.fault_count += 1;
-        let spoilt = with_empty_bundles(&self.configuration(), many);
-        let mut etcd = self.etcd.borrow_mut();
-        etcd.exempt(REPAIR_TIME);
-        etcd.write_webhooks(Some(spoilt));
+        let configuration = self.cluster.webhooks().expect("there is a configuration");
+        self.trust_checker.exempt(REPAIR_TIME);
+        let cleared = with_empty_bundles(&configuration, count);
+        self.cluster.set_webhooks(Some(cleared));
     }
 }
 
-/// Our own authorities, as the Secret has them.
+/// The CAs of the Secret.
 #[derive(Debug, PartialEq, Eq)]
 struct CaCertificates {
     active: Option<Bundle>,
@@ -439,24 +431,24 @@ struct CaCertificates {
     all: Bundle,
 }
 
-// === impl Told ===
+// === impl SimulationReport ===
 
 impl fmt::Display for SimulationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             rotations,
-            secret_losses: losses,
+            secret_losses,
             upgrades,
             writes,
-            max_certificates: most,
+            max_certificates,
             checks,
-            elapsed: took,
+            elapsed,
         } = self;
-        let years = took.as_secs_f64() / (365.0 * 86400.0);
+        let years = elapsed.as_secs_f64() / (365.0 * 86400.0);
         write!(
             f,
-            "{rotations} rotations in {years:.1} years, {losses} losses of the Secret, {upgrades} \
-             upgrades, {writes} writes, {most} certificates at most, {checks} looks"
+            "{rotations} rotations in {years:.1} years, {secret_losses} losses of the Secret, {upgrades} \
+             upgrades, {writes} writes, at most {max_certificates} certificates, {checks} checks"
         )
     }
 }

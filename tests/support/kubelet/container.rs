@@ -1,4 +1,4 @@
-//! One container: its process, and how the kubelet ends it.
+//! A container: its process, and how the kubelet terminates it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,15 +13,14 @@ use tokio::time::{Instant, timeout};
 use super::Program;
 use super::hook::Hook;
 use super::mounts::Mounts;
-use super::program::PathFlag;
 use super::timeline::{Step, Timeline};
 use crate::process::{Process, Signal};
 
-/// The least that a container has between SIGTERM and SIGKILL, even when its grace is over.
+/// The minimum time between SIGTERM and SIGKILL, even after the grace period.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kuberuntime/kuberuntime_container.go#L63>
 const MIN_GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// A container that was started.
+/// A started container.
 #[derive(Debug)]
 pub(super) struct Container {
     process: Process,
@@ -29,7 +28,7 @@ pub(super) struct Container {
     timeline: Timeline,
 }
 
-/// All that it takes to start a container, once more if need be.
+/// What a container is started from, also after a crash.
 #[derive(Debug, Clone)]
 struct ContainerSpec {
     name: String,
@@ -38,11 +37,10 @@ struct ContainerSpec {
     mounts: Mounts,
 }
 
-/// A program with its arguments and its environment.
+/// A program with its arguments and environment.
 #[derive(Debug, Clone)]
 pub(super) struct Invocation {
     program: PathBuf,
-    path_flags: Vec<PathFlag>,
     args: Vec<String>,
     env: Vec<(String, String)>,
 }
@@ -56,35 +54,31 @@ impl Container {
         mounts: Mounts,
         timeline: &Timeline,
     ) -> Result<Self> {
-        let Program {
-            path,
-            path_variables: told,
-            path_flags,
-        } = program;
-        // The command's first word is the image's program, whatever it is called there.
+        // The command's first word is the path of the program in the image.
         let command = container.command.iter().flatten().skip(1);
         let args = command.chain(container.args.iter().flatten());
+        let args = args.chain(&program.args);
         let variables = container.env.iter().flatten();
-        let variables = variables.filter_map(|v| Some((v.name.clone(), v.value.clone()?)));
-        let told = told.iter();
-        let told = told.map(|(path, variable)| (variable.clone(), mounts.translate_paths(path)));
+        let variables = variables.filter_map(|variable| {
+            let value = mounts.translate_paths(variable.value.as_ref()?);
+            Some((variable.name.clone(), value))
+        });
         let invocation = Invocation {
-            program: path.clone(),
-            path_flags: path_flags.clone(),
-            args: Vec::new(),
-            env: variables.chain(told).collect(),
+            program: program.path.clone(),
+            args: args.map(|arg| mounts.translate_paths(arg)).collect(),
+            env: variables.collect(),
         };
-        let invocation = invocation.with_args(args, &mounts);
-        let recipe = ContainerSpec {
+        let hook_invocation = invocation.with_args(program.hook_args.clone());
+        let spec = ContainerSpec {
             name: container.name.clone(),
-            hook: Hook::for_container(container, &invocation, &mounts)?,
+            hook: Hook::for_container(container, &hook_invocation, &mounts)?,
             invocation,
             mounts,
         };
-        recipe.start(timeline)
+        spec.start(timeline)
     }
 
-    /// Starts the same container anew.
+    /// Starts the container again.
     pub(super) fn restart(&self, timeline: &Timeline) -> Result<Self> {
         self.spec.clone().start(timeline)
     }
@@ -105,36 +99,36 @@ impl Container {
         self.spec.mounts.translate_paths(text)
     }
 
-    /// Ends the container: its hook, its turn after those in `before`, SIGTERM, SIGKILL.
+    /// Terminates the container: its preStop hook, the end of the containers in `before`, SIGTERM, SIGKILL.
     /// <https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kuberuntime/kuberuntime_container.go#L806>
     pub(super) async fn kill(self: Arc<Self>, grace: Duration, before: Vec<Arc<Self>>) {
         if !self.process.is_running() {
             return;
         }
         let start = Instant::now();
-        let left = || remaining_grace_period(grace, start);
+        let remaining = || remaining_grace_period(grace, start);
         if let Some(hook) = self.spec.hook.as_ref().filter(|_| !grace.is_zero()) {
             self.record(Step::HookStarted, hook.to_string());
             match timeout(grace, hook.run(&self.spec.mounts.log)).await {
                 Ok(Ok(())) => self.record(Step::HookReturned, ""),
                 Ok(Err(error)) => self.record(Step::HookFailed, format!("{error:#}")),
-                Err(_) => self.record(Step::HookFailed, "the grace is over"),
+                Err(_) => self.record(Step::HookFailed, "the grace period is over"),
             }
         }
-        let turn = async {
+        let before_ended = async {
             for container in &before {
                 container.process.wait().await;
             }
         };
-        // The grace may be over: then it is every container's turn.
-        let _ = timeout(left(), turn).await;
+        // After the grace period, containers are not ordered any more.
+        let _ = timeout(remaining(), before_ended).await;
         if !self.process.is_running() {
             return;
         }
         self.record(Step::Sigterm, "");
         self.process.signal(Signal::TERM);
-        let patience = left().max(MIN_GRACE_PERIOD);
-        if self.process.wait_within(patience).await.is_err() {
+        let grace = remaining().max(MIN_GRACE_PERIOD);
+        if self.process.wait_within(grace).await.is_err() {
             self.record(Step::Sigkill, "");
             self.process.signal(Signal::KILL);
             self.process.wait().await;
@@ -146,18 +140,18 @@ impl Container {
     }
 }
 
-/// What is left of the grace. The kubelet counts what has passed in whole seconds, rounded down.
+/// The rest of the grace period. The kubelet counts the elapsed time in whole seconds, rounded down.
 fn remaining_grace_period(grace: Duration, start: Instant) -> Duration {
     grace.saturating_sub(Duration::from_secs(start.elapsed().as_secs()))
 }
 
-// === impl Recipe ===
+// === impl ContainerSpec ===
 
 impl ContainerSpec {
     fn start(self, timeline: &Timeline) -> Result<Container> {
-        let (name, log) = (self.name.clone(), timeline.clone());
+        let (name, events) = (self.name.clone(), timeline.clone());
         let exited = move |status: std::process::ExitStatus| {
-            log.record(&name, Step::Exited, status.to_string());
+            events.record(&name, Step::Exited, status.to_string());
         };
         let command = self.invocation.command();
         timeline.record(&self.name, Step::Started, "");
@@ -172,23 +166,19 @@ impl ContainerSpec {
 // === impl Invocation ===
 
 impl Invocation {
-    /// The same program with other arguments, as a hook runs it inside the container.
-    pub(super) fn with_args<'a>(
-        &self,
-        args: impl Iterator<Item = &'a String>,
-        mounts: &Mounts,
-    ) -> Self {
-        let mut args: Vec<_> = args.map(|arg| mounts.translate_paths(arg)).collect();
-        let flags = self.path_flags.iter();
-        let flags: Vec<_> = flags.filter_map(|flag| flag.arg(&args, mounts)).collect();
-        args.extend(flags);
+    pub(super) fn args(&self) -> &[String] {
+        &self.args
+    }
+
+    /// The same program with other arguments, as an exec hook runs it.
+    pub(super) fn with_args(&self, args: Vec<String>) -> Self {
         Self {
             args,
             ..self.clone()
         }
     }
 
-    /// The command, in an environment that has nothing of this process's but the search path.
+    /// The command. Of this process's environment it inherits `PATH` only.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear();

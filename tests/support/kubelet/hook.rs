@@ -1,4 +1,4 @@
-//! A preStop hook, called as the kubelet calls it.
+//! PreStop hooks, called as the kubelet calls them.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -18,12 +18,12 @@ use super::mounts::Mounts;
 use crate::http::exchange;
 use crate::process::Process;
 
-/// What a container's `lifecycle.preStop` asks for.
+/// The hook of a container's `lifecycle.preStop`.
 #[derive(Debug, Clone)]
 pub(super) enum Hook {
-    /// A request to the pod, without a time limit.
+    /// A request to the pod, without a timeout of its own.
     HttpGet { port: u16, path: String },
-    /// A command inside the container.
+    /// A command inside the container, and how the manifest writes it.
     Exec(Invocation, String),
     /// A pause.
     Sleep(Duration),
@@ -32,9 +32,10 @@ pub(super) enum Hook {
 // === impl Hook ===
 
 impl Hook {
+    /// Reads the hook of a container; `exec` is its program with the arguments to append.
     pub(super) fn for_container(
         container: &k8s::Container,
-        invocation: &Invocation,
+        exec: &Invocation,
         mounts: &Mounts,
     ) -> Result<Option<Self>> {
         let lifecycle = container.lifecycle.as_ref();
@@ -46,22 +47,24 @@ impl Hook {
             let port = port(&get.port, container)?;
             return Ok(Some(Self::HttpGet { port, path }));
         }
-        if let Some(exec) = &handler.exec {
-            let command = exec.command.iter().flatten();
-            let shown: Vec<_> = command.clone().map(String::as_str).collect();
-            let shown = shown.join(" ");
-            let invocation = invocation.with_args(command.skip(1), mounts);
-            return Ok(Some(Self::Exec(invocation, shown)));
+        if let Some(action) = &handler.exec {
+            let command = action.command.as_deref().unwrap_or_default();
+            let args = command.iter().skip(1).chain(exec.args());
+            let args = args.map(|arg| mounts.translate_paths(arg)).collect();
+            return Ok(Some(Self::Exec(exec.with_args(args), command.join(" "))));
         }
         if let Some(sleep) = &handler.sleep {
             let seconds = sleep.seconds.try_into()?;
             return Ok(Some(Self::Sleep(Duration::from_secs(seconds))));
         }
-        bail!("the preStop hook of `{}` is of no kind", container.name)
+        bail!(
+            "the preStop hook of `{}` has no known action",
+            container.name
+        )
     }
 
-    /// Calls the hook and waits for its return. Any answer to a request is a success; only a failed
-    /// connection is none. The output of a command goes to the container's `log`.
+    /// Calls the hook and waits until it returns. A request succeeds with any response and fails only without one. The
+    /// output of a command is appended to the container's `log`.
     /// <https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/lifecycle/handlers.go>
     pub(super) async fn run(&self, log: &Path) -> Result<()> {
         match self {
@@ -73,8 +76,8 @@ impl Hook {
                     .body(Full::default())?;
                 exchange(&address, request).await?;
             }
-            Self::Exec(invocation, shown) => {
-                let process = Process::start(shown, invocation.command(), log)?;
+            Self::Exec(invocation, command) => {
+                let process = Process::start(command, invocation.command(), log)?;
                 let status = process.wait().await;
                 ensure!(status.success(), "{status}");
             }
@@ -84,7 +87,7 @@ impl Hook {
     }
 }
 
-/// A port by its number, or by its name in the container that owns the hook.
+/// Resolves a port by its number, or by its name in the hook's container.
 fn port(port: &IntOrString, container: &k8s::Container) -> Result<u16> {
     let number = match port {
         IntOrString::Int(number) => *number,
@@ -102,7 +105,7 @@ impl fmt::Display for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HttpGet { port, path } => write!(f, "GET :{port}{path}"),
-            Self::Exec(_, shown) => f.write_str(shown),
+            Self::Exec(_, command) => f.write_str(command),
             Self::Sleep(pause) => write!(f, "sleep {} s", pause.as_secs()),
         }
     }

@@ -1,4 +1,4 @@
-//! Where a container's paths are on this machine.
+//! The mounts of a container: maps its paths to paths of this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1 as k8s;
 /// Kubernetes' default of `terminationMessagePath`.
 pub(super) const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// A container's mounts, its termination message among them: path in the container, path here.
+/// A container's mounts, with its termination message file: path in the container, path on this machine.
 #[derive(Debug, Clone)]
 pub(super) struct Mounts {
     mounts: Vec<(String, PathBuf)>,
@@ -17,7 +17,7 @@ pub(super) struct Mounts {
     pub(super) log: PathBuf,
 }
 
-/// The folder that is a volume.
+/// The directory of a volume.
 pub(super) fn volume_dir(pod: &Path, volume: &str) -> PathBuf {
     pod.join("volumes").join(volume)
 }
@@ -26,36 +26,36 @@ pub(super) fn volume_dir(pod: &Path, volume: &str) -> PathBuf {
 
 impl Mounts {
     pub(super) fn for_container(container: &k8s::Container, pod: &Path) -> Result<Self> {
-        let own = pod.join("containers").join(&container.name);
-        fs::create_dir_all(&own)?;
-        let termination_log = own.join("termination-log");
+        let dir = pod.join("containers").join(&container.name);
+        fs::create_dir_all(&dir)?;
+        let termination_log = dir.join("termination-log");
         fs::write(&termination_log, "")?;
         let path = container.termination_message_path.as_deref();
         let path = path.unwrap_or(TERMINATION_LOG).to_owned();
         let mut mounts = vec![(path, termination_log.clone())];
         for mount in container.volume_mounts.iter().flatten() {
             let volume = volume_dir(pod, &mount.name);
-            let here = match &mount.sub_path {
+            let host_path = match &mount.sub_path {
                 Some(sub_path) => volume.join(sub_path),
                 None => volume,
             };
-            fs::create_dir_all(&here)?;
-            mounts.push((mount.mount_path.clone(), here));
+            fs::create_dir_all(&host_path)?;
+            mounts.push((mount.mount_path.clone(), host_path));
         }
-        // The longest first: a mount may lie inside another.
+        // Longest first: a mount may be inside another.
         mounts.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
         Ok(Self {
             mounts,
             termination_log,
-            log: own.join("log"),
+            log: dir.join("log"),
         })
     }
 
-    /// A text of the container's manifest, with each path as it is here.
+    /// Replaces a path inside the container by its path on this machine. The longest mount path in the text wins.
     pub(super) fn translate_paths(&self, text: &str) -> String {
-        let inside = |(path, _): &&(String, PathBuf)| text.contains(path.as_str());
-        match self.mounts.iter().find(inside) {
-            Some((path, here)) => text.replace(path, &here.to_string_lossy()),
+        let contains = |(path, _): &&(String, PathBuf)| text.contains(path.as_str());
+        match self.mounts.iter().find(contains) {
+            Some((path, host_path)) => text.replace(path, &host_path.to_string_lossy()),
             None => text.to_owned(),
         }
     }

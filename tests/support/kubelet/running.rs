@@ -1,4 +1,4 @@
-//! A pod that runs: how it is restarted and ended.
+//! A running pod: its termination, and restarts of its containers.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -14,10 +14,10 @@ use super::container::Container;
 use super::timeline::{PodTermination, Timeline};
 use crate::process::Signal;
 
-/// A pod that runs, or has run. Dropped, its processes are killed.
+/// A pod that runs or has terminated. Its processes are killed when this is dropped.
 #[derive(Debug)]
 pub struct RunningPod {
-    /// In the order of their start.
+    /// In start order.
     pub(super) sidecars: Vec<Arc<Container>>,
     pub(super) containers: Vec<Arc<Container>>,
     pub(super) grace_period: Duration,
@@ -28,22 +28,21 @@ pub struct RunningPod {
 // === impl RunningPod ===
 
 impl RunningPod {
-    /// What happens to the pod; it grows while it is looked at.
-    #[must_use]
+    /// The events of the pod so far; later ones are added to it.
     pub fn timeline(&self) -> Timeline {
         self.timeline.clone()
     }
 
-    /// Ends the pod within its own grace period.
+    /// Terminates the pod within its own grace period.
     pub async fn terminate(&self) -> PodTermination {
         self.terminate_within(self.grace_period).await
     }
 
-    /// Ends the pod within another grace period, as `kubectl delete --grace-period` does.
+    /// Terminates the pod within another grace period, as `kubectl delete --grace-period` does.
     ///
-    /// All preStop hooks start at once, and each container gets SIGTERM when its own has returned or
-    /// failed. A native sidecar waits in addition until all containers and all later sidecars are
-    /// gone. When the grace is over, waiting ends, and what still runs has two seconds more.
+    /// All preStop hooks start at once, and each container gets SIGTERM when its own has returned or failed, a native
+    /// sidecar not before all containers and all later sidecars have exited. After the grace period nothing is waited
+    /// for, and running containers have two more seconds.
     pub async fn terminate_within(&self, grace: Duration) -> PodTermination {
         let start = Instant::now();
         let mut kills = JoinSet::new();
@@ -66,29 +65,29 @@ impl RunningPod {
         }
     }
 
-    /// Restarts one container of a pod that lives on, as after a failed liveness probe or with a new
-    /// image: its hook, SIGTERM when that has returned, and a new process.
+    /// Restarts one container, as after a failed liveness probe or with a new image: its preStop hook, SIGTERM when that
+    /// has returned, and a new process.
     ///
     /// # Errors
     /// When there is no such container or it cannot be started.
     pub async fn restart(&mut self, container: &str) -> Result<()> {
-        let old = Arc::clone(self.find(container)?);
-        old.kill(self.grace_period, Vec::new()).await;
+        let current = Arc::clone(self.find(container)?);
+        current.kill(self.grace_period, Vec::new()).await;
         self.recreate_container(container)
     }
 
-    /// Lets one container of a pod that lives on crash, and starts it again: no hook is called.
+    /// Kills one container and starts it again, as after a crash: no hook is called.
     ///
     /// # Errors
     /// When there is no such container or it cannot be started.
     pub async fn crash(&mut self, container: &str) -> Result<()> {
-        let old = Arc::clone(self.find(container)?);
-        old.process().signal(Signal::KILL);
-        old.process().wait().await;
+        let current = Arc::clone(self.find(container)?);
+        current.process().signal(Signal::KILL);
+        current.process().wait().await;
         self.recreate_container(container)
     }
 
-    /// Sends a signal to one container's process, and no more.
+    /// Sends a signal to a container's process.
     ///
     /// # Errors
     /// When there is no such container.
@@ -97,7 +96,7 @@ impl RunningPod {
         Ok(())
     }
 
-    /// How a container has ended; `None` while it runs.
+    /// The exit status of a container; `None` while it runs.
     ///
     /// # Errors
     /// When there is no such container.
@@ -105,7 +104,7 @@ impl RunningPod {
         Ok(self.find(container)?.process().exit_status())
     }
 
-    /// What a container has left as its termination message; empty if nothing.
+    /// The termination message of a container; empty without one.
     ///
     /// # Errors
     /// When there is no such container.
@@ -113,7 +112,7 @@ impl RunningPod {
         Ok(self.find(container)?.termination_message())
     }
 
-    /// What a container and its hook have printed, over all its lives.
+    /// The output of a container and its hook, over all restarts.
     ///
     /// # Errors
     /// When there is no such container.
@@ -121,7 +120,7 @@ impl RunningPod {
         Ok(self.find(container)?.process().log())
     }
 
-    /// Where a path of a container is on this machine.
+    /// The path on this machine of a path inside a container.
     ///
     /// # Errors
     /// When there is no such container.

@@ -1,4 +1,4 @@
-//! What happened to a pod, and when.
+//! The events of a pod's containers, with their times.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,35 +6,35 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What happened so far. Clones share it.
+/// The events so far; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Timeline(Arc<Mutex<Vec<Event>>>);
 
-/// A pod's end.
+/// The termination of a pod.
 #[derive(Debug, Clone)]
 pub struct PodTermination {
-    /// When it began.
+    /// When it started.
     pub start: Instant,
-    /// How long it took until the last container was gone.
+    /// The time until the last container had exited.
     pub elapsed: Duration,
-    /// What happened, before the end too.
+    /// The events of the pod, also from before the termination.
     pub timeline: Timeline,
 }
 
-/// One step in a container's life.
+/// One event of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// When it happened.
     pub at: Instant,
-    /// The container.
+    /// The name of the container.
     pub container: String,
-    /// What.
+    /// What happened.
     pub step: Step,
-    /// The hook's error, the exit status; empty where there is no more to say.
+    /// The hook's command or error, or the exit status; otherwise empty.
     pub detail: String,
 }
 
-/// The steps of a container's life.
+/// The steps of a container's lifecycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Its process was started.
@@ -43,30 +43,28 @@ pub enum Step {
     HookStarted,
     /// Its preStop hook has returned.
     HookReturned,
-    /// Its preStop hook has failed, or the grace was over before it returned.
+    /// Its preStop hook has failed, or has not returned within the grace period.
     HookFailed,
-    /// Its process was asked to end.
+    /// Its process got SIGTERM.
     Sigterm,
-    /// Its process was killed.
+    /// Its process got SIGKILL.
     Sigkill,
-    /// Its process has ended.
+    /// Its process has exited.
     Exited,
 }
 
 // === impl Timeline ===
 
 impl Timeline {
-    /// All events, in their order.
-    #[must_use]
+    /// All events, in order.
     pub fn events(&self) -> Vec<Event> {
         self.lock().clone()
     }
 
-    /// How often a container came to a step.
-    #[must_use]
+    /// The number of times that a container has reached a step.
     pub fn count(&self, container: &str, step: Step) -> usize {
-        let is = |event: &&Event| event.container == container && event.step == step;
-        self.lock().iter().filter(is).count()
+        let matches = |event: &&Event| event.container == container && event.step == step;
+        self.lock().iter().filter(matches).count()
     }
 
     pub(super) fn record(&self, container: &str, step: Step, detail: impl Into<String>) {
@@ -83,24 +81,23 @@ impl Timeline {
     }
 }
 
-// === impl End ===
+// === impl PodTermination ===
 
 impl PodTermination {
-    /// How far into the end a container came to a step; `None` if it did not.
-    #[must_use]
+    /// The time from the start of the termination to a container's step; `None` if it did not happen.
     pub fn time_of(&self, container: &str, step: Step) -> Option<Duration> {
         let events = self.timeline.lock();
-        let is = |event: &&Event| event.container == container && event.step == step;
+        let matches = |event: &&Event| event.container == container && event.step == step;
         let event = events
             .iter()
-            .filter(is)
+            .filter(matches)
             .find(|event| event.at >= self.start);
         event.map(|event| event.at - self.start)
     }
 }
 
 impl fmt::Display for Timeline {
-    /// A line for each event, with the seconds since the first.
+    /// Writes a line for each event, with the seconds since the first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let events = self.events();
         for event in &events {

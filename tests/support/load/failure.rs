@@ -1,15 +1,16 @@
-//! How a request can fail, told apart as far as a client can tell.
+//! Failures of requests, distinguished as far as a client can.
 
 use std::fmt;
 
+use hyper::client::conn::TrySendError;
 use serde::{Deserialize, Serialize};
 
-/// A request that was not answered as it should have been.
+/// A request without the expected response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What a client calls it.
+    /// The kind of failure.
     pub kind: FailureKind,
-    /// What was seen.
+    /// The error, or the unexpected response.
     pub detail: String,
 }
 
@@ -19,25 +20,24 @@ pub struct Failure {
 pub enum FailureKind {
     /// No connection could be opened, or it was closed before the request was written.
     Refused,
-    /// The connection ended after the request was written: on a new connection, in the middle of the
-    /// answer, on an HTTP/2 connection or in a TCP stream.
+    /// The connection ended after the request was written: on a new connection, during the response, on an HTTP/2
+    /// connection or in a TCP stream.
     CutInFlight,
-    /// An HTTP/1.1 connection that had carried a request before ended after this one was written,
-    /// without a byte of its answer. The server may have closed it between the two requests or cut
-    /// this one: a client cannot know.
+    /// A reused HTTP/1.1 connection ended after the request was written, without a byte of the response. The server may
+    /// have closed it before or after it read the request: a client cannot know.
     CutOnReused,
-    /// An answer with the wrong status or the wrong body.
+    /// A response with the wrong status or the wrong body.
     BadResponse,
-    /// No whole answer in time.
+    /// No complete response within the timeout.
     TimedOut,
 }
 
-/// A request without an answer.
+/// A request without a response.
 #[derive(Debug)]
 pub(super) enum SendError {
-    /// Nothing of it was written: it may go out, for the first time, on another connection.
+    /// Nothing of it was written, so it may be sent on another connection.
     NotSent(String),
-    /// It has failed.
+    /// It may have been sent, and has failed.
     Failed(Failure),
 }
 
@@ -48,12 +48,17 @@ impl Failure {
         let detail = detail.into();
         Self { kind, detail }
     }
+
+    /// No connection could be opened.
+    pub(super) fn refused(error: impl fmt::Display) -> Self {
+        Self::new(FailureKind::Refused, format!("{error:#}"))
+    }
 }
 
 impl From<SendError> for Failure {
-    /// Judges a request on a new connection, which has no other to go out on.
-    fn from(unanswered: SendError) -> Self {
-        match unanswered {
+    /// The failure of a request on a new connection, for which no other connection is tried.
+    fn from(error: SendError) -> Self {
+        match error {
             SendError::NotSent(detail) => Self::new(FailureKind::Refused, detail),
             SendError::Failed(failure) => failure,
         }
@@ -66,10 +71,34 @@ impl fmt::Display for Failure {
     }
 }
 
+// === impl SendError ===
+
+impl SendError {
+    /// The error of a request that failed with `kind` if it may have been written.
+    pub(super) fn from_hyper<B>(mut error: TrySendError<B>, kind: FailureKind) -> Self {
+        let detail = error_chain(error.error());
+        match error.take_message() {
+            Some(_) => Self::NotSent(detail),
+            None => Self::Failed(Failure::new(kind, detail)),
+        }
+    }
+}
+
+/// An error with its causes, which hyper's own messages leave out.
+pub(super) fn error_chain(error: &hyper::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
 // === impl FailureKind ===
 
 impl FailureKind {
-    /// Every kind, in the order in which a request can meet them.
+    /// Every kind, in the order in which they can happen to a request.
     pub const ALL: [Self; 5] = [
         Self::Refused,
         Self::CutInFlight,
@@ -85,7 +114,7 @@ impl fmt::Display for FailureKind {
             Self::Refused => "refused",
             Self::CutInFlight => "cut in flight",
             Self::CutOnReused => "cut on a reused connection",
-            Self::BadResponse => "bad answer",
+            Self::BadResponse => "bad response",
             Self::TimedOut => "timed out",
         })
     }

@@ -21,64 +21,59 @@ use tokio::time::timeout;
 
 use super::BODY;
 use super::failure::{Failure, FailureKind, SendError};
-use super::http1::verify_content;
-use super::shared::MultiplexedConnection;
+use super::pool::{HttpConnection, spawn_driver};
+use super::response::verify_content;
 use crate::listener::Protocol;
 use crate::service::{CONNECT_TIMEOUT, Service};
 
-/// A connection, shared by its requests.
+/// A connection for concurrent requests.
 #[derive(Clone)]
 pub(super) struct Http3Connection {
     sender: SendRequest<OpenStreams, Bytes>,
     connection: quinn::Connection,
-    /// Drives the connection, and ends it after the last request.
+    /// Drives the connection, and closes it after the last request.
     _driver: Arc<JoinSet<()>>,
 }
 
-/// Whether a connection can be opened now.
+/// Returns true if a connection can be opened now.
 pub(super) async fn can_connect(service: &Service) -> bool {
     Http3Connection::open(service).await.is_ok()
 }
 
-// === impl Http3 ===
+// === impl Http3Connection ===
 
-impl MultiplexedConnection for Http3Connection {
+impl HttpConnection for Http3Connection {
     async fn open(service: &Service) -> Result<Self, Failure> {
-        let refused =
-            |error: &dyn fmt::Display| Failure::new(FailureKind::Refused, format!("{error:#}"));
-        let (address, open) = service
+        let (address, guard) = service
             .endpoint(Protocol::Http3)
-            .map_err(|error| refused(&error))?;
+            .map_err(Failure::refused)?;
         let connection = timeout(CONNECT_TIMEOUT, connect(address)).await;
-        let connection = connection.map_err(|_| refused(&"no handshake"))?;
-        let connection = connection.map_err(|error| refused(&error))?;
+        let connection = connection.map_err(|_| Failure::refused("no handshake"))?;
+        let connection = connection.map_err(Failure::refused)?;
         let quic = h3_quinn::Connection::new(connection.clone());
-        let (mut driven, sender) = h3::client::new(quic)
-            .await
-            .map_err(|error| refused(&error))?;
-        let mut driver = JoinSet::new();
-        driver.spawn(async move {
-            // Its error is told to the requests that met it.
-            driven.wait_idle().await;
-            drop(open);
-        });
+        let (mut driver, sender) = h3::client::new(quic).await.map_err(Failure::refused)?;
+        let driver = async move { driver.wait_idle().await };
         Ok(Self {
             sender,
             connection,
-            _driver: Arc::new(driver),
+            _driver: Arc::new(spawn_driver(driver, guard)),
         })
     }
 
-    async fn post(mut self) -> Result<(), SendError> {
-        if let Some(why) = self.connection.close_reason() {
-            return Err(SendError::NotSent(why.to_string()));
+    fn share(&self) -> Option<Self> {
+        Some(self.clone())
+    }
+
+    async fn post(mut self, path: &str) -> Result<Option<Self>, SendError> {
+        if let Some(reason) = self.connection.close_reason() {
+            return Err(SendError::NotSent(reason.to_string()));
         }
-        let request = Request::post("https://edge.shop/")
+        let request = Request::post(format!("https://edge.shop{path}"))
             .body(())
             .expect("the address is constant");
         let mut stream = match self.sender.send_request(request).await {
             Ok(stream) => stream,
-            // It checks this before it writes.
+            // This is checked before anything is sent.
             Err(error @ StreamError::RemoteClosing { .. }) => {
                 return Err(SendError::NotSent(error.to_string()));
             }
@@ -89,13 +84,14 @@ impl MultiplexedConnection for Http3Connection {
             stream.finish().await?;
             let status = stream.recv_response().await?.status();
             let mut body = Vec::new();
-            while let Some(mut piece) = stream.recv_data().await? {
-                body.extend_from_slice(&piece.copy_to_bytes(piece.remaining()));
+            while let Some(mut chunk) = stream.recv_data().await? {
+                body.extend_from_slice(&chunk.copy_to_bytes(chunk.remaining()));
             }
             Ok((status, body))
         };
         let (status, body) = exchange.await.map_err(|error| connection_lost(&error))?;
-        verify_content(status, &body).map_err(SendError::Failed)
+        verify_content(status, &body).map_err(SendError::Failed)?;
+        Ok(None)
     }
 }
 
@@ -103,7 +99,7 @@ fn connection_lost(error: &StreamError) -> SendError {
     SendError::Failed(Failure::new(FailureKind::CutInFlight, error.to_string()))
 }
 
-/// Connects from a socket of its own, as each client of a Service does.
+/// Connects from its own socket, as each client of a Service does.
 async fn connect(address: SocketAddr) -> anyhow::Result<quinn::Connection> {
     let provider = Arc::new(ring::default_provider());
     let mut tls = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -114,15 +110,15 @@ async fn connect(address: SocketAddr) -> anyhow::Result<quinn::Connection> {
     tls.alpn_protocols = vec![b"h3".to_vec()];
     let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
     let endpoint = quinn::Endpoint::client((Ipv4Addr::UNSPECIFIED, 0).into())?;
-    let connecting = endpoint.connect_with(config, address, "edge.shop")?;
-    connecting.await.context("the QUIC handshake")
+    let connection = endpoint.connect_with(config, address, "edge.shop")?;
+    connection.await.context("the QUIC handshake")
 }
 
-/// Trusts every certificate: what is counted is what becomes of requests, not who answers them.
+/// Trusts every certificate: the load counts the results of requests, and does not test TLS.
 #[derive(Debug)]
 struct NoVerification(Arc<CryptoProvider>);
 
-// === impl Anyone ===
+// === impl NoVerification ===
 
 impl ServerCertVerifier for NoVerification {
     fn verify_server_cert(
@@ -162,6 +158,8 @@ impl ServerCertVerifier for NoVerification {
 
 impl fmt::Debug for Http3Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Http3").field(&self.connection).finish()
+        f.debug_tuple("Http3Connection")
+            .field(&self.connection)
+            .finish()
     }
 }

@@ -1,4 +1,4 @@
-//! What became of the requests.
+//! The report of a load: requests sent, answered and failed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,31 +10,31 @@ use tokio::time::Instant;
 
 use super::failure::{Failure, FailureKind};
 
-/// How many failures of a kind of clients are kept with their details.
+/// The number of failures per kind of clients that are kept with their details.
 const MAX_DETAILS: usize = 10;
 
-/// A load's count; as JSON, its times are seconds.
+/// The counts of a load. In JSON, durations are in seconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
-    /// By kind of clients.
+    /// The counts by kind of clients.
     pub kinds: Vec<KindReport>,
-    /// How long requests were sent.
+    /// The time during which requests were sent.
     #[serde(with = "seconds")]
     pub elapsed: Duration,
 }
 
-/// The count of one kind of clients.
+/// The counts of one kind of clients.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KindReport {
-    /// What they are called.
+    /// The name of the kind.
     pub name: String,
-    /// Requests a second asked for; zero for a client with one request.
+    /// The requested rate in requests per second; zero for a client with one request.
     pub rate: f64,
-    /// Requests sent as a share of those asked for: 1 is all of them.
+    /// The requests sent as a fraction of those requested: 1 is all of them.
     pub reached: f64,
-    /// Requests sent, or tried to.
+    /// Requests sent or attempted.
     pub sent: u64,
-    /// Requests answered in full, as they should be.
+    /// Requests with a complete and correct response.
     pub answered: u64,
     /// Requests that failed, by kind.
     pub failed: BTreeMap<FailureKind, u64>,
@@ -42,18 +42,18 @@ pub struct KindReport {
     pub details: Vec<FailureSample>,
 }
 
-/// A failure, and when it was seen.
+/// A failure with its time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FailureSample {
-    /// Since the load began.
+    /// The time since the start of the load.
     #[serde(with = "seconds")]
     pub at: Duration,
-    /// What was seen.
+    /// The failure.
     #[serde(flatten)]
     pub failure: Failure,
 }
 
-/// Counts for one kind of clients while they run.
+/// The counters of one kind of clients while it runs.
 #[derive(Debug)]
 pub(super) struct Tally {
     name: String,
@@ -73,14 +73,12 @@ struct Counts {
 // === impl Report ===
 
 impl Report {
-    /// All requests sent.
-    #[must_use]
+    /// The number of requests sent.
     pub fn sent(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.sent).sum()
     }
 
-    /// All requests that failed.
-    #[must_use]
+    /// The number of failed requests.
     pub fn failed(&self) -> u64 {
         self.kinds
             .iter()
@@ -88,15 +86,16 @@ impl Report {
             .sum()
     }
 
-    /// All requests that failed so.
-    #[must_use]
+    /// The number of requests with this kind of failure.
     pub fn failed_of_kind(&self, kind: FailureKind) -> u64 {
-        let counts = self.kinds.iter().filter_map(|of| of.failed.get(&kind));
+        let counts = self
+            .kinds
+            .iter()
+            .filter_map(|report| report.failed.get(&kind));
         counts.sum()
     }
 
-    /// The share of the rate asked for that the slowest kind of clients reached: 1 is all of it.
-    #[must_use]
+    /// The fraction of its rate that the slowest kind of clients reached: 1 is all of it.
     pub fn reached(&self) -> f64 {
         let reached = self.kinds.iter().map(|kind| kind.reached);
         reached.fold(1.0, f64::min)
@@ -104,7 +103,7 @@ impl Report {
 }
 
 impl fmt::Display for Report {
-    /// A line for each kind of clients, and a line for each of the first failures.
+    /// Writes a line for each kind of clients, and a line for each of its first failures.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for kind in &self.kinds {
             writeln!(
@@ -142,10 +141,10 @@ impl Tally {
         self.counts().sent += 1;
     }
 
-    pub(super) fn record_result(&self, answer: Result<(), Failure>) {
+    pub(super) fn record_result(&self, result: Result<(), Failure>) {
         let at = self.start.elapsed();
         let mut counts = self.counts();
-        match answer {
+        match result {
             Ok(()) => counts.answered += 1,
             Err(failure) => {
                 *counts.failed.entry(failure.kind).or_default() += 1;
@@ -158,11 +157,11 @@ impl Tally {
 
     pub(super) fn report(&self, elapsed: Duration) -> KindReport {
         let counts = self.counts();
-        let asked = (self.rate * elapsed.as_secs_f64()).max(1.0);
+        let requested = (self.rate * elapsed.as_secs_f64()).max(1.0);
         KindReport {
             name: self.name.clone(),
             rate: self.rate,
-            reached: counts.sent as f64 / asked,
+            reached: counts.sent as f64 / requested,
             sent: counts.sent,
             answered: counts.answered,
             failed: counts.failed.clone(),

@@ -1,4 +1,4 @@
-//! A TCP stream that talks.
+//! A TCP stream with regular messages, each of which is echoed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use tokio::time::{Instant, timeout_at};
 use super::BODY;
 use super::failure::{Failure, FailureKind};
 use super::open_loop::{MAX_IN_FLIGHT, OpenLoopParams};
-use super::pace::RequestSchedule;
 use super::report::Tally;
+use super::schedule::RequestSchedule;
 use crate::listener::Protocol;
 use crate::service::{ConnectionGuard, Service};
 
-/// The half of a stream that speaks.
+/// The half of a stream that sends messages.
 #[derive(Debug)]
 struct StreamWriter {
     write: OwnedWriteHalf,
-    /// Tells the listening half when the echo of each message is due.
+    /// Passes the deadline of each echo to the reader.
     echo_deadlines: mpsc::Sender<Instant>,
     closes_at: Instant,
 }
 
-/// The half of a stream that waits for echoes.
+/// The half of a stream that reads echoes.
 #[derive(Debug)]
 struct StreamReader {
     read: OwnedReadHalf,
@@ -34,28 +34,28 @@ struct StreamReader {
     _guard: ConnectionGuard,
 }
 
-/// Says each message when it is due, whether the echo of the one before it has come or not. After
-/// `length` it hangs up and connects anew. A stream is open on purpose, so whatever ends
-/// it before fails the messages that are under way.
-pub(super) async fn run_stream(service: &Service, clients: OpenLoopParams, length: Duration) {
+/// Sends each message when it is due, whether or not earlier ones were echoed. After `session` the client closes the
+/// stream and opens another. Anything that ends a stream earlier fails its unanswered messages.
+pub(super) async fn run_stream(service: &Service, params: OpenLoopParams, session: Duration) {
     let OpenLoopParams {
         rate,
-        request_timeout: limit,
+        request_timeout,
         tally,
         stop,
-    } = clients;
-    let mut pace = RequestSchedule::new(rate, stop);
-    let mut hearers = JoinSet::new();
-    let mut speaker: Option<StreamWriter> = None;
-    while let Some(()) = pace.next().await {
+    } = params;
+    let mut schedule = RequestSchedule::new(rate, stop);
+    let mut readers = JoinSet::new();
+    let mut writer: Option<StreamWriter> = None;
+    while let Some(()) = schedule.next().await {
         tally.record_sent();
-        let goes_on = speaker.take().filter(|s| Instant::now() < s.closes_at);
-        let current = match goes_on {
-            Some(speaker) => speaker,
-            None => match connect(service, length).await {
-                Ok((speaker, hearer)) => {
-                    hearers.spawn(hearer.read_echoes(Arc::clone(&tally)));
-                    speaker
+        let open = writer.take();
+        let open = open.filter(|open| Instant::now() < open.closes_at);
+        let current = match open {
+            Some(open) => open,
+            None => match connect(service, session).await {
+                Ok((opened, reader)) => {
+                    readers.spawn(reader.read_echoes(Arc::clone(&tally)));
+                    opened
                 }
                 Err(failure) => {
                     tally.record_result(Err(failure));
@@ -63,82 +63,82 @@ pub(super) async fn run_stream(service: &Service, clients: OpenLoopParams, lengt
                 }
             },
         };
-        match current.send(Instant::now() + limit).await {
-            Ok(goes_on) => speaker = Some(goes_on),
+        match current.send(Instant::now() + request_timeout).await {
+            Ok(open) => writer = Some(open),
             Err(failure) => tally.record_result(Err(failure)),
         }
     }
-    drop(speaker);
-    while hearers.join_next().await.is_some() {}
+    drop(writer);
+    while readers.join_next().await.is_some() {}
 }
 
 async fn connect(
     service: &Service,
-    length: Duration,
+    session: Duration,
 ) -> Result<(StreamWriter, StreamReader), Failure> {
-    let connection = service
+    let (stream, guard) = service
         .connect(Protocol::Tcp)
         .await
-        .map_err(|error| Failure::new(FailureKind::Refused, error.to_string()))?;
-    let (read, write) = connection.stream.into_split();
-    let (tell, due) = mpsc::channel(MAX_IN_FLIGHT);
-    let speaker = StreamWriter {
+        .map_err(Failure::refused)?;
+    let (read, write) = stream.into_split();
+    let (sender, receiver) = mpsc::channel(MAX_IN_FLIGHT);
+    let writer = StreamWriter {
         write,
-        echo_deadlines: tell,
-        closes_at: Instant::now() + length,
+        echo_deadlines: sender,
+        closes_at: Instant::now() + session,
     };
-    let hearer = StreamReader {
+    let reader = StreamReader {
         read,
-        echo_deadlines: due,
-        _guard: connection.guard,
+        echo_deadlines: receiver,
+        _guard: guard,
     };
-    Ok((speaker, hearer))
+    Ok((writer, reader))
 }
 
-// === impl Speaker ===
+// === impl StreamWriter ===
 
 impl StreamWriter {
-    /// Says one message, whose echo is due then. Its failure is told here only if nobody listens for
-    /// the echo.
-    async fn send(mut self, due: Instant) -> Result<Self, Failure> {
-        let cut = |why: String| Failure::new(FailureKind::CutInFlight, why);
-        let written = timeout_at(due, self.write.write_all(BODY)).await;
+    /// Sends a message, whose echo the reader expects until `deadline`. Fails only if the reader cannot count the
+    /// failure.
+    async fn send(mut self, deadline: Instant) -> Result<Self, Failure> {
+        let cut = |error: String| Failure::new(FailureKind::CutInFlight, error);
+        let written = timeout_at(deadline, self.write.write_all(BODY)).await;
         let written = written.map_err(|_| Failure::new(FailureKind::TimedOut, "cannot write"))?;
         written.map_err(|error| cut(error.to_string()))?;
-        let told = self.echo_deadlines.try_send(due);
-        told.map_err(|_| cut("the stream has ended".to_owned()))?;
+        let queued = self.echo_deadlines.try_send(deadline);
+        queued.map_err(|_| cut("the stream has ended".to_owned()))?;
         Ok(self)
     }
 }
 
-// === impl Hearer ===
+// === impl StreamReader ===
 
 impl StreamReader {
-    /// Waits for the echoes, until the speaker hangs up or the stream fails.
+    /// Reads the echoes until the writer closes the stream or the stream fails.
     async fn read_echoes(mut self, tally: Arc<Tally>) {
-        let mut alive = true;
-        while let Some(due) = self.echo_deadlines.recv().await {
-            let heard = if alive {
-                self.read_echo(due).await
+        let mut is_open = true;
+        while let Some(deadline) = self.echo_deadlines.recv().await {
+            let result = if is_open {
+                self.read_echo(deadline).await
             } else {
                 Err(Failure::new(
                     FailureKind::CutInFlight,
                     "the stream has ended",
                 ))
             };
-            if heard.is_err() {
-                alive = false;
+            if result.is_err() {
+                is_open = false;
                 self.echo_deadlines.close();
             }
-            tally.record_result(heard);
+            tally.record_result(result);
         }
     }
 
-    async fn read_echo(&mut self, due: Instant) -> Result<(), Failure> {
+    async fn read_echo(&mut self, deadline: Instant) -> Result<(), Failure> {
         let mut echo = [0; BODY.len()];
-        let heard = timeout_at(due, self.read.read_exact(&mut echo)).await;
-        let heard = heard.map_err(|_| Failure::new(FailureKind::TimedOut, "no echo"))?;
-        heard.map_err(|error| Failure::new(FailureKind::CutInFlight, error.to_string()))?;
+        let read = timeout_at(deadline, self.read.read_exact(&mut echo)).await;
+        let read = read.map_err(|_| Failure::new(FailureKind::TimedOut, "no echo"))?;
+        read.map_err(|error| Failure::new(FailureKind::CutInFlight, error.to_string()))?;
         if echo == BODY {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! When requests are due.
+//! The schedule of requests at a constant rate.
 
 use std::time::Duration;
 
@@ -6,12 +6,11 @@ use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// Tells clients when no more are to be sent.
+/// The signal to send no more requests.
 #[derive(Debug, Clone)]
 pub(super) struct StopSignal(watch::Receiver<Option<Instant>>);
 
-/// Requests at a steady rate. Those that the machine was late for are due at once, also those before
-/// the end.
+/// A constant rate of requests. Those that the machine has delayed are due at once, also after the stop.
 #[derive(Debug)]
 pub(super) struct RequestSchedule {
     next_at: Instant,
@@ -20,26 +19,29 @@ pub(super) struct RequestSchedule {
     stopped_at: Option<Instant>,
 }
 
-/// A way to tell, and what it is told to.
+/// A stop signal and its sender.
 pub(super) fn stop_channel() -> (watch::Sender<Option<Instant>>, StopSignal) {
-    let (tell, told) = watch::channel(None);
-    (tell, StopSignal(told))
+    let (sender, receiver) = watch::channel(None);
+    (sender, StopSignal(receiver))
 }
 
-// === impl Stop ===
+// === impl StopSignal ===
 
 impl StopSignal {
-    /// Waits until no more are to be sent, and returns since when.
+    /// Waits for the signal, and returns when it was sent.
     pub(super) async fn stopped(&mut self) -> Instant {
-        let told = self.0.wait_for(Option::is_some).await;
-        told.ok().and_then(|at| *at).unwrap_or_else(Instant::now)
+        let stopped_at = self.0.wait_for(Option::is_some).await;
+        stopped_at
+            .ok()
+            .and_then(|at| *at)
+            .unwrap_or_else(Instant::now)
     }
 }
 
-// === impl Pace ===
+// === impl RequestSchedule ===
 
 impl RequestSchedule {
-    /// So many a second, the first of them now.
+    /// Starts with a request now; `rate` is in requests per second.
     pub(super) fn new(rate: f64, stop: StopSignal) -> Self {
         Self {
             next_at: Instant::now(),
@@ -49,8 +51,7 @@ impl RequestSchedule {
         }
     }
 
-    /// Waits until the next is due; `None` if no more are to be sent. Nothing is lost when this is
-    /// dropped before.
+    /// Waits until the next request is due; `None` after the stop. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<()> {
         if self.stopped_at.is_none() {
             select! {

@@ -1,0 +1,262 @@
+//! A fake Kubernetes API server on a local port, with configurable responses and a record of its requests.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::pending;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Result;
+use bytes::Bytes;
+use http_body_util::channel::Sender;
+use http_body_util::{BodyExt, Channel, Either, Full};
+use hyper::body::Incoming;
+use hyper::header::CONTENT_TYPE;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+/// Responses to GET requests by path: a status code and a body, which need not be valid JSON.
+pub type Responses = BTreeMap<String, (u16, String)>;
+
+/// Returns the status code and the body of the response to a pod's creation.
+pub type PodCreateResponder = fn(Value) -> (u16, Value);
+
+/// A fake API server over plain HTTP, which stops when it is dropped.
+#[derive(Debug)]
+pub struct FakeApiServer {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    _tasks: JoinSet<()>,
+}
+
+/// How the server responds to a request.
+#[derive(Debug, Clone)]
+pub enum Reply {
+    /// With this status code and body.
+    Response(u16, String),
+    /// Never: the server reads the request and keeps the connection open.
+    NoResponse,
+    /// With these events, one a line, in a response that does not end, as to a watch.
+    WatchEvents(Vec<Value>),
+}
+
+/// A request that the server has received.
+#[derive(Debug, Clone)]
+pub struct RecordedRequest {
+    /// The method, and the path with its query.
+    pub request_line: String,
+    /// The value of the header `content-type`; empty without one.
+    pub content_type: String,
+    /// The body; null if it is not JSON.
+    pub body: Value,
+}
+
+#[derive(Debug)]
+struct State {
+    script: Script,
+    watch_reply: Reply,
+    requests: Vec<RecordedRequest>,
+    watches: Vec<String>,
+    /// Keeps the responses to watches from ending.
+    open_watches: Vec<Sender<Bytes>>,
+}
+
+/// How requests other than watches are answered.
+#[derive(Debug)]
+enum Script {
+    /// All in the same way.
+    Fixed(Reply),
+    /// GET requests by their path, all others as the creation of a pod.
+    Cluster(Responses, PodCreateResponder),
+}
+
+/// Returns a status code and the `Status` object that the API server sends with it.
+pub fn failure_status(code: u16, reason: &str, message: &str) -> (u16, Value) {
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    });
+    (code, status)
+}
+
+// === impl FakeApiServer ===
+
+impl FakeApiServer {
+    /// Starts a server that does not respond until a reply is set.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub async fn start() -> Result<Self> {
+        Self::run(Script::Fixed(Reply::NoResponse)).await
+    }
+
+    /// Starts a server of a cluster with these objects; every other path is not found. A path may end with
+    /// `?continue=TOKEN`, for a page of a list after the first.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub async fn start_cluster(responses: Responses, pods: PodCreateResponder) -> Result<Self> {
+        Self::run(Script::Cluster(responses, pods)).await
+    }
+
+    async fn run(script: Script) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let state = Arc::new(Mutex::new(State {
+            script,
+            watch_reply: Reply::NoResponse,
+            requests: Vec::new(),
+            watches: Vec::new(),
+            open_watches: Vec::new(),
+        }));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, Arc::clone(&state)));
+        Ok(Self {
+            address,
+            state,
+            _tasks: tasks,
+        })
+    }
+
+    /// The server's URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A kubeconfig whose current context is this server, with an anonymous user.
+    pub fn kubeconfig(&self) -> String {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "fake", "cluster": {"server": self.url()}}],
+            "users": [{"name": "anonymous", "user": {}}],
+            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "anonymous"}}],
+            "current-context": "fake",
+        })
+        .to_string()
+    }
+
+    /// Sets the response to all requests other than watches.
+    pub fn set_response(&self, status: u16, body: &Value) {
+        self.set_reply(Reply::Response(status, body.to_string()));
+    }
+
+    /// Sets the reply to all requests other than watches.
+    pub fn set_reply(&self, reply: Reply) {
+        lock(&self.state).script = Script::Fixed(reply);
+    }
+
+    /// Sets the reply to watches.
+    pub fn set_watch_reply(&self, reply: Reply) {
+        lock(&self.state).watch_reply = reply;
+    }
+
+    /// The requests since the last call, without watches.
+    pub fn take_requests(&self) -> Vec<RecordedRequest> {
+        std::mem::take(&mut lock(&self.state).requests)
+    }
+
+    /// The request lines of all watches so far.
+    pub fn watches(&self) -> Vec<String> {
+        lock(&self.state).watches.clone()
+    }
+}
+
+async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let state = Arc::clone(&state);
+        connections.spawn(async move {
+            let service = service_fn(|request| respond(request, &state));
+            // Fails when the client disconnects first.
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    state: &Mutex<State>,
+) -> Result<Response<Either<Full<Bytes>, Channel<Bytes>>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let content_type = head.headers.get(CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok());
+    let body = body.collect().await.map(|body| body.to_bytes());
+    let request = RecordedRequest {
+        request_line: format!("{} {}", head.method, head.uri),
+        content_type: content_type.unwrap_or_default().to_owned(),
+        body: serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default(),
+    };
+    let reply = lock(state).reply(request);
+    let (status, body) = match reply {
+        Reply::Response(status, body) => (status, Either::Left(Full::from(body))),
+        Reply::WatchEvents(events) => {
+            let (mut sender, body) = Channel::new(1);
+            let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+            // Fails only without a receiver.
+            let _ = sender.send_data(lines.into()).await;
+            lock(state).open_watches.push(sender);
+            (200, Either::Right(body))
+        }
+        Reply::NoResponse => pending().await,
+    };
+    let response = Response::builder()
+        .status(status)
+        .header(CONTENT_TYPE, "application/json")
+        .body(body);
+    Ok(response.expect("the status codes of tests are valid"))
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// === impl State ===
+
+impl State {
+    /// Records a request, and returns the reply to it.
+    fn reply(&mut self, request: RecordedRequest) -> Reply {
+        if request.request_line.contains("watch=true") {
+            self.watches.push(request.request_line);
+            return self.watch_reply.clone();
+        }
+        let reply = self.script.reply(&request);
+        self.requests.push(request);
+        reply
+    }
+}
+
+// === impl Script ===
+
+impl Script {
+    fn reply(&self, request: &RecordedRequest) -> Reply {
+        let (responses, pods) = match self {
+            Self::Fixed(reply) => return reply.clone(),
+            Self::Cluster(responses, pods) => (responses, pods),
+        };
+        let Some(target) = request.request_line.strip_prefix("GET ") else {
+            let (code, document) = pods(request.body.clone());
+            return Reply::Response(code, document.to_string());
+        };
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let page = query.split('&').find(|part| part.starts_with("continue="));
+        let page = page.map(|page| format!("?{page}")).unwrap_or_default();
+        let response = responses.get(&format!("{path}{page}")).cloned();
+        let (code, document) = response.unwrap_or_else(|| {
+            let (code, status) = failure_status(404, "NotFound", "not found");
+            (code, status.to_string())
+        });
+        Reply::Response(code, document)
+    }
+}
