@@ -1073,7 +1073,7 @@ impl PodDocument {
             name: self.name.clone(),
             path,
             is_malformed: false,
-            template: template,
+            template,
             fill: self.fill.clone(),
             capacity: self.capacity,
         }
