@@ -31,6 +31,9 @@ demo: envoy ## Inject a drainer into a pod's manifest and drain a real Envoy und
 	@cargo build --locked --bins
 	@cargo run --locked --quiet --bin demo
 
+# Most tests wait for real Envoys rather than compute, so more of them run at once than there are cores.
+export RUST_TEST_THREADS ?= 6
+
 .PHONY: test
 test: envoy ## Run all tests, on the oldest and the newest Envoy
 	cargo test --locked --workspace --no-fail-fast
