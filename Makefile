@@ -1,6 +1,6 @@
 # All targets run without root and write only inside this folder, except for rustup's and cargo's own caches.
 
-# Versions of Envoy that the tests run, oldest and newest; ENVOY=path runs that binary instead.
+# Versions of Envoy that the tests run; ENVOY=path runs that binary instead.
 ENVOY_VERSIONS ?= $(shell cat tests/envoy-versions)
 export ENVOY ENVOY_VERSIONS
 
@@ -35,7 +35,7 @@ demo: envoy ## Inject a drainer into a pod's manifest and drain a real Envoy und
 export RUST_TEST_THREADS ?= 6
 
 .PHONY: test
-test: envoy ## Run all tests, on the oldest and the newest Envoy
+test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions
 	cargo test --locked --workspace --no-fail-fast
 
 .PHONY: quick
@@ -61,7 +61,7 @@ bench: envoy drainer target/$(GNU)/release/envoy-drainer ## Run the benchmarks, 
 	cargo bench --locked --package tests --bench admission
 
 .PHONY: hostile
-hostile: ## Load the released webhook with hostile requests and crowds of connections for a minute each
+hostile: ## Load the released webhook with hostile requests and floods of connections for a minute each
 	HOSTILE_SECONDS=60 cargo test --locked --package tests --test hostile -- --nocapture --test-threads=1
 
 .PHONY: drainer
