@@ -382,7 +382,7 @@ mod tests {
             ("unchanged", leaf, (|_| {}) as Change, ""),
             ("for clients", leaf, clients, untrusted),
             ("for both", leaf, servers, ""),
-            ("later", leaf, later, "not valid before 20"),
+            ("later", leaf, later, "valid only from 20"),
             ("past", leaf, past, "has expired"),
             ("unknown", leaf, unknown, "UnsupportedCriticalExtension"),
             ("for clients", intermediate, clients, untrusted),
