@@ -30,7 +30,7 @@ pub struct Limits {
     /// Memory of all bodies together in bytes, except those of at most [`Limits::UNCOUNTED_BODY_SIZE`]. Never
     /// less than `max_body_size`.
     pub body_memory: usize,
-    /// How long a body that is partly read waits for more of `body_memory`. Short, because it already holds memory that
+    /// How long a body that is partly read waits for more of `body_memory`. Short, because it may already hold memory that
     /// others wait for.
     pub memory_wait: Duration,
     /// How long a client may take to read a response, once the kernel's buffers are full. The API server waits
