@@ -423,7 +423,7 @@ async fn one_byte_records_end_the_connection() {
 async fn connection_may_wait_for_its_first_request() {
     let server = Webhook::start(Limits {
         handshake_timeout: SHORT_TIMEOUT,
-        plain_head_timeout: SHORT_TIMEOUT,
+        plain_http_head_timeout: SHORT_TIMEOUT,
         max_connections: 2,
         ..Limits::default()
     })
@@ -700,7 +700,7 @@ async fn plain_connection_serves_one_request_at_once() {
             slow.write_all(sent).await.unwrap();
             let closed = timeout(TIMEOUT, read_until_closed(&mut slow)).await;
             closed.expect("the server closes");
-            assert_took(started.elapsed(), Limits::default().plain_head_timeout);
+            assert_took(started.elapsed(), Limits::default().plain_http_head_timeout);
         }
     }
 }
@@ -709,8 +709,8 @@ async fn plain_connection_serves_one_request_at_once() {
 async fn probes_are_answered_beside_a_crowd() {
     let server = Webhook::start(Limits {
         // None goes by itself.
-        plain_head_timeout: 10 * TIMEOUT,
-        max_plain_connections: 8,
+        plain_http_head_timeout: 10 * TIMEOUT,
+        max_plain_http_connections: 8,
         ..Limits::default()
     })
     .await;

@@ -72,8 +72,8 @@ impl DesiredCaBundle {
     }
 }
 
-/// The unknown certificates that have expired, or that clients try for our leaves though they were not created here: Go
-/// gives up after 100 signatures.
+/// The unknown certificates that have expired, or that API servers try for our leaves though they were not created here:
+/// Go gives up after 100 signatures.
 fn removable_foreign(observed: &ObservedBundles, known: &Bundle, now: SystemTime) -> Bundle {
     let trusted = observed.union();
     let foreign = trusted.expired(now).union(&trusted.lookalikes());

@@ -179,7 +179,7 @@ impl CaSecret {
         both.map(|ca| ca.der().clone()).collect()
     }
 
-    /// The CAs that clients must trust.
+    /// The CAs that API servers must trust.
     pub(super) fn trust_bundle(&self) -> Bundle {
         self.current().union(&self.retired)
     }
@@ -404,8 +404,8 @@ mod tests {
         };
         let (now, lifetimes) = (wall_clock(), Lifetimes::default());
         assert!(ca_secret.is_rotation_requested() && !before.is_rotation_requested());
-        let publish = Step::PublishNext(RotationReason::Requested);
-        apply(publish, &mut ca_secret, now, &lifetimes, &[]).unwrap();
+        let create = Step::CreateNext(RotationReason::Requested);
+        apply(create, &mut ca_secret, now, &lifetimes, &[]).unwrap();
         assert!(!ca_secret.is_rotation_requested());
         assert_eq!(ca_secret.distrusted, before.known_cas());
         assert!(ca_secret.retired.is_empty());
@@ -452,9 +452,9 @@ mod tests {
             ..full()
         };
         let current = ca_secret.current();
-        let publish = Step::PublishNext(RotationReason::Requested);
+        let create = Step::CreateNext(RotationReason::Requested);
         let lifetimes = Lifetimes::default();
-        apply(publish, &mut ca_secret, wall_clock(), &lifetimes, &[]).unwrap();
+        apply(create, &mut ca_secret, wall_clock(), &lifetimes, &[]).unwrap();
         let (read, _) = read(&data(&ca_secret));
         assert!(read.distrusted.contains_all(&current));
         assert_eq!(read.distrusted.iter().count(), MAX_STORED_CAS);

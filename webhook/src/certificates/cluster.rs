@@ -46,7 +46,7 @@ pub struct Webhooks {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The object was changed since it was read.
-    #[error("cannot {call}: conflict, it was changed meanwhile")]
+    #[error("cannot {call}: conflict, it was changed since it was read")]
     Conflict {
         /// The call.
         call: StoreCall,

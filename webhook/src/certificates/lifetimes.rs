@@ -5,10 +5,11 @@ use std::time::Duration;
 /// The longest lifetime of a CA: ten years. More is of no use, and dates must stay within what X.509 can hold.
 pub(super) const MAX_CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// The least difference between the clock that dated a certificate and the one that judges it which is tolerated.
-pub(super) const MIN_CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
+/// By how much the clock that dated a certificate may be ahead of this one, however short the certificate lives.
+pub(super) const CLOCK_SKEW_TOLERANCE: Duration = Duration::from_secs(60 * 60);
 
-/// The part of a CA's lifetime that is tolerated as clock skew if that is more: a month of a year.
+/// The part of its lifetime by which a CA may outlive it, if that is more than [`CLOCK_SKEW_TOLERANCE`]: a month of a
+/// year.
 const CLOCK_SKEW_SHARE: u32 = 12;
 
 /// The lifetimes of mode `self`.
@@ -23,7 +24,7 @@ pub struct Lifetimes {
 #[derive(Debug, thiserror::Error)]
 pub enum LifetimesError {
     /// The CA's lifetime exceeds [`MAX_CA_LIFETIME`].
-    #[error("ca-lifetime: at most {}h", MAX_CA_LIFETIME.as_secs() / 3600)]
+    #[error("ca-lifetime must be at most {}h", MAX_CA_LIFETIME.as_secs() / 3600)]
     CaTooLong,
     /// A leaf would still be in use when its CA expires.
     #[error("ca-lifetime is less than three times leaf-lifetime: raise the one or lower the other")]
@@ -34,7 +35,7 @@ pub enum LifetimesError {
     )]
     ActivationDelayTooLong,
     /// The delay is shorter than a change of a caBundle takes to be observed.
-    #[error("ca-activation-delay: give at least 1s")]
+    #[error("ca-activation-delay must be at least 1s")]
     ActivationDelayTooShort,
 }
 
@@ -77,7 +78,7 @@ impl Lifetimes {
     /// By how much a CA may outlive [`Self::ca`] before it counts as one that was not created with it: clocks may differ
     /// by so much.
     pub(super) fn clock_skew(&self) -> Duration {
-        (self.ca / CLOCK_SKEW_SHARE).max(MIN_CLOCK_SKEW)
+        (self.ca / CLOCK_SKEW_SHARE).max(CLOCK_SKEW_TOLERANCE)
     }
 
     /// How long a new leaf is valid.

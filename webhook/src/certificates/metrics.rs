@@ -71,7 +71,7 @@ impl Metrics {
         };
         registry.register(
             "certificate_reloads",
-            "New certificates by whether they could be served",
+            "Attempts to serve a new certificate, by result",
             this.reloads.clone(),
         );
         registry.register(
@@ -96,7 +96,7 @@ impl Metrics {
         );
         registry.register(
             "ca_bundle_foreign",
-            "CAs in the caBundles that are not of this webhook; the holder of such a key can impersonate it",
+            "CAs in the caBundles that are not of this webhook; whoever has the key of one can impersonate it",
             this.bundle_foreign.clone(),
         );
         registry.register(
@@ -119,7 +119,7 @@ impl Metrics {
         this
     }
 
-    /// Counts a new certificate, by whether it could be served.
+    /// Counts an attempt to serve a new certificate.
     pub(super) fn count_reload(&self, is_served: bool) {
         self.reloads
             .get_or_create(&ResultLabels::new(is_served))
@@ -196,12 +196,7 @@ impl ResultLabels {
 impl From<RotationReason> for RotationLabels {
     fn from(reason: RotationReason) -> Self {
         Self {
-            reason: match reason {
-                RotationReason::Missing => "missing",
-                RotationReason::Due => "due",
-                RotationReason::Requested => "requested",
-                RotationReason::Outlives => "outlives_lifetime",
-            },
+            reason: reason.name(),
         }
     }
 }

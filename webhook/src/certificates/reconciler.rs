@@ -69,16 +69,16 @@ pub struct CertificateReconciler<C> {
     names: Vec<String>,
     mode: Mode,
     observed: ObservedBundles,
-    snapshot: Option<SecretSnapshot>,
+    parsed: Option<ParsedSecret>,
     retirement: Option<Retirement>,
     served: Option<ServedCertificate>,
     /// The foreign certificates that were last in a caBundle.
     foreign: Bundle,
 }
 
-/// The CA Secret as it was last read.
+/// The CA Secret as it was last read and parsed.
 #[derive(Debug, Clone)]
-struct SecretSnapshot {
+struct ParsedSecret {
     resource_version: String,
     ca_secret: CaSecret,
     is_corrupt: bool,
@@ -110,7 +110,7 @@ impl<C: Cluster> CertificateReconciler<C> {
             names,
             mode,
             observed: ObservedBundles::default(),
-            snapshot: None,
+            parsed: None,
             retirement: None,
             served: None,
             foreign: Bundle::default(),
@@ -185,47 +185,46 @@ impl<C: Cluster> CertificateReconciler<C> {
     }
 
     async fn reconcile_uncaught(&mut self, mut context: ReconcileContext<'_>) -> ReconcileResult {
-        let run = &mut context;
-        // Of the same CA, which needs no response of the API server.
-        self.renew_leaf(run);
+        // The same CA signs the new leaf, so this needs no API server.
+        self.renew_leaf(&mut context);
         // Observe the Secret before the bundles. A CA in the bundles that an older Secret lacks may be new, which the write
         // of the Secret detects as a conflict; one that a newer Secret lacks may have been pruned.
-        let secret = run.result.note(self.cluster.secret().await);
-        let webhooks = run.result.note(self.cluster.webhooks().await);
-        self.observe_bundles(webhooks.as_ref(), run);
+        let secret = context.result.record(self.cluster.secret().await);
+        let webhooks = context.result.record(self.cluster.webhooks().await);
+        self.observe_bundles(webhooks.as_ref(), &context);
         let is_observed = webhooks.is_some();
         let webhooks = webhooks.flatten();
         // Decide, and act on the Secret and on the served certificate. Without a webhook configuration the Secret is not
         // written: the configuration is deleted first when a release is uninstalled.
         let desired = match (secret, self.mode) {
-            (None, _) => DesiredCaBundle::for_served(self.bundle_in_use(run.clocks.wall)),
+            (None, _) => DesiredCaBundle::for_served(self.bundle_in_use(context.clocks.wall)),
             (Some(secret), Mode::SelfManaged(lifetimes)) => {
-                self.reconcile_self(secret, webhooks.is_some(), &lifetimes, run)
+                self.reconcile_self(secret, webhooks.is_some(), &lifetimes, &mut context)
                     .await
             }
-            (Some(secret), Mode::Secret { .. }) => self.reconcile_tls_secret(secret, run),
+            (Some(secret), Mode::Secret { .. }) => self.reconcile_tls_secret(secret, &mut context),
         };
         // Act on the bundles.
-        self.report_foreign(&desired, run.metrics);
-        self.write_bundles(webhooks, &desired, run).await;
+        self.report_foreign(&desired, context.metrics);
+        self.write_bundles(webhooks, &desired, &mut context).await;
         if is_observed {
-            self.update_readiness(run);
+            self.update_readiness(&context);
         }
         context.result
     }
 
     /// Records the bundles that were read; `None` if the read failed.
-    fn observe_bundles(&mut self, read: Option<&Option<Webhooks>>, run: &ReconcileContext<'_>) {
+    fn observe_bundles(&mut self, read: Option<&Option<Webhooks>>, context: &ReconcileContext<'_>) {
         let Some(webhooks) = read else {
-            return run.metrics.set_webhooks_found(false);
+            return context.metrics.set_webhooks_found(false);
         };
         let bundles = webhooks.iter().flat_map(|webhooks| &webhooks.bundles);
         let bundles: Vec<_> = bundles.map(|(_, bundle)| bundle.clone()).collect();
         let written = webhooks.as_ref().and_then(|webhooks| webhooks.written_at);
-        run.metrics.set_webhooks_found(!bundles.is_empty());
+        context.metrics.set_webhooks_found(!bundles.is_empty());
         self.observed.observe(bundles, written, Instant::now());
         let cas = self.observed.union().issued_by_us();
-        run.metrics.set_bundle_cas(cas.iter().count());
+        context.metrics.set_bundle_cas(cas.iter().count());
     }
 
     /// Takes a step of the rotation, and switches to a leaf of the active CA.
@@ -234,23 +233,27 @@ impl<C: Cluster> CertificateReconciler<C> {
         secret: Option<Secret>,
         has_webhooks: bool,
         lifetimes: &Lifetimes,
-        run: &mut ReconcileContext<'_>,
+        context: &mut ReconcileContext<'_>,
     ) -> DesiredCaBundle {
-        let in_use = self.bundle_in_use(run.clocks.wall);
+        let in_use = self.bundle_in_use(context.clocks.wall);
         let Some(secret) = secret else {
-            if has_webhooks && run.result.note_write(self.cluster.create_secret().await) {
+            if has_webhooks
+                && context
+                    .result
+                    .record_write(self.cluster.create_secret().await)
+            {
                 info!("Created CA Secret");
             }
             return DesiredCaBundle::for_served(in_use);
         };
-        let snapshot = self.read_secret(&secret, run.clocks.wall);
-        let ca_secret = &snapshot.ca_secret;
+        let parsed = self.read_secret(&secret, context.clocks.wall);
+        let ca_secret = &parsed.ca_secret;
         let inputs = RotationInputs {
             ca_secret,
-            retired_for: self.retired_for(ca_secret.retired_at, run.clocks.monotonic),
+            retired_for: self.retired_for(ca_secret.retired_at, context.clocks.monotonic),
             observed: &self.observed,
             in_use: &in_use,
-            now: run.clocks.wall,
+            now: context.clocks.wall,
             lifetimes,
         };
         let desired = DesiredCaBundle::for_self(&inputs);
@@ -260,10 +263,10 @@ impl<C: Cluster> CertificateReconciler<C> {
         });
         if has_webhooks {
             let step = rotation::next(&inputs);
-            self.apply_step(step, &snapshot, lifetimes, run).await;
+            self.apply_step(step, &parsed, lifetimes, context).await;
         }
         if let Some(active) = active {
-            self.sign_with(active, lifetimes.leaf(), run);
+            self.sign_with(active, lifetimes.leaf(), context);
         }
         desired
     }
@@ -272,9 +275,9 @@ impl<C: Cluster> CertificateReconciler<C> {
     fn reconcile_tls_secret(
         &mut self,
         secret: Option<Secret>,
-        run: &mut ReconcileContext<'_>,
+        context: &mut ReconcileContext<'_>,
     ) -> DesiredCaBundle {
-        let now = run.clocks.wall;
+        let now = context.clocks.wall;
         let in_use = self.bundle_in_use(now);
         let read = secret
             .ok_or(TlsSecretError::Missing)
@@ -282,9 +285,9 @@ impl<C: Cluster> CertificateReconciler<C> {
         let Some(TlsSecret {
             certified_key,
             anchors,
-        }) = run.result.note(read)
+        }) = context.result.record(read)
         else {
-            run.metrics.count_reload(false);
+            context.metrics.count_reload(false);
             return DesiredCaBundle::for_served(in_use);
         };
         let desired = DesiredCaBundle::for_secret(&anchors, &in_use, &self.observed, now);
@@ -297,97 +300,110 @@ impl<C: Cluster> CertificateReconciler<C> {
                 anchors,
                 issued_by: None,
             };
-            self.serve(next, run);
+            self.serve(next, context);
         }
         desired
     }
 
-    /// Parses the Secret, unless it is at the version of the last snapshot.
-    fn read_secret(&mut self, secret: &Secret, now: SystemTime) -> SecretSnapshot {
-        let snapshot = self
-            .snapshot
+    /// Parses the Secret, unless it is at the version that was parsed last.
+    fn read_secret(&mut self, secret: &Secret, now: SystemTime) -> ParsedSecret {
+        let parsed = self
+            .parsed
             .take()
-            .filter(|snapshot| snapshot.resource_version == secret.resource_version)
-            .unwrap_or_else(|| SecretSnapshot::read(secret, &self.names, now));
-        self.snapshot.insert(snapshot).clone()
+            .filter(|parsed| parsed.resource_version == secret.resource_version)
+            .unwrap_or_else(|| ParsedSecret::read(secret, &self.names, now));
+        self.parsed.insert(parsed).clone()
     }
 
     /// Writes the Secret as it is after `step`; without a step only if it is corrupt.
     async fn apply_step(
         &self,
         step: Step,
-        snapshot: &SecretSnapshot,
+        parsed: &ParsedSecret,
         lifetimes: &Lifetimes,
-        run: &mut ReconcileContext<'_>,
+        context: &mut ReconcileContext<'_>,
     ) {
         match step {
-            Step::None if !snapshot.is_corrupt => return,
+            Step::None if !parsed.is_corrupt => return,
             Step::TooManyCas(count) => {
-                return run.result.failures.push(ReconcileError::TooManyCas(count));
+                return context
+                    .result
+                    .failures
+                    .push(ReconcileError::TooManyCas(count));
             }
             _ => {}
         }
-        let mut ca_secret = snapshot.ca_secret.clone();
-        let (now, names) = (run.clocks.wall, &self.names);
+        let mut ca_secret = parsed.ca_secret.clone();
+        let (now, names) = (context.clocks.wall, &self.names);
         let applied = rotation::apply(step.clone(), &mut ca_secret, now, lifetimes, names);
-        if run.result.note(applied).is_none() {
+        if context.result.record(applied).is_none() {
             return;
         }
-        let version = &snapshot.resource_version;
+        let version = &parsed.resource_version;
         let written = self.cluster.write_secret(version, ca_secret.write()).await;
-        if !run.result.note_write(written) {
-            let reason = snapshot.unwritable_reason.clone();
+        if !context.result.record_write(written) {
+            let reason = parsed.unwritable_reason.clone();
             let error = reason.map(ReconcileError::SecretUnwritable);
-            return run.result.failures.extend(error);
+            return context.result.failures.extend(error);
         }
         match step {
-            Step::None | Step::TooManyCas(_) => info!("Repaired CA Secret"),
-            Step::AdoptOrphans(cas) => info!(?cas, "Adopted CAs from caBundle"),
-            Step::DateRetirement => info!("Dated retirement of CAs"),
-            Step::PublishNext(reason) => {
-                run.metrics.count_rotation(reason);
+            // Has returned above.
+            Step::TooManyCas(_) => {}
+            Step::None => info!("Repaired CA Secret"),
+            Step::Adopt(cas) => info!(?cas, "Adopted CAs from caBundle"),
+            Step::RecordRetirementDate => {
+                info!("Set the date at which CAs were retired, which was missing or in the future");
+            }
+            Step::CreateNext(reason) => {
+                context.metrics.count_rotation(reason);
                 if reason == RotationReason::Outlives {
                     warn!("CA in Secret outlives ca-lifetime: replacing it");
                 }
-                info!(?reason, "Published new CA");
+                info!(%reason, "Created the next CA in the CA Secret");
             }
             Step::ActivateNext => info!("Activated new CA"),
             Step::PruneRetired(cas) => info!(?cas, "Pruned retired CAs"),
         }
     }
 
-    /// Issues and serves a leaf of `ca` instead of another CA's, once clients trust it.
-    fn sign_with(&mut self, ca: &Arc<Ca>, leaf_lifetime: Duration, run: &mut ReconcileContext<'_>) {
-        let (served, now) = (self.served.as_ref(), run.clocks.wall);
+    /// Issues and serves a leaf of `ca` instead of another CA's, once API servers trust it.
+    fn sign_with(
+        &mut self,
+        ca: &Arc<Ca>,
+        leaf_lifetime: Duration,
+        context: &mut ReconcileContext<'_>,
+    ) {
+        let (served, now) = (self.served.as_ref(), context.clocks.wall);
         if serving_policy::should_switch_to(ca, served, leaf_lifetime, now)
             && self.can_serve(&Bundle::from(ca.der().clone()), now)
         {
-            self.issue_leaf(Arc::clone(ca), leaf_lifetime, run);
+            self.issue_leaf(Arc::clone(ca), leaf_lifetime, context);
         }
     }
 
-    /// Renews the leaf when it is due, whatever the Secret holds: the same CA signs it, so clients trust it.
-    fn renew_leaf(&mut self, run: &mut ReconcileContext<'_>) {
+    /// Renews the leaf when it is due, whatever the Secret holds: the same CA signs it, so API servers trust it.
+    fn renew_leaf(&mut self, context: &mut ReconcileContext<'_>) {
         let issued_by = self
             .served
             .as_ref()
             .and_then(|served| served.issued_by.as_ref());
-        if let Some(issued_by) = issued_by.filter(|issued_by| issued_by.is_renewal_due(run.clocks))
+        if let Some(issued_by) =
+            issued_by.filter(|issued_by| issued_by.is_renewal_due(context.clocks))
         {
-            self.issue_leaf(Arc::clone(&issued_by.ca), issued_by.leaf_lifetime, run);
+            self.issue_leaf(Arc::clone(&issued_by.ca), issued_by.leaf_lifetime, context);
         }
     }
 
-    fn issue_leaf(&mut self, ca: Arc<Ca>, lifetime: Duration, run: &mut ReconcileContext<'_>) {
+    fn issue_leaf(&mut self, ca: Arc<Ca>, lifetime: Duration, context: &mut ReconcileContext<'_>) {
         let end = ca.info().not_after;
         let previous = self
             .served
             .as_ref()
             .and_then(|served| served.issued_by.as_ref());
-        let next = ServedCertificate::issue(ca, &self.names, lifetime, previous, run.clocks);
-        if let Some(next) = run.result.note(next) {
-            run.metrics.set_not_after(CertificateKind::Ca, end);
-            self.serve(next, run);
+        let next = ServedCertificate::issue(ca, &self.names, lifetime, previous, context.clocks);
+        if let Some(next) = context.result.record(next) {
+            context.metrics.set_not_after(CertificateKind::Ca, end);
+            self.serve(next, context);
         }
     }
 
@@ -396,12 +412,14 @@ impl<C: Cluster> CertificateReconciler<C> {
         serving_policy::can_serve(anchors, served, &self.observed, delay, now)
     }
 
-    fn serve(&mut self, next: ServedCertificate, run: &ReconcileContext<'_>) {
-        run.metrics.count_reload(true);
+    fn serve(&mut self, next: ServedCertificate, context: &ReconcileContext<'_>) {
+        context.metrics.count_reload(true);
         let not_after = next.certified_key.not_after();
-        run.metrics.set_not_after(CertificateKind::Leaf, not_after);
+        context
+            .metrics
+            .set_not_after(CertificateKind::Leaf, not_after);
         info!(cas = ?next.anchors, "Serving new certificate");
-        run.resolver.set(next.certified_key.clone());
+        context.resolver.set(next.certified_key.clone());
         self.served = Some(next);
     }
 
@@ -422,7 +440,7 @@ impl<C: Cluster> CertificateReconciler<C> {
             warn!(
                 count,
                 ?certificates,
-                "caBundle trusts certificates of other issuers"
+                "caBundle contains certificates of other issuers, which API servers trust"
             );
         }
         self.foreign = foreign;
@@ -433,10 +451,10 @@ impl<C: Cluster> CertificateReconciler<C> {
         &self,
         webhooks: Option<Webhooks>,
         desired: &DesiredCaBundle,
-        run: &mut ReconcileContext<'_>,
+        context: &mut ReconcileContext<'_>,
     ) {
         let Some(mut webhooks) = webhooks else {
-            return run.metrics.set_bundle_in_sync(false);
+            return context.metrics.set_bundle_in_sync(false);
         };
         let mut is_in_sync = true;
         for (_, bundle) in &mut webhooks.bundles {
@@ -444,31 +462,31 @@ impl<C: Cluster> CertificateReconciler<C> {
             is_in_sync &= reconciled == *bundle;
             *bundle = reconciled;
         }
-        run.metrics.set_bundle_in_sync(is_in_sync);
+        context.metrics.set_bundle_in_sync(is_in_sync);
         if is_in_sync {
             return;
         }
         let written = self.cluster.write_bundles(&webhooks).await;
-        if run.result.note_write(written) {
+        if context.result.record_write(written) {
             info!(cas = ?desired.add, "Wrote caBundle");
         }
     }
 
-    /// Marks the replica as ready once clients trust its certificate. It stays ready: if a `caBundle` is damaged later, it
-    /// would not help that no replica is ready.
-    fn update_readiness(&self, run: &ReconcileContext<'_>) {
-        if run.resolver.is_ready() {
+    /// Marks the replica as ready once API servers trust its certificate. It stays ready: if a `caBundle` is damaged
+    /// later, making every replica unready would not help.
+    fn update_readiness(&self, context: &ReconcileContext<'_>) {
+        if context.resolver.is_ready() {
             return;
         }
         let (served, delay) = (self.served.as_ref(), self.activation_delay());
-        match serving_policy::readiness(served, &self.observed, delay, run.clocks.wall) {
-            Some(Ready::Trusted) => info!("Ready"),
+        match serving_policy::readiness(served, &self.observed, delay, context.clocks.wall) {
+            Some(Ready::Trusted) => info!("Ready: API servers trust the certificate"),
             Some(Ready::NoWebhookConfiguration) => {
-                warn!("Ready, but no webhook configuration exists: no pods will be injected");
+                warn!("Ready, but no webhook configuration exists: no pod will get a drainer");
             }
             None => return,
         }
-        run.resolver.set_ready();
+        context.resolver.set_ready();
     }
 
     /// For how long this process has observed that this is the last retirement.
@@ -479,7 +497,7 @@ impl<C: Cluster> CertificateReconciler<C> {
         now.duration_since(retirement.since)
     }
 
-    /// What clients must trust to trust the served certificate; empty if it has expired.
+    /// What API servers must trust to trust the served certificate; empty if it has expired.
     fn bundle_in_use(&self, now: SystemTime) -> Bundle {
         let served = self.served.as_ref().filter(|served| served.is_valid(now));
         served.map_or_else(Bundle::default, |served| served.anchors.clone())
@@ -493,9 +511,9 @@ impl<C: Cluster> CertificateReconciler<C> {
     }
 }
 
-// === impl SecretSnapshot ===
+// === impl ParsedSecret ===
 
-impl SecretSnapshot {
+impl ParsedSecret {
     fn read(secret: &Secret, names: &[String], now: SystemTime) -> Self {
         let can_sign = |ca: &Ca| {
             let checked = ca_check::check(ca, names, now).map_err(|error| {
@@ -506,7 +524,7 @@ impl SecretSnapshot {
         };
         let (ca_secret, unusable) = CaSecret::read(secret, can_sign);
         if !unusable.is_empty() {
-            warn!(keys = ?unusable, "CA Secret has unusable keys");
+            warn!(entries = ?unusable, "CA Secret has unusable entries: treating them as missing");
         }
         Self {
             resource_version: secret.resource_version.clone(),

@@ -46,12 +46,12 @@ impl CertResolver {
         self.certified_key.load_full()
     }
 
-    /// Marks the replica as ready, for good: clients trust the certificate.
+    /// Marks the replica as ready, for good: API servers trust the certificate.
     pub(crate) fn set_ready(&self) {
         self.ready.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true once clients have trusted the certificate.
+    /// Returns true once API servers have trusted the certificate.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
     }

@@ -1,9 +1,10 @@
-//! The rotation of the CA: publish the next CA, wait until every API server trusts it, sign with it, and much later prune
-//! the old one. No leaf is served that an API server does not trust.
+//! The rotation of the CA: create and publish the next CA, wait until every API server trusts it, sign with it,
+//! and much later prune the old one. No leaf is served that an API server does not trust.
 //!
 //! Every replica decides by itself. Nothing happens twice, since each decision starts from what was read, and is written
 //! only if that has not changed.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +15,7 @@ use super::pki::ca::Ca;
 use super::propagation::ObservedBundles;
 
 /// How many CAs of ours a caBundle gets at most, and how many may be trusted before no further one is created. All have the
-/// same subject, so clients try each of them, and Go gives up after 100 signatures.
+/// same subject, so API servers try each of them, and Go gives up after 100 signatures.
 /// <https://github.com/golang/go/blob/master/src/crypto/x509/verify.go>
 pub(super) const MAX_CAS: usize = MAX_STORED_CAS / 2;
 
@@ -31,7 +32,7 @@ pub(super) struct RotationInputs<'a> {
     pub(super) retired_for: Duration,
     /// The caBundles.
     pub(super) observed: &'a ObservedBundles,
-    /// What clients must trust to trust the certificate that this process serves.
+    /// What API servers must trust to trust the certificate that this process serves.
     pub(super) in_use: &'a Bundle,
     /// The wall clock.
     pub(super) now: SystemTime,
@@ -46,11 +47,11 @@ pub(super) enum Step {
     None,
     /// Add trusted CAs of ours that the Secret does not have to the retired: the Secret was lost, and their leaves may be in
     /// use.
-    AdoptOrphans(Bundle),
+    Adopt(Bundle),
     /// Date the last retirement now: undated, or dated in the future, the retired CAs would be trusted until they expire.
-    DateRetirement,
-    /// Create a CA, and publish it before it signs.
-    PublishNext(RotationReason),
+    RecordRetirementDate,
+    /// Create a CA in the Secret. It is published before it signs.
+    CreateNext(RotationReason),
     /// Create no CA though one is missing, since so many are trusted already: the Secret is lost again and again. Their
     /// leaves expire in time.
     TooManyCas(usize),
@@ -65,7 +66,7 @@ pub(super) enum Step {
 pub(crate) enum RotationReason {
     /// There is none: the Secret is new, lost or corrupt.
     Missing,
-    /// The active CA is due for renewal.
+    /// The active CA is due for rotation.
     Due,
     /// An operator requested it, since the keys have leaked.
     Requested,
@@ -78,6 +79,22 @@ pub(crate) enum RotationReason {
 impl RotationReason {
     /// Every reason.
     pub(super) const ALL: [Self; 4] = [Self::Missing, Self::Due, Self::Requested, Self::Outlives];
+
+    /// The name in logs and metrics.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Due => "due",
+            Self::Requested => "requested",
+            Self::Outlives => "outlives_lifetime",
+        }
+    }
+}
+
+impl fmt::Display for RotationReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// Decides the next step.
@@ -93,31 +110,31 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Step {
     let trusted = observed.union();
     let (adoptable, _) = unknown_cas(inputs);
     if !adoptable.is_empty() {
-        return Step::AdoptOrphans(adoptable);
+        return Step::Adopt(adoptable);
     }
     let inactive = ca_secret
         .retired
         .clone()
         .union(&ca_secret.inactive_distrusted());
     if !inactive.is_empty() && !is_retirement_dated(inputs) {
-        return Step::DateRetirement;
+        return Step::RecordRetirementDate;
     }
     let count = trusted.issued_by_us().valid(now).iter().count();
     // With `may_exceed`, one more than the limit is allowed once every replica has observed the last retirement.
-    let publish = |reason, may_exceed: bool| match count >= MAX_CAS
+    let create = |reason, may_exceed: bool| match count >= MAX_CAS
         && !(may_exceed && is_retirement_propagated(inputs))
     {
         true => Step::TooManyCas(count),
-        false => Step::PublishNext(reason),
+        false => Step::CreateNext(reason),
     };
     if ca_secret.is_rotation_requested() && !ca_secret.trust_bundle().is_empty() {
-        return publish(RotationReason::Requested, true);
+        return create(RotationReason::Requested, true);
     }
     let is_valid = |ca: &&Arc<Ca>| now < ca.info().not_after;
     if let Some(next) = ca_secret.next.as_ref().filter(is_valid) {
         let anchor = Bundle::from(next.der().clone());
         return if let Some(reason) = immediate_replacement_reason(next, inputs) {
-            Step::PublishNext(reason)
+            Step::CreateNext(reason)
         } else if observed.is_propagated(&anchor, in_use, lifetimes.activation_delay()) {
             Step::ActivateNext
         } else {
@@ -127,14 +144,14 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Step {
     let Some(active) = ca_secret.active.as_ref().filter(is_valid) else {
         // Without a certificate to serve, waiting is worse than one more CA, while API servers can still try all.
         let is_needed = in_use.is_empty() && count < MAX_STORED_CAS;
-        return publish(
+        return create(
             RotationReason::Missing,
             is_needed || is_retired_for(inputs, 2),
         );
     };
-    let due = (now >= renewal_time(active)).then_some(RotationReason::Due);
+    let due = (now >= rotation_time(active)).then_some(RotationReason::Due);
     if let Some(reason) = immediate_replacement_reason(active, inputs).or(due) {
-        return Step::PublishNext(reason);
+        return Step::CreateNext(reason);
     }
     let leaked = match is_retired_for(inputs, 2) && is_retirement_propagated(inputs) {
         true => ca_secret.inactive_distrusted(),
@@ -164,9 +181,9 @@ pub(super) fn apply(
 ) -> Result<(), rcgen::Error> {
     match step {
         Step::None | Step::TooManyCas(_) => {}
-        Step::AdoptOrphans(cas) => ca_secret.retire(&cas, now),
-        Step::DateRetirement => ca_secret.retired_at = Some(now),
-        Step::PublishNext(reason) => {
+        Step::Adopt(cas) => ca_secret.retire(&cas, now),
+        Step::RecordRetirementDate => ca_secret.retired_at = Some(now),
+        Step::CreateNext(reason) => {
             if reason == RotationReason::Requested {
                 ca_secret.distrust(now);
             }
@@ -314,15 +331,16 @@ fn is_retirement_propagated(inputs: &RotationInputs<'_>) -> bool {
     inputs.retired_for >= inputs.lifetimes.activation_delay() * 3
 }
 
-/// When a CA is due for renewal: when a third of its lifetime is left, plus or minus a fifteenth, so that releases which were
-/// installed at once do not all rotate at once. Replicas agree, since the jitter is computed from the second of its expiry.
-pub(super) fn renewal_time(ca: &Ca) -> SystemTime {
+/// When a CA is due for rotation: when a third of its lifetime is left, plus or minus a fifteenth, so that releases which
+/// were installed at once do not all rotate at once. Replicas agree, since the jitter is computed from the second of its
+/// expiry.
+pub(super) fn rotation_time(ca: &Ca) -> SystemTime {
     let info = ca.info();
     let validity = info.not_after.duration_since(info.not_before);
     // Half of the validity was before the CA was created.
     let lifetime = validity.unwrap_or_default() / 2;
     let end = info.not_after.duration_since(UNIX_EPOCH);
-    // Fibonacci hashing maps neighbours to values far apart.
+    // Fibonacci hashing maps neighbors to values far apart.
     let hash = end
         .unwrap_or_default()
         .as_secs()
@@ -340,9 +358,9 @@ mod tests {
     fn describe(step: &Step, fixtures: &Fixtures) -> String {
         match step {
             Step::None => "none".into(),
-            Step::AdoptOrphans(cas) => format!("adopt {}", fixtures.letters_of(cas)),
-            Step::DateRetirement => "date".into(),
-            Step::PublishNext(reason) => format!("publish {reason:?}"),
+            Step::Adopt(cas) => format!("adopt {}", fixtures.letters_of(cas)),
+            Step::RecordRetirementDate => "date".into(),
+            Step::CreateNext(reason) => format!("create {reason:?}"),
             Step::TooManyCas(count) => format!("too many: {count}"),
             Step::ActivateNext => "activate".into(),
             Step::PruneRetired(pruned) => format!("prune {}", fixtures.letters_of(pruned)),
@@ -356,8 +374,8 @@ mod tests {
         // Secret; first bundles, last bundles, minutes between; time since the last retirement; step.
         for (secret, first, then, wait, retired, wanted) in [
             // A new installation.
-            ("- -", "", "", 0, None, "publish Missing"),
-            ("- -", "- -", "- -", 0, None, "publish Missing"),
+            ("- -", "", "", 0, None, "create Missing"),
+            ("- -", "- -", "- -", 0, None, "create Missing"),
             ("- n", "- -", "- -", 9, None, "none"),
             // One caBundle has it, the other does not.
             ("- n", "- -", "n -", 9, None, "none"),
@@ -372,8 +390,8 @@ mod tests {
             ("y -", "y y", "y y", 9, None, "none"),
             ("y -", "- -", "- -", 9, None, "none"),
             ("y -", "", "", 9, None, "none"),
-            ("o -", "o o", "o o", 9, None, "publish Due"),
-            ("x -", "x x", "x x", 9, None, "publish Missing"),
+            ("o -", "o o", "o o", 9, None, "create Due"),
+            ("x -", "x x", "x x", 9, None, "create Missing"),
             // The next CA replaces the active one.
             ("o n", "o o", "o o", 9, None, "none"),
             ("o n", "o o", "on o", 9, None, "none"),
@@ -381,7 +399,7 @@ mod tests {
             ("o n", "o o", "on no", 2, None, "activate"),
             ("o n", "", "", 9, None, "none"),
             // The next CA expired before it signed.
-            ("o x", "o o", "ox ox", 9, None, "publish Due"),
+            ("o x", "o o", "ox ox", 9, None, "create Due"),
             ("y x", "y y", "yx yx", 9, None, "none"),
             // A retired CA is pruned when its leaves have expired and no caBundle has it.
             ("y - o", "yo yo", "yo yo", 9, Some(DAY), "none"),
@@ -392,7 +410,7 @@ mod tests {
             ("y - ox", "yo yo", "yo yo", 9, Some(DAY), "prune x"),
             ("y - o", "", "", 9, Some(long), "prune o"),
             // The key of the active CA was lost, so the retired ones are in use.
-            ("- - o", "o o", "o o", 9, Some(long), "publish Missing"),
+            ("- - o", "o o", "o o", 9, Some(long), "create Missing"),
             ("- n o", "on on", "on on", 1, Some(long), "none"),
             ("- n o", "on on", "on on", 2, Some(long), "activate"),
             // The Secret was lost, or an old one was restored.
@@ -403,20 +421,20 @@ mod tests {
             ("- n", "no no", "no no", 9, None, "adopt o"),
             // A CA that outlives the lifetime is replaced, and does not start to sign.
             ("w -", "w w", "w w", 9, None, "none"),
-            ("m -", "m m", "m m", 9, None, "publish Outlives"),
-            ("h -", "h h", "h h", 9, None, "publish Outlives"),
-            ("y m", "ym ym", "ym ym", 9, None, "publish Outlives"),
-            ("y h", "y y", "y y", 9, None, "publish Outlives"),
-            ("- h", "- -", "- -", 9, None, "publish Outlives"),
+            ("m -", "m m", "m m", 9, None, "create Outlives"),
+            ("h -", "h h", "h h", 9, None, "create Outlives"),
+            ("y m", "ym ym", "ym ym", 9, None, "create Outlives"),
+            ("y h", "y y", "y y", 9, None, "create Outlives"),
+            ("- h", "- -", "- -", 9, None, "create Outlives"),
             ("m n", "m m", "mn mn", 2, None, "activate"),
             // A release with a longer lifetime may have created it.
             ("y -", "ym ym", "ym ym", 9, None, "adopt m"),
             ("y -", "yh yh", "yh yh", 9, None, "none"),
-            ("- -", "h h", "h h", 9, None, "publish Missing"),
+            ("- -", "h h", "h h", 9, None, "create Missing"),
             ("y - h", "yh yh", "yh yh", 9, Some(DAY), "none"),
             ("y - h", "yh yh", "y y", 9, Some(DAY), "prune h"),
             // Distrusted CAs sign until the next one does, and are pruned last.
-            ("y - - y", "y y", "y y", 9, Some(DAY), "publish Requested"),
+            ("y - - y", "y y", "y y", 9, Some(DAY), "create Requested"),
             ("y n - y", "y y", "yn yn", 1, Some(DAY), "none"),
             ("y n - y", "y y", "yn yn", 2, Some(DAY), "activate"),
             ("n - - y", "yn yn", "yn yn", 9, Some(DAY), "none"),
@@ -469,13 +487,13 @@ mod tests {
         let fixtures = Fixtures::new();
         for (secret, requested, rotated, wanted) in [
             ("y -", None, None, "none"),
-            ("y -", Some("1"), None, "publish Requested"),
+            ("y -", Some("1"), None, "create Requested"),
             ("y -", Some("1"), Some("1"), "none"),
-            ("y -", Some("2"), Some("1"), "publish Requested"),
+            ("y -", Some("2"), Some("1"), "create Requested"),
             ("y -", None, Some("1"), "none"),
-            ("y n", Some("1"), None, "publish Requested"),
-            ("- - y", Some("1"), None, "publish Requested"),
-            ("- -", Some("1"), None, "publish Missing"),
+            ("y n", Some("1"), None, "create Requested"),
+            ("- - y", Some("1"), None, "create Requested"),
+            ("- -", Some("1"), None, "create Missing"),
         ] {
             let mut ca_secret = fixtures.ca_secret(secret, Some(fixtures.now - DAY));
             ca_secret.requested_rotation = requested.map(str::to_owned);
@@ -516,9 +534,9 @@ mod tests {
     fn future_write_time_excuses_no_ca() {
         let fixtures = Fixtures::new();
         for (secret, days, wanted) in [
-            ("h -", 0, "publish Outlives"),
-            ("h -", 365 * 6_000, "publish Outlives"),
-            ("y h", 365 * 6_000, "publish Outlives"),
+            ("h -", 0, "create Outlives"),
+            ("h -", 365 * 6_000, "create Outlives"),
+            ("y h", 365 * 6_000, "create Outlives"),
             ("y -", 365 * 6_000, "none"),
         ] {
             let trusted = fixtures.letters_of(&fixtures.ca_secret(secret, None).trust_bundle());
@@ -559,7 +577,7 @@ mod tests {
             (next(&inputs), prunable_cas(&inputs))
         };
         let (step, gone) = decide(&ca_secret);
-        let Step::AdoptOrphans(adopted) = &step else {
+        let Step::Adopt(adopted) = &step else {
             panic!("{step:?}")
         };
         assert_eq!(adopted.iter().count(), MAX_STORED_CAS - 1);
@@ -596,22 +614,22 @@ mod tests {
         let (most, too_many) = (more(MAX_STORED_CAS - 1), more(MAX_STORED_CAS));
         // Secret, trusted CAs, retired at, retirement observed for, in use, step.
         for (secret, trusted, retired_at, retired_for, in_use, wanted) in [
-            ("- -", &fewer, ago(0), DAY, "n", "publish Missing"),
+            ("- -", &fewer, ago(0), DAY, "n", "create Missing"),
             ("- -", &many, ago(0), DAY, "n", "too many: 32"),
             ("x -", &many, ago(0), DAY, "n", "too many: 32"),
             ("- -", &many, ago(13), DAY, "n", "too many: 32"),
-            ("- -", &many, ago(14), DAY, "n", "publish Missing"),
+            ("- -", &many, ago(14), DAY, "n", "create Missing"),
             ("- -", &many, ago(14), MINUTE, "n", "too many: 32"),
             // This process has no certificate to serve.
             ("- -", &many, ago(0), MINUTE, "", "too many: 32"),
-            ("- -", &many, ago(0), DAY, "", "publish Missing"),
-            ("x -", &many, ago(0), DAY, "", "publish Missing"),
-            ("- -", &most, ago(0), DAY, "", "publish Missing"),
+            ("- -", &many, ago(0), DAY, "", "create Missing"),
+            ("x -", &many, ago(0), DAY, "", "create Missing"),
+            ("- -", &most, ago(0), DAY, "", "create Missing"),
             ("- -", &too_many, ago(0), DAY, "", "too many: 64"),
             // There is a next CA, or none is needed.
             ("- n", &many, ago(0), DAY, "", "none"),
             ("y -", &many, ago(0), DAY, "", "none"),
-            ("o -", &many, ago(0), DAY, "", "publish Due"),
+            ("o -", &many, ago(0), DAY, "", "create Due"),
         ] {
             let mut ca_secret = fixtures.ca_secret(secret, retired_at);
             ca_secret.retired = trusted.clone();
@@ -636,15 +654,11 @@ mod tests {
         let earlier = fixtures.now - DAY;
         for (secret, step, wanted) in [
             ("- -", Step::None, "- - "),
-            (
-                "- -",
-                Step::AdoptOrphans(fixtures.bundle("oy")),
-                "- - oy now",
-            ),
-            ("y - o", Step::PublishNext(RotationReason::Due), "y new o"),
+            ("- -", Step::Adopt(fixtures.bundle("oy")), "- - oy now"),
+            ("y - o", Step::CreateNext(RotationReason::Due), "y new o"),
             (
                 "y x o",
-                Step::PublishNext(RotationReason::Missing),
+                Step::CreateNext(RotationReason::Missing),
                 "y new ox now",
             ),
             ("y n o", Step::ActivateNext, "n - oy now"),
@@ -735,7 +749,7 @@ mod tests {
         let lifetime = DAY * 300;
         let new_ca = |second| Ca::try_new(now + Duration::from_secs(second), lifetime).unwrap();
         let cas: Vec<_> = (0..20).map(new_ca).collect();
-        let dues: Vec<_> = cas.iter().map(renewal_time).collect();
+        let dues: Vec<_> = cas.iter().map(rotation_time).collect();
         for (ca, at) in cas.iter().zip(&dues) {
             let left = ca.info().not_after.duration_since(*at).unwrap();
             assert!(
@@ -743,7 +757,7 @@ mod tests {
                 "{left:?}"
             );
             let stored = Ca::from_pem(ca.pem().as_bytes(), ca.key_pem().as_bytes()).unwrap();
-            assert_eq!(renewal_time(&stored), *at);
+            assert_eq!(rotation_time(&stored), *at);
         }
         let (first, last) = (dues.iter().min().unwrap(), dues.iter().max().unwrap());
         let spread = last.duration_since(*first).unwrap();

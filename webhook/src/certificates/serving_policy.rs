@@ -1,5 +1,5 @@
-//! Decides which certificate is served, when another replaces it, and when the replica is ready: clients must trust what
-//! is served at any time.
+//! Decides which certificate is served, when another replaces it, and when the replica is ready: API servers must trust
+//! what is served at any time.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,7 +20,7 @@ const NO_WEBHOOKS_GRACE: Duration = Duration::from_secs(30);
 pub(super) struct ServedCertificate {
     /// The chain and its key.
     pub(super) certified_key: CertifiedKeyPair,
-    /// What clients must trust.
+    /// What API servers must trust.
     pub(super) anchors: Bundle,
     /// Present if a CA of ours signed it.
     pub(super) issued_by: Option<IssuedBy>,

@@ -8,7 +8,7 @@ use rustls::Error;
 use rustls::pki_types::CertificateDer;
 
 use super::cluster::SecretData;
-use super::lifetimes::MIN_CLOCK_SKEW;
+use super::lifetimes::CLOCK_SKEW_TOLERANCE;
 use super::pki::bundle::Bundle;
 use super::pki::certified_key::{CertifiedKeyError, CertifiedKeyPair};
 use super::pki::issuer::{self, ChainError};
@@ -24,7 +24,7 @@ const CA_CRT: &str = "ca.crt";
 pub(super) struct TlsSecret {
     /// The chain and its key.
     pub(super) certified_key: CertifiedKeyPair,
-    /// The CAs that clients must trust.
+    /// The CAs that API servers must trust.
     pub(super) anchors: Bundle,
 }
 
@@ -38,7 +38,7 @@ pub enum TlsSecretError {
     #[error("the Secret has no `{0}`")]
     MissingKey(&'static str),
     /// There is no CA that has not expired.
-    #[error("the Secret's `{CA_CRT}` has no certificate that has not expired")]
+    #[error("the Secret's `{CA_CRT}` has no certificate, or only expired ones")]
     NoTrustAnchor,
     /// The certificate cannot be served.
     #[error("cannot serve the Secret's `{TLS_CRT}` with its `{TLS_KEY}`")]
@@ -48,24 +48,24 @@ pub enum TlsSecretError {
         "the Secret's `{TLS_CRT}` has no names: issue one with a subjectAltName (X.509 version 3)"
     )]
     NoSubjectAltName,
-    /// Clients reject the certificate until then, or this clock is wrong.
-    #[error("the Secret's `{TLS_CRT}` is not valid before {0}, or the clock of this node is wrong")]
+    /// API servers reject the certificate until then, or this clock is wrong.
+    #[error("the Secret's `{TLS_CRT}` is valid only from {0}; is the clock of this node right?")]
     NotValidYet(Timestamp),
     /// The certificate has expired.
     #[error("the Secret's `{TLS_CRT}` has expired")]
     Expired,
-    /// Clients that trust `ca.crt` reject the certificate. So it is for a moment while both are being replaced.
+    /// API servers that trust `ca.crt` reject the certificate. So it is for a moment while both are being replaced.
     #[error("the Secret's `{TLS_CRT}` was not issued by its `{CA_CRT}`")]
     Untrusted(#[source] Error),
-    /// Clients reject the certificate or a CA of its chain.
-    #[error("clients reject the Secret's `{TLS_CRT}` or a CA that signed it")]
+    /// API servers reject the certificate or a CA of its chain.
+    #[error("API servers reject the Secret's `{TLS_CRT}` or a CA that signed it")]
     Chain(#[from] ChainError),
 }
 
 // === impl TlsSecret ===
 
 impl TlsSecret {
-    /// Reads a certificate for all of `names` that is trusted at `now` by clients that trust `ca.crt`.
+    /// Reads a certificate for all of `names` that is trusted at `now` by API servers that trust `ca.crt`.
     ///
     /// # Errors
     /// When something is missing or unusable.
@@ -94,8 +94,8 @@ impl TlsSecret {
     }
 }
 
-/// Verifies a chain, leaf first, as a client that trusts `anchors` at `now`. A leaf that becomes valid within
-/// [`MIN_CLOCK_SKEW`] is verified at that instant.
+/// Verifies a chain, leaf first, as an API server that trusts `anchors` at `now`. A leaf that becomes valid within
+/// [`CLOCK_SKEW_TOLERANCE`] is verified at that instant.
 fn verify(
     chain: &[CertificateDer<'static>],
     anchors: &Bundle,
@@ -107,7 +107,7 @@ fn verify(
     if !info.has_extensions {
         return Err(TlsSecretError::NoSubjectAltName);
     }
-    if info.not_before > now + MIN_CLOCK_SKEW {
+    if info.not_before > now + CLOCK_SKEW_TOLERANCE {
         let not_before = Timestamp::try_from(info.not_before).unwrap_or_default();
         return Err(TlsSecretError::NotValidYet(not_before));
     }
@@ -197,7 +197,7 @@ mod tests {
             (
                 CA_CRT,
                 Some(""),
-                "the Secret's `ca.crt` has no certificate that has not expired",
+                "the Secret's `ca.crt` has no certificate, or only expired ones",
             ),
             (
                 TLS_KEY,
@@ -228,7 +228,7 @@ mod tests {
         let secret = read(&both, "a", now).unwrap();
         assert_eq!(secret.anchors, Bundle::read(root.as_bytes()));
         let error = read(&data(&chain, &key, &old), "a", now).unwrap_err();
-        let wanted = "the Secret's `ca.crt` has no certificate that has not expired";
+        let wanted = "the Secret's `ca.crt` has no certificate, or only expired ones";
         assert_eq!(error, wanted);
     }
 
@@ -268,7 +268,7 @@ mod tests {
                 now,
                 Some(untrusted),
             ),
-            // Clients trust only the root.
+            // API servers trust only the root.
             (data(&long.chain, &long.key, &long.root), "a", now, None),
             (
                 data(first, &long.key, &long.root),
@@ -382,7 +382,7 @@ mod tests {
             ("unchanged", leaf, (|_| {}) as Change, ""),
             ("for clients", leaf, clients, untrusted),
             ("for both", leaf, servers, ""),
-            ("later", leaf, later, "not valid before 20"),
+            ("later", leaf, later, "valid only from 20"),
             ("past", leaf, past, "has expired"),
             ("unknown", leaf, unknown, "UnsupportedCriticalExtension"),
             ("for clients", intermediate, clients, untrusted),

@@ -14,14 +14,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::admission_log::AdmissionLog;
 use super::body::{BodyError, BodyLimiter};
-use super::connection::ReviewResponseMarker;
+use super::connection::ReviewResponseTag;
 use super::limits::Limits;
 use super::metrics::{AdmissionLabels, Metrics};
 use super::scheduler::Scheduler;
 use crate::admission::{InvalidReview, ReviewResponse};
 use crate::events::EventQueue;
 
-/// Turns the bytes of an AdmissionReview into its response.
+/// Turns the bytes of an AdmissionReview into its response, which may also deny the pod.
 pub type AdmitFn = dyn Fn(&[u8]) -> Result<ReviewResponse, InvalidReview> + Send + Sync;
 
 /// The handler of one of the two paths.
@@ -82,11 +82,13 @@ async fn handle_review(
     match handler.handle(request, source).await {
         Ok(review) => {
             let mut response = ([(CONTENT_TYPE, "application/json")], review).into_response();
-            response.extensions_mut().insert(ReviewResponseMarker);
+            response.extensions_mut().insert(ReviewResponseTag);
             response
         }
         Err(error) => {
-            handler.metrics.count_refused(error.status().as_u16());
+            handler
+                .metrics
+                .count_rejected_request(error.status().as_u16());
             error.into_response()
         }
     }
@@ -100,8 +102,8 @@ impl ReviewHandler {
             return Err(RequestError::ContentType);
         }
         let body = request.into_body();
-        // API servers always send one: client-go makes a reader of the review's bytes, and net/http takes its
-        // length. A body of one-byte chunks would cost half a core to read, so it is not even discarded.
+        // API servers always send a Content-Length: client-go makes a reader of the review's bytes, and net/http
+        // takes its length. A body of one-byte chunks would cost half a core to read, so it is not read at all.
         // <https://github.com/kubernetes/client-go/blob/master/rest/request.go>
         let length = body
             .size_hint()
@@ -112,11 +114,11 @@ impl ReviewHandler {
         let permit = timeout_at(body.deadline, self.scheduler.acquire(source));
         let permit = permit.await.map_err(|_| BodyError::Busy)?;
         let started = Instant::now();
-        let admitted = (self.admit)(&body.bytes);
+        let result = (self.admit)(&body.bytes);
         let took = started.elapsed();
         drop(body);
         permit.finish(took).await;
-        let response = admitted?;
+        let response = result?;
         let labels = AdmissionLabels::from(&response);
         self.log.log(&response, &labels);
         self.metrics.count_admission(&labels, took);

@@ -32,7 +32,7 @@ const BUFFER_SIZE: usize = 16 << 10;
 
 /// Extension of a response that answers an AdmissionReview.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ReviewResponseMarker;
+pub(super) struct ReviewResponseTag;
 
 /// Whether a connection serves more than one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,11 +112,7 @@ impl ConnectionHandler {
                 // The response is written in the same poll in which this future completes.
                 let _in_flight = in_flight;
                 let mut response = response.await?;
-                if response
-                    .extensions()
-                    .get::<ReviewResponseMarker>()
-                    .is_some()
-                {
+                if response.extensions().get::<ReviewResponseTag>().is_some() {
                     slot.advance(ConnectionStage::Answered);
                 }
                 let shutting_down = *current_phase.borrow() > ShutdownPhase::Serving;

@@ -20,7 +20,7 @@ pub struct Limits {
     /// <https://github.com/golang/go/issues/22158>
     pub head_timeout: Duration,
     /// The same on the ports for probes and metrics, whose connections serve one request each.
-    pub plain_head_timeout: Duration,
+    pub plain_http_head_timeout: Duration,
     /// For the body of a request, including the waits for memory and for the scheduler. Shorter than the API
     /// server's 5 s, so that the response is still read.
     pub body_timeout: Duration,
@@ -30,17 +30,18 @@ pub struct Limits {
     /// Memory of all bodies together in bytes, except those of at most [`Limits::UNCOUNTED_BODY_SIZE`]. Never
     /// less than `max_body_size`.
     pub body_memory: usize,
-    /// How long a body waits for memory to grow. Short, because it holds memory that others wait for.
+    /// How long a body that is partly read waits for more of `body_memory`. Short, because it may already hold memory that
+    /// others wait for.
     pub memory_wait: Duration,
     /// How long a client may take to read a response, once the kernel's buffers are full. The API server waits
     /// 5 s for the whole response.
     pub write_timeout: Duration,
-    /// Maximum number of connections of the TLS port. One more evicts another.
+    /// Maximum number of connections of the TLS port. At the limit, a new connection replaces one.
     pub max_connections: usize,
     /// Maximum number of connections of each of the ports for probes and metrics.
-    pub max_plain_connections: usize,
+    pub max_plain_http_connections: usize,
     /// Age at which a connection's next response closes it, up to a fifth sooner: API servers reuse their
-    /// connections, and new replicas would get no load.
+    /// connections, so that otherwise new replicas would get no load.
     pub max_connection_age: Duration,
     /// How long the server keeps serving after a shutdown was requested, until API servers know that this replica
     /// is terminating.
@@ -63,14 +64,14 @@ impl Default for Limits {
         Self {
             handshake_timeout: Duration::from_secs(5),
             head_timeout: Duration::from_secs(100),
-            plain_head_timeout: Duration::from_secs(1),
+            plain_http_head_timeout: Duration::from_secs(1),
             body_timeout: Duration::from_secs(4),
             max_body_size: 7 << 20,
             body_memory: 14 << 20,
             memory_wait: Duration::from_millis(500),
             write_timeout: Duration::from_secs(5),
             max_connections: 384,
-            max_plain_connections: 128,
+            max_plain_http_connections: 128,
             max_connection_age: Duration::from_secs(5 * 60),
             shutdown_delay: Duration::from_secs(5),
             shutdown_grace: Duration::from_secs(5),

@@ -23,7 +23,7 @@ pub struct Metrics {
     admissions: Family<AdmissionLabels, Counter>,
     duration: Histogram,
     in_flight: Gauge,
-    requests_refused: Family<StatusLabels, Counter>,
+    rejected_requests: Family<StatusLabels, Counter>,
     handshakes_failed: Counter,
     connections: ConnectionMetrics,
 }
@@ -58,7 +58,7 @@ impl Metrics {
             // From 25 µs, half of what an ordinary pod takes, to 0.4 s, more than the largest.
             duration: Histogram::new(exponential_buckets(25e-6, 2.0, 15)),
             in_flight: Gauge::default(),
-            requests_refused: Family::default(),
+            rejected_requests: Family::default(),
             handshakes_failed: Counter::default(),
             connections: ConnectionMetrics::register(registry),
         };
@@ -80,7 +80,7 @@ impl Metrics {
         registry.register(
             "requests_refused",
             "Admission requests answered with an HTTP error, by status",
-            this.requests_refused.clone(),
+            this.rejected_requests.clone(),
         );
         registry.register(
             "tls_handshakes_failed",
@@ -103,8 +103,8 @@ impl Metrics {
     }
 
     /// Counts a request that was answered with this HTTP error.
-    pub(super) fn count_refused(&self, status: u16) {
-        self.requests_refused
+    pub(super) fn count_rejected_request(&self, status: u16) {
+        self.rejected_requests
             .get_or_create(&StatusLabels { status })
             .inc();
     }

@@ -88,13 +88,13 @@ async fn serve(
 ) {
     // All have the same stage: each serves one request, which has to arrive at once.
     let limiter = ConnectionLimiter::new(
-        limits.max_plain_connections,
+        limits.max_plain_http_connections,
         ConnectionStage::Unanswered,
         metrics,
     );
     let handler = ConnectionHandler::new(
         router,
-        limits.plain_head_timeout,
+        limits.plain_http_head_timeout,
         KeepAlive::Disabled,
         limits,
         phase,

@@ -27,7 +27,7 @@ struct Anchor {
     der: CertificateDer<'static>,
     is_issued_by_us: bool,
     /// True if the certificate was not issued by us but contains the subject of our CAs, and is malformed or too long.
-    /// Clients that can read it try it for our leaves.
+    /// API servers that can read it try it for our leaves.
     is_lookalike: bool,
     /// `None` if the certificate is malformed.
     not_after: Option<SystemTime>,
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn our_cas_are_recognised_by_subject() {
+    fn our_cas_are_recognized_by_subject() {
         let now = wall_clock();
         let (own, short, foreign) = (new_ca(2 * DAY), new_ca(DAY / 2), foreign_ca());
         let junk = Bundle::from(CertificateDer::from(vec![0x30, 0]));

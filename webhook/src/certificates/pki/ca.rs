@@ -204,7 +204,7 @@ mod tests {
             let key = KeyPair::generate().unwrap();
             let pem = params.self_signed(&key).unwrap().pem();
             let ca = Ca::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
-            assert!(crate::certificates::rotation::renewal_time(&ca) < ca.info().not_after);
+            assert!(crate::certificates::rotation::rotation_time(&ca) < ca.info().not_after);
             let leaf = leaf::issue(&ca, &["a".into()], now, YEAR / 52).unwrap();
             leaf::tests::verify(&Bundle::from(ca.der().clone()), &leaf, "a", now).unwrap();
         }

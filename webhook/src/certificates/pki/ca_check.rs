@@ -1,4 +1,4 @@
-//! Tests whether clients will trust a CA's leaves before it signs: the Secret may hold anything.
+//! Tests whether API servers will trust a CA's leaves before it signs: the Secret may hold anything.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use super::bundle::Bundle;
 use super::ca::Ca;
 use super::leaf;
 use super::verify;
-use crate::certificates::lifetimes::MIN_CLOCK_SKEW;
+use crate::certificates::lifetimes::CLOCK_SKEW_TOLERANCE;
 
 /// The lifetime of the leaf that is issued for the test.
 const TEST_LEAF_LIFETIME: Duration = Duration::from_secs(60);
@@ -18,36 +18,36 @@ const TEST_LEAF_LIFETIME: Duration = Duration::from_secs(60);
 pub(crate) enum CaCheckError {
     /// Its extensions are not those of a CA for server certificates.
     #[error("not a CA for server certificates")]
-    Extensions,
-    /// It is not valid yet, by more than [`MIN_CLOCK_SKEW`].
+    NotAServerCa,
+    /// It is not valid yet, by more than [`CLOCK_SKEW_TOLERANCE`].
     #[error("not valid yet")]
     NotValidYet,
-    /// Clients that trust it reject its leaf.
-    #[error("clients that trust the CA reject its leaf")]
+    /// API servers that trust it would reject its leaf.
+    #[error("API servers that trust the CA would reject its leaf")]
     Untrusted(#[source] Error),
 }
 
-/// Signs a leaf for `names`, and verifies it as a client that trusts `ca`.
+/// Signs a leaf for `names`, and verifies it as an API server that trusts `ca`.
 ///
-/// Whether `ca` has expired is left to the rotation. A `notBefore` up to an hour after `now` is accepted; more cannot be
-/// clock skew, since a CA that is created here is valid from a whole lifetime before.
+/// Whether `ca` has expired is left to the rotation. A `notBefore` up to an hour after `now` is accepted; more is
+/// not clock skew: a CA that is created here has a `notBefore` that is a whole lifetime ago.
 ///
 /// # Errors
-/// Why clients reject the leaf.
+/// Why API servers would reject the leaf.
 pub(crate) fn check(ca: &Ca, names: &[String], now: SystemTime) -> Result<(), CaCheckError> {
     let info = ca.info();
     if !info.can_sign {
-        return Err(CaCheckError::Extensions);
+        return Err(CaCheckError::NotAServerCa);
     }
-    if info.not_before > now + MIN_CLOCK_SKEW {
+    if info.not_before > now + CLOCK_SKEW_TOLERANCE {
         return Err(CaCheckError::NotValidYet);
     }
-    let latest = info
+    let latest_leaf_start = info
         .not_after
         .checked_sub(TEST_LEAF_LIFETIME)
         .unwrap_or(now);
-    // A CA may live for less than the leaf; then only its first instant is surely valid.
-    let at = now.min(latest).max(info.not_before);
+    // A CA may live for less than the leaf; then the leaf is verified at `notBefore`.
+    let at = now.min(latest_leaf_start).max(info.not_before);
     // Invalid names are not a fault of the CA; issuing the leaf reports them.
     let Ok(leaf) = leaf::issue(ca, names, at, TEST_LEAF_LIFETIME) else {
         return Ok(());
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn ca_that_clients_reject_cannot_sign() {
+    fn ca_can_sign_if_its_leaf_is_trusted() {
         type Change = fn(&mut CertificateParams);
         let now = wall_clock();
         let table: [(&str, Change, bool); 15] = [
@@ -137,22 +137,22 @@ mod tests {
                 false,
             ),
             (
-                "our names",
+                "permits our names",
                 |params| params.name_constraints = constraints(&["svc"], &[]),
                 true,
             ),
             (
-                "other names",
+                "permits other names",
                 |params| params.name_constraints = constraints(&["example.com"], &[]),
                 false,
             ),
             (
-                "not our names",
+                "excludes our names",
                 |params| params.name_constraints = constraints(&[], &["svc"]),
                 false,
             ),
             (
-                "no addresses",
+                "excludes all addresses",
                 |params| {
                     params.name_constraints = Some(NameConstraints {
                         permitted_subtrees: vec![],

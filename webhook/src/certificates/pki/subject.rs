@@ -1,4 +1,4 @@
-//! The subject of every CA that envoy-drainer creates, by which its CAs are recognised.
+//! The subject of every CA that envoy-drainer creates, by which its CAs are recognized.
 
 use super::x509::CertificateInfo;
 

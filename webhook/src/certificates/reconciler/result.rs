@@ -36,8 +36,8 @@ pub enum ReconcileError {
     SecretUnwritable(String),
     /// A CA is missing, but too many are trusted already.
     #[error(
-        "refusing to create another CA: {0} are trusted already; something keeps clearing the CA Secret, or writes CAs into \
-         caBundle; to replace all of them, annotate the Secret with {ROTATE_ANNOTATION}"
+        "not creating another CA, since {0} are trusted already. Something keeps clearing the CA Secret, or writes CAs \
+         into caBundle. To replace all of them, annotate the Secret with {ROTATE_ANNOTATION}"
     )]
     TooManyCas(usize),
     /// A bug, whose panic message precedes this in the log.
@@ -54,14 +54,14 @@ impl ReconcileResult {
     }
 
     /// Records a failure, so that the rest of the reconcile can go on.
-    pub(super) fn note<T>(&mut self, result: Result<T, impl Into<ReconcileError>>) -> Option<T> {
-        let noted = result.map_err(|failure| self.failures.push(failure.into()));
-        noted.ok()
+    pub(super) fn record<T>(&mut self, result: Result<T, impl Into<ReconcileError>>) -> Option<T> {
+        let recorded = result.map_err(|failure| self.failures.push(failure.into()));
+        recorded.ok()
     }
 
     /// Records a write, or its failure.
-    pub(super) fn note_write(&mut self, result: Result<(), StoreError>) -> bool {
-        let is_written = self.note(result).is_some();
+    pub(super) fn record_write(&mut self, result: Result<(), StoreError>) -> bool {
+        let is_written = self.record(result).is_some();
         self.changed |= is_written;
         is_written
     }

@@ -19,7 +19,7 @@ use crate::server::{ClientCa, MinVersion};
 /// The flags of the certificate and of TLS.
 #[derive(Debug, clap::Args)]
 pub struct TlsArgs {
-    /// DNS name or IP address of the webhook, which the certificate must cover; may be repeated. Alone, it selects a CA in memory.
+    /// DNS name or IP address of the webhook, which the certificate must cover; may be repeated. Without --ca-secret and --tls-secret, the CA is created in memory.
     #[arg(
         long,
         value_name = "NAME",
@@ -39,7 +39,7 @@ pub struct TlsArgs {
     /// MutatingWebhookConfiguration whose caBundle is kept in sync with the Secret.
     #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_WEBHOOK_CONFIGURATION")]
     webhook_configuration: Option<String>,
-    /// Lifetime of the CA in --ca-secret; it is renewed when a third of that is left.
+    /// Lifetime of the CA in --ca-secret; it is rotated when a third of that is left.
     #[arg(
         long,
         value_name = "DURATION",
@@ -55,7 +55,7 @@ pub struct TlsArgs {
         default_value_t = HumanDuration(Lifetimes::default().leaf())
     )]
     leaf_lifetime: HumanDuration,
-    /// How long a new CA must be in every caBundle before its certificate is served: longer than any API server takes to observe it.
+    /// How long a new CA must be in every caBundle before certificates that it signed are served: longer than any API server takes to observe it.
     #[arg(
         long,
         value_name = "DURATION",
@@ -72,7 +72,7 @@ pub struct TlsArgs {
         default_value_t
     )]
     tls_min_version: MinVersion,
-    /// PEM file of CAs; only their clients may call the webhook, for API servers with a client certificate. Read again when it changes.
+    /// PEM file with the CAs of client certificates. If given, only clients with such a certificate may call the webhook; use it where API servers present one. Read again when it changes.
     #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_CLIENT_CA")]
     client_ca: Option<PathBuf>,
 }
@@ -267,14 +267,14 @@ mod tests {
                 "--ca-lifetime 500h",
                 "ca-lifetime is less than three times leaf-lifetime",
             ),
-            ("--ca-lifetime 90000h", "ca-lifetime: at most 87600h"),
+            ("--ca-lifetime 90000h", "ca-lifetime must be at most 87600h"),
             (
                 "--leaf-lifetime 10m",
                 "leaf-lifetime is less than six times ca-activation-delay",
             ),
             (
                 "--ca-activation-delay 999ms",
-                "ca-activation-delay: give at least 1s",
+                "ca-activation-delay must be at least 1s",
             ),
         ] {
             let flags = format!("--tls-name a {flags}");
