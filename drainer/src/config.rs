@@ -9,7 +9,7 @@ use tracing::Level;
 use crate::admin_address::AdminAddress;
 use crate::quiet::ReadinessProbe;
 use crate::settings::{
-    DrainSettings, DrainSettingsMut, Emit, ParsedValue, SettingDefinition, SettingValue,
+    ArgCondition, DrainSettings, DrainSettingsMut, FromStrValue, SettingDefinition, SettingValue,
     drain_settings,
 };
 use crate::timing::{Durations, Timing};
@@ -32,7 +32,7 @@ pub struct Config {
     pub timing: Timing,
     /// Whether the pod uses the node's network; the drainer then listens on 127.0.0.1 only.
     pub host_network: bool,
-    /// The secret in the path of the hooks.
+    /// The secret in the path of Envoy's hook.
     pub token: Token,
     /// The pod's readiness probes, which keep connecting during the drain and do not count as clients.
     pub readiness_probes: Vec<ReadinessProbe>,
@@ -59,16 +59,16 @@ struct ConfigDraft {
 fn flags() -> Vec<SettingDefinition<ConfigDraft>> {
     let row = SettingDefinition::<ConfigDraft>::new;
     let optional = |name, value_name, help, field| {
-        row(name, value_name, help, field).emitted(Emit::NonDefault)
+        row(name, value_name, help, field).with_arg(ArgCondition::NonDefault)
     };
     let own = [
         row(
             "token",
             "HEX",
-            "Secret in the path of the hooks, 16 hexadecimal digits.",
+            "Secret in the path of Envoy's hook, 16 hexadecimal digits.",
             |draft| &mut draft.config.token,
         )
-        .emitted(Emit::Required),
+        .with_arg(ArgCondition::Required),
         row(
             "poll-interval",
             "DURATION",
@@ -102,12 +102,12 @@ fn flags() -> Vec<SettingDefinition<ConfigDraft>> {
         optional(
             "host-network",
             "",
-            "Listen on 127.0.0.1 only, since the pod uses the node's network.",
+            "For a pod with hostNetwork: listen on 127.0.0.1 only.",
             |draft| &mut draft.config.host_network,
         ),
     ];
     let mut flags: Vec<_> = drain_settings().into_iter().chain(own).collect();
-    flags.sort_by_key(|flag| flag.emit);
+    flags.sort_by_key(|flag| flag.in_args);
     flags
 }
 
@@ -118,7 +118,9 @@ pub fn flags_help() -> String {
     let line = |flag: SettingDefinition<_>| {
         let name = format!("{} {}", flag.name, flag.value_name);
         let default = match flag.value(&mut defaults).format() {
-            default if flag.emit == Emit::Required || default.is_empty() => String::new(),
+            default if flag.in_args == ArgCondition::Required || default.is_empty() => {
+                String::new()
+            }
             default => format!(" [{default}]"),
         };
         format!("  --{name:<32}{}{default}\n", flag.help)
@@ -129,7 +131,7 @@ pub fn flags_help() -> String {
 // === impl Config ===
 
 impl Config {
-    /// The product's defaults with this address and this token.
+    /// The built-in defaults with this address and this token.
     #[must_use]
     pub fn new(admin_address: AdminAddress, token: Token) -> Self {
         Self {
@@ -157,7 +159,7 @@ impl Config {
             let value = flag.value(&mut draft).format();
             let is_default = value == flag.value(&mut defaults).format();
             match flag.name {
-                _ if flag.emit == Emit::NonDefault && is_default => None,
+                _ if flag.in_args == ArgCondition::NonDefault && is_default => None,
                 name if is_switch(&flag) => Some(format!("--{name}")),
                 name => Some(format!("--{name}={value}")),
             }
@@ -180,7 +182,9 @@ impl Config {
                     let error = flag.value(&mut draft).set(text).err();
                     errors.extend(error.map(|error| format!("--{name} `{text}`: {error}")));
                 }
-                None if flag.emit == Emit::Required => errors.push(format!("--{name} is missing")),
+                None if flag.in_args == ArgCondition::Required => {
+                    errors.push(format!("--{name} is missing"))
+                }
                 None => {}
             }
         }
@@ -281,7 +285,7 @@ impl DrainSettingsMut for ConfigDraft {
 
 // === impl SettingValue ===
 
-impl ParsedValue for Token {}
+impl FromStrValue for Token {}
 
 impl SettingValue for PathBuf {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
@@ -393,7 +397,10 @@ mod tests {
     fn default_values_in_the_help_are_the_effective_ones() {
         let required = ["--admin-address=unix:@x", "--token=0000000000000000"];
         let help = flags_help();
-        for flag in flags().iter().filter(|flag| flag.emit != Emit::Required) {
+        for flag in flags()
+            .iter()
+            .filter(|flag| flag.in_args != ArgCondition::Required)
+        {
             let start = format!("--{} ", flag.name);
             let line = help.lines().find(|line| line.contains(&start)).unwrap();
             let Some((_, default)) = line.rsplit_once(" [") else {

@@ -61,7 +61,7 @@ pub(crate) struct Drain<E> {
     /// When the drainer's own hook returned without a drain.
     drainer_hook_released_at: Option<Instant>,
     /// Limits the logs that Envoy's health is not restored, and that its setup is unknown. Kept across
-    /// rounds, so that a hook does not log them again.
+    /// [rounds](Progress::round), so that a hook does not log them again.
     restore_log: LogLimiter,
     setup_log: LogLimiter,
 }
@@ -138,12 +138,17 @@ impl<E: Envoy> Drain<E> {
                     if is_responding && let Some(health) = self.drain_envoy_only().await {
                         return self.drain(self.termination_started_at(since), health).await;
                     }
-                    info!("Envoy is restarting alone or does not respond: its hook returns");
+                    info!(
+                        "Envoy's container is restarting, not the pod, or Envoy does not respond: releasing \
+                         Envoy's preStop hook"
+                    );
                     self.end_round();
                 }
                 Scope::PodUnconfirmed { since } => {
                     warn!(
-                        "Envoy's hook is missing, but its port was unavailable: draining reversibly"
+                        "Envoy's preStop hook has not arrived, but may have been lost, since the drainer's port \
+                         could not serve for a moment: draining without /drain_listeners, which \
+                         cannot be undone"
                     );
                     self.drain(since, CallState::Pending).await;
                     let mut signals = self.signals.subscribe();
@@ -152,7 +157,7 @@ impl<E: Envoy> Drain<E> {
                     if timeout(ENVOY_ONLY_DRAIN_TIME, proof).await.is_ok() {
                         return;
                     }
-                    info!("Envoy's hook is still missing: Envoy is not terminating");
+                    info!("Envoy's preStop hook has still not arrived: Envoy is not terminating");
                     self.end_round();
                 }
                 Scope::PodResumed => self.resume().await,
@@ -178,7 +183,7 @@ impl<E: Envoy> Drain<E> {
         let to_drainer = [signals.drainer_hook, signals.sigterm]
             .into_iter()
             .flatten();
-        match self.backoff.has_failures(Instant::now()) {
+        match self.backoff.has_fruitless_calls(Instant::now()) {
             true => to_drainer.min().unwrap_or(since),
             false => since,
         }
@@ -207,14 +212,14 @@ impl<E: Envoy> Drain<E> {
         self.timing.deadline() + RESUMED_MARGIN
     }
 
-    /// Releases the hooks of this round, except those called only just now: they begin the next round,
+    /// Ends the round: releases its hooks, except those called only just now: they begin the next round,
     /// and wait for the other signal as long as any.
     fn end_round(&mut self) {
         let mut kept_since = None;
         self.signals
             .send_modify(|signals| kept_since = signals.prune_hooks(Instant::now()));
         self.progress.send_modify(|progress| {
-            progress.phase = DrainPhase::Idle;
+            progress.phase = DrainPhase::Standby;
             progress.round += 1;
             progress.hooks_kept_since = kept_since;
         });
@@ -371,11 +376,14 @@ impl<E: Envoy> Drain<E> {
     ) -> CallState {
         match result {
             Ok(()) => {
-                info!(call, "Called Envoy admin");
+                info!(call, "Envoy accepted the call");
                 CallState::Accepted
             }
             Err(AdminError::Rejected(error)) => {
-                error!(call, error, "Envoy rejected the call: draining without it");
+                error!(
+                    call,
+                    error, "Envoy rejected the call: continuing the drain without this call"
+                );
                 CallState::Rejected
             }
             Err(error) => {
@@ -406,7 +414,7 @@ impl<E: Envoy> Drain<E> {
         let now = Instant::now();
         let is_plausible =
             self.backoff.has_no_recent_hook(now) && self.signals.borrow().are_simultaneous();
-        self.backoff.has_failures(now) && !is_plausible
+        self.backoff.has_fruitless_calls(now) && !is_plausible
     }
 
     fn current_marker_reason(&self) -> MarkerReason {

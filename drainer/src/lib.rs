@@ -4,7 +4,7 @@
 //! ```text
 //! arguments ─► Config ─► Drain (one task, makes all calls to Envoy) + Server (where hooks wait)
 //!
-//! GET /drained/TOKEN  (kubelet, for Envoy)          ─► envoy_hook   ┐ TerminationSignals::plan
+//! GET /drained/TOKEN  (kubelet, for Envoy)          ─► envoy_hook   ┐ TerminationSignals::decide
 //! `drainer drain`     (kubelet, over a Unix socket) ─► drainer_hook ├─► Scope: what terminates?
 //! SIGTERM             (kubelet)                     ─► sigterm      ┘
 //!

@@ -50,9 +50,11 @@ fn print_help() -> anyhow::Result<ExitCode> {
 fn help() -> String {
     format!(
         "Drains Envoy before Kubernetes terminates it.\n\n\
-         drainer serve FLAGS          run as a sidecar, until SIGTERM and the end of the drain\n\
-         drainer drain [--run-dir]    the sidecar's preStop hook: wait for the end of the drain\n\
-         drainer status [--run-dir] [-o json]\n                             print the status of the drain\n\n\
+         drainer serve FLAGS                       run as the sidecar; exits when SIGTERM was received and the \
+         drain has ended\n\
+         drainer drain [--run-dir DIR]             the sidecar's preStop hook; reports that the container \
+         terminates, and waits until the hook may return\n\
+         drainer status [--run-dir DIR] [-o json]  print the status of the drain\n\n\
          Flags of serve:\n{}",
         flags_help(),
     )
@@ -95,7 +97,7 @@ fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
         json: false,
     } = ClientArgs::parse(args)?
     else {
-        bail!("`drain` has no output format")
+        bail!("`drain` prints nothing: remove `--output`")
     };
     block_on(async {
         hook::drain(&run_dir).await?;

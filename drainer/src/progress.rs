@@ -21,9 +21,10 @@ pub struct Progress {
     /// Why the last poll had no exact counts; absent if it had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
-    /// How many times hooks were released because only one container was restarting.
+    /// How many rounds have ended. A round begins with the first termination signal, and ends when hooks
+    /// are released without the pod's termination, since only one container was restarting.
     pub round: u64,
-    /// Hooks called since then are not released with the last round, since the other signal of the
+    /// Hooks called since then were not released with the last round, since the other signal of the
     /// pod's termination may still follow; `None` if there are none.
     #[serde(skip)]
     pub(crate) hooks_kept_since: Option<Instant>,
@@ -33,9 +34,10 @@ pub struct Progress {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "name", content = "outcome")]
 pub enum DrainPhase {
-    /// Nothing is terminating.
+    /// Nothing is terminating. Its name in the status is `idle`.
     #[default]
-    Idle,
+    #[serde(rename = "idle")]
+    Standby,
     /// A hook or SIGTERM has arrived, and it is not clear yet what is terminating.
     Waiting,
     /// Envoy is restarting alone. Its health was failed, in case the pod terminates after all, unless
@@ -54,7 +56,7 @@ pub enum DrainPhase {
 impl fmt::Display for DrainPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Idle => f.write_str("idle"),
+            Self::Standby => f.write_str("idle"),
             Self::Waiting => f.write_str("waiting"),
             Self::Restarting => f.write_str("restarting"),
             Self::Delaying => f.write_str("delaying"),
@@ -67,7 +69,7 @@ impl fmt::Display for DrainPhase {
 /// Waits until a hook that is called now, in the current round, may return.
 ///
 /// All hooks share one drain and none owns it, so a closed connection has no effect on the others.
-pub(crate) async fn released(progress: &mut watch::Receiver<Progress>) {
+pub(crate) async fn wait_for_release(progress: &mut watch::Receiver<Progress>) {
     let called = Instant::now();
     let round = progress.borrow().round;
     let is_released = |now: &Progress| match now.phase {

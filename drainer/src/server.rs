@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 use self::connection_slots::HookSlot;
 use self::port::HookPort;
 use crate::http::server::{HookConnection, HookRequest, HookResponse};
-use crate::progress::{DrainPhase, Progress, released};
+use crate::progress::{DrainPhase, Progress, wait_for_release};
 use crate::termination::{DRAINER_ONLY_GRACE, TerminationSignals};
 use crate::token::Token;
 
@@ -73,7 +73,7 @@ pub(crate) const DRAIN_PATH: &str = "/drain";
 pub(crate) const STATUS_PATH: &str = "/status";
 
 /// Maximum number of concurrent connections on the Unix socket; further ones wait to be accepted. The
-/// limit is apart from the port's, so that a flood there does not keep the drainer's own hook out.
+/// limit is separate from the port's, so that a flood there does not keep the drainer's own hook out.
 const MAX_UNIX_CONNECTIONS: usize = 8;
 
 /// Timeout for the request on the Unix socket. Its client is this program, which sends it at once.
@@ -130,7 +130,7 @@ impl Server {
         }
         let finished = async { while connections.join_next().await.is_some() {} };
         if timeout(grace, finished).await.is_err() {
-            debug!("Closing connections that did not read their response");
+            debug!("Closing connections whose clients did not read the response");
         }
     }
 
@@ -197,8 +197,8 @@ impl Server {
             Route::ContainerHook => {
                 let progress = self.progress.clone();
                 let mut updates = self.progress.clone();
-                let started = updates.wait_for(|progress| progress.phase != DrainPhase::Idle);
-                // Otherwise its container is restarting alone.
+                let started = updates.wait_for(|progress| progress.phase != DrainPhase::Standby);
+                // If not, only this container is restarting.
                 if timeout(DRAINER_ONLY_GRACE, started).await.is_err() {
                     return HookResponse::text(STATUS_OK, "nothing is terminating\n");
                 }
@@ -224,8 +224,8 @@ impl Server {
     }
 
     async fn respond_when_released(&self, mut progress: watch::Receiver<Progress>) -> HookResponse {
-        released(&mut progress).await;
-        HookResponse::text(STATUS_OK, "drained\n")
+        wait_for_release(&mut progress).await;
+        HookResponse::text(STATUS_OK, "released\n")
     }
 
     fn status(&self) -> HookResponse {

@@ -39,14 +39,14 @@ pub struct SettingDefinition<S> {
     /// Help of the webhook's flag, which is also the comment of the chart value. Without it, only an annotation
     /// sets the setting.
     pub flag_help: Option<&'static str>,
-    /// When the drainer's arguments contain the setting. Has no meaning for what only the webhook reads.
-    pub(crate) emit: Emit,
+    /// When the drainer's arguments contain the setting. Unused for settings that the drainer does not read.
+    pub(crate) in_args: ArgCondition,
     field: fn(&mut S) -> &mut dyn SettingValue,
 }
 
 /// When the drainer's arguments contain a flag. Arguments are in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Emit {
+pub(crate) enum ArgCondition {
     /// Always, since it has no default.
     Required,
     /// Always, since `kubectl describe` shows it.
@@ -68,7 +68,7 @@ pub trait SettingValue {
 }
 
 /// A value whose notation is that of its `FromStr` and `Display`.
-pub(crate) trait ParsedValue: FromStr<Err = InvalidValue> + fmt::Display {}
+pub(crate) trait FromStrValue: FromStr<Err = InvalidValue> + fmt::Display {}
 
 /// Access to what the rows of [`drain_settings`] set.
 pub trait DrainSettingsMut {
@@ -91,7 +91,7 @@ pub fn drain_settings<S: DrainSettingsMut>() -> Vec<SettingDefinition<S>> {
             "Address of Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name.",
             |s| &mut s.drain_settings().admin_address,
         )
-        .emitted(Emit::Required)
+        .with_arg(ArgCondition::Required)
         .with_flag("Default address of Envoy's admin interface."),
         row(
             "port",
@@ -133,14 +133,14 @@ pub fn drain_settings<S: DrainSettingsMut>() -> Vec<SettingDefinition<S>> {
             "A drain ends when at most this many connections are left.",
             |s| &mut s.drain_settings().exit_at_connections,
         )
-        .emitted(Emit::NonDefault),
+        .with_arg(ArgCondition::NonDefault),
         row(
             "ignore-listeners",
             "LIST",
             "Names or ports of listeners whose connections are not counted, comma-separated.",
             |s| &mut s.drain_settings().ignore_listeners,
         )
-        .emitted(Emit::NonDefault),
+        .with_arg(ArgCondition::NonDefault),
     ]
 }
 
@@ -159,7 +159,7 @@ impl<S> SettingDefinition<S> {
             value_name,
             help,
             flag_help: None,
-            emit: Emit::Always,
+            in_args: ArgCondition::Always,
             field,
         }
     }
@@ -181,8 +181,8 @@ impl<S> SettingDefinition<S> {
     }
 
     #[must_use]
-    pub(crate) fn emitted(self, emit: Emit) -> Self {
-        Self { emit, ..self }
+    pub(crate) fn with_arg(self, in_args: ArgCondition) -> Self {
+        Self { in_args, ..self }
     }
 
     /// The setting's value in `settings`.
@@ -267,9 +267,9 @@ impl SettingValue for u64 {
     }
 }
 
-impl ParsedValue for AdminAddress {}
+impl FromStrValue for AdminAddress {}
 
-impl<T: ParsedValue> SettingValue for T {
+impl<T: FromStrValue> SettingValue for T {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
         *self = text.parse()?;
         Ok(())

@@ -40,9 +40,9 @@ pub(crate) enum AdminState {
     Unresponsive,
 }
 
-/// What follows from the signals.
+/// What is terminating, as far as the signals tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TerminationPlan {
+pub(crate) enum TerminationVerdict {
     /// No signal has arrived.
     None,
     /// Another signal may follow: decide again at `until`, or when one arrives.
@@ -166,19 +166,19 @@ impl TerminationSignals {
     /// Decides what is terminating, as far as it can be known at `now`, given the state of Envoy's
     /// `admin` interface. `drainer_hook_released` means that the drainer's own hook has just returned
     /// after a wait for Envoy's.
-    pub(crate) fn plan(
+    pub(crate) fn decide(
         &self,
         now: Instant,
         admin: AdminState,
         drainer_hook_released: bool,
-    ) -> TerminationPlan {
+    ) -> TerminationVerdict {
         let decide_at = |until: Instant, scope: Scope| match now < until {
-            true => TerminationPlan::Undecided { until },
-            false => TerminationPlan::Decided(scope),
+            true => TerminationVerdict::Undecided { until },
+            false => TerminationVerdict::Decided(scope),
         };
         match (self.envoy_hook, self.drainer_signal_at(), self.sigterm) {
-            (None, None, _) => TerminationPlan::None,
-            (Some(envoy), Some(drainer), _) => TerminationPlan::Decided(Scope::Pod {
+            (None, None, _) => TerminationVerdict::None,
+            (Some(envoy), Some(drainer), _) => TerminationVerdict::Decided(Scope::Pod {
                 since: envoy.min(drainer),
             }),
             (Some(since), None, _) => {
@@ -222,16 +222,16 @@ mod tests {
 
         let t0 = Instant::now();
         let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
-        let pod = |seconds| TerminationPlan::Decided(Scope::Pod { since: at(seconds) });
+        let pod = |seconds| TerminationVerdict::Decided(Scope::Pod { since: at(seconds) });
         let envoy = |seconds, is_responding| {
-            TerminationPlan::Decided(Scope::EnvoyOnly {
+            TerminationVerdict::Decided(Scope::EnvoyOnly {
                 since: at(seconds),
                 is_responding,
             })
         };
-        let until = |seconds| TerminationPlan::Undecided { until: at(seconds) };
-        let drainer = TerminationPlan::Decided(Scope::DrainerOnly);
-        // Envoy's hook, the drainer's hook, SIGTERM, now, admin state, drainer's hook released, plan
+        let until = |seconds| TerminationVerdict::Undecided { until: at(seconds) };
+        let drainer = TerminationVerdict::Decided(Scope::DrainerOnly);
+        // Envoy's hook, the drainer's hook, SIGTERM, now, admin state, drainer's hook released, verdict
         let table = [
             (
                 None,
@@ -240,7 +240,7 @@ mod tests {
                 99.0,
                 Responding,
                 false,
-                TerminationPlan::None,
+                TerminationVerdict::None,
             ),
             // Both hooks, or Envoy's and SIGTERM, in every order.
             (Some(0.0), Some(0.0), None, 0.0, Pending, false, pod(0.0)),
@@ -310,7 +310,7 @@ mod tests {
                 sigterm: sigterm.map(at),
                 port_unavailable: None,
             };
-            let got = signals.plan(at(now), admin, released);
+            let got = signals.decide(at(now), admin, released);
             assert_eq!(got, want, "{signals:?} at {now}, {admin:?}, {released}");
         }
     }
@@ -344,13 +344,13 @@ mod tests {
         let t0 = Instant::now();
         let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
         let unconfirmed =
-            |since| TerminationPlan::Decided(Scope::PodUnconfirmed { since: at(since) });
-        let until = |seconds| TerminationPlan::Undecided { until: at(seconds) };
-        let pod = TerminationPlan::Decided(Scope::Pod { since: at(2.0) });
-        let drainer = TerminationPlan::Decided(Scope::DrainerOnly);
+            |since| TerminationVerdict::Decided(Scope::PodUnconfirmed { since: at(since) });
+        let until = |seconds| TerminationVerdict::Undecided { until: at(seconds) };
+        let pod = TerminationVerdict::Decided(Scope::Pod { since: at(2.0) });
+        let drainer = TerminationVerdict::Decided(Scope::DrainerOnly);
         use AdminState::{Pending, Responding, Unresponsive as No};
         // Envoy's hook, the drainer's hook, SIGTERM, port unavailable, now, admin state, drainer's hook
-        // released, plan
+        // released, verdict
         let table = [
             (
                 None,
@@ -427,7 +427,7 @@ mod tests {
                 sigterm: sigterm.map(at),
                 port_unavailable: Some(at(unavailable)),
             };
-            let got = signals.plan(at(now), admin, released);
+            let got = signals.decide(at(now), admin, released);
             assert_eq!(got, want, "{signals:?} at {now}, {admin:?}, {released}");
         }
     }

@@ -35,8 +35,8 @@ pub enum InvalidTiming {
     #[error(
         "{}",
         TIMEOUT_BELOW_MINIMUM.describe(|name| match name {
-            "drain-timeout" => with_default_note(.0.drain_timeout, |product| product.drain_timeout),
-            _ => with_default_note(.0.min_drain_duration, |product| product.min_drain_duration),
+            "drain-timeout" => with_default_note(.0.drain_timeout, |built_in| built_in.drain_timeout),
+            _ => with_default_note(.0.min_drain_duration, |built_in| built_in.min_drain_duration),
         })
     )]
     TimeoutBelowMinimum(Durations),
@@ -62,9 +62,9 @@ const TIMEOUT_BELOW_MINIMUM: Conflict = Conflict {
     remedy: "raise the one or lower the other",
 };
 
-/// Formats a duration and marks the product's default, which may be unknown to who set the other duration.
-fn with_default_note(duration: Duration, product: impl FnOnce(Durations) -> Duration) -> String {
-    match product(Durations::default()) == duration {
+/// Formats a duration and marks a built-in default, which may be unknown to who set the other duration.
+fn with_default_note(duration: Duration, built_in: impl FnOnce(Durations) -> Duration) -> String {
+    match built_in(Durations::default()) == duration {
         true => format!("{} (default)", format(duration)),
         false => format(duration).to_string(),
     }
@@ -81,7 +81,7 @@ impl Durations {
 }
 
 impl Default for Durations {
-    /// The product's defaults.
+    /// The built-in defaults.
     fn default() -> Self {
         Self {
             drain_delay: Duration::ZERO,

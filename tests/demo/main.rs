@@ -1,10 +1,10 @@
 //! `make demo`: injects a drainer into a pod's manifest and drains a real Envoy under load, without a cluster.
 
 mod diff;
+mod monitor;
 mod outcome;
 mod screen;
 mod shop;
-mod timeline;
 mod webhook;
 mod yaml;
 

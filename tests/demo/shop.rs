@@ -21,8 +21,8 @@ use tests::service::{Endpoint, Probe, Service};
 use tests::upstream::Upstream;
 use tokio::time::{Instant, sleep};
 
+use crate::monitor::TerminationMonitor;
 use crate::screen::Screen;
-use crate::timeline::TerminationMonitor;
 
 /// The AdmissionReview that an API server sent for a pod of a Deployment.
 const REVIEW: &str = include_str!("review.json");
@@ -184,7 +184,7 @@ impl DemoCluster {
         let mut terminate = pin!(pod.terminate());
         let termination = loop {
             let poll = async {
-                monitor.poll().await;
+                monitor.print_changes().await;
                 sleep(POLL_INTERVAL).await;
             };
             tokio::select! {
@@ -196,7 +196,7 @@ impl DemoCluster {
         let load_end =
             duration.map_or_else(|| Instant::now() + LOAD_AFTER, |duration| start + duration);
         while Instant::now() < load_end {
-            monitor.poll().await;
+            monitor.print_changes().await;
             sleep(POLL_INTERVAL).await;
         }
         let open_connections = monitor.finish();

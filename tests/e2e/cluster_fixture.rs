@@ -123,12 +123,12 @@ impl<'a> ClusterFixture<'a> {
     }
 
     /// Adds the requests of a load to the report.
-    pub(crate) fn add_load(&self, report: &Report) {
+    pub(crate) fn report_load(&self, report: &Report) {
         self.report.borrow_mut().add_load(report);
     }
 
     /// Adds the outcomes of the drains in a namespace to the report.
-    pub(crate) fn add_drains(&self, namespace: &Namespace) -> Result<()> {
+    pub(crate) fn report_drains(&self, namespace: &Namespace) -> Result<()> {
         let messages = namespace.termination_messages.read_all()?;
         self.report.borrow_mut().add_drains(&messages);
         Ok(())

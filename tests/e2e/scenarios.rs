@@ -29,24 +29,20 @@ pub(crate) const PARALLEL_GROUPS: [&[Scenario]; 3] = [HEAVY, LIGHT, ADMISSION];
 /// Scenarios with all kinds of clients, at hundreds of requests per second.
 const HEAVY: &[Scenario] = &[
     Scenario::shared("rollouts lose no request", "rollouts", |fixture| {
-        Box::pin(rollouts::lose_no_request(fixture))
+        Box::pin(rollouts::mixed_traffic_survives(fixture))
     }),
     Scenario::shared(
         "rollouts without a drainer lose requests of each kind",
         "baseline",
-        |fixture| {
-            Box::pin(rollouts::without_drainer_lose_requests_of_each_kind(
-                fixture,
-            ))
-        },
+        |fixture| Box::pin(rollouts::baseline_loses_requests_of_each_kind(fixture)),
     ),
     Scenario::shared("evictions lose no request", "evictions", |fixture| {
-        Box::pin(evictions::lose_no_request(fixture))
+        Box::pin(evictions::evicted_envoys_lose_no_request(fixture))
     }),
     Scenario::isolated(
         "evictions of the webhook during a rollout lose no request",
         "webhooks",
-        |fixture| Box::pin(evictions::of_webhook_lose_no_request(fixture)),
+        |fixture| Box::pin(evictions::evicted_webhook_loses_no_request(fixture)),
     ),
     Scenario::isolated(
         "a release that Helm installs, upgrades, rolls back and uninstalls leaves only injected pods",
@@ -68,7 +64,7 @@ const LIGHT: &[Scenario] = &[
     Scenario::shared(
         "rollouts behind kube-proxy lose no request of sparse traffic",
         "sparse",
-        |fixture| Box::pin(rollouts::of_sparse_traffic_lose_no_request(fixture)),
+        |fixture| Box::pin(rollouts::sparse_traffic_survives(fixture)),
     ),
     Scenario::shared("scaling down and up loses no request", "scale", |fixture| {
         Box::pin(scale::down_and_up_loses_no_request(fixture))

@@ -8,7 +8,7 @@ pub(crate) const MAX_BODY: usize = 7 << 20;
 /// <https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go>
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
-/// A review that is filled at one place.
+/// An AdmissionReview with one list, map or string that is grown to the size limit.
 #[derive(Debug, Clone)]
 pub(crate) struct Document {
     /// Name in the test's output.
@@ -40,24 +40,27 @@ enum Fill {
 /// Marks the place of a template that is filled.
 const PLACEHOLDER: char = '@';
 
+/// Marks the place of an object into which a pod is put.
+const POD: char = '%';
+
 /// The annotation that requests injection.
 const INJECT_ANNOTATION: &str = r#""envoy-drainer.dev/inject":"true""#;
 
 /// A control character that JSON does not have to escape and that Rust's `Debug` writes in six bytes.
-const DELETE: &str = "\u{7f}";
+const UNESCAPED_CONTROL: &str = "\u{7f}";
 
 /// Maximum length of a string that admission reads, in bytes without escapes.
 const MAX_TEXT: usize = 256 << 10;
 
 /// An escaped control character, six bytes in JSON.
-const CONTROL: &str = r"\u0001";
+const ESCAPED_CONTROL: &str = r"\u0001";
 
 /// An escaped backslash, which doubles in size each time it is escaped again.
 const BACKSLASH: &str = r"\\";
 
 /// Returns all documents.
-pub(crate) fn all() -> Vec<Document> {
-    let pods = pods();
+pub(crate) fn all_documents() -> Vec<Document> {
+    let pods = pod_documents();
     let pod_reviews = pods
         .iter()
         .map(|pod| pod.in_review("/inject", "%", "", "v1", "Pod"));
@@ -78,8 +81,8 @@ pub(crate) fn largest_response_review() -> Vec<u8> {
     review.body()
 }
 
-/// Returns the pods, each filled at one place.
-fn pods() -> Vec<PodDocument> {
+/// Returns the pods, each with one list, map or string that is grown.
+fn pod_documents() -> Vec<PodDocument> {
     let mut pods = Vec::new();
     pods.extend(lists());
     pods.extend(maps());
@@ -92,7 +95,7 @@ fn pods() -> Vec<PodDocument> {
     pods
 }
 
-/// A pod that is filled at one place, not yet in a review.
+/// A pod with one list, map or string that is grown, not yet in a review.
 #[derive(Debug, Clone)]
 struct PodDocument {
     name: String,
@@ -110,7 +113,7 @@ fn pod_with_inject(container: &str, spec: &str) -> String {
 
 /// Returns pods with long lists and deep nesting.
 fn lists() -> Vec<PodDocument> {
-    let spec = |list: &str| {
+    let pod_with_list = |list: &str| {
         format!(
             r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}}}},"spec":{{"{list}":[@]}}}}"#
         )
@@ -127,38 +130,46 @@ fn lists() -> Vec<PodDocument> {
         r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},"ownerReferences":[@]}}}}"#
     );
     let templates = [
-        ("containers", spec("containers"), "{}"),
-        ("containers that are numbers", spec("containers"), "0"),
-        ("containers that are null", spec("containers"), "null"),
-        ("initContainers", spec("initContainers"), "{}"),
+        ("containers", pod_with_list("containers"), "{}"),
+        (
+            "containers that are numbers",
+            pod_with_list("containers"),
+            "0",
+        ),
+        (
+            "containers that are null",
+            pod_with_list("containers"),
+            "null",
+        ),
+        ("initContainers", pod_with_list("initContainers"), "{}"),
         (
             "native sidecars",
-            spec("initContainers"),
+            pod_with_list("initContainers"),
             r#"{"restartPolicy":"Always"}"#,
         ),
         (
-            "Envoys",
-            spec("containers"),
+            "containers named envoy",
+            pod_with_list("containers"),
             r#"{"name":"envoy","image":"envoy"}"#,
         ),
         (
-            "unnamed Envoys",
-            spec("containers"),
+            "Envoys by their image",
+            pod_with_list("containers"),
             r#"{"name":"e~","image":"envoy"}"#,
         ),
         (
             "drainers",
-            spec("containers"),
+            pod_with_list("containers"),
             r#"{"name":"envoy-drainer"}"#,
         ),
         (
             "probes",
-            spec("containers"),
+            pod_with_list("containers"),
             r#"{"readinessProbe":{"httpGet":{"port":1}}}"#,
         ),
         (
             "containers with a port",
-            spec("containers"),
+            pod_with_list("containers"),
             r#"{"ports":[{"containerPort":~}]}"#,
         ),
         ("volumes", pod_with_inject("", r#","volumes":[@]"#), "{}"),
@@ -245,12 +256,12 @@ fn lists() -> Vec<PodDocument> {
     let wide = [
         (
             "containers with all lists long",
-            spec("containers"),
+            pod_with_list("containers"),
             wide_container(),
         ),
         (
             "initContainers with all lists long",
-            spec("initContainers"),
+            pod_with_list("initContainers"),
             wide_container(),
         ),
     ];
@@ -265,7 +276,7 @@ fn lists() -> Vec<PodDocument> {
             "nesting in an unknown field",
             pod_with_inject("", r#","x":@"#),
         ),
-        ("nesting in containers", spec("containers")),
+        ("nesting in containers", pod_with_list("containers")),
         (
             "nesting in labels",
             format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},"labels":@}}}}"#),
@@ -290,7 +301,8 @@ fn lists() -> Vec<PodDocument> {
         .collect()
 }
 
-/// Returns a container with 400 elements in each of its lists: each list is short, all together are long.
+/// Returns a container with 400 elements in each of its four lists: below the limit of one list, but many such
+/// containers are above the limit of all lists together.
 fn wide_container() -> String {
     let list = |item: &str| vec![item; 400].join(",");
     format!(
@@ -460,7 +472,7 @@ fn texts() -> Vec<PodDocument> {
         for (variant, text) in [
             ("", "x"),
             ("escaped ", r#"\""#),
-            ("DEL characters in ", DELETE),
+            ("DEL characters in ", UNESCAPED_CONTROL),
         ] {
             pods.push(PodDocument::new(
                 &format!("{variant}{name}"),
@@ -469,7 +481,7 @@ fn texts() -> Vec<PodDocument> {
             ));
         }
         for (variant, escaped) in [
-            ("control characters up to the limit in ", CONTROL),
+            ("control characters up to the limit in ", ESCAPED_CONTROL),
             ("backslashes up to the limit in ", BACKSLASH),
         ] {
             let text = escaped.repeat(MAX_TEXT - overhead(&template));
@@ -502,9 +514,9 @@ fn repeated_texts() -> Vec<PodDocument> {
     let mount = |name: usize, path: usize| {
         format!(
             r#"{{"name":"{}","mountPath":"/a{}","subPath":"{}"}}"#,
-            CONTROL.repeat(name),
+            ESCAPED_CONTROL.repeat(name),
             "/".repeat(path - 2),
-            CONTROL.repeat(path)
+            ESCAPED_CONTROL.repeat(path)
         )
     };
     let container = |name: usize, mount: &str, hook: usize| {
@@ -591,7 +603,11 @@ fn wrong_types() -> Vec<PodDocument> {
         ("affinity", pod_with_inject("", r#","affinity":"@""#)),
     ]
     .map(|(name, template)| {
-        PodDocument::new(&format!("a text for {name}"), &template, Fill::Text(DELETE))
+        PodDocument::new(
+            &format!("a text for {name}"),
+            &template,
+            Fill::Text(UNESCAPED_CONTROL),
+        )
     })
     .into()
 }
@@ -746,7 +762,7 @@ fn invalid_values() -> PodDocument {
         "cpu-limit",
         "memory-limit",
     ];
-    let value = DELETE.repeat(1024);
+    let value = UNESCAPED_CONTROL.repeat(1024);
     let invalid = names.map(|name| format!(r#""envoy-drainer.dev/{name}":"{value}""#));
     let unknown = (0..60).map(|n| format!(r#""envoy-drainer.dev/drain-timeou{n}":"""#));
     let all: Vec<_> = invalid.into_iter().chain(unknown).collect();
@@ -903,22 +919,22 @@ fn workloads() -> Vec<Document> {
         (
             "a long kind",
             r#"{"apiVersion":"v1","kind":"@"}"#.to_owned(),
-            Fill::Text(DELETE),
+            Fill::Text(UNESCAPED_CONTROL),
         ),
         (
             "a long name",
             object(r#""metadata":{"name":"@"}"#),
-            Fill::Text(DELETE),
+            Fill::Text(UNESCAPED_CONTROL),
         ),
         (
             "a text for a template",
             object(r#""spec":{"template":"@"}"#),
-            Fill::Text(DELETE),
+            Fill::Text(UNESCAPED_CONTROL),
         ),
         (
             "a text for a spec",
             object(r#""spec":"@""#),
-            Fill::Text(DELETE),
+            Fill::Text(UNESCAPED_CONTROL),
         ),
         (
             "a list of objects",
@@ -968,7 +984,7 @@ fn reviews() -> Vec<Document> {
     };
     let table = [
         ("not JSON", "@".to_owned(), Fill::Text("x")),
-        ("a text", r#""@""#.to_owned(), Fill::Text(DELETE)),
+        ("a text", r#""@""#.to_owned(), Fill::Text(UNESCAPED_CONTROL)),
         ("a list", "[@]".to_owned(), Fill::Items("{}")),
         (
             "nesting in place of a review",
@@ -978,12 +994,12 @@ fn reviews() -> Vec<Document> {
         (
             "a long kind of review",
             r#"{"apiVersion":"admission.k8s.io/v1","kind":"@"}"#.to_owned(),
-            Fill::Text(DELETE),
+            Fill::Text(UNESCAPED_CONTROL),
         ),
         (
             "a text for a request",
             review(r#""request":"@""#),
-            Fill::Text(DELETE),
+            Fill::Text(UNESCAPED_CONTROL),
         ),
         (
             "a list for a request",
@@ -1003,22 +1019,22 @@ fn reviews() -> Vec<Document> {
         (
             "a long name of a request",
             request(r#""name":"@","object":{}"#),
-            Fill::Text(DELETE),
+            Fill::Text(UNESCAPED_CONTROL),
         ),
         (
             "a long namespace",
             request(r#""namespace":"@","object":{}"#),
-            Fill::Text(DELETE),
+            Fill::Text(UNESCAPED_CONTROL),
         ),
         (
             "a text for dryRun",
             request(r#""dryRun":"@","object":{}"#),
-            Fill::Text(DELETE),
+            Fill::Text(UNESCAPED_CONTROL),
         ),
         (
             "a text for a kind",
             request(r#""resource":"@","object":{}"#),
-            Fill::Text(DELETE),
+            Fill::Text(UNESCAPED_CONTROL),
         ),
         (
             "many groups of a user",
@@ -1056,7 +1072,7 @@ impl PodDocument {
         }
     }
 
-    /// Puts the pod into an object, in place of `%`, and returns the object's review.
+    /// Puts the pod into an object, in place of [`POD`], and returns the object's review.
     fn in_review(
         &self,
         path: &'static str,
@@ -1065,7 +1081,7 @@ impl PodDocument {
         version: &str,
         kind: &str,
     ) -> Document {
-        let object = object.replace('%', &self.template);
+        let object = object.replace(POD, &self.template);
         let template = format!(
             r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","kind":{{"group":"{group}","version":"{version}","kind":"{kind}"}},"namespace":"shop","operation":"CREATE","object":{object}}}}}"#
         );

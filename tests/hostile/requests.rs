@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use crate::MEASUREMENT_LOCK;
-use crate::documents::{Document, MAX_BODY, all};
+use crate::documents::{Document, MAX_BODY, all_documents};
 
 /// Maximum resident memory, in KiB, of a memory limit of 128 MiB.
 const MAX_MEMORY: u64 = 96 << 10;
@@ -45,7 +45,7 @@ async fn every_document_stays_within_its_bounds() -> Result<()> {
     let program = envoy_drainer_of_image().await?;
     let mut failures = Vec::new();
     println!("{:>9} {:>8} {:>9}  document", "peak", "CPU", "response");
-    for document in all() {
+    for document in all_documents() {
         let name = format!("{} {}", document.path, document.name);
         let cost = match send_with_retry(&program, &document).await {
             Ok(cost) => cost,

@@ -554,7 +554,7 @@ async fn other_service_at_admin_address_is_logged() -> Result<()> {
             let fake = FakeAdmin::start(behaviour).await?;
             let drainer = start_drainer(&fake).await?;
             let line = drainer
-                .wait_for_log("admin interface does not respond", 3 * SECOND)
+                .wait_for_log("admin interface cannot be read", 3 * SECOND)
                 .await?;
             assert_eq!(line["level"], "ERROR");
             assert!(

@@ -384,7 +384,7 @@ async fn configured_readiness_probes_do_not_delay_exit() -> Result<()> {
             period: SECOND,
         };
         let configured = drainer(envoy.admin_address())?
-            .config(|config| config.readiness_probes = vec![probe])
+            .with_config(|config| config.readiness_probes = vec![probe])
             .start()
             .await?;
         let unconfigured = drainer(other_envoy.admin_address())?.start().await?;
@@ -456,7 +456,7 @@ async fn exit_at_connections_lets_connections_remain() -> Result<()> {
         let envoy = envoy.listener(tcp("stream")?).start().await?;
         let drainer = drainer(envoy.admin_address())?
             .exit_without_minimum()
-            .config(|config| config.settings.exit_at_connections = 2)
+            .with_config(|config| config.settings.exit_at_connections = 2)
             .start()
             .await?;
         let address = envoy.address("stream");
@@ -501,7 +501,7 @@ async fn ignored_and_outbound_listeners_do_not_hold_drain() -> Result<()> {
         ];
         let drainer = drainer(envoy.admin_address())?
             .exit_without_minimum()
-            .config(|config| config.settings.ignore_listeners = ignored)
+            .with_config(|config| config.settings.ignore_listeners = ignored)
             .start()
             .await?;
         let mut streams = Vec::new();
@@ -563,7 +563,7 @@ async fn modify_only_listener_is_drained_immediately() -> Result<()> {
         let mut client = RawConnection::open_idle(envoy.address("modify")).await?;
         let hooks = drainer.call_pod_hooks()?;
         wait_until("Envoy drains its listeners", TIMEOUT, || async {
-            let line = drainer.find_log("Called Envoy admin");
+            let line = drainer.find_log("Envoy accepted the call");
             Ok(line.is_some_and(|line| line["call"] == "/drain_listeners"))
         })
         .await?;

@@ -130,7 +130,7 @@ async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Res
         envoy_hook.is_waiting() && drainer_hook.is_waiting(),
         "a hook returned before the drain ended"
     );
-    assert!(drainer.find_log("Called Envoy admin").is_some());
+    assert!(drainer.find_log("Envoy accepted the call").is_some());
     fixture.assert_flood_survived()?;
     drop(fixture.stream);
     drainer_hook.wait_for_return().await?;

@@ -117,7 +117,7 @@ async fn wrong_token_gets_403_and_changes_nothing() -> Result<()> {
         .start()
         .await?;
     let client = Client::from(drainer.address());
-    let correct = drainer.builder().settings().hook_path();
+    let correct = drainer.builder().config().hook_path();
     let wrong = correct.replace("0123", "3210");
     assert_ne!(correct, wrong);
     let shorter = &correct[..correct.len() - 1];
@@ -143,7 +143,7 @@ async fn wrong_token_gets_403_and_changes_nothing() -> Result<()> {
     assert_eq!(client.post(&correct).await?.status, 405);
     // The hook of Envoy alone would have failed its health after 3 s.
     sleep(4 * SECOND).await;
-    assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
+    assert_eq!(drainer.status().await?.phase, DrainPhase::Standby);
     assert_eq!(envoy.admin().state().await?, "LIVE");
     assert!(!drainer.has_marker());
     Ok(())
@@ -268,7 +268,7 @@ async fn other_containers_hook_waits_and_starts_no_drain() -> Result<()> {
             match name {
                 "alone" => {
                     while hook.is_waiting() {
-                        assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
+                        assert_eq!(drainer.status().await?.phase, DrainPhase::Standby);
                         sleep(SECOND / 4).await;
                     }
                     assert_took(hook.wait_for_return().await?, 10 * SECOND);
@@ -307,7 +307,7 @@ async fn other_containers_hook_waits_and_starts_no_drain() -> Result<()> {
 #[tokio::test]
 async fn stale_socket_file_is_replaced() -> Result<()> {
     let mut drainer = drainer_without_envoy(SECOND)?.start().await?;
-    let socket = drainer.builder().settings().socket();
+    let socket = drainer.builder().config().socket();
     drainer.signal(Signal::KILL);
     drainer.process().wait().await;
     assert!(socket.exists());
@@ -329,7 +329,7 @@ async fn port_in_use_is_bound_once_free() -> Result<()> {
         let case = async move {
             let other_listener = TcpListener::bind(address).await?;
             let port = other_listener.local_addr()?.port();
-            let sidecar = drainer_without_envoy(3 * SECOND)?.config(|config| {
+            let sidecar = drainer_without_envoy(3 * SECOND)?.with_config(|config| {
                 config.settings.port = port.try_into().expect("a bound port is not zero");
                 config.host_network = host_network;
             });
@@ -343,7 +343,7 @@ async fn port_in_use_is_bound_once_free() -> Result<()> {
                 (&"ERROR".into(), &port.into())
             );
             sleep(2 * SECOND).await;
-            assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
+            assert_eq!(drainer.status().await?.phase, DrainPhase::Standby);
             drop(other_listener);
             let freed_at = Instant::now();
             drainer
@@ -368,7 +368,7 @@ async fn pod_is_drained_while_port_is_in_use() -> Result<()> {
     let port = other_listener.local_addr()?.port();
     let sidecar = drainer(envoy.admin_address())?
         .exit_without_minimum()
-        .config(|config| {
+        .with_config(|config| {
             config.settings.port = port.try_into().expect("a bound port is not zero");
         });
     let drainer = sidecar.start().await?;
@@ -382,7 +382,7 @@ async fn pod_is_drained_while_port_is_in_use() -> Result<()> {
 #[tokio::test]
 async fn missing_run_dir_is_an_error() -> Result<()> {
     let sidecar =
-        drainer_without_envoy(SECOND)?.config(|config| config.run_dir = "/nowhere".into());
+        drainer_without_envoy(SECOND)?.with_config(|config| config.run_dir = "/nowhere".into());
     let serve = sidecar.run("drainer", &sidecar.serve_args())?;
     let status = serve.wait_within(TIMEOUT).await?;
     assert_eq!(status.code(), Some(1));
@@ -414,7 +414,7 @@ async fn admin_address_of_another_host_is_refused() -> Result<()> {
 async fn host_network_port_is_reachable_from_node_only() -> Result<()> {
     for host_network in [false, true] {
         let sidecar =
-            drainer_without_envoy(SECOND)?.config(|config| config.host_network = host_network);
+            drainer_without_envoy(SECOND)?.with_config(|config| config.host_network = host_network);
         let drainer = sidecar.start().await?;
         let port = drainer.address().port();
         // To a listener on 127.0.0.1, 127.0.0.2 is as foreign as the node's own address.

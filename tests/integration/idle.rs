@@ -182,7 +182,7 @@ async fn health_checks_do_not_hold_a_drain() -> Result<()> {
             period: SECOND,
         };
         let drainer = drainer(envoy.admin_address())?
-            .config(|config| config.readiness_probes = vec![probe])
+            .with_config(|config| config.readiness_probes = vec![probe])
             .start()
             .await?;
         let _idle = RawConnection::open_idle(envoy.address("web")).await?;

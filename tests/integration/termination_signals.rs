@@ -121,7 +121,7 @@ impl Fixture {
 
 /// Asserts that the drainer runs the whole drain of a pod, which calls `/drain_listeners` too.
 fn assert_full_drain(drainer: &Drainer) {
-    let line = drainer.find_log("Called Envoy admin");
+    let line = drainer.find_log("Envoy accepted the call");
     let call = line.map(|line| line["call"].clone());
     assert_eq!(call, Some(json!("/drain_listeners")));
 }
@@ -202,7 +202,7 @@ async fn envoy_hook_alone_fails_and_restores_health() -> Result<()> {
     // Connections are not closed: that could not be undone.
     let head = client.get(DIRECT_PATH).await?;
     assert!(!head.contains("connection: close"), "{head}");
-    assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
+    assert_eq!(drainer.status().await?.phase, DrainPhase::Standby);
     assert!(drainer.termination_message().is_err());
     // A kubelet would restart Envoy now. Here it keeps running, so its health is restored.
     assert!(
@@ -449,7 +449,7 @@ async fn assert_drain_resumes(fixture: Fixture, mut drainer: Drainer) -> Result<
     assert_eq!(drainer.status().await?.phase, DrainPhase::Draining);
     assert_full_drain(&drainer);
     drop(stream);
-    drainer.wait_for_phase(DrainPhase::Idle).await?;
+    drainer.wait_for_phase(DrainPhase::Standby).await?;
     assert_eq!(drainer.termination_message()?["outcome"], "drained");
     assert!(!fixture.is_live().await? && drainer.has_marker());
     // Hooks that arrive nevertheless are drained for.
@@ -465,12 +465,12 @@ async fn restart_of_all_containers_leaves_envoy_live() -> Result<()> {
             // Only the emptyDir survives a restart of all containers (KEP-5532).
             let fixture = Fixture::start().await?;
             let sidecar = drainer(fixture.envoy.admin_address())?.exit_without_minimum();
-            Marker::new(&sidecar.settings().run_dir).write(reason)?;
+            Marker::new(&sidecar.config().run_dir).write(reason)?;
             let drainer = sidecar.start().await?;
             let start = Instant::now();
             wait_until("no marker", TIMEOUT, || async { Ok(!drainer.has_marker()) }).await?;
             fixture.assert_live_until(start + 3 * SECOND).await?;
-            assert_eq!(drainer.status().await?.phase, DrainPhase::Idle);
+            assert_eq!(drainer.status().await?.phase, DrainPhase::Standby);
             drainer.call_pod_hooks()?.wait_for_return().await?;
             assert_eq!(drainer.termination_message()?["outcome"], "drained");
             Ok(())
@@ -486,7 +486,7 @@ async fn resumed_drain_is_undone_when_pod_survives() -> Result<()> {
     fixture.envoy.admin().post("/healthcheck/fail").await?;
     let sidecar = drainer(fixture.envoy.admin_address())?.exit_without_minimum();
     let sidecar = sidecar.timing(|t| t.drain_timeout = 3 * SECOND);
-    Marker::new(&sidecar.settings().run_dir).write(MarkerReason::PodTerminating)?;
+    Marker::new(&sidecar.config().run_dir).write(MarkerReason::PodTerminating)?;
     let drainer = sidecar.start().await?;
     let start = Instant::now();
     // After the longest drain and 30 s.
@@ -593,7 +593,7 @@ async fn wrong_admin_address_is_logged_at_start() -> Result<()> {
                 .start()
                 .await?;
             let line = drainer
-                .wait_for_log("admin interface does not respond", TIMEOUT)
+                .wait_for_log("admin interface cannot be read", TIMEOUT)
                 .await?;
             assert_eq!(line["level"], "ERROR");
             let hooks = drainer.call_pod_hooks()?;

@@ -27,7 +27,7 @@ use crate::until::wait_until;
 /// Longer than any drain in the tests.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A drainer before its start, by default with the product's defaults.
+/// A drainer before its start, by default with the built-in defaults.
 #[derive(Debug)]
 pub struct DrainerBuilder {
     /// `None` for the one that is built now.
@@ -40,7 +40,7 @@ pub struct DrainerBuilder {
 /// A drainer process that runs or has exited.
 #[derive(Debug)]
 pub struct Drainer {
-    /// Before the builder with the directory of its log, which it prints when it is dropped in a failing test.
+    /// Dropped before `builder`: in a failing test it then prints its log, which is in the builder's directory.
     process: Process,
     builder: DrainerBuilder,
 }
@@ -115,13 +115,13 @@ impl DrainerBuilder {
     }
 
     /// Changes other settings.
-    pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
+    pub fn with_config(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);
         self
     }
 
     /// The configuration.
-    pub fn settings(&self) -> &Config {
+    pub fn config(&self) -> &Config {
         &self.config
     }
 
@@ -158,7 +158,7 @@ impl DrainerBuilder {
             None => Command::new(binaries::drainer()?),
         };
         command.args(args).env_clear();
-        // `Config::args` has it.
+        // `serve_args` has `--run-dir` already.
         if args.first().is_some_and(|arg| arg.as_ref() != "serve") {
             command.arg("--run-dir").arg(&self.config.run_dir);
         }
@@ -169,7 +169,7 @@ impl DrainerBuilder {
 // === impl Drainer ===
 
 impl Drainer {
-    /// Calls Envoy's hook, as the kubelet does: without a timeout.
+    /// Calls Envoy's hook, as the kubelet does. The call has no timeout of its own.
     #[must_use]
     pub fn call_envoy_hook(&self) -> HookCall {
         self.call_hook(self.builder.config.hook_path())

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 const THREADS: u32 = 2;
 
-/// How long connections are kept open, as far as the file limit of this process allows: longer than the server keeps an
-/// idle one while it has free slots.
+/// How long connections are kept open, as far as the file limit of this process allows: longer than
+/// the drainer's server keeps a silent connection while it has free slots.
 const HOLD_TIME: Duration = Duration::from_millis(2500);
 
 /// The file descriptors that are left for the rest of the process.
@@ -27,7 +27,7 @@ const RESERVED_FILES: u64 = 1000;
 /// The interval between two bursts of a thread.
 const BURST_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The payloads of consecutive connections: mostly nothing, or half a request, or more than any request has.
+/// The payloads of consecutive connections: mostly nothing, or half a request, or more bytes than a request may have.
 const PAYLOADS: [&[u8]; 8] = [
     b"",
     b"",
@@ -45,7 +45,7 @@ const PARTIAL_REQUEST: &[u8] = b"GET /drained/0000000000000000 HTTP/1.1\r\n";
 #[derive(Debug)]
 pub struct Flood {
     started_at: Instant,
-    opened: Arc<AtomicU64>,
+    started: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -69,27 +69,27 @@ impl Flood {
         drop(open_connection(address, 0).context("the first connection of a flood")?);
         let mut flood = Self {
             started_at: Instant::now(),
-            opened: Arc::default(),
+            started: Arc::default(),
             stop: Arc::default(),
             threads: Vec::new(),
         };
         let files = maximum.unwrap_or(u64::MAX).saturating_sub(RESERVED_FILES);
         let max_open = (HOLD_TIME * per_second).as_secs().min(files) / u64::from(THREADS);
         for _ in 0..THREADS {
-            let (opened, stop) = (flood.opened.clone(), flood.stop.clone());
+            let (started, stop) = (flood.started.clone(), flood.stop.clone());
             let run =
-                move || open_connections(address, per_second / THREADS, max_open, &opened, &stop);
+                move || open_connections(address, per_second / THREADS, max_open, &started, &stop);
             let thread = thread::Builder::new().name("flood".into()).spawn(run)?;
             flood.threads.push(thread);
         }
         Ok(flood)
     }
 
-    /// The average number of connections opened per second so far.
+    /// The average number of connections started per second so far, whether or not they were accepted.
     pub fn per_second(&self) -> u64 {
         let milliseconds = self.started_at.elapsed().as_millis().max(1);
-        let opened = u128::from(self.opened.load(Ordering::Relaxed));
-        u64::try_from(opened * 1000 / milliseconds).unwrap_or(u64::MAX)
+        let started = u128::from(self.started.load(Ordering::Relaxed));
+        u64::try_from(started * 1000 / milliseconds).unwrap_or(u64::MAX)
     }
 }
 
@@ -97,7 +97,7 @@ impl Drop for Flood {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // After a panic the rate is lower, which tests check.
+            // After a panic the rate is lower, which `per_second` shows.
             let _ = thread.join();
         }
     }
@@ -108,7 +108,7 @@ fn open_connections(
     address: SocketAddr,
     per_second: u32,
     max_open: u64,
-    opened: &AtomicU64,
+    started: &AtomicU64,
     stop: &AtomicBool,
 ) {
     let start = Instant::now();
@@ -119,7 +119,7 @@ fn open_connections(
         while attempts < due && !stop.load(Ordering::Relaxed) {
             // Fails without free ports or files, which lowers the rate.
             if let Ok(connection) = open_connection(address, attempts) {
-                opened.fetch_add(1, Ordering::Relaxed);
+                started.fetch_add(1, Ordering::Relaxed);
                 open.push_back(connection);
             }
             attempts += 1;

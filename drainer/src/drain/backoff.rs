@@ -23,8 +23,8 @@ const RECENT_HOOK_WINDOW: Duration = Duration::from_secs(30);
 /// The backoff state of one Envoy.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    /// How often health was failed for a call that did not terminate Envoy.
-    failures: u32,
+    /// Calls of Envoy's hook alone for which health was failed, and after which Envoy kept running.
+    fruitless_calls: u32,
     /// Until when health is not failed again.
     blocked_until: Option<Instant>,
     /// When Envoy's hook was last called alone.
@@ -36,7 +36,7 @@ pub(super) struct Backoff {
 impl Backoff {
     /// Records a call of Envoy's hook alone at `now`. Returns true if it may fail health.
     pub(super) fn allows(&mut self, now: Instant) -> bool {
-        if !self.has_failures(now) {
+        if !self.has_fruitless_calls(now) {
             *self = Self::default();
         }
         self.last_hook_at = Some(now);
@@ -44,9 +44,9 @@ impl Backoff {
     }
 
     /// Returns true if a call of the hook alone did not terminate Envoy, within [`RESET_AFTER`].
-    pub(super) fn has_failures(&self, now: Instant) -> bool {
+    pub(super) fn has_fruitless_calls(&self, now: Instant) -> bool {
         let is_recent = |last| now < last + RESET_AFTER;
-        self.failures > 0 && self.last_hook_at.is_some_and(is_recent)
+        self.fruitless_calls > 0 && self.last_hook_at.is_some_and(is_recent)
     }
 
     /// Returns true while health may not be failed again.
@@ -60,14 +60,13 @@ impl Backoff {
             .is_none_or(|last| now >= last + RECENT_HOOK_WINDOW)
     }
 
-    /// Records that health was failed and the hook returned at `now`. Returns for how long health is
-    /// not failed again, unless a restart of Envoy [resets](Self::reset) the backoff.
-    pub(super) fn record_failure(&mut self, now: Instant) -> Duration {
-        let pause = MIN_PAUSE.saturating_mul(1 << self.failures.min(6));
+    /// Records that health was failed and the hook returned at `now`. Health is not failed again for a
+    /// while, unless a restart of Envoy [resets](Self::reset) the backoff.
+    pub(super) fn record_fruitless_call(&mut self, now: Instant) {
+        let pause = MIN_PAUSE.saturating_mul(1 << self.fruitless_calls.min(6));
         let pause = pause.min(MAX_PAUSE);
-        self.failures += 1;
+        self.fruitless_calls += 1;
         self.blocked_until = Some(now + pause);
-        pause
     }
 
     /// Resets the backoff: Envoy was restarted, so the kubelet had called the hook.
@@ -88,7 +87,8 @@ mod tests {
         let mut backoff = Backoff::default();
         for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
             assert!(backoff.allows(now));
-            assert_eq!(backoff.record_failure(now), minutes * MINUTE);
+            backoff.record_fruitless_call(now);
+            assert_eq!(backoff.blocked_until, Some(now + minutes * MINUTE));
             // Calls continue.
             now += minutes * MINUTE - MINUTE / 2;
             assert!(backoff.has_no_recent_hook(now));
@@ -103,23 +103,26 @@ mod tests {
     #[test]
     fn restart_or_an_hour_without_calls_resets() {
         let now = Instant::now();
-        let failed = || {
+        let called_twice = || {
             let mut backoff = Backoff::default();
             assert!(backoff.allows(now));
-            backoff.record_failure(now);
+            backoff.record_fruitless_call(now);
             assert!(backoff.allows(now + MINUTE));
-            backoff.record_failure(now + MINUTE);
+            backoff.record_fruitless_call(now + MINUTE);
             backoff
         };
-        let mut restarted = failed();
+        let mut restarted = called_twice();
         restarted.reset();
         assert!(restarted.allows(now + MINUTE));
-        assert_eq!(restarted.record_failure(now + MINUTE), MINUTE);
+        restarted.record_fruitless_call(now + MINUTE);
+        assert_eq!(restarted.blocked_until, Some(now + 2 * MINUTE));
         for (minutes, pause) in [(60, 4), (61, 1)] {
-            let mut backoff = failed();
+            let mut backoff = called_twice();
             let later = now + minutes * MINUTE;
             assert!(backoff.allows(later));
-            assert_eq!(backoff.record_failure(later), pause * MINUTE, "{minutes}");
+            backoff.record_fruitless_call(later);
+            let until = later + pause * MINUTE;
+            assert_eq!(backoff.blocked_until, Some(until), "{minutes}");
         }
     }
 }

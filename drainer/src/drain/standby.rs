@@ -42,8 +42,8 @@ impl<E: Envoy> Drain<E> {
                 error!(
                     admin = %self.admin_address,
                     %error,
-                    "Envoy's admin interface does not respond: each drain would last until its \
-                     deadline. Is its address right?"
+                    "Envoy's admin interface cannot be read: until it can, each drain lasts until its \
+                     deadline. Check admin-address"
                 );
             }
             sleep(STANDBY_INTERVAL).await;
@@ -68,7 +68,7 @@ impl<E: Envoy> Drain<E> {
         };
         match is_live {
             Some(true) => {
-                info!("Envoy is live, so the pod is not terminating: removed the marker");
+                info!("Envoy is live, so the pod is not terminating: removing the marker");
                 self.remove_marker();
             }
             Some(false) => {}
@@ -101,7 +101,7 @@ impl<E: Envoy> Drain<E> {
             {
                 error!(
                     error,
-                    "Envoy rejected restoring its health: it stays DRAINING"
+                    "Envoy rejected /healthcheck/ok: its health checks keep failing"
                 );
                 return;
             }
@@ -118,7 +118,7 @@ impl<E: Envoy> Drain<E> {
     fn remove_marker(&mut self) {
         (self.marker_reason, self.restore_at) = (None, None);
         if let Err(error) = self.marker.remove() {
-            error!(%error, "Cannot remove the marker: a restarted drainer restores Envoy's health again");
+            error!(%error, "Cannot remove the marker: if the drainer restarts, it may make a draining Envoy healthy");
         }
     }
 

@@ -14,7 +14,7 @@ use crate::envoy::hidden_stats::HiddenStats;
 use crate::envoy::listeners::EnvoyListeners;
 use crate::envoy::server_info::{ServerInfo, ServerState};
 use crate::envoy::snapshot::{HttpCounts, OpenConnections};
-use crate::progress::released;
+use crate::progress::wait_for_release;
 use crate::timing::Durations;
 
 /// How Envoy behaves at a moment.
@@ -272,7 +272,7 @@ impl Scenario {
                     at.get_or_insert(now);
                 });
                 if event != Event::Sigterm {
-                    released(&mut progress).await;
+                    wait_for_release(&mut progress).await;
                     clock.record(&format!("{event:?} returns"));
                 }
             });

@@ -12,7 +12,7 @@ use crate::envoy::{AdminError, Envoy};
 use crate::marker::MarkerReason;
 use crate::progress::DrainPhase;
 use crate::termination::{
-    AdminState, DRAINER_ONLY_GRACE, Scope, TerminationPlan, TerminationSignals,
+    AdminState, DRAINER_ONLY_GRACE, Scope, TerminationSignals, TerminationVerdict,
 };
 
 /// Timeout of a call while it is undecided what terminates: an Envoy that is slower counts as hung.
@@ -33,8 +33,8 @@ impl<E: Envoy> Drain<E> {
         let mut admin = AdminState::Pending;
         let drainer_hook_released_at = self.drainer_hook_released_at;
         loop {
-            match termination_plan(&mut signals, admin, drainer_hook_released_at) {
-                TerminationPlan::None => {
+            match termination_verdict(&mut signals, admin, drainer_hook_released_at) {
+                TerminationVerdict::None => {
                     tokio::select! {
                         biased;
                         _ = signals.changed() => {}
@@ -42,8 +42,8 @@ impl<E: Envoy> Drain<E> {
                     }
                     continue;
                 }
-                TerminationPlan::Undecided { .. } => {}
-                TerminationPlan::Decided(scope) => return scope,
+                TerminationVerdict::Undecided { .. } => {}
+                TerminationVerdict::Decided(scope) => return scope,
             }
             self.set_phase(DrainPhase::Waiting);
             let is_known = admin == AdminState::Responding;
@@ -99,30 +99,31 @@ impl<E: Envoy> Drain<E> {
         self.set_phase(DrainPhase::Restarting);
         let mut signals = self.signals.subscribe();
         let second = signals.wait_for(|signals| signals.drainer_hook.or(signals.sigterm).is_some());
-        let may_fail = self.backoff.allows(Instant::now());
+        let may_fail_health = self.backoff.allows(Instant::now());
         let mut health = CallState::Pending;
         tokio::select! {
             biased;
             _ = second => return Some(health),
-            () = self.watch_envoy(may_fail, &mut health) => {}
+            () = self.watch_envoy(may_fail_health, &mut health) => {}
         }
-        if may_fail {
+        if may_fail_health {
             let now = Instant::now();
             // An Envoy that restarts is gone by then; one that does not must become healthy again.
             self.restore_at = Some(now + ENVOY_ONLY_DRAIN_TIME);
-            self.backoff.record_failure(now);
+            self.backoff.record_fruitless_call(now);
         }
         None
     }
 
     /// Fails Envoy's health, if it may, and waits a while, but not for an Envoy that does not respond.
-    async fn watch_envoy(&mut self, may_fail: bool, health: &mut CallState) {
-        if may_fail && !self.fail_health_provisionally(health).await {
+    async fn watch_envoy(&mut self, may_fail_health: bool, health: &mut CallState) {
+        if may_fail_health && !self.fail_health_provisionally(health).await {
             return;
         }
-        if !may_fail {
+        if !may_fail_health {
             info!(
-                "Envoy's hook was called alone again without a restart of Envoy: not failing its health"
+                "Only Envoy's preStop hook was called again, but Envoy was not restarted after the last \
+                 call: leaving Envoy's health as it is"
             );
         }
         tokio::select! {
@@ -139,12 +140,16 @@ impl<E: Envoy> Drain<E> {
             Ok(Ok(())) => {
                 *health = CallState::Accepted;
                 info!(
-                    "Envoy's hook was called alone: failed its health in case the pod terminates"
+                    "Only Envoy's preStop hook was called: told Envoy to fail its health checks, in case the \
+                     pod is terminating"
                 );
                 true
             }
             Ok(Err(AdminError::Rejected(error))) => {
-                warn!(error, "Envoy rejected failing its health");
+                warn!(
+                    error,
+                    "Envoy rejected /healthcheck/fail: its health checks still succeed"
+                );
                 true
             }
             Ok(Err(AdminError::ConnectionRefused | AdminError::NoResponse(_))) | Err(_) => false,
@@ -168,16 +173,16 @@ impl<E: Envoy> Drain<E> {
     }
 }
 
-/// Plans with the current signals. `drainer_hook_released_at` is when the drainer's own hook returned
+/// Decides with the current signals. `drainer_hook_released_at` is when the drainer's own hook returned
 /// without a drain.
-fn termination_plan(
+fn termination_verdict(
     signals: &mut watch::Receiver<TerminationSignals>,
     admin: AdminState,
     drainer_hook_released_at: Option<Instant>,
-) -> TerminationPlan {
+) -> TerminationVerdict {
     let now = Instant::now();
     let is_released = drainer_hook_released_at.is_some_and(|at| now < at + DRAINER_ONLY_GRACE);
-    signals.borrow_and_update().plan(now, admin, is_released)
+    signals.borrow_and_update().decide(now, admin, is_released)
 }
 
 /// Waits until it is clear what terminates, as far as that depends on time and signals. Waiting here
@@ -187,8 +192,8 @@ async fn until_decided(
     admin: AdminState,
     drainer_hook_released_at: Option<Instant>,
 ) {
-    while let TerminationPlan::Undecided { until } =
-        termination_plan(signals, admin, drainer_hook_released_at)
+    while let TerminationVerdict::Undecided { until } =
+        termination_verdict(signals, admin, drainer_hook_released_at)
     {
         let next = until.min(Instant::now() + PORT_CHECK_INTERVAL);
         tokio::select! {

@@ -9,7 +9,8 @@ use crate::envoy::Setup;
 /// One way in which Envoy's setup impairs a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SetupWarning {
-    /// Listeners that ignore failed health, while the drain they take part in closes few connections.
+    /// MODIFY_ONLY listeners, which ignore failed health, under the gradual drain strategy, which closes few
+    /// connections at first.
     GradualModifyOnly {
         /// Their names.
         listeners: Vec<String>,
@@ -28,12 +29,16 @@ pub(crate) enum SetupWarning {
     /// `/stats` is forbidden, or too large.
     StatisticsUnreadable(String),
     /// A `stats_matcher` hides the number of accepted connections.
-    AcceptedHidden,
+    NewConnectionsHidden,
     /// A `stats_matcher` hides the HTTP gauges.
     HttpHidden,
     /// A `stats_matcher` hides the number of completed requests.
     RequestsHidden,
 }
+
+/// The remedy where both kinds of statistics are needed.
+const KEEP_LISTENER_AND_HTTP: &str =
+    "have the stats_matcher keep the statistics whose names begin with listener. or http.";
 
 /// Finds what in the `setup`, and in the result of a poll, will impair a drain.
 pub(crate) fn setup_warnings(setup: &Setup, snapshot: &Snapshot) -> Vec<SetupWarning> {
@@ -51,8 +56,8 @@ pub(crate) fn setup_warnings(setup: &Setup, snapshot: &Snapshot) -> Vec<SetupWar
         Ok(_) => {}
         Err(why) => warnings.push(SetupWarning::ListenersUnreadable(why.clone())),
     }
-    let hidden = match &setup.hidden_stats {
-        Ok(hidden) => hidden.listener.clone(),
+    let hidden_listener = match &setup.hidden_stats {
+        Ok(hidden_stats) => hidden_stats.listener.clone(),
         Err(why) => {
             warnings.push(SetupWarning::StatisticsUnreadable(why.clone()));
             return warnings;
@@ -61,7 +66,7 @@ pub(crate) fn setup_warnings(setup: &Setup, snapshot: &Snapshot) -> Vec<SetupWar
     match snapshot {
         Snapshot::Counted(OpenConnections { counters, http, .. }) => {
             if counters.is_none() {
-                warnings.push(SetupWarning::AcceptedHidden);
+                warnings.push(SetupWarning::NewConnectionsHidden);
             }
             if http.is_none() {
                 warnings.push(SetupWarning::HttpHidden);
@@ -71,13 +76,13 @@ pub(crate) fn setup_warnings(setup: &Setup, snapshot: &Snapshot) -> Vec<SetupWar
         }
         Snapshot::ServerTotal { uptime, .. } => {
             warnings.push(SetupWarning::ConnectionsHidden {
-                listener: hidden,
+                listener: hidden_listener,
                 is_total_visible: uptime.is_some(),
             });
         }
         Snapshot::Hidden => {
             warnings.push(SetupWarning::ConnectionsHidden {
-                listener: hidden,
+                listener: hidden_listener,
                 is_total_visible: false,
             });
         }
@@ -96,9 +101,9 @@ impl fmt::Display for SetupWarning {
         match self {
             Self::GradualModifyOnly { listeners, drain_time } => write!(
                 f,
-                "drain_type MODIFY_ONLY of {} follows only the gradual drain strategy, which closes \
-                 few connections before {drain_time} have passed: start Envoy with \
-                 --drain-strategy immediate",
+                "listeners with drain_type MODIFY_ONLY ({}) ignore failed health and close connections only by \
+                 the gradual drain strategy, which closes few before {drain_time} have passed: start \
+                 Envoy with --drain-strategy immediate",
                 listeners.join(", "),
             ),
             Self::ListenersUnreadable(why) => write!(
@@ -112,7 +117,7 @@ impl fmt::Display for SetupWarning {
             } => write!(
                 f,
                 "a stats_matcher hides listener.{}*: drains rely on server.total_connections, which \
-                 is seconds old, and wait for idle connections too; include listener.* and http.*",
+                 is seconds old, and wait for idle connections too; {KEEP_LISTENER_AND_HTTP}",
                 stat_segment(listener.as_deref()),
             ),
             Self::ConnectionsHidden {
@@ -121,7 +126,7 @@ impl fmt::Display for SetupWarning {
             } => write!(
                 f,
                 "a stats_matcher hides listener.{}* and server.total_connections or server.uptime: \
-                 each drain lasts until its deadline; include listener.* and http.*",
+                 each drain lasts until its deadline; {KEEP_LISTENER_AND_HTTP}",
                 stat_segment(listener.as_deref()),
             ),
             Self::StatisticsUnreadable(why) => write!(
@@ -129,18 +134,20 @@ impl fmt::Display for SetupWarning {
                 "cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last \
                  until their deadline: {why}",
             ),
-            Self::AcceptedHidden => f.write_str(
+            Self::NewConnectionsHidden => f.write_str(
                 "a stats_matcher hides listener.*.downstream_cx_total: new connections are unknown, so \
-                 each drain waits 20 s for them to stop, and for idle connections too; include \
-                 listener.*",
+                 each drain waits 20 s for them to stop, and for idle connections too; have the \
+                 stats_matcher keep the statistics whose names begin with listener.",
             ),
             Self::HttpHidden => f.write_str(
-                "a stats_matcher hides http.*: drains wait for idle connections too; include http.*",
+                "a stats_matcher hides http.*: drains wait for idle connections too; have the \
+                 stats_matcher keep the statistics whose names begin with http.",
             ),
-            Self::RequestsHidden => f.write_str(
+            Self::RequestsHidden => write!(
+                f,
                 "a stats_matcher hides listener.*.http.*.downstream_rq_completed or \
                  http.*.downstream_cx_http1_total: the use of connections is unknown, so drains \
-                 wait for idle connections too; include listener.* and http.*",
+                 wait for idle connections too; {KEEP_LISTENER_AND_HTTP}",
             ),
         }
     }
@@ -221,7 +228,7 @@ mod tests {
             (
                 setup(Gradual, "DEFAULT"),
                 counted(&OpenConnections::default()),
-                vec![SetupWarning::AcceptedHidden, SetupWarning::HttpHidden],
+                vec![SetupWarning::NewConnectionsHidden, SetupWarning::HttpHidden],
             ),
             (
                 setup(Gradual, "DEFAULT"),

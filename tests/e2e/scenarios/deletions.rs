@@ -20,7 +20,7 @@ pub(crate) async fn within_8_s_lose_no_request_of_5_s(fixture: &ClusterFixture<'
         edge.wait_until_stable().await?;
     }
     let report = traffic.stop().await?;
-    fixture.add_load(&report);
+    fixture.report_load(&report);
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Evictions, as of a node that is drained.
+//! Pods are evicted, as by `kubectl drain`.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -13,7 +13,7 @@ use crate::release::Release;
 use crate::traffic::{MIXED, Traffic};
 
 /// Evictions of all Envoys, as their PodDisruptionBudget allows, fail no request.
-pub(crate) async fn lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+pub(crate) async fn evicted_envoys_lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let budget = json!({
@@ -30,15 +30,15 @@ pub(crate) async fn lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> 
     }
     edge.wait_until_stable().await?;
     let report = traffic.stop().await?;
-    fixture.add_load(&report);
-    fixture.add_drains(&namespace)?;
+    fixture.report_load(&report);
+    fixture.report_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
 /// Evictions of all of the webhook's pods during rollouts of Envoys fail no request, and every new pod gets a
 /// drainer.
-pub(crate) async fn of_webhook_lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+pub(crate) async fn evicted_webhook_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
     let (namespace, release) = fixture.release(json!({})).await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
@@ -52,8 +52,8 @@ pub(crate) async fn of_webhook_lose_no_request(fixture: &ClusterFixture<'_>) -> 
     };
     try_join!(rollouts, evict_each(&release))?;
     let report = traffic.stop().await?;
-    fixture.add_load(&report);
-    fixture.add_drains(&namespace)?;
+    fixture.report_load(&report);
+    fixture.report_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

@@ -46,8 +46,8 @@ pub(crate) async fn of_15_s_loses_no_request(fixture: &ClusterFixture<'_>) -> Re
         report = rollouts => report?,
         never = mirror.copy() => match never? {},
     };
-    fixture.add_load(&report);
-    fixture.add_drains(&namespace)?;
+    fixture.report_load(&report);
+    fixture.report_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

@@ -105,8 +105,8 @@ async fn check_remaining_pods(
         edge.wait_until_stable().await?;
     }
     let report = traffic.stop().await?;
-    fixture.add_load(&report);
-    fixture.add_drains(namespace)?;
+    fixture.report_load(&report);
+    fixture.report_drains(namespace)?;
     edge.ensure_drainers(false).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())

@@ -109,7 +109,7 @@ async fn observe(
     fixture.add_row("Envoy is live", live.is_ok().to_string());
     edge.wait_until_stable().await?;
     let report = traffic.stop().await?;
-    fixture.add_load(&report);
+    fixture.report_load(&report);
     ensure!(restarts == 0, "Envoy was restarted {restarts} times");
     live.context("Envoy is not live")?;
     ensure!(edge.pods().await?.contains(pod), "the pod was replaced");

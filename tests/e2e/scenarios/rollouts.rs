@@ -1,4 +1,4 @@
-//! Rollouts of two Envoys under load.
+//! Rollouts of an Envoy Deployment with two replicas, under load.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -11,22 +11,22 @@ use crate::traffic::{MIXED, SPARSE, Traffic};
 
 const ROLLOUTS: usize = 5;
 
-/// Fewer, since each takes longer.
+/// Fewer than [`ROLLOUTS`], since each takes longer.
 const SPARSE_ROLLOUTS: usize = 2;
 
 /// Rollouts with drainers fail no request.
-pub(crate) async fn lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = observe(fixture, |deployment| deployment, MIXED, ROLLOUTS).await?;
+pub(crate) async fn mixed_traffic_survives(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let report = run_rollouts(fixture, |deployment| deployment, MIXED, ROLLOUTS).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
-/// Rollouts without drainers fail requests of each kind of client: otherwise [`lose_no_request`] would prove
+/// Rollouts without drainers fail requests of each kind of client: otherwise [`mixed_traffic_survives`] would prove
 /// nothing.
-pub(crate) async fn without_drainer_lose_requests_of_each_kind(
+pub(crate) async fn baseline_loses_requests_of_each_kind(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    let report = observe(fixture, without_inject, MIXED, ROLLOUTS).await?;
+    let report = run_rollouts(fixture, without_inject, MIXED, ROLLOUTS).await?;
     let without_failures = report.kinds.iter().find(|kind| kind.failed.is_empty());
     ensure!(
         without_failures.is_none(),
@@ -35,29 +35,29 @@ pub(crate) async fn without_drainer_lose_requests_of_each_kind(
     Ok(())
 }
 
-/// Rollouts fail no request of sparse traffic. Only with such traffic, which leaves moments without any open
-/// connection, does a slow kube-proxy, as in a large cluster, show as failures.
-pub(crate) async fn of_sparse_traffic_lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = observe(fixture, |deployment| deployment, SPARSE, SPARSE_ROLLOUTS).await?;
+/// Rollouts fail no request of sparse traffic, which often has no open connection: only then does a slow kube-proxy,
+/// as in large clusters, cause failures.
+pub(crate) async fn sparse_traffic_survives(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let report = run_rollouts(fixture, |deployment| deployment, SPARSE, SPARSE_ROLLOUTS).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
-async fn observe(
+async fn run_rollouts(
     fixture: &ClusterFixture<'_>,
-    workload: impl FnOnce(Value) -> Value,
-    traffic: &str,
-    rollouts: usize,
+    change: impl FnOnce(Value) -> Value,
+    kind: &str,
+    count: usize,
 ) -> Result<Report> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
-    let edge = EnvoyDeployment::deploy(&namespace, &workload(deployment(2, upstream)?)).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, traffic).await?;
-    for _ in 0..rollouts {
+    let edge = EnvoyDeployment::deploy(&namespace, &change(deployment(2, upstream)?)).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, kind).await?;
+    for _ in 0..count {
         edge.rollout_restart().await?;
     }
     let report = traffic.stop().await?;
-    fixture.add_load(&report);
-    fixture.add_drains(&namespace)?;
+    fixture.report_load(&report);
+    fixture.report_drains(&namespace)?;
     Ok(report)
 }

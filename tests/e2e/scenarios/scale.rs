@@ -21,8 +21,8 @@ pub(crate) async fn down_and_up_loses_no_request(fixture: &ClusterFixture<'_>) -
         edge.scale(2).await?;
     }
     let report = traffic.stop().await?;
-    fixture.add_load(&report);
-    fixture.add_drains(&namespace)?;
+    fixture.report_load(&report);
+    fixture.report_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

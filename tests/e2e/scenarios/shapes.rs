@@ -157,8 +157,8 @@ async fn observe(
     let traffic = Traffic::start(namespace, "load", address, LOAD).await?;
     edge.rollout_restart().await?;
     let report = traffic.stop().await?;
-    fixture.add_load(&report);
-    fixture.add_drains(namespace)?;
+    fixture.report_load(&report);
+    fixture.report_drains(namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

@@ -30,8 +30,8 @@ pub(crate) struct TerminationMonitor<'a> {
     reported: usize,
     /// Events of each container that are not printed yet, with the time of the first.
     pending: BTreeMap<String, (Duration, Vec<String>)>,
-    /// Connections to the pod; after Envoy's SIGTERM, their number at that signal.
-    open_connections: usize,
+    /// Connections to the pod when Envoy received SIGTERM; updated until then.
+    connections_at_sigterm: usize,
     stages: BTreeSet<Stage>,
 }
 
@@ -42,8 +42,8 @@ enum Stage {
     Draining,
     /// The Service sends no new connections to the pod.
     OutOfService,
-    /// All connections are closed but the idle ones.
-    NoClients,
+    /// Only idle clients still have connections.
+    OnlyIdleClients,
     /// Envoy received SIGTERM.
     Sigterm,
     /// Envoy exited.
@@ -71,13 +71,13 @@ impl<'a> TerminationMonitor<'a> {
             admin,
             screen,
             start: Instant::now(),
-            open_connections: service.open_connections(DELETED_POD),
+            connections_at_sigterm: service.open_connections(DELETED_POD),
             stages: BTreeSet::new(),
         }
     }
 
-    /// Prints what has changed since the last poll.
-    pub(crate) async fn poll(&mut self) {
+    /// Polls the pod, and prints what has changed since the last call.
+    pub(crate) async fn print_changes(&mut self) {
         let events = self.timeline.events();
         for event in &events[self.reported..] {
             self.add_event(event);
@@ -86,18 +86,18 @@ impl<'a> TerminationMonitor<'a> {
         self.print_pending(GROUPING_WINDOW);
 
         let open = self.service.open_connections(DELETED_POD);
-        if !self.service.is_serving(DELETED_POD) && self.reach_stage(Stage::OutOfService) {
+        if !self.service.is_serving(DELETED_POD) && self.is_first(Stage::OutOfService) {
             let text = "sends new connections to the other pod only";
             self.screen.event(self.start.elapsed(), "Service", text);
         }
         if !self.stages.contains(&Stage::Sigterm) {
-            self.open_connections = open;
+            self.connections_at_sigterm = open;
             let is_out = self.stages.contains(&Stage::OutOfService);
-            if is_out && open <= IDLE_CLIENTS && self.reach_stage(Stage::NoClients) {
+            if is_out && open <= IDLE_CLIENTS && self.is_first(Stage::OnlyIdleClients) {
                 let text = "have closed all connections but the idle one";
                 self.screen.event(self.start.elapsed(), "clients", text);
             }
-            if self.is_draining().await && self.reach_stage(Stage::Draining) {
+            if self.is_draining().await && self.is_first(Stage::Draining) {
                 let text = "is draining: each response asks its client to reconnect";
                 self.screen
                     .event(self.start.elapsed(), ENVOY_CONTAINER, text);
@@ -117,15 +117,15 @@ impl<'a> TerminationMonitor<'a> {
     pub(crate) fn finish(mut self) -> usize {
         self.print_pending(Duration::ZERO);
         self.screen.clear_live();
-        self.open_connections
+        self.connections_at_sigterm
     }
 
-    /// Returns true the first time that a stage is reached.
-    fn reach_stage(&mut self, stage: Stage) -> bool {
+    /// Marks a stage as reached. Returns true the first time.
+    fn is_first(&mut self, stage: Stage) -> bool {
         self.stages.insert(stage)
     }
 
-    /// Polls Envoy's state until it is DRAINING once.
+    /// Returns true if Envoy is DRAINING. Envoy is not asked again once it was.
     async fn is_draining(&self) -> bool {
         let state = async { self.admin.state().await.unwrap_or_default() };
         self.stages.contains(&Stage::Draining) || state.await == "DRAINING"
@@ -149,7 +149,7 @@ impl<'a> TerminationMonitor<'a> {
             Step::HookFailed => format!("preStop hook failed: {detail}"),
             Step::Sigterm if container == ENVOY_CONTAINER => {
                 self.stages.insert(Stage::Sigterm);
-                format!("SIGTERM with {}", connections(self.open_connections))
+                format!("SIGTERM with {}", connections(self.connections_at_sigterm))
             }
             Step::Sigterm => "SIGTERM".to_owned(),
             Step::Sigkill => "SIGKILL".to_owned(),
