@@ -15,9 +15,10 @@ pub struct Durations {
     pub min_drain_duration: Duration,
     /// Maximum duration of the drain, without the drain delay.
     pub drain_timeout: Duration,
-    /// The drain ends when only idle HTTP connections were left for this long; `None` waits for them too.
+    /// The drain ends once only idle HTTP connections have been left for this long; with `None`, it waits for idle
+    /// ones too.
     pub idle_exit: Option<Duration>,
-    /// The drain ends only when no new connection was opened for this long.
+    /// The drain ends only after this long without a new connection.
     pub quiet_period: Duration,
     /// The interval between polls of Envoy's statistics.
     pub poll_interval: Duration,
@@ -35,13 +36,13 @@ pub enum InvalidTiming {
     #[error(
         "{}",
         TIMEOUT_BELOW_MINIMUM.describe(|name| match name {
-            "drain-timeout" => with_default_note(.0.drain_timeout, |product| product.drain_timeout),
-            _ => with_default_note(.0.min_drain_duration, |product| product.min_drain_duration),
+            "drain-timeout" => with_default_note(.0.drain_timeout, |built_in| built_in.drain_timeout),
+            _ => with_default_note(.0.min_drain_duration, |built_in| built_in.min_drain_duration),
         })
     )]
     TimeoutBelowMinimum(Durations),
     /// Kubernetes counts a grace period in nanoseconds of 63 bits; no drain needs more than a day.
-    #[error("{setting} {}: give 24h at most", format(*.value))]
+    #[error("{setting} {}: must be at most 24h", format(*.value))]
     TooLong {
         /// The setting's name.
         setting: &'static str,
@@ -49,7 +50,7 @@ pub enum InvalidTiming {
         value: Duration,
     },
     /// Polls without a pause would keep Envoy's main thread busy.
-    #[error("poll-interval 0s: give at least 1ms")]
+    #[error("poll-interval 0s: must be at least 1ms")]
     ZeroPollInterval,
 }
 
@@ -62,10 +63,10 @@ const TIMEOUT_BELOW_MINIMUM: Conflict = Conflict {
     remedy: "raise the one or lower the other",
 };
 
-/// Formats a duration and marks the product's default, which may be unknown to who set the other duration.
-fn with_default_note(duration: Duration, product: impl FnOnce(Durations) -> Duration) -> String {
-    match product(Durations::default()) == duration {
-        true => format!("{} (default)", format(duration)),
+/// Formats a duration and marks the built-in default, which may be unknown to who set the other duration.
+fn with_default_note(duration: Duration, built_in: impl FnOnce(Durations) -> Duration) -> String {
+    match built_in(Durations::default()) == duration {
+        true => format!("{} (built-in default)", format(duration)),
         false => format(duration).to_string(),
     }
 }
@@ -81,7 +82,7 @@ impl Durations {
 }
 
 impl Default for Durations {
-    /// The product's defaults.
+    /// The built-in defaults.
     fn default() -> Self {
         Self {
             drain_delay: Duration::ZERO,
@@ -174,9 +175,9 @@ mod tests {
         assert_eq!(
             messages,
             [
-                "drain-delay 86401s: give 24h at most",
-                "drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",
-                "poll-interval 0s: give at least 1ms",
+                "drain-delay 86401s: must be at most 24h",
+                "drain-timeout 5s is less than min-drain-duration 10s (built-in default): raise the one or lower the other",
+                "poll-interval 0s: must be at least 1ms",
             ]
         );
     }
