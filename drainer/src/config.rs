@@ -434,7 +434,7 @@ mod tests {
                 "--token `xyz`: invalid token `xyz`: must be 16 digits of 0-9 and a-f",
                 "--ignore-listeners `web,0`: invalid port `0`: must be a number from 1 to 65535",
                 "--readiness-probes `80/0s`: invalid readiness probe `80/0s`: expected a port and a period such as 8080/2s",
-                "drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",
+                "drain-timeout 5s is less than min-drain-duration 10s (built-in default): raise the one or lower the other",
             ]
         );
     }

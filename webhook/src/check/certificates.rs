@@ -76,7 +76,7 @@ fn ca_bundle(
     };
     match remaining(now, newest.not_after) {
         None => error("the webhook's CA has expired".to_owned()),
-        Some(left) if newest.not_after < now + succession_margin(mode, &newest) => {
+        Some(left) if newest.not_after < now + replacement_margin(mode, &newest) => {
             warning(format!(
                 "the webhook's CA expires in {left}, and the caBundle contains no CA to follow it"
             ))
@@ -93,9 +93,9 @@ fn bundle(entry: &MutatingWebhook) -> Bundle {
     pem.map_or_else(Bundle::default, |ByteString(pem)| Bundle::read(pem))
 }
 
-/// If less than this is left of a CA, there should be its successor: the webhook rotates its own CA when a third is
-/// left.
-fn succession_margin(mode: Option<&CertificateMode>, ca: &CertificateInfo) -> Duration {
+/// If less than this is left of a CA, the caBundle should contain the next one: the webhook rotates its own when a
+/// third is left.
+fn replacement_margin(mode: Option<&CertificateMode>, ca: &CertificateInfo) -> Duration {
     match mode {
         Some(CertificateMode::SelfManaged(lifetimes)) => lifetimes.ca() / 6,
         Some(CertificateMode::Secret(_)) => {

@@ -416,7 +416,7 @@ mod tests {
         ]);
         assert_eq!(
             results[1].message,
-            "3 pods of `Deployment shop/a`, `Deployment shop/b` have the drainer drainer:1, which keeps working; new pods get drainer:2"
+            "3 pods of Deployment shop/a, Deployment shop/b have the drainer drainer:1, which keeps working; new pods get drainer:2"
         );
         assert_eq!(results.len(), 2);
     }
