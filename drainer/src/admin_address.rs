@@ -18,7 +18,8 @@ pub enum AdminAddress {
     Abstract(String),
 }
 
-const FORMS: &str = "write it like 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name";
+const FORMS: &str =
+    "expected an address such as 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name";
 
 const NOT_LOOPBACK: &str = "it is not a loopback address, and the drainer calls its own pod's Envoy only; \
                             write it like 127.0.0.1:9901 or [::1]:9901";

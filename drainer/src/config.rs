@@ -301,7 +301,11 @@ impl SettingValue for PathBuf {
 impl SettingValue for Level {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
         *self = text.parse().map_err(|_| {
-            InvalidValue::new("log level", text, "error, warn, info, debug or trace")
+            InvalidValue::new(
+                "log level",
+                text,
+                "expected error, warn, info, debug or trace",
+            )
         })?;
         Ok(())
     }
@@ -316,7 +320,7 @@ impl SettingValue for bool {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
         *self = text
             .parse()
-            .map_err(|_| InvalidValue::new("value", text, "true or false"))?;
+            .map_err(|_| InvalidValue::new("value", text, "expected true or false"))?;
         Ok(())
     }
 
@@ -434,10 +438,10 @@ mod tests {
                 "unknown flag `--bogus`",
                 "unexpected argument \"stray\"",
                 "--admin-address is missing",
-                "--token `xyz`: invalid token `xyz`: 16 digits of 0-9 and a-f",
-                "--ignore-listeners `web,0`: invalid port `0`: a number from 1 to 65535",
-                "--readiness-probes `80/0s`: invalid readiness probe `80/0s`: a port and a period like 8080/2s",
-                "drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",
+                "--token `xyz`: invalid token `xyz`: must be 16 digits of 0-9 and a-f",
+                "--ignore-listeners `web,0`: invalid port `0`: must be a number from 1 to 65535",
+                "--readiness-probes `80/0s`: invalid readiness probe `80/0s`: expected a port and a period such as 8080/2s",
+                "drain-timeout 5s is less than min-drain-duration 10s (built-in default): raise the one or lower the other",
             ]
         );
     }

@@ -25,7 +25,13 @@ pub fn parse(text: &str) -> Result<Duration, InvalidValue> {
     nanoseconds(text)
         .filter(|&nanos| nanos <= i64::MAX as u64)
         .map(Duration::from_nanos)
-        .ok_or_else(|| InvalidValue::new("duration", text, "write it like 90s, 1m30s or 400ms"))
+        .ok_or_else(|| {
+            InvalidValue::new(
+                "duration",
+                text,
+                "expected a duration such as 90s, 1m30s or 400ms",
+            )
+        })
 }
 
 fn nanoseconds(text: &str) -> Option<u64> {
@@ -149,7 +155,9 @@ mod tests {
             "１s",
         ] {
             let error = parse(text).unwrap_err().to_string();
-            let want = format!("invalid duration `{text}`: write it like 90s, 1m30s or 400ms");
+            let want = format!(
+                "invalid duration `{text}`: expected a duration such as 90s, 1m30s or 400ms"
+            );
             assert_eq!(error, want);
         }
     }

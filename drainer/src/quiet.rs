@@ -133,7 +133,11 @@ impl FromStr for ReadinessProbe {
                 Some(Self { port, period })
             })
             .ok_or_else(|| {
-                InvalidValue::new("readiness probe", text, "a port and a period like 8080/2s")
+                InvalidValue::new(
+                    "readiness probe",
+                    text,
+                    "expected a port and a period such as 8080/2s",
+                )
             })
     }
 }

@@ -118,13 +118,13 @@ pub fn drain_settings<S: DrainSettingsMut>() -> Vec<SettingDefinition<S>> {
             value_name: "DURATION|off",
             ..duration(
                 "idle-exit",
-                "A drain ends when only idle HTTP connections were left for this long; off waits for them too.",
+                "A drain ends once only idle HTTP connections have been left for this long; with off, it waits for idle ones too.",
                 |s| &mut s.durations().idle_exit,
             )
         },
         duration(
             "quiet-period",
-            "A drain ends only when no new connection was opened for this long.",
+            "A drain ends only after this long without a new connection.",
             |s| &mut s.durations().quiet_period,
         ),
         row(
@@ -209,7 +209,7 @@ impl Default for DrainSettings {
 fn check_max(text: &str, duration: Duration) -> Result<Duration, InvalidValue> {
     match duration <= MAX_DURATION {
         true => Ok(duration),
-        false => Err(InvalidValue::new("duration", text, "24h at most")),
+        false => Err(InvalidValue::new("duration", text, "must be at most 24h")),
     }
 }
 
@@ -231,7 +231,7 @@ impl SettingValue for Option<Duration> {
             ("off", _) => None,
             (_, Ok(duration)) => Some(check_max(text, duration)?),
             (_, Err(_)) => {
-                let wanted = "write it like 7s, 1m30s or 400ms, or off";
+                let wanted = "expected a duration such as 7s, 1m30s or 400ms, or off";
                 return Err(InvalidValue::new("duration", text, wanted));
             }
         };
@@ -258,7 +258,7 @@ impl SettingValue for u64 {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
         *self = text
             .parse()
-            .map_err(|_| InvalidValue::new("number", text, "0 or more"))?;
+            .map_err(|_| InvalidValue::new("number", text, "must be a whole number, 0 or more"))?;
         Ok(())
     }
 

@@ -15,9 +15,10 @@ pub struct Durations {
     pub min_drain_duration: Duration,
     /// Maximum duration of the drain, without the drain delay.
     pub drain_timeout: Duration,
-    /// The drain ends when only idle HTTP connections were left for this long; `None` waits for them too.
+    /// The drain ends once only idle HTTP connections have been left for this long; with `None`, it waits for idle
+    /// ones too.
     pub idle_exit: Option<Duration>,
-    /// The drain ends only when no new connection was opened for this long.
+    /// The drain ends only after this long without a new connection.
     pub quiet_period: Duration,
     /// The interval between polls of Envoy's statistics.
     pub poll_interval: Duration,
@@ -41,7 +42,7 @@ pub enum InvalidTiming {
     )]
     TimeoutBelowMinimum(Durations),
     /// Kubernetes counts a grace period in nanoseconds of 63 bits; no drain needs more than a day.
-    #[error("{setting} {}: give 24h at most", format(*.value))]
+    #[error("{setting} {}: must be at most 24h", format(*.value))]
     TooLong {
         /// The setting's name.
         setting: &'static str,
@@ -49,7 +50,7 @@ pub enum InvalidTiming {
         value: Duration,
     },
     /// Polls without a pause would keep Envoy's main thread busy.
-    #[error("poll-interval 0s: give at least 1ms")]
+    #[error("poll-interval 0s: must be at least 1ms")]
     ZeroPollInterval,
 }
 
@@ -62,10 +63,10 @@ const TIMEOUT_BELOW_MINIMUM: Conflict = Conflict {
     remedy: "raise the one or lower the other",
 };
 
-/// Formats a duration and marks a built-in default, which may be unknown to who set the other duration.
+/// Formats a duration and marks the built-in default, since only the other duration may have been set.
 fn with_default_note(duration: Duration, built_in: impl FnOnce(Durations) -> Duration) -> String {
     match built_in(Durations::default()) == duration {
-        true => format!("{} (default)", format(duration)),
+        true => format!("{} (built-in default)", format(duration)),
         false => format(duration).to_string(),
     }
 }
@@ -174,9 +175,9 @@ mod tests {
         assert_eq!(
             messages,
             [
-                "drain-delay 86401s: give 24h at most",
-                "drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",
-                "poll-interval 0s: give at least 1ms",
+                "drain-delay 86401s: must be at most 24h",
+                "drain-timeout 5s is less than min-drain-duration 10s (built-in default): raise the one or lower the other",
+                "poll-interval 0s: must be at least 1ms",
             ]
         );
     }

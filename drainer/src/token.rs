@@ -27,7 +27,7 @@ impl FromStr for Token {
             .filter(|text| text.len() == 16 && text.bytes().all(hex))
             .and_then(|text| u64::from_str_radix(text, 16).ok())
             .map(Self)
-            .ok_or_else(|| InvalidValue::new("token", text, "16 digits of 0-9 and a-f"))
+            .ok_or_else(|| InvalidValue::new("token", text, "must be 16 digits of 0-9 and a-f"))
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Conflict {
 /// For zero, and for anything that is not a port.
 pub(crate) fn parse_port(text: &str) -> Result<NonZeroU16, InvalidValue> {
     text.parse()
-        .map_err(|_| InvalidValue::new("port", text, "a number from 1 to 65535"))
+        .map_err(|_| InvalidValue::new("port", text, "must be a number from 1 to 65535"))
 }
 
 /// Parses items that are separated by commas.

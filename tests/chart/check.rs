@@ -49,9 +49,14 @@ fn check_finds_the_rendered_installation() {
         ] {
             if objects.iter().any(|object| object["kind"] == kind) {
                 let policy = object(&objects, kind, "-seen");
-                assert_eq!(policy["metadata"]["name"], found.policy(), "{}", set.name);
+                assert_eq!(
+                    policy["metadata"]["name"],
+                    found.unseen_pods_policy_name(),
+                    "{}",
+                    set.name
+                );
                 let policy = object(&objects, kind, "-cabundle");
-                assert_eq!(policy["metadata"]["name"], found.ca_bundle_policy());
+                assert_eq!(policy["metadata"]["name"], found.ca_bundle_policy_name());
             }
         }
         let service = object(&objects, "Service", "");

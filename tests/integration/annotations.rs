@@ -151,63 +151,67 @@ const BAD_VALUES: [(&str, &str, &str); 34] = [
     (
         "envoy-container",
         "",
-        "invalid name ``: the name of a container",
+        "invalid name ``: must be the name of a container",
     ),
     (
         "admin-address",
         "localhost:9901",
-        "invalid admin address `localhost:9901`: write it like 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name",
+        "invalid admin address `localhost:9901`: expected an address such as 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name",
     ),
     (
         "admin-address",
         "169.254.169.254:80",
         "invalid admin address `169.254.169.254:80`: it is not a loopback address, and the drainer calls its own pod's Envoy only; write it like 127.0.0.1:9901 or [::1]:9901",
     ),
-    ("port", "0", "invalid port `0`: a number from 1 to 65535"),
+    (
+        "port",
+        "0",
+        "invalid port `0`: must be a number from 1 to 65535",
+    ),
     (
         "port",
         "http",
-        "invalid port `http`: a number from 1 to 65535",
+        "invalid port `http`: must be a number from 1 to 65535",
     ),
     (
         "drain-delay",
         "5",
-        "invalid duration `5`: write it like 90s, 1m30s or 400ms",
+        "invalid duration `5`: expected a duration such as 90s, 1m30s or 400ms",
     ),
     (
         "drain-delay",
         "",
-        "invalid duration ``: write it like 90s, 1m30s or 400ms",
+        "invalid duration ``: expected a duration such as 90s, 1m30s or 400ms",
     ),
     (
         "min-drain-duration",
         "-1s",
-        "invalid duration `-1s`: write it like 90s, 1m30s or 400ms",
+        "invalid duration `-1s`: expected a duration such as 90s, 1m30s or 400ms",
     ),
     (
         "drain-timeout",
         "1 min",
-        "invalid duration `1 min`: write it like 90s, 1m30s or 400ms",
+        "invalid duration `1 min`: expected a duration such as 90s, 1m30s or 400ms",
     ),
     (
         "idle-exit",
         "never",
-        "invalid duration `never`: write it like 7s, 1m30s or 400ms, or off",
+        "invalid duration `never`: expected a duration such as 7s, 1m30s or 400ms, or off",
     ),
     (
         "quiet-period",
         "3S",
-        "invalid duration `3S`: write it like 90s, 1m30s or 400ms",
+        "invalid duration `3S`: expected a duration such as 90s, 1m30s or 400ms",
     ),
     (
         "exit-at-connections",
         "-1",
-        "invalid number `-1`: 0 or more",
+        "invalid number `-1`: must be a whole number, 0 or more",
     ),
     (
         "exit-at-connections",
         "1.5",
-        "invalid number `1.5`: 0 or more",
+        "invalid number `1.5`: must be a whole number, 0 or more",
     ),
     (
         "ignore-listeners",
@@ -217,7 +221,7 @@ const BAD_VALUES: [(&str, &str, &str); 34] = [
     (
         "ignore-listeners",
         "0",
-        "invalid port `0`: a number from 1 to 65535",
+        "invalid port `0`: must be a number from 1 to 65535",
     ),
     (
         "ignore-listeners",
@@ -232,79 +236,87 @@ const BAD_VALUES: [(&str, &str, &str); 34] = [
     (
         "min-drain-duration",
         "25h",
-        "invalid duration `25h`: 24h at most",
+        "invalid duration `25h`: must be at most 24h",
     ),
     (
         "native-sidecar",
         "yes",
-        "invalid value `yes`: auto, true or false",
+        "invalid value `yes`: expected auto, true or false",
     ),
     (
         "native-sidecar",
         "True",
-        "invalid value `True`: auto, true or false",
+        "invalid value `True`: expected auto, true or false",
     ),
     (
         "existing-hook",
         "chain",
-        "invalid value `chain`: keep or replace",
+        "invalid value `chain`: expected keep or replace",
     ),
     (
         "cpu-request",
         "25 m",
-        "invalid quantity `25 m`: write it like 100m, 0.5, 64Mi or 1G",
+        "invalid quantity `25 m`: expected a quantity such as 100m, 0.5, 64Mi or 1G",
     ),
-    ("cpu-request", "0", "invalid quantity `0`: more than 0"),
-    ("cpu-limit", "-1", "invalid quantity `-1`: more than 0"),
+    (
+        "cpu-request",
+        "0",
+        "invalid quantity `0`: must be more than 0",
+    ),
+    (
+        "cpu-limit",
+        "-1",
+        "invalid quantity `-1`: must be more than 0",
+    ),
     (
         "memory-request",
         "16mb",
-        "invalid quantity `16mb`: write it like 100m, 0.5, 64Mi or 1G",
+        "invalid quantity `16mb`: expected a quantity such as 100m, 0.5, 64Mi or 1G",
     ),
     (
         "memory-limit",
         "lots",
-        "invalid quantity `lots`: write it like 100m, 0.5, 64Mi or 1G",
+        "invalid quantity `lots`: expected a quantity such as 100m, 0.5, 64Mi or 1G",
     ),
     (
         "memory-limit",
         "23.9Mi",
-        "invalid limit `23.9Mi`: at least 24Mi, which the container runtime itself needs",
+        "invalid limit `23.9Mi`: must be at least 24Mi, which the container runtime itself needs",
     ),
     (
         "memory-limit",
         "64m",
-        "invalid limit `64m`: at least 24Mi, which the container runtime itself needs",
+        "invalid limit `64m`: must be at least 24Mi, which the container runtime itself needs",
     ),
     (
         "drain-timeout",
         "5s",
-        "drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other",
+        "drain-timeout 5s is less than min-drain-duration 10s (installation default): raise the one or lower the other",
     ),
     (
         "min-drain-duration",
         "61s",
-        "drain-timeout 60s (default) is less than min-drain-duration 61s: raise the one or lower the other",
+        "drain-timeout 60s (installation default) is less than min-drain-duration 61s: raise the one or lower the other",
     ),
     (
         "cpu-request",
         "200m",
-        "cpu-request 200m is more than cpu-limit 100m (default): lower the one or raise the other",
+        "cpu-request 200m is more than cpu-limit 100m (installation default): lower the one or raise the other",
     ),
     (
         "cpu-limit",
         "10m",
-        "cpu-request 25m (default) is more than cpu-limit 10m: lower the one or raise the other",
+        "cpu-request 25m (installation default) is more than cpu-limit 10m: lower the one or raise the other",
     ),
     (
         "memory-request",
         "1Gi",
-        "memory-request 1Gi is more than memory-limit 64Mi (default): lower the one or raise the other",
+        "memory-request 1Gi is more than memory-limit 64Mi (installation default): lower the one or raise the other",
     ),
     (
         "drain-delay",
         "\u{7}\n",
-        "invalid duration `  `: write it like 90s, 1m30s or 400ms",
+        "invalid duration `  `: expected a duration such as 90s, 1m30s or 400ms",
     ),
 ];
 
@@ -388,9 +400,9 @@ fn all_errors_are_reported_at_once() {
     assert_eq!(
         result.message.lines().collect::<Vec<_>>(),
         [
-            "DRN020: `envoy-drainer.dev/port`: invalid port `none`: a number from 1 to 65535",
-            "DRN020: `envoy-drainer.dev/drain-timeout`: invalid duration `1x`: write it like 90s, 1m30s or 400ms",
-            "DRN020: `envoy-drainer.dev/memory-limit`: invalid limit `1Mi`: at least 24Mi, which the container runtime itself needs",
+            "DRN020: `envoy-drainer.dev/port`: invalid port `none`: must be a number from 1 to 65535",
+            "DRN020: `envoy-drainer.dev/drain-timeout`: invalid duration `1x`: expected a duration such as 90s, 1m30s or 400ms",
+            "DRN020: `envoy-drainer.dev/memory-limit`: invalid limit `1Mi`: must be at least 24Mi, which the container runtime itself needs",
         ]
     );
     // A reason that would only skip the pod is a warning.
@@ -445,32 +457,32 @@ fn conflicts_of_defaulted_settings_are_not_reported() {
         (
             &[("drain-timeout", "1m0x"), ("min-drain-duration", "5m")],
             &[
-                "`envoy-drainer.dev/drain-timeout`: invalid duration `1m0x`: write it like 90s, 1m30s or 400ms",
+                "`envoy-drainer.dev/drain-timeout`: invalid duration `1m0x`: expected a duration such as 90s, 1m30s or 400ms",
             ],
         ),
         (
             &[("drain-timeout", "26h"), ("min-drain-duration", "27h")],
             &[
-                "`envoy-drainer.dev/min-drain-duration`: invalid duration `27h`: 24h at most",
-                "`envoy-drainer.dev/drain-timeout`: invalid duration `26h`: 24h at most",
+                "`envoy-drainer.dev/min-drain-duration`: invalid duration `27h`: must be at most 24h",
+                "`envoy-drainer.dev/drain-timeout`: invalid duration `26h`: must be at most 24h",
             ],
         ),
         (
             &[("cpu-limit", "lots"), ("cpu-request", "1")],
             &[
-                "`envoy-drainer.dev/cpu-limit`: invalid quantity `lots`: write it like 100m, 0.5, 64Mi or 1G",
+                "`envoy-drainer.dev/cpu-limit`: invalid quantity `lots`: expected a quantity such as 100m, 0.5, 64Mi or 1G",
             ],
         ),
         (
             &[("memory-limit", "16Mi"), ("memory-request", "128Mi")],
             &[
-                "`envoy-drainer.dev/memory-limit`: invalid limit `16Mi`: at least 24Mi, which the container runtime itself needs",
+                "`envoy-drainer.dev/memory-limit`: invalid limit `16Mi`: must be at least 24Mi, which the container runtime itself needs",
             ],
         ),
         (
             &[("admin-address", "localhost:1"), ("port", "9901")],
             &[
-                "`envoy-drainer.dev/admin-address`: invalid admin address `localhost:1`: write it like 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name",
+                "`envoy-drainer.dev/admin-address`: invalid admin address `localhost:1`: expected an address such as 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name",
             ],
         ),
     ];
@@ -492,7 +504,7 @@ fn conflicts_of_defaulted_settings_are_not_reported() {
     assert!(first.ends_with("400ms; the default 60s is used"), "{first}");
     assert_eq!(
         result.warnings[1],
-        "DRN052: drain-timeout 60s (default) is less than min-drain-duration 300s: raise the one or lower the other; the defaults 10s and 60s are used"
+        "DRN052: drain-timeout 60s (installation default) is less than min-drain-duration 300s: raise the one or lower the other; the defaults 10s and 60s are used"
     );
 }
 
@@ -647,7 +659,7 @@ fn overlong_values_are_not_repeated() {
     let result = admit(&[("drain-timeout", &"9".repeat(100_000))]);
     assert_eq!(
         result.message,
-        "DRN020: `envoy-drainer.dev/drain-timeout`: a value of 100000 bytes: at most 1024"
+        "DRN020: `envoy-drainer.dev/drain-timeout`: a value of 100000 bytes: the limit is 1024"
     );
 }
 

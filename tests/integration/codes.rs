@@ -28,7 +28,7 @@ fn to_markdown() -> String {
     for (effect, title) in [
         (Effect::Skip, "Skipped: admitted without a drainer"),
         (
-            Effect::Refusal,
+            Effect::Denial,
             "Denied (with `onInvalid: warn`: a default is used, or the pod is skipped)",
         ),
         (Effect::Warning, "Warnings: independent of the decision"),

@@ -395,7 +395,7 @@ async fn missing_run_dir_is_an_error() -> Result<()> {
 }
 
 #[tokio::test]
-async fn admin_address_of_another_host_is_refused() -> Result<()> {
+async fn admin_address_of_another_host_is_denied() -> Result<()> {
     let sidecar = drainer_without_envoy(SECOND)?;
     let mut args = sidecar.serve_args();
     let address = args

@@ -150,7 +150,7 @@ fn guessed_container_and_named_admin_port_are_explained() {
         "container `web` (a guess: it is the only container)",
         "127.0.0.1:9902 (the container port named `envoy-admin`)",
         "listening on port 9903",
-        "    port                    9903  next free\n",
+        "    port                    9903  next free port\n",
         "DRN057",
         "→ annotate `envoy-container`",
         "DRN058",
@@ -169,7 +169,7 @@ fn long_values_widen_their_column() {
     let name = String::new();
     let text = ExplainReport::new(&[Input { name, bytes }], &defaults()).to_text(false);
     for want in [
-        "\n    drain-timeout               60s  default\n",
+        "\n    drain-timeout               60s  installation default\n",
         "\n    ignore-listeners    9100,health  annotation\n",
     ] {
         assert!(text.contains(want), "{want}: {text}");
@@ -399,7 +399,7 @@ fn offline_and_admission_inject_the_same() {
 }
 
 #[test]
-fn refused_pod_leaves_its_list_unchanged() {
+fn denied_pod_leaves_its_list_unchanged() {
     let good = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "good", "annotations": {"envoy-drainer.dev/inject": "true"}},
@@ -418,7 +418,7 @@ fn refused_pod_leaves_its_list_unchanged() {
         .iter()
         .map(|message| message.kind)
         .collect();
-    assert_eq!(kinds, [MessageKind::Skipped, MessageKind::Refused]);
+    assert_eq!(kinds, [MessageKind::Skipped, MessageKind::Denied]);
 }
 
 #[test]
@@ -539,7 +539,7 @@ fn exit_codes_match_the_result() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     let stderr = stderr.replace("stdin:", "shop.yaml:");
     let want = golden::read("offline/shop.remarks")
-        + "5 pods request a drainer: 2 injected, 1 skipped, 2 refused\n";
+        + "5 pods request a drainer: 2 injected, 1 skipped, 2 denied\n";
     assert_eq!(stderr, want);
 
     // `explain` covers the readable files; `inject` writes all files or none.

@@ -15,13 +15,13 @@ pub mod deployment;
 pub mod dry_run;
 pub mod installation;
 pub mod namespaces;
-mod owner;
 mod pod_status;
 pub mod pods;
 pub mod replica_sets;
 mod report;
 mod text;
 pub mod webhook_configuration;
+mod workload;
 
 pub use report::{CheckResult, Health, Section, Severity, Subject};
 pub(crate) use text::plural;

@@ -72,9 +72,9 @@ impl<'a> DocumentReview<'a> {
         }
     }
 
-    /// Whether one of its pods is refused, so that the document is not changed.
-    pub fn is_refused(&self) -> bool {
-        self.workloads.iter().any(WorkloadResult::is_refused)
+    /// Whether one of its pods is denied, so that the document is not changed.
+    pub fn is_denied(&self) -> bool {
+        self.workloads.iter().any(WorkloadResult::is_denied)
     }
 
     /// The document's text with the drainers of all its pods; `None` if it does not change.
@@ -82,7 +82,7 @@ impl<'a> DocumentReview<'a> {
     /// # Errors
     /// If a change cannot be written into the text without changing something else.
     pub fn injected_text(&self) -> Result<Option<String>, EditError> {
-        if self.is_refused() {
+        if self.is_denied() {
             return Ok(None);
         }
         let mut operations = Vec::new();

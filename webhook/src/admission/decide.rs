@@ -1,4 +1,4 @@
-//! The decision about a pod, on one screen: eligibility, settings, plan, patch.
+//! The decision about a pod, top to bottom: eligibility, settings, plan, patch.
 
 use super::context::PodContext;
 use super::defaults::{Defaults, OnInvalid};
@@ -75,16 +75,16 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
         Ok((plan, warnings)) => return inject(pod, plan, warnings),
         Err(Diagnostics { failures, warnings }) => (failures, warnings),
     };
-    // A pod is not denied for what a defaulted setting alone may cause.
+    // Not denied for a failure that may be due to a setting which has its default in place of a bad value.
     let (reasons, others): (Vec<_>, Vec<_>) = failures.iter().cloned().partition(|failure| {
-        failure.code.effect() == Effect::Refusal && !defaulted.accounts_for(failure)
+        failure.code.effect() == Effect::Denial && !defaulted.may_have_caused(failure)
     });
     if reasons.is_empty() || defaults.on_invalid == OnInvalid::Warn {
         return skip(pod, failures, warnings);
     }
-    let skips = others.into_iter();
-    warnings.extend(skips.filter(|failure| failure.code.effect() == Effect::Skip));
-    warnings.retain(|warning| !defaulted.accounts_for(warning));
+    let others = others.into_iter();
+    warnings.extend(others.filter(|failure| failure.code.effect() == Effect::Skip));
+    warnings.retain(|warning| !defaulted.may_have_caused(warning));
     Decision::Deny { reasons, warnings }
 }
 

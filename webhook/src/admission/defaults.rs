@@ -15,7 +15,7 @@ pub struct Defaults {
     pub settings: Settings,
     /// Whether the drainers' user is left to OpenShift's security context constraints.
     pub open_shift: bool,
-    /// Time that a pod's termination grace period leaves after the drain for Envoy's own shutdown.
+    /// Part of a pod's termination grace period that is kept for Envoy's own shutdown after the drain.
     pub grace_margin: Duration,
     /// The drainers' log level.
     pub log_level: Level,

@@ -11,7 +11,7 @@ pub enum Effect {
     /// The pod is admitted without a drainer.
     Skip,
     /// The pod is denied, or skipped where the installation only warns.
-    Refusal,
+    Denial,
     /// The decision about the pod does not depend on it.
     Warning,
     /// The pod is admitted without a drainer because the webhook failed.
@@ -117,25 +117,25 @@ codes! {
         "Offline only: how objects of this kind create their pods is not known.",
         "leave it to the webhook, which receives the pods themselves";
 
-    BadValue = 20, Refusal,
+    BadValue = 20, Denial,
         "An annotation has an invalid value.",
         "correct the value as the message says";
-    SeveralEnvoys = 21, Refusal,
+    SeveralEnvoys = 21, Denial,
         "More than one container may be Envoy.",
         "annotate `envoy-container` with one of their names";
-    ContainerEnds = 22, Refusal,
+    ContainerEnds = 22, Denial,
         "The annotation `envoy-container` names an init container that ends before the others start.",
         "name a container, or an init container with `restartPolicy: Always`";
-    SocketNotMounted = 23, Refusal,
+    SocketNotMounted = 23, Denial,
         "The admin's Unix socket is not in a volume that the drainer can mount.",
         "mount an emptyDir in Envoy's container at the socket's directory, without `subPathExpr`";
-    PortTaken = 24, Refusal,
+    PortTaken = 24, Denial,
         "The annotated port is in use by a container of the pod or by Envoy's admin.",
         "annotate `port` with a free port, or remove the annotation to have one chosen";
-    NameTaken = 25, Refusal,
+    NameTaken = 25, Denial,
         "The pod already uses a container name, volume name or mount path that the drainer needs.",
         "rename the conflicting container, volume or mount path";
-    NotAPod = 26, Refusal,
+    NotAPod = 26, Denial,
         "The object that requests a drainer is not a valid pod: the API server would reject it.",
         "correct the field's type or value";
 

@@ -81,7 +81,7 @@ impl FromStr for Quantity {
             None => Err(InvalidValue::new(
                 "quantity",
                 text,
-                "write it like 100m, 0.5, 64Mi or 1G",
+                "expected a quantity such as 100m, 0.5, 64Mi or 1G",
             )),
         }
     }
@@ -160,7 +160,7 @@ impl SettingValue for Quantity {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
         *self = match text.parse() {
             Ok(Self { nanos: ..=0, .. }) => {
-                return Err(InvalidValue::new("quantity", text, "more than 0"));
+                return Err(InvalidValue::new("quantity", text, "must be more than 0"));
             }
             quantity => quantity?,
         };
@@ -179,7 +179,7 @@ impl SettingValue for MemoryLimit {
         let mut limit = self.0.clone();
         limit.set(text)?;
         if limit.nanos < MIN_MEMORY {
-            let wanted = "at least 24Mi, which the container runtime itself needs";
+            let wanted = "must be at least 24Mi, which the container runtime itself needs";
             return Err(InvalidValue::new("limit", text, wanted));
         }
         self.0 = limit;
@@ -289,7 +289,9 @@ mod tests {
             "100000000000000000000000000000000000000000",
         ] {
             let error = text.parse::<Quantity>().unwrap_err().to_string();
-            let want = format!("invalid quantity `{text}`: write it like 100m, 0.5, 64Mi or 1G");
+            let want = format!(
+                "invalid quantity `{text}`: expected a quantity such as 100m, 0.5, 64Mi or 1G"
+            );
             assert_eq!(error, want);
         }
     }

@@ -193,9 +193,9 @@ impl Settings {
     /// # Errors
     /// With all reasons why they are not valid together.
     pub fn try_new(values: PodSettings) -> Result<Self, Vec<String>> {
-        let product = PodSettings::default();
+        let built_in = PodSettings::default();
         let with_default_note = |name| match values.format(name) {
-            value if value == product.format(name) => format!("{value} (default)"),
+            value if value == built_in.format(name) => format!("{value} (built-in default)"),
             value => value,
         };
         let conflicts = values.resources.conflicts();
@@ -216,7 +216,7 @@ impl Settings {
         }
     }
 
-    /// The settings of a pod without annotations, where these are an installation's defaults.
+    /// Turns an installation's defaults into the settings of a pod without annotations.
     fn for_pod(&self, in_job: bool) -> Self {
         let mut settings = self.clone();
         settings.values.native_sidecar = NativeSidecar::Auto;
@@ -290,9 +290,9 @@ impl Deref for Settings {
 impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Default => "default",
+            Self::Default => "installation default",
             Self::JobDefault => "default in a Job",
-            Self::NextFree => "next free",
+            Self::NextFree => "next free port",
             Self::Annotation => "annotation",
         })
     }
@@ -303,7 +303,11 @@ impl fmt::Display for SettingSource {
 impl SettingValue for ContainerName {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
         if text.is_empty() {
-            return Err(InvalidValue::new("name", text, "the name of a container"));
+            return Err(InvalidValue::new(
+                "name",
+                text,
+                "must be the name of a container",
+            ));
         }
         self.0 = Some(text.to_owned());
         Ok(())
@@ -320,7 +324,13 @@ impl SettingValue for NativeSidecar {
             "auto" => Self::Auto,
             "true" => Self::True,
             "false" => Self::False,
-            _ => return Err(InvalidValue::new("value", text, "auto, true or false")),
+            _ => {
+                return Err(InvalidValue::new(
+                    "value",
+                    text,
+                    "expected auto, true or false",
+                ));
+            }
         };
         Ok(())
     }
@@ -340,7 +350,7 @@ impl SettingValue for ExistingHook {
         *self = match text {
             "keep" => Self::Keep,
             "replace" => Self::Replace,
-            _ => return Err(InvalidValue::new("value", text, "keep or replace")),
+            _ => return Err(InvalidValue::new("value", text, "expected keep or replace")),
         };
         Ok(())
     }
@@ -373,8 +383,8 @@ mod tests {
 
     #[test]
     fn default_settings_are_valid() {
-        let product = Settings::try_new(PodSettings::default()).unwrap();
-        assert_eq!(product, Settings::default());
+        let built_in = Settings::try_new(PodSettings::default()).unwrap();
+        assert_eq!(built_in, Settings::default());
     }
 
     #[test]
@@ -405,36 +415,36 @@ mod tests {
         let table: [([&str; 4], &[&str]); 6] = [
             (
                 ["0", "100m", "16Mi", "64Mi"],
-                &["cpu-request: invalid quantity `0`: more than 0"],
+                &["cpu-request: invalid quantity `0`: must be more than 0"],
             ),
             (
                 ["25m", "100m", "-1Mi", "64Mi"],
-                &["memory-request: invalid quantity `-1Mi`: more than 0"],
+                &["memory-request: invalid quantity `-1Mi`: must be more than 0"],
             ),
             (
                 ["25m", "100m", "16Mi", "25165823"],
                 &[
-                    "memory-limit: invalid limit `25165823`: at least 24Mi, which the container runtime itself needs",
+                    "memory-limit: invalid limit `25165823`: must be at least 24Mi, which the container runtime itself needs",
                 ],
             ),
             (
                 ["101m", "100m", "16Mi", "64Mi"],
                 &[
-                    "cpu-request 101m is more than cpu-limit 100m (default): lower the one or raise the other",
+                    "cpu-request 101m is more than cpu-limit 100m (built-in default): lower the one or raise the other",
                 ],
             ),
             (
                 ["25m", "100m", "1Gi", "64Mi"],
                 &[
-                    "memory-request 1Gi is more than memory-limit 64Mi (default): lower the one or raise the other",
+                    "memory-request 1Gi is more than memory-limit 64Mi (built-in default): lower the one or raise the other",
                 ],
             ),
             (
                 ["25m", "10m", "128Mi", "16Mi"],
                 &[
-                    "memory-limit: invalid limit `16Mi`: at least 24Mi, which the container runtime itself needs",
-                    "cpu-request 25m (default) is more than cpu-limit 10m: lower the one or raise the other",
-                    "memory-request 128Mi is more than memory-limit 64Mi (default): lower the one or raise the other",
+                    "memory-limit: invalid limit `16Mi`: must be at least 24Mi, which the container runtime itself needs",
+                    "cpu-request 25m (built-in default) is more than cpu-limit 10m: lower the one or raise the other",
+                    "memory-request 128Mi is more than memory-limit 64Mi (built-in default): lower the one or raise the other",
                 ],
             ),
         ];

@@ -51,7 +51,7 @@ pub(super) fn encode_injected(plan: &DrainPlan) -> String {
                 _ => ReplacedHook::TooLong("too long to repeat"),
             }),
     };
-    serde_json::to_string(&status).expect("strings, numbers and JSON always serialise")
+    serde_json::to_string(&status).expect("strings, numbers and JSON always serialize")
 }
 
 /// Encodes the status of a pod that is skipped.
@@ -59,7 +59,7 @@ pub(super) fn encode_skipped(code: Code) -> String {
     serde_json::to_string(&SkippedStatus {
         skipped: code.to_string(),
     })
-    .expect("a string always serialises")
+    .expect("a string always serializes")
 }
 
 /// Returns true unless the status records a skip: that pod is decided again, since another webhook may have

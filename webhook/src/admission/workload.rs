@@ -325,7 +325,7 @@ mod tests {
             (owned, "more than 2000 elements"),
             (
                 long,
-                "spec.initContainers[0].name: a string of 300000 bytes: at most 262144",
+                "spec.initContainers[0].name: a string of 300000 bytes: the limit is 262144",
             ),
             (json!([1]), "invalid type: sequence"),
             (json!({"kind": 7}), "invalid type: integer"),

@@ -1,4 +1,4 @@
-//! The caBundles of the MutatingWebhookConfiguration: present, equal, not expired, and renewed in time.
+//! The caBundles of the MutatingWebhookConfiguration: present, equal, not expired, and with the next CA in time.
 
 use std::time::{Duration, SystemTime};
 
@@ -45,8 +45,8 @@ fn ca_bundle(
     mode: Option<&CertificateMode>,
     now: SystemTime,
 ) -> CheckResult {
-    let error = |message: String| CheckResult::error(NAME, message).remedy(remedy(mode));
-    let warning = |message: String| CheckResult::warning(NAME, message).remedy(remedy(mode));
+    let error = |message: String| CheckResult::error(NAME, message).with_remedy(remedy(mode));
+    let warning = |message: String| CheckResult::warning(NAME, message).with_remedy(remedy(mode));
     let bundles: Vec<_> = entries
         .iter()
         .map(|entry| (&entry.name, bundle(entry)))
@@ -76,9 +76,11 @@ fn ca_bundle(
     };
     match remaining(now, newest.not_after) {
         None => error("the webhook's CA has expired".to_owned()),
-        Some(left) if newest.not_after < now + renewal_margin(mode, &newest) => warning(format!(
-            "the webhook's CA expires in {left}, and the caBundle has no next one"
-        )),
+        Some(left) if newest.not_after < now + replacement_margin(mode, &newest) => {
+            warning(format!(
+                "the webhook's CA expires in {left}, and the caBundle contains no CA to follow it"
+            ))
+        }
         Some(left) => CheckResult::ok(
             NAME,
             format!("API servers trust the webhook's CA for another {left}"),
@@ -91,9 +93,9 @@ fn bundle(entry: &MutatingWebhook) -> Bundle {
     pem.map_or_else(Bundle::default, |ByteString(pem)| Bundle::read(pem))
 }
 
-/// If less than this is left of a CA, its renewal must have failed: the webhook renews its own when a
+/// If less than this is left of a CA, the caBundle should contain the next one: the webhook rotates its own when a
 /// third is left.
-fn renewal_margin(mode: Option<&CertificateMode>, ca: &CertificateInfo) -> Duration {
+fn replacement_margin(mode: Option<&CertificateMode>, ca: &CertificateInfo) -> Duration {
     match mode {
         Some(CertificateMode::SelfManaged(lifetimes)) => lifetimes.ca() / 6,
         Some(CertificateMode::Secret(_)) => {
@@ -107,10 +109,10 @@ fn renewal_margin(mode: Option<&CertificateMode>, ca: &CertificateInfo) -> Durat
 fn remedy(mode: Option<&CertificateMode>) -> String {
     match mode {
         Some(CertificateMode::Secret(secret)) => format!(
-            "the webhook copies it from `ca.crt` in the Secret `{secret}`; see its log for errors"
+            "the webhook should copy the caBundle from `ca.crt` in the Secret `{secret}`: look for errors in its log"
         ),
         Some(CertificateMode::SelfManaged(_)) | None => {
-            "the webhook writes it while it runs; see its log for errors".to_owned()
+            "the webhook should write the caBundle: look for errors in its log".to_owned()
         }
     }
 }
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn renewal_is_overdue_only_where_the_mode_is_known() {
+    fn next_ca_is_overdue_only_where_the_mode_is_known() {
         let now = wall_clock();
         let entries = [entry("pods", ca(now).pem())];
         let secret = CertificateMode::Secret("tls".to_owned());

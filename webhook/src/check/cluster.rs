@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::version::Info;
 
 use super::report::{CheckResult, Section, Subject};
-use super::text::{join, plural};
+use super::text::{list_names, plural};
 use crate::admission::SidecarMode;
 use crate::kubernetes::ReadError;
 
@@ -51,7 +51,7 @@ fn api_server(server: &Result<Info, ReadError>) -> CheckResult {
     let message = format!("the API server is Kubernetes {version}");
     if is_too_old(version) {
         let message = format!("{message}; the minimum is {MIN_VERSION}");
-        return CheckResult::error(NAME, message).remedy("upgrade the cluster");
+        return CheckResult::error(NAME, message).with_remedy("upgrade the cluster");
     }
     CheckResult::ok(NAME, message)
 }
@@ -97,21 +97,21 @@ impl Kubelets {
             return vec![CheckResult::ok(NAME, message)];
         }
         let result = |(version, nodes): (&String, &Vec<String>)| {
-            let listed = join(nodes.iter().map(String::as_str));
+            let listed = list_names(nodes.iter().map(String::as_str));
             let kubelets = format!("kubelet {version} on {} of {count} ({listed})", nodes.len());
             let result = match sidecar_mode {
                 SidecarMode::Native => CheckResult::error(
                     NAME,
                     format!("{kubelets} does not support native sidecars: pods with a drainer do not start there"),
                 )
-                .remedy("upgrade the kubelet, or set `drainer.nativeSidecar: false` in the chart's values"),
+                .with_remedy("upgrade the kubelet, or set `drainer.nativeSidecar: false` in the chart's values"),
                 SidecarMode::Plain => {
                     CheckResult::warning(NAME, format!("{kubelets} is not supported"))
-                        .remedy(format!("upgrade the kubelet to at least {MIN_VERSION}"))
+                        .with_remedy(format!("upgrade the kubelet to at least {MIN_VERSION}"))
                 }
             };
             match &nodes[..] {
-                [node] => result.subject(Subject::cluster_scoped("Node", node)),
+                [node] => result.with_subject(Subject::cluster_scoped("Node", node)),
                 _ => result,
             }
         };

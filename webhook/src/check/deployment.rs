@@ -25,7 +25,7 @@ pub struct DeploymentObjects {
     pub deployment: Result<Option<Deployment>, ReadError>,
     /// Its pods.
     pub pods: Result<Vec<Pod>, ReadError>,
-    /// Whether the policy that reports pods without an admission exists, and is bound.
+    /// Whether the policy that reports pods that the webhook did not see exists, and is bound.
     pub policy: Result<bool, ReadError>,
     /// Whether the policy for the webhook's service account exists, and is bound.
     pub ca_bundle_policy: Result<bool, ReadError>,
@@ -76,7 +76,7 @@ fn service(
             let message = format!(
                 "the Service `{name}` in the namespace `{namespace}`, which API servers call, does not exist"
             );
-            Some(CheckResult::error(NAME, message).remedy(REINSTALL_REMEDY))
+            Some(CheckResult::error(NAME, message).with_remedy(REINSTALL_REMEDY))
         }
         Err(error) => {
             let what = "whether the Service that API servers call exists";
@@ -95,7 +95,7 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
                 "no Deployment in the namespace `{namespace}` matches the Service `{}`",
                 installation.service
             );
-            return CheckResult::error(NAME, message).remedy(REINSTALL_REMEDY);
+            return CheckResult::error(NAME, message).with_remedy(REINSTALL_REMEDY);
         }
         Err(error) => {
             return CheckResult::unknown_blocking(NAME, "how many replicas are ready", error);
@@ -110,17 +110,17 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
         ..=0 => {
             let message = format!("Deployment `{name}` is scaled to 0: the webhook is unavailable");
             return CheckResult::error(NAME, message)
-                .command(format!(
+                .with_command(format!(
                     "kubectl scale deployment {name} --replicas 2 --namespace {namespace}"
                 ))
-                .subject(subject);
+                .with_subject(subject);
         }
         1 => format!("{ready} of 1 replica is ready"),
         desired => format!("{ready} of {desired} replicas are ready"),
     };
     let rollout = rollout(deployment);
     if ready >= desired && rollout == Rollout::Complete {
-        return CheckResult::ok(NAME, message).subject(subject);
+        return CheckResult::ok(NAME, message).with_subject(subject);
     }
     let release = installation.release();
     let unready = UnreadyPod::first(objects.pods.iter().flatten());
@@ -157,7 +157,9 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
         _ => CheckResult::warning(NAME, format!("{message}{progress}{reason}")),
     };
     let commands = [inspect].into_iter().chain(next);
-    commands.fold(result, CheckResult::command).subject(subject)
+    commands
+        .fold(result, CheckResult::with_command)
+        .with_subject(subject)
 }
 
 /// The number of replicas; 1 is the API's default.
@@ -192,25 +194,24 @@ fn rollout(deployment: &Deployment) -> Rollout {
     }
 }
 
-/// Checks what happens to pods while no replica is ready.
+/// Checks what would happen to pods if no replica were ready.
 fn failure_policy(installation: &Installation, policy: &Result<bool, ReadError>) -> CheckResult {
     const NAME: &str = "failure-policy";
     let entry = installation.pods_entry();
     // `Fail` is the API's default.
     if entry.and_then(|entry| entry.failure_policy.as_deref()) != Some("Ignore") {
-        let message = "while no replica is ready, pods that request a drainer are rejected (failurePolicy `Fail`)";
+        let message = "if no replica is ready, pods that request a drainer are rejected (failurePolicy `Fail`)";
         return CheckResult::ok(NAME, message);
     }
-    let message =
-        "while no replica is ready, pods start without a drainer (failurePolicy `Ignore`)";
-    let name = installation.policy();
+    let message = "if no replica is ready, pods that request a drainer are admitted without one (failurePolicy `Ignore`)";
+    let name = installation.unseen_pods_policy_name();
     match policy {
         Ok(true) => CheckResult::ok(
             NAME,
             format!("{message}, and the policy `{name}` reports them"),
         ),
         Ok(false) => CheckResult::warning(NAME, format!("{message}, and nothing reports them"))
-            .remedy(POLICY_REMEDY),
+            .with_remedy(POLICY_REMEDY),
         Err(error) => {
             let what = format!("{message}; whether the policy `{name}` reports them");
             CheckResult::unknown(NAME, what, error)
@@ -221,11 +222,11 @@ fn failure_policy(installation: &Installation, policy: &Result<bool, ReadError>)
 /// Checks what the token of the webhook's service account allows.
 fn service_account(installation: &Installation, policy: &Result<bool, ReadError>) -> CheckResult {
     const NAME: &str = "service-account";
-    let name = installation.ca_bundle_policy();
+    let name = installation.ca_bundle_policy_name();
     match policy {
         Ok(true) => CheckResult::ok(
             NAME,
-            format!("the policy `{name}` allows the webhook to write nothing but the caBundle of its configuration"),
+            format!("the policy `{name}` lets the webhook change only the caBundle of its MutatingWebhookConfiguration"),
         ),
         Ok(false) => CheckResult::warning(
             NAME,
@@ -234,7 +235,7 @@ fn service_account(installation: &Installation, policy: &Result<bool, ReadError>
                  cluster to another server, which may change it"
             ),
         )
-        .remedy(POLICY_REMEDY),
+        .with_remedy(POLICY_REMEDY),
         Err(error) => {
             let what = format!("whether the policy `{name}` restricts the webhook's service account");
             CheckResult::unknown(NAME, what, error)

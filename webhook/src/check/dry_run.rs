@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::installation::PODS_ENTRY;
 use super::report::{CheckResult, Subject};
-use super::text::{join, plural};
+use super::text::list_names;
 use crate::admission::settings::keys::STATUS;
 use crate::admission::{CONTAINER_NAME, Code, skip_code};
 use crate::kubernetes::{ApiCall, DryRunResult, ReadError};
@@ -22,7 +22,7 @@ const NAME: &str = "trial";
 const QUOTA_ERROR: &str = "exceeded quota";
 
 /// The remedy when the API server cannot reach the webhook.
-pub(super) const UNREACHABLE_REMEDY: &str = "check the replicas above; if they are ready, the API server cannot reach them: allow connections to their port, 10250 by default, or set `hostNetwork: true` in the chart's values where it cannot reach pods";
+pub(super) const UNREACHABLE_REMEDY: &str = "check that the replicas are ready (section `installation`); if they are, let the API server connect to the port of the webhook's pods (10250 by default), or set `hostNetwork: true` in the chart's values if it cannot reach pods at all";
 
 /// The dry run in one namespace.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub enum DryRunOutcome {
     NotInjected,
     /// It was rejected since the API server could not call the webhook.
     WebhookCallFailed(String),
-    /// The webhook rejected it.
+    /// The webhook denied it.
     Denied {
         /// The code and its detail.
         reason: String,
@@ -81,7 +81,7 @@ pub fn outcome(result: DryRunResult) -> Result<DryRunOutcome, String> {
     }
 }
 
-/// The rejection by the webhook itself, or for its lack of a response; `None` if others reject.
+/// The denial by the webhook, or the rejection for its lack of a response; `None` if others reject.
 pub(super) fn webhook_failure(reason: &str) -> Option<DryRunOutcome> {
     if reason.contains(&format!("failed calling webhook \"{PODS_ENTRY}\"")) {
         return Some(DryRunOutcome::WebhookCallFailed(reason.to_owned()));
@@ -148,14 +148,21 @@ pub(super) fn results(dry_runs: &[DryRun], untested: usize) -> Vec<CheckResult> 
         .collect();
     results.sort_by_key(|result| result.severity);
     if untested > 0 {
-        let message = format!("not tested in {}", plural(untested, "more namespace"));
+        let message = format!(
+            "only {} tried, {untested} more {} not",
+            match dry_runs.len() {
+                1 => "1 namespace was".to_owned(),
+                count => format!("{count} namespaces were"),
+            },
+            if untested == 1 { "was" } else { "were" }
+        );
         results.push(CheckResult::ok(NAME, message));
     }
     results
 }
 
 fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> CheckResult {
-    let listed = join(namespaces.iter().copied());
+    let listed = list_names(namespaces.iter().copied());
     let error = |message: String| CheckResult::error(NAME, message);
     let result = match outcome {
         Err(error) => {
@@ -169,31 +176,31 @@ fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> Ch
         Ok(DryRunOutcome::NotInjected) => error(format!(
             "a pod that requests a drainer gets none in {listed} (dry run): the webhook did not respond to the API server"
         ))
-        .remedy(UNREACHABLE_REMEDY),
+        .with_remedy(UNREACHABLE_REMEDY),
         Ok(DryRunOutcome::WebhookCallFailed(reason)) => error(format!(
             "a pod that requests a drainer is rejected in {listed} (dry run): {reason}"
         ))
-        .remedy(UNREACHABLE_REMEDY),
+        .with_remedy(UNREACHABLE_REMEDY),
         Ok(DryRunOutcome::Denied { reason, remedy }) => error(format!(
-            "the webhook rejects a pod that requests a drainer in {listed} (dry run): {reason}"
+            "the webhook denies a pod that requests a drainer in {listed} (dry run): {reason}"
         ))
-        .optional_remedy(*remedy),
+        .with_optional_remedy(*remedy),
         Ok(DryRunOutcome::Skipped(reason)) => error(format!(
             "a pod that requests a drainer gets none in {listed} (dry run): {reason}"
         ))
-        .remedy("another webhook may have changed the pod first"),
+        .with_remedy("another webhook may have changed the pod first"),
         Ok(DryRunOutcome::DrainerRejected(reason)) => error(format!(
             "a pod with a drainer is rejected in {listed}, one without is admitted (dry run): {reason}"
         ))
-        .remedy(rejection_remedy(reason)),
+        .with_remedy(rejection_remedy(reason)),
         Ok(DryRunOutcome::PodRejected(reason)) => CheckResult::warning(
             NAME,
             format!("even a small pod without a drainer is rejected in {listed} (dry run): {reason}"),
         )
-        .remedy("envoy-drainer is not the cause, but injection cannot be tested there"),
+        .with_remedy("envoy-drainer is not the cause, but injection cannot be tested there"),
     };
     match namespaces {
-        [namespace] => result.subject(Subject::cluster_scoped("Namespace", *namespace)),
+        [namespace] => result.with_subject(Subject::cluster_scoped("Namespace", *namespace)),
         _ => result,
     }
 }
@@ -379,7 +386,7 @@ mod tests {
                 Severity::Unknown,
                 "whether a pod that requests a drainer gets it in `d`, `f` is unknown: forbidden: create pods".to_owned(),
             ),
-            (Severity::Ok, "not tested in 3 more namespaces".to_owned()),
+            (Severity::Ok, "only 7 namespaces were tried, 3 more were not".to_owned()),
         ];
         assert_eq!(found, want);
     }

@@ -6,14 +6,14 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebho
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::report::{CheckResult, Subject};
-use super::text::join;
+use super::text::list_names;
 use crate::kubernetes::ReadError;
 
 /// The entry of a webhook configuration that identifies an installation, whatever the release's name.
 pub const PODS_ENTRY: &str = "pods.envoy-drainer.dev";
 
-/// The suffix of the policy that reports pods for which the webhook was not called.
-const POLICY_SUFFIX: &str = "-seen";
+/// The suffix of the policy that reports pods that the webhook did not see.
+const UNSEEN_PODS_POLICY_SUFFIX: &str = "-seen";
 
 /// The suffix of the policy that restricts the webhook's service account to writing the caBundle.
 const CA_BUNDLE_POLICY_SUFFIX: &str = "-cabundle";
@@ -84,15 +84,20 @@ pub fn find(
 fn not_found(chosen: Option<&str>, names: &[String]) -> CheckResult {
     let Some(chosen) = chosen else {
         return CheckResult::error(FOUND, "envoy-drainer is not installed in this cluster")
-            .remedy("install the chart")
-            .command(
+            .with_remedy("install the chart")
+            .with_command(
                 "helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace",
             );
     };
     let message =
         format!("no MutatingWebhookConfiguration `{chosen}` has the entry `{PODS_ENTRY}`");
-    let installed = || format!("installed: {}", join(names.iter().map(String::as_str)));
-    CheckResult::error(FOUND, message).optional_remedy((!names.is_empty()).then(installed))
+    let installed = || {
+        format!(
+            "name an existing one: {}",
+            list_names(names.iter().map(String::as_str))
+        )
+    };
+    CheckResult::error(FOUND, message).with_optional_remedy((!names.is_empty()).then(installed))
 }
 
 /// `None` unless it is the chart's, which has API servers call a Service.
@@ -120,19 +125,19 @@ fn from_configuration(configuration: MutatingWebhookConfiguration) -> Option<Ins
 /// The result when webhook configurations cannot be read.
 pub fn unknown_installation(error: &ReadError) -> CheckResult {
     CheckResult::unknown_blocking(FOUND, "whether envoy-drainer is installed", error)
-        .remedy("ask an administrator for the right to list mutatingwebhookconfigurations")
+        .with_remedy("ask an administrator for the right to list mutatingwebhookconfigurations")
 }
 
 // === impl Installation ===
 
 impl Installation {
-    /// The name of the policy that reports pods without an admission, and of its binding.
-    pub fn policy(&self) -> String {
-        format!("{}{POLICY_SUFFIX}", self.name)
+    /// The name of the policy that reports pods that the webhook did not see, and of its binding.
+    pub fn unseen_pods_policy_name(&self) -> String {
+        format!("{}{UNSEEN_PODS_POLICY_SUFFIX}", self.name)
     }
 
     /// The name of the policy for the webhook's service account, and of its binding.
-    pub fn ca_bundle_policy(&self) -> String {
+    pub fn ca_bundle_policy_name(&self) -> String {
         format!("{}{CA_BUNDLE_POLICY_SUFFIX}", self.name)
     }
 
@@ -169,19 +174,19 @@ impl Installation {
             self.namespace
         );
         let kind = "MutatingWebhookConfiguration";
-        CheckResult::ok(FOUND, message).subject(Subject::cluster_scoped(kind, &self.name))
+        CheckResult::ok(FOUND, message).with_subject(Subject::cluster_scoped(kind, &self.name))
     }
 
     fn several_installations(&self) -> Option<CheckResult> {
         let first = self.other_installations.first()?;
-        let others = join(self.other_installations.iter().map(String::as_str));
+        let others = list_names(self.other_installations.iter().map(String::as_str));
         let message = format!(
-            "several installations found ({others}): the first by name injects the pods of all; only `{}` was checked",
+            "there are other installations ({others}): the one whose name sorts first injects the pods of all; only `{}` was checked",
             self.name
         );
         let result = CheckResult::warning("several", message)
-            .remedy("uninstall all but one; to check another")
-            .command(format!(
+            .with_remedy("uninstall all but one, or check another with the following command")
+            .with_command(format!(
                 "envoy-drainer check --webhook-configuration {first}"
             ));
         Some(result)
@@ -202,15 +207,15 @@ impl Installation {
             }
         };
         let remedy = "use the program of the installation's version";
-        Some(CheckResult::warning("version", message).remedy(remedy))
+        Some(CheckResult::warning("version", message).with_remedy(remedy))
     }
 
     /// A warning, since older replicas may have valid values and keep working.
     fn invalid_values(&self, reason: &str) -> CheckResult {
         let message = format!("the webhook does not start with its values: {reason}");
         CheckResult::warning("values", message)
-            .remedy("correct the chart's values and upgrade the release, or roll back")
-            .command(format!(
+            .with_remedy("correct the chart's values and upgrade the release, or roll back")
+            .with_command(format!(
                 "helm rollback {} --namespace {}",
                 self.release(),
                 self.namespace
@@ -282,7 +287,10 @@ pub(super) mod tests {
         );
         assert_eq!(find(both(), Some("b")).expect("it is there").name, "b");
         let none = find(both(), Some("c")).unwrap_err();
-        assert_eq!(none.remedy.as_deref(), Some("installed: `a`, `b`"));
+        assert_eq!(
+            none.remedy.as_deref(),
+            Some("name an existing one: `a`, `b`")
+        );
     }
 
     #[test]

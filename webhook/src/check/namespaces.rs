@@ -7,7 +7,7 @@ use kube::core::{Expression, SelectorExt};
 
 use super::dry_run::{self, DryRun};
 use super::report::{CheckResult, Section, Subject};
-use super::text::{has_or_have, join, plural};
+use super::text::{has_or_have, list_names, plural};
 use super::webhook_configuration::{EXCLUSION_LABELS, NAMESPACE_NAME, key};
 use crate::admission::settings::keys::{INJECTION, PREFIX};
 use crate::kubernetes::ReadError;
@@ -20,7 +20,7 @@ const OPT_OUT_VALUES: [&str; 5] = ["disabled", "false", "off", "no", ""];
 
 /// The remedy for a requirement that is not the chart's.
 const FOREIGN_REQUIREMENT_REMEDY: &str =
-    "this requirement was not set by the chart; see `configuration` above";
+    "this requirement was not set by the chart; see the section `configuration`";
 
 /// The namespaces of a cluster.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl Namespaces {
     fn results(&self) -> Vec<CheckResult> {
         let warning = |name, namespace: &str, message: String| {
             CheckResult::warning(name, message)
-                .subject(Subject::cluster_scoped("Namespace", namespace))
+                .with_subject(Subject::cluster_scoped("Namespace", namespace))
         };
         let excluded = self
             .excluded
@@ -152,7 +152,7 @@ impl Namespaces {
             let message = format!(
                 "`{name}` has the label but is excluded: the webhook configuration requires `{unmet}`"
             );
-            warning("left-out", name, message).remedy(match key(unmet) {
+            warning("left-out", name, message).with_remedy(match key(unmet) {
                 NAMESPACE_NAME => "remove the label and run its Envoys in another namespace, unless `admission.excludedNamespaces` in the chart's values lists it",
                 _ => FOREIGN_REQUIREMENT_REMEDY,
             })
@@ -161,13 +161,13 @@ impl Namespaces {
             let message = format!(
                 "`{name}` has not opted in: the label {INJECTION} is `{value}`, not `{ENABLED}`"
             );
-            warning("label", name, message).command(format!(
+            warning("label", name, message).with_command(format!(
                 "kubectl label namespace {name} {INJECTION}={ENABLED} --overwrite"
             ))
         });
         let misplaced = self.misplaced.iter().map(|(name, key)| {
             let message = format!("`{name}` has `{key}`, which has no effect on a namespace");
-            warning("misplaced", name, message).remedy(format!(
+            warning("misplaced", name, message).with_remedy(format!(
                 "opt in with the label {INJECTION}={ENABLED}; annotations belong on pods"
             ))
         });
@@ -183,7 +183,7 @@ impl Namespaces {
         const NAME: &str = "opted-in";
         let count = self.selected.len();
         if count == 0 {
-            return CheckResult::warning(NAME, "no namespace has opted in").command(format!(
+            return CheckResult::warning(NAME, "no namespace has opted in").with_command(format!(
                 "kubectl label namespace NAMESPACE {INJECTION}={ENABLED}"
             ));
         }
@@ -191,7 +191,7 @@ impl Namespaces {
             "{} {} opted in: {}",
             plural(count, "namespace"),
             has_or_have(count),
-            join(self.selected.iter().map(String::as_str))
+            list_names(self.selected.iter().map(String::as_str))
         );
         CheckResult::ok(NAME, message)
     }
@@ -233,10 +233,10 @@ mod tests {
 
     #[test]
     fn only_namespaces_with_the_label_are_selected() {
-        let labelled = json!({"labels": {INJECTION: "enabled"}});
+        let labeled = json!({"labels": {INJECTION: "enabled"}});
         let all = namespaces(&[
-            ("shop", labelled.clone()),
-            ("api", labelled),
+            ("shop", labeled.clone()),
+            ("api", labeled),
             ("default", json!({})),
             ("opted-out", json!({"labels": {INJECTION: "disabled"}})),
             (

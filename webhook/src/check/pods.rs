@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 
 use self::diagnose::{Diagnosis, PodGroup, drainer};
-use super::owner::owner;
 use super::report::{CheckResult, Section, Subject};
-use super::text::{has_or_have, join, plural};
+use super::text::{has_or_have, list, plural};
+use super::workload::workload_of;
 use crate::kubernetes::ReadError;
 
 /// The pods of a cluster that request a drainer or have one.
@@ -21,7 +21,7 @@ pub struct Pods<'a> {
     diagnoser: PodDiagnoser<'a>,
     /// How many have a drainer.
     injected: usize,
-    /// Pods by diagnosis and owner.
+    /// Pods by diagnosis and workload.
     groups: BTreeMap<(Diagnosis, Subject), PodGroup>,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Pods<'a> {
         }
         self.injected += usize::from(drainer(pod).is_some());
         if let Some(diagnosis) = self.diagnoser.diagnose(pod) {
-            let key = (diagnosis, owner("Pod", &pod.metadata));
+            let key = (diagnosis, workload_of("Pod", &pod.metadata));
             let group = self.groups.entry(key).or_insert_with(|| PodGroup {
                 count: 0,
                 first: pod.metadata.name.clone().unwrap_or_default(),
@@ -94,11 +94,12 @@ impl<'a> Pods<'a> {
             let message = format!(
                 "{} of {} {} the drainer {image}, which keeps working; new pods get {}",
                 plural(count, "pod"),
-                join(owners.iter().map(String::as_str)),
+                list(owners),
                 has_or_have(count),
                 self.diagnoser.image.unwrap_or_default()
             );
-            CheckResult::warning("other-image", message).remedy("restart them when convenient")
+            CheckResult::warning("other-image", message)
+                .with_remedy("restart these workloads when convenient")
         };
         images.into_iter().map(result).collect()
     }
@@ -202,7 +203,7 @@ mod tests {
         let table: [(Change, &str); 14] = [
             (
                 |_| {},
-                "created while the webhook was unavailable, or before the namespace was labelled",
+                "created while the webhook was unavailable, or before the namespace was labeled",
             ),
             (
                 |pod| pod["metadata"]["creationTimestamp"] = json!("2026-01-01T23:59:59Z"),
@@ -255,7 +256,7 @@ mod tests {
                 |pod| {
                     pod["metadata"]["annotations"]["envoy-drainer.dev/drain-timeout"] = json!("9")
                 },
-                "DRN020: `envoy-drainer.dev/drain-timeout`: invalid duration `9`: write it like 90s, 1m30s or 400ms",
+                "DRN020: `envoy-drainer.dev/drain-timeout`: invalid duration `9`: expected a duration such as 90s, 1m30s or 400ms",
             ),
             (
                 |pod| pod["metadata"]["annotations"][INJECT] = json!("yes"),
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn namespace_is_labelled_before_pods_are_recreated() {
+    fn namespace_is_labeled_before_pods_are_recreated() {
         let alone = pod(|pod| {
             pod["metadata"]["namespace"] = json!("default");
             pod["metadata"]["ownerReferences"] = json!(null);
@@ -415,7 +416,7 @@ mod tests {
         ]);
         assert_eq!(
             results[1].message,
-            "3 pods of `Deployment shop/a`, `Deployment shop/b` have the drainer drainer:1, which keeps working; new pods get drainer:2"
+            "3 pods of Deployment shop/a, Deployment shop/b have the drainer drainer:1, which keeps working; new pods get drainer:2"
         );
         assert_eq!(results.len(), 2);
     }

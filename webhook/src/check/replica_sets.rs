@@ -1,4 +1,4 @@
-//! ReplicaSets whose pods are rejected, so that there is no pod to diagnose. Other controllers report
+//! ReplicaSets whose pods are denied or rejected, so that there is no pod to diagnose. Other controllers report
 //! rejections by Events alone.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,32 +6,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition};
 
 use super::dry_run::{DryRunOutcome, UNREACHABLE_REMEDY, webhook_failure};
-use super::owner::owner;
 use super::pods::is_requested;
 use super::report::{CheckResult, Subject};
+use super::workload::workload_of;
 use crate::admission::settings::keys::INJECT;
 use crate::admission::{misplaced, objects};
 use crate::kubernetes::ReadError;
 
 /// The ReplicaSets of a cluster whose pods are rejected, or whose annotations have no effect.
 #[derive(Debug, Default)]
-pub struct BlockedReplicaSets {
+pub struct ReplicaSets {
     /// The API server's message for pods that request a drainer, by owner.
     rejections: BTreeMap<Subject, String>,
     /// Owner, diagnostic and remedy of annotations that have no effect.
     misplaced: BTreeSet<(Subject, String, Option<&'static str>)>,
 }
 
-// === impl BlockedReplicaSets ===
+// === impl ReplicaSets ===
 
-impl BlockedReplicaSets {
+impl ReplicaSets {
     /// Adds a ReplicaSet, unless it is scaled to 0, as those of earlier revisions are.
     pub fn add(&mut self, replica_set: &ReplicaSet) {
         let replicas = replica_set.spec.as_ref().and_then(|spec| spec.replicas);
         if replicas == Some(0) || replica_set.metadata.deletion_timestamp.is_some() {
             return;
         }
-        let owner = owner("ReplicaSet", &replica_set.metadata);
+        let owner = workload_of("ReplicaSet", &replica_set.metadata);
         if let Some(reason) = create_failure(replica_set)
             && requests_injection(replica_set)
         {
@@ -52,8 +52,8 @@ impl BlockedReplicaSets {
     pub fn results(&self, error: Option<&ReadError>) -> Vec<CheckResult> {
         let warning = |name, owner: &Subject, message: String, remedy: Option<&str>| {
             CheckResult::warning(name, message)
-                .optional_remedy(remedy)
-                .subject(owner.clone())
+                .with_optional_remedy(remedy)
+                .with_subject(owner.clone())
         };
         let unknown =
             error.map(|error| CheckResult::unknown("refused", "whether pods are rejected", error));
@@ -132,7 +132,7 @@ mod tests {
             "status": {"replicas": 0, "conditions": [condition]},
         });
         change(&mut replica_set);
-        let mut blocked = BlockedReplicaSets::default();
+        let mut blocked = ReplicaSets::default();
         blocked.add(&serde_json::from_value(replica_set).unwrap());
         let results = blocked.results(None).into_iter();
         results
@@ -216,7 +216,7 @@ mod tests {
             resource: "replicasets",
             namespace: None,
         });
-        let results = BlockedReplicaSets::default().results(Some(&error));
+        let results = ReplicaSets::default().results(Some(&error));
         assert_eq!(
             results[0].message,
             "whether pods are rejected is unknown: forbidden: list replicasets"

@@ -1,4 +1,4 @@
-//! The results of `check`. `check -o json` serialises these types, so the fields' names in JSON and
+//! The results of `check`. `check -o json` serializes these types, so the fields' names in JSON and
 //! their values are stable.
 
 use std::fmt;
@@ -128,27 +128,27 @@ impl CheckResult {
 
     /// Sets the object in question.
     #[must_use]
-    pub fn subject(mut self, subject: Subject) -> Self {
+    pub fn with_subject(mut self, subject: Subject) -> Self {
         self.subject = Some(subject);
         self
     }
 
     /// Sets the remedy.
     #[must_use]
-    pub fn remedy(self, remedy: impl Into<String>) -> Self {
-        self.optional_remedy(Some(remedy))
+    pub fn with_remedy(self, remedy: impl Into<String>) -> Self {
+        self.with_optional_remedy(Some(remedy))
     }
 
     /// Sets the remedy, or none.
     #[must_use]
-    pub fn optional_remedy(mut self, remedy: Option<impl Into<String>>) -> Self {
+    pub fn with_optional_remedy(mut self, remedy: Option<impl Into<String>>) -> Self {
         self.remedy = remedy.map(Into::into);
         self
     }
 
     /// Appends a command.
     #[must_use]
-    pub fn command(mut self, command: impl Into<String>) -> Self {
+    pub fn with_command(mut self, command: impl Into<String>) -> Self {
         self.commands.push(command.into());
         self
     }

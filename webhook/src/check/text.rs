@@ -19,12 +19,17 @@ pub(super) fn has_or_have(count: usize) -> &'static str {
     if count == 1 { "has" } else { "have" }
 }
 
-/// Lists names, at most five of them.
-pub(super) fn join<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+/// Lists names in backticks, at most five of them.
+pub(super) fn list_names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    list(names.into_iter().map(|name| format!("`{name}`")))
+}
+
+/// Lists texts, at most five of them.
+pub(super) fn list(texts: impl IntoIterator<Item = String>) -> String {
     const MAX: usize = 5;
-    let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
-    let listed = names[..names.len().min(MAX)].join(", ");
-    match names.len().saturating_sub(MAX) {
+    let texts: Vec<_> = texts.into_iter().collect();
+    let listed = texts[..texts.len().min(MAX)].join(", ");
+    match texts.len().saturating_sub(MAX) {
         0 => listed,
         more => format!("{listed} and {more} more"),
     }
@@ -80,9 +85,9 @@ mod tests {
 
     #[test]
     fn long_lists_are_cut() {
-        assert_eq!(join(["a", "b"]), "`a`, `b`");
+        assert_eq!(list_names(["a", "b"]), "`a`, `b`");
         assert_eq!(
-            join(["a", "b", "c", "d", "e", "f", "g"]),
+            list_names(["a", "b", "c", "d", "e", "f", "g"]),
             "`a`, `b`, `c`, `d`, `e` and 2 more"
         );
     }

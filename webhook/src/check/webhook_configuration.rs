@@ -44,7 +44,7 @@ pub fn section(installation: &Installation) -> Section {
         let message = format!(
             "the entry `{WORKLOADS_ENTRY}` is missing: there are no warnings at `kubectl apply`"
         );
-        results.push(CheckResult::warning("entries", message).remedy("upgrade the release"));
+        results.push(CheckResult::warning("entries", message).with_remedy("upgrade the release"));
     }
     if results.is_empty() {
         let message = "the webhook configuration matches annotated pods in opted-in namespaces";
@@ -119,7 +119,10 @@ fn rules(entry: &MutatingWebhook) -> Option<CheckResult> {
         return None;
     }
     let message = format!("the rules of `{PODS_ENTRY}` do not match new pods");
-    Some(CheckResult::error("rules", message).remedy("upgrade the release, which restores them"))
+    Some(
+        CheckResult::error("rules", message)
+            .with_remedy("upgrade the release, which restores them"),
+    )
 }
 
 /// Checks the selectors of namespaces and pods.
@@ -139,7 +142,8 @@ fn selectors(entry: &MutatingWebhook) -> Vec<CheckResult> {
         let message =
             format!("the namespaceSelector does not require the label {INJECTION}=enabled");
         results.push(
-            CheckResult::warning(NAME, message).remedy("upgrade the release, which restores it"),
+            CheckResult::warning(NAME, message)
+                .with_remedy("upgrade the release, which restores it"),
         );
     }
     let is_foreign = |requirement: &&Expression| {
@@ -148,11 +152,11 @@ fn selectors(entry: &MutatingWebhook) -> Vec<CheckResult> {
     };
     results.extend(namespaces.iter().filter(is_foreign).map(|requirement| {
         let message = format!("the namespaceSelector also requires `{requirement}`");
-        CheckResult::warning(NAME, message).remedy(FOREIGN_REMEDY)
+        CheckResult::warning(NAME, message).with_remedy(FOREIGN_REMEDY)
     }));
     results.extend(pods.iter().map(|requirement| {
         let message = format!("the objectSelector requires `{requirement}`");
-        CheckResult::warning("object-selector", message).remedy(FOREIGN_REMEDY)
+        CheckResult::warning("object-selector", message).with_remedy(FOREIGN_REMEDY)
     }));
     results
 }
@@ -165,7 +169,7 @@ fn match_conditions(entry: &MutatingWebhook) -> impl Iterator<Item = CheckResult
             "the matchConditions also require `{}`: {}",
             condition.name, condition.expression
         );
-        CheckResult::warning("match-conditions", message).remedy(FOREIGN_REMEDY)
+        CheckResult::warning("match-conditions", message).with_remedy(FOREIGN_REMEDY)
     })
 }
 
@@ -177,7 +181,7 @@ fn reinvocation(entry: &MutatingWebhook) -> Option<CheckResult> {
         "an Envoy that a later webhook adds is missed (reinvocationPolicy is not `IfNeeded`)";
     Some(
         CheckResult::warning("reinvocation-policy", message)
-            .remedy("upgrade the release, which restores it"),
+            .with_remedy("upgrade the release, which restores it"),
     )
 }
 

@@ -22,11 +22,12 @@ use render::CheckRenderer;
 /// The text below the flags in `--help`.
 const HELP: &str = "\
 Checks the webhook's replicas and caBundles, its configuration, the namespaces that have opted in, the pods that
-request a drainer, and the nodes. It changes nothing: in each of those namespaces it creates a small pod as a dry
-run. Objects that your rights do not allow it to read are reported as unknown, and everything else is checked
-nevertheless. JSON is an object with `works`, which is null if that is unknown, and the list `sections`.
+request a drainer, and the nodes. It changes nothing. In each of those namespaces it sends the API server a small pod
+as a dry run, which runs admission but creates no pod. Objects that your rights do not allow it to read are reported
+as unknown, and everything else is checked nevertheless. JSON is an object with `works` (true, false, or null if
+unknown) and the list `sections`.
 
-Exit codes: 0 works, perhaps with warnings; 1 does not work, or unknown; 2 wrong usage.";
+Exit codes: 0 works, perhaps with warnings; 1 does not work, or too little could be read to say; 2 wrong usage.";
 
 /// The flags of `check`.
 #[derive(Debug, clap::Args)]
@@ -67,7 +68,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Each section is printed while the next one is read.
     let mut emit = |section: Section| {
         if output == OutputFormat::Text {
-            print(renderer.section(&section).as_bytes())?;
+            print(renderer.render_section(&section).as_bytes())?;
         }
         sections.push(section);
         anyhow::Ok(())
@@ -82,7 +83,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         })?;
     let health = Health::of(&sections);
     match output {
-        OutputFormat::Text => print(renderer.summary(health, &sections).as_bytes())?,
+        OutputFormat::Text => print(renderer.render_summary(health, &sections).as_bytes())?,
         OutputFormat::Json => {
             let report = CheckReport { health, sections };
             let mut json = serde_json::to_string_pretty(&report)?;

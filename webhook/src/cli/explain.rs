@@ -32,7 +32,7 @@ const HELP: &str = "\
 Reads the same documents as `inject`, and changes nothing. The label `envoy-drainer.dev/injection` of
 namespaces is not checked. The JSON output is an object with the lists `pods` and `errors`.
 
-Exit codes: 0 success; 1 a pod is refused, or a document cannot be read or changed; 2 invalid usage.";
+Exit codes: 0 success; 1 a pod is denied, or a document cannot be read or changed; 2 invalid usage.";
 
 /// The flags of `explain`.
 #[derive(Debug, clap::Args)]
@@ -129,7 +129,7 @@ impl ExplainReport {
 
     fn add(&mut self, file: &str, review: &DocumentReview<'_>) {
         let injected = review.injected_text();
-        let is_unchanged = review.is_refused() || injected.is_err();
+        let is_unchanged = review.is_denied() || injected.is_err();
         let pods = review.workloads.iter();
         let pods = pods.map(|workload| Explanation::new(file, workload, is_unchanged));
         self.pods.extend(pods);
@@ -147,13 +147,13 @@ impl ExplainReport {
         });
     }
 
-    /// Returns true if all documents can be read and changed, and no pod is refused.
+    /// Returns true if all documents can be read and changed, and no pod is denied.
     pub fn is_success(&self) -> bool {
         self.errors.is_empty()
             && self
                 .pods
                 .iter()
-                .all(|pod| pod.outcome != InjectionOutcome::Refused)
+                .all(|pod| pod.outcome != InjectionOutcome::Denied)
     }
 
     /// Formats the explanations for people; the errors are printed to stderr.

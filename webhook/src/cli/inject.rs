@@ -23,9 +23,9 @@ Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers
 these. The change is inserted into the text, and every other byte stays; pods with a drainer stay unchanged.
 The label `envoy-drainer.dev/injection` of namespaces is not checked.
 
-Skipped and refused pods are reported on stderr. A document with a refused pod is not changed.
+Skipped and denied pods are reported on stderr. A document with a denied pod is not changed.
 
-Exit codes: 0 success; 1 a pod was refused, or a document cannot be read or changed; 2 invalid usage.";
+Exit codes: 0 success; 1 a pod was denied, or a document cannot be read or changed; 2 invalid usage.";
 
 /// The flags of `inject`.
 #[derive(Debug, clap::Args)]
@@ -57,8 +57,8 @@ pub struct InjectReport {
     pub injected: usize,
     /// Number of pods that have a drainer already.
     pub already_injected: usize,
-    /// Number of pods that are refused.
-    pub refused: usize,
+    /// Number of pods that are denied.
+    pub denied: usize,
 }
 
 /// Prints the documents of files or stdin with drainers, or a diff.
@@ -142,12 +142,12 @@ fn summary(reports: &[InjectReport]) -> String {
     let requested = sum(|report| report.requested);
     let injected = sum(|report| report.injected);
     let present = sum(|report| report.already_injected);
-    let refused = sum(|report| report.refused);
+    let denied = sum(|report| report.denied);
     let counts = [
         (injected, "injected"),
         (present, "already injected"),
-        (requested - injected - present - refused, "skipped"),
-        (refused, "refused"),
+        (requested - injected - present - denied, "skipped"),
+        (denied, "denied"),
     ];
     let messages = || reports.iter().flat_map(|report| &report.messages);
     let pods = match requested {
@@ -174,13 +174,13 @@ fn summary(reports: &[InjectReport]) -> String {
 
 impl InjectReport {
     fn add(&mut self, document: &Document<'_>, review: &DocumentReview<'_>) {
-        let is_refused = review.is_refused();
+        let is_denied = review.is_denied();
         for workload in &review.workloads {
             if !matches!(workload.decision, Decision::NotRequested) {
                 self.requested += 1;
                 self.already_injected += usize::from(workload.has_drainer());
-                self.refused += usize::from(workload.is_refused());
-                self.add_messages(workload, is_refused);
+                self.denied += usize::from(workload.is_denied());
+                self.add_messages(workload, is_denied);
             }
             self.opted_out += usize::from(workload.opts_out());
             let lints = workload.lints.iter();
@@ -200,7 +200,7 @@ impl InjectReport {
         self.bytes.extend(document.bytes);
     }
 
-    fn add_messages(&mut self, workload: &WorkloadResult, another_is_refused: bool) {
+    fn add_messages(&mut self, workload: &WorkloadResult, another_is_denied: bool) {
         let message =
             |kind, diagnostic: &Diagnostic| Message::from_diagnostic(workload, kind, diagnostic);
         let all = |kind, diagnostics: &[Diagnostic]| -> Vec<_> {
@@ -208,8 +208,8 @@ impl InjectReport {
         };
         let (first, warnings) = match &workload.decision {
             Decision::NotRequested => return,
-            Decision::Inject { warnings, .. } if another_is_refused => {
-                let reason = "another pod of its document is refused";
+            Decision::Inject { warnings, .. } if another_is_denied => {
+                let reason = "another pod of its document is denied";
                 let skipped = Message::for_workload(workload, MessageKind::Skipped, reason);
                 (vec![skipped], warnings)
             }
@@ -217,7 +217,7 @@ impl InjectReport {
             Decision::Skip {
                 reason, warnings, ..
             } => (vec![message(MessageKind::Skipped, reason)], warnings),
-            Decision::Deny { reasons, warnings } => (all(MessageKind::Refused, reasons), warnings),
+            Decision::Deny { reasons, warnings } => (all(MessageKind::Denied, reasons), warnings),
         };
         self.messages.extend(first);
         self.messages.extend(all(MessageKind::Warning, warnings));

@@ -148,8 +148,8 @@ mod tests {
                 &[(1, "---\n"), (2, "---\n# c\n"), (4, "---\n")],
             ),
             (
-                "# licence\n%YAML 1.1\n---\na: 1\n",
-                &[(1, "# licence\n%YAML 1.1\n---\na: 1\n")],
+                "# license\n%YAML 1.1\n---\na: 1\n",
+                &[(1, "# license\n%YAML 1.1\n---\na: 1\n")],
             ),
             (
                 "a: 1\n...\n# between\n%YAML 1.1\n---\nb: 2\n",

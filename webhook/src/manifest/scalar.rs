@@ -1,7 +1,7 @@
-//! The value of an unquoted scalar as `kubectl` reads it: YAML 1.1 after go-yaml v2, converted to JSON.
+//! The value of an unquoted scalar as `kubectl` reads it: YAML 1.1 as go-yaml v2 implements it, converted to JSON.
 //!
 //! `yes` is a boolean, `0777` and `0x1F` are numbers, a date is text. The tables are those of
-//! <https://github.com/yaml/go-yaml/blob/v2.4.0/resolve.go>, which sigs.k8s.io/yaml carries.
+//! <https://github.com/yaml/go-yaml/blob/v2.4.0/resolve.go>, of which sigs.k8s.io/yaml contains a copy.
 
 use serde_json::{Number, Value};
 
@@ -60,25 +60,25 @@ fn integer(text: &str) -> Option<Number> {
     Number::from_i128(if negative { -value } else { value })
 }
 
-/// A float as go-yaml reads it. Go's JSON writes a whole one as an integer.
+/// A float as go-yaml reads it. Go's JSON writes a whole float as an integer.
 fn float(text: &str) -> Option<Number> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent)),
         None => (text, None),
     };
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let unsigned = |text| str::strip_prefix(text, ['+', '-']).unwrap_or(text);
     let (whole, fraction) = match unsigned(mantissa).split_once('.') {
         Some((whole, fraction)) => (whole, fraction),
         None => (unsigned(mantissa), ""),
     };
-    let is_float = digits(whole)
-        && digits(fraction)
+    let is_float = is_digits(whole)
+        && is_digits(fraction)
         && !(whole.is_empty() && fraction.is_empty())
-        && exponent.is_none_or(|text| !unsigned(text).is_empty() && digits(unsigned(text)));
+        && exponent.is_none_or(|text| !unsigned(text).is_empty() && is_digits(unsigned(text)));
     let value: f64 = is_float.then(|| text.parse().ok())??;
-    let exact = value.fract() == 0.0 && value.abs() <= 2_f64.powi(53);
-    if exact {
+    let is_whole = value.fract() == 0.0 && value.abs() <= 2_f64.powi(53);
+    if is_whole {
         Number::from_i128(value as i128)
     } else {
         Number::from_f64(value)

@@ -28,7 +28,7 @@ pub enum MessageKind {
     /// The document cannot be read or changed, and passes unchanged.
     Error,
     /// A pod would be denied, and its document passes unchanged.
-    Refused,
+    Denied,
     /// A pod requests a drainer and gets none.
     Skipped,
     /// Whatever the decision, there is something to correct.
@@ -80,7 +80,7 @@ impl Message {
 
     /// Whether it makes the command fail.
     pub fn is_failure(&self) -> bool {
-        matches!(self.kind, MessageKind::Error | MessageKind::Refused)
+        matches!(self.kind, MessageKind::Error | MessageKind::Denied)
     }
 
     /// Formats it as `file:line:column: kind: text`, as compilers do, so that editors can jump to the line.
@@ -120,7 +120,7 @@ impl From<EditError> for Message {
 impl MessageKind {
     fn style(self) -> Style {
         let color = match self {
-            Self::Error | Self::Refused => AnsiColor::Red,
+            Self::Error | Self::Denied => AnsiColor::Red,
             Self::Skipped | Self::Warning => AnsiColor::Yellow,
         };
         Style::new().bold().fg_color(Some(color.into()))
@@ -131,7 +131,7 @@ impl fmt::Display for MessageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Error => "error",
-            Self::Refused => "refused",
+            Self::Denied => "denied",
             Self::Skipped => "skipped",
             Self::Warning => "warning",
         })

@@ -136,7 +136,7 @@ impl WorkloadResult {
     }
 
     /// Whether its pods would be denied, so that its document is not changed.
-    pub fn is_refused(&self) -> bool {
+    pub fn is_denied(&self) -> bool {
         matches!(self.decision, Decision::Deny { .. })
     }
 }

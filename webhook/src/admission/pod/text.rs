@@ -50,7 +50,7 @@ where
 fn check_len<E: Error>(text: &str, max: usize) -> Result<(), E> {
     match text.len() {
         len if len > max => Err(E::custom(format_args!(
-            "a string of {len} bytes: at most {max}"
+            "a string of {len} bytes: the limit is {max}"
         ))),
         _ => Ok(()),
     }

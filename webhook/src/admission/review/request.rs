@@ -9,7 +9,7 @@ use crate::admission::context::PodContext;
 use crate::admission::excerpt::truncate;
 use crate::admission::pod::{DecodeError, PodView, Text, from_objects, number_or_bool};
 
-/// Why a body is not a request to which a response is possible.
+/// Why a body cannot be answered with an AdmissionReview.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidReview {
     /// The body is not JSON, or not in the form of an AdmissionReview.
@@ -30,7 +30,7 @@ pub enum InvalidReview {
     #[error("the request has no uid")]
     MissingUid,
     /// The uid, which the response repeats, is longer than a uid can be.
-    #[error("the request's uid has {0} bytes: at most {MAX_UID_LEN}")]
+    #[error("the request's uid has {0} bytes: the limit is {MAX_UID_LEN}")]
     UidTooLong(usize),
 }
 
@@ -68,7 +68,7 @@ pub struct RequestMeta {
     pub uid: String,
     /// The namespace; empty for a cluster-scoped object.
     pub namespace: String,
-    /// The object's name, or its `generateName` while it has none; empty for an ignored request.
+    /// The object's name, or else the `name` or `generateName` of a pod that is created; empty if there is none.
     pub name: String,
     /// Whether the object will not be stored, so that no Event may report it.
     pub dry_run: bool,
@@ -189,12 +189,12 @@ impl<'a> PodReview<'a> {
         RequestMeta {
             uid: self.uid.to_string(),
             namespace: self.namespace.as_deref().unwrap_or_default().to_owned(),
-            name: self.pod_name().to_owned(),
+            name: self.object_name().to_owned(),
             dry_run: self.dry_run,
         }
     }
 
-    /// Returns what the review says about the pod apart from its manifest.
+    /// Returns the context of the pod: its namespace and `token`. Whether it is in a Job is left to its manifest.
     pub(crate) fn pod_context(&self, token: Token) -> PodContext<'_> {
         PodContext {
             namespace: self.namespace.as_deref(),
@@ -211,8 +211,9 @@ impl<'a> PodReview<'a> {
         }
     }
 
-    /// Returns the pod's name, or else its `generateName`; empty for anything else.
-    pub(crate) fn pod_name(&self) -> &str {
+    /// Returns the request's name, or else the `name` or `generateName` of the pod that is created; empty if there is
+    /// none.
+    pub(crate) fn object_name(&self) -> &str {
         let name = self.name.as_deref().filter(|name| !name.is_empty());
         name.or_else(|| self.pod()?.name()).unwrap_or_default()
     }
@@ -231,9 +232,11 @@ impl<'a> ObjectReview<'a> {
         let envelope: Envelope<'a, &'a RawValue> =
             serde_json::from_str(body).map_err(|error| malformed(&error))?;
         let (uid, request) = envelope.into_request()?;
-        let is_written = matches!(request.operation.as_deref(), Some("CREATE" | "UPDATE"));
-        let is_whole = request.sub_resource.as_deref().unwrap_or_default() == "";
-        let object = request.object.filter(|_| is_written && is_whole);
+        let is_create_or_update = matches!(request.operation.as_deref(), Some("CREATE" | "UPDATE"));
+        let has_no_subresource = request.sub_resource.as_deref().unwrap_or_default() == "";
+        let object = request
+            .object
+            .filter(|_| is_create_or_update && has_no_subresource);
         Ok(Self {
             uid,
             namespace: request.namespace,
@@ -417,7 +420,7 @@ mod tests {
         ] {
             decode_with(pointer, value.clone(), |read| {
                 let review = read.unwrap();
-                assert_eq!(review.pod_name(), name, "{pointer}: {value}");
+                assert_eq!(review.object_name(), name, "{pointer}: {value}");
                 assert_eq!(review.dry_run, pointer == "/request/dryRun");
             });
         }

@@ -36,7 +36,9 @@ pub(crate) fn parse_value<T, E: fmt::Display>(
 ) -> Result<T, Diagnostic> {
     let parsed = match text.len() {
         ..=MAX_VALUE_LEN => parse(text).map_err(|error| error.to_string()),
-        long => Err(format!("a value of {long} bytes: at most {MAX_VALUE_LEN}")),
+        long => Err(format!(
+            "a value of {long} bytes: the limit is {MAX_VALUE_LEN}"
+        )),
     };
     parsed.map_err(|error| {
         let detail = format!("`{PREFIX}{name}`: {error}");

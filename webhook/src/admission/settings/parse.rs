@@ -138,8 +138,8 @@ impl Settings {
 // === impl DefaultedSettings ===
 
 impl DefaultedSettings {
-    /// Returns true if the diagnostic may be caused by a defaulted setting alone.
-    pub(in crate::admission) fn accounts_for(&self, diagnostic: &Diagnostic) -> bool {
+    /// Returns true if the cause of the diagnostic may be a setting that has its default in place of a bad value.
+    pub(in crate::admission) fn may_have_caused(&self, diagnostic: &Diagnostic) -> bool {
         let causes: &[_] = match diagnostic.code {
             Code::NoEnvoy | Code::SeveralEnvoys | Code::EnvoyGuessed => &["envoy-container"],
             Code::SocketNotMounted | Code::SocketUserUnknown | Code::AdminNotRead => {

@@ -9,10 +9,10 @@ use crate::admission::{
     token,
 };
 use crate::check::namespaces::Namespaces;
-use crate::check::owner::recreate_remedy;
 use crate::check::pod_status::{is_image_pull_error, waiting_reason};
 use crate::check::report::{CheckResult, Subject};
 use crate::check::text::{has_or_have, plural};
+use crate::check::workload::with_recreation;
 
 /// Diagnoses pods by what is known of the installation.
 #[derive(Debug, Clone, Copy)]
@@ -171,18 +171,18 @@ impl PodDiagnoser<'_> {
                 let message = format!("{pods} a drainer that is not running: {reason}");
                 let result = CheckResult::error("not-running", message);
                 if is_image_pull_error(reason) {
-                    result.remedy(format!(
+                    result.with_remedy(format!(
                         "the node cannot pull {image}: check `image` in the chart's values; pods need their own pull secrets"
                     ))
-                    .command(format!("kubectl describe pod {first} --namespace {namespace}"))
+                    .with_command(format!("kubectl describe pod {first} --namespace {namespace}"))
                 } else {
-                    result.command(format!(
+                    result.with_command(format!(
                         "kubectl logs {first} --container {CONTAINER_NAME} --namespace {namespace}"
                     ))
                 }
             }
         };
-        Some(result.subject(owner.clone()))
+        Some(result.with_subject(owner.clone()))
     }
 }
 
@@ -198,7 +198,7 @@ impl Cause {
             }
             Self::CreatedBeforeInstallation => "created before the installation".to_owned(),
             Self::WebhookNotCalled => {
-                "created while the webhook was unavailable, or before the namespace was labelled"
+                "created while the webhook was unavailable, or before the namespace was labeled"
                     .to_owned()
             }
         }
@@ -210,12 +210,17 @@ impl Cause {
                 let namespace = owner.namespace.as_deref().unwrap_or_default();
                 let label =
                     format!("kubectl label namespace {namespace} {INJECTION}=enabled --overwrite");
-                recreate_remedy(result.remedy("label the namespace").command(label), owner)
+                with_recreation(
+                    result
+                        .with_remedy("label the namespace")
+                        .with_command(label),
+                    owner,
+                )
             }
-            Self::Skipped { remedy, .. } => result.optional_remedy(*remedy),
-            Self::Recorded(code) => recreate_remedy(result.remedy(code.remedy()), owner),
+            Self::Skipped { remedy, .. } => result.with_optional_remedy(*remedy),
+            Self::Recorded(code) => with_recreation(result.with_remedy(code.remedy()), owner),
             Self::CreatedBeforeInstallation | Self::WebhookNotCalled => {
-                recreate_remedy(result, owner)
+                with_recreation(result, owner)
             }
         }
     }

@@ -54,7 +54,7 @@ struct InstallationArgs {
         default_value_t = HumanDuration(PodSettings::default().durations.poll_interval)
     )]
     poll_interval: HumanDuration,
-    /// Time that a pod's termination grace period leaves after the drain for Envoy's own shutdown.
+    /// Part of a pod's termination grace period that is kept for Envoy's own shutdown after the drain.
     #[arg(
         long,
         value_name = "DURATION",
@@ -176,7 +176,7 @@ fn check_value(
     definition.value(&mut settings).set(text)?;
     match settings.native_sidecar {
         // It means the default, so it cannot be the default.
-        NativeSidecar::Auto => Err(InvalidValue::new("value", text, "true or false")),
+        NativeSidecar::Auto => Err(InvalidValue::new("value", text, "expected true or false")),
         _ => Ok(text.to_owned()),
     }
 }
@@ -187,7 +187,7 @@ fn check_value(
 fn parse_image(image: String) -> Result<String, String> {
     if image.is_empty() || image.contains(char::is_whitespace) {
         return Err(format!(
-            "image: invalid name `{image}`: the drainer's image without spaces, preferably with a digest"
+            "image: invalid name `{image}`: it must not be empty or contain spaces"
         ));
     }
     Ok(image)
@@ -305,8 +305,8 @@ mod tests {
         for (flags, want) in [
             (
                 ["--image=", "--cpu-limit=1m"].as_slice(),
-                "image: invalid name ``: the drainer's image without spaces, preferably with a digest; \
-                 cpu-request 25m (default) is more than cpu-limit 1m: lower the one or raise the other",
+                "image: invalid name ``: it must not be empty or contain spaces; \
+                 cpu-request 25m (built-in default) is more than cpu-limit 1m: lower the one or raise the other",
             ),
             (
                 &[
@@ -314,9 +314,9 @@ mod tests {
                     "--drain-timeout=5s",
                     "--memory-request=65Mi",
                 ],
-                "image: invalid name ` drainer:1`: the drainer's image without spaces, preferably with a digest; \
-                 drain-timeout 5s is less than min-drain-duration 10s (default): raise the one or lower the other; \
-                 memory-request 65Mi is more than memory-limit 64Mi (default): lower the one or raise the other",
+                "image: invalid name ` drainer:1`: it must not be empty or contain spaces; \
+                 drain-timeout 5s is less than min-drain-duration 10s (built-in default): raise the one or lower the other; \
+                 memory-request 65Mi is more than memory-limit 64Mi (built-in default): lower the one or raise the other",
             ),
         ] {
             let flags = ["test"].iter().chain(flags);
@@ -331,27 +331,30 @@ mod tests {
         for (flags, want) in [
             (
                 ["--drain-timeout=5s"].as_slice(),
-                "drain-timeout 5s is less than min-drain-duration 10s (default)",
+                "drain-timeout 5s is less than min-drain-duration 10s (built-in default)",
             ),
             (
                 &["--poll-interval=0s"],
-                "poll-interval 0s: give at least 1ms",
+                "poll-interval 0s: must be at least 1ms",
             ),
             (&["--idle-exit=never"], "7s, 1m30s or 400ms, or off"),
             (&["--drain-delay=5"], "invalid duration `5`"),
             (&["--memory-limit=64MB"], "invalid quantity `64MB`"),
             (
                 &["--memory-limit=16Mi"],
-                "invalid limit `16Mi`: at least 24Mi, which the container runtime itself needs",
+                "invalid limit `16Mi`: must be at least 24Mi, which the container runtime itself needs",
             ),
-            (&["--cpu-limit=0"], "invalid quantity `0`: more than 0"),
+            (
+                &["--cpu-limit=0"],
+                "invalid quantity `0`: must be more than 0",
+            ),
             (
                 &["--drain-timeout=25h"],
-                "invalid duration `25h`: 24h at most",
+                "invalid duration `25h`: must be at most 24h",
             ),
             (
                 &["--native-sidecar=auto"],
-                "invalid value `auto`: true or false",
+                "invalid value `auto`: expected true or false",
             ),
             (
                 &["--admin-address=localhost:9901"],

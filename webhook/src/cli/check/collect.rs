@@ -12,7 +12,7 @@ use crate::check::dry_run::{DryRun, DryRunOutcome};
 use crate::check::installation::{Installation, ServeArgsError};
 use crate::check::namespaces::Namespaces;
 use crate::check::pods::{PodDiagnoser, Pods};
-use crate::check::replica_sets::BlockedReplicaSets;
+use crate::check::replica_sets::ReplicaSets;
 use crate::check::{
     Section, certificates, cluster, deployment, dry_run, installation, namespaces,
     webhook_configuration,
@@ -107,7 +107,7 @@ pub(super) async fn collect(
     });
     let read = reader.for_each(|pod| pods.add(&pod)).await;
     let mut section = pods.section(read.err().as_ref());
-    let mut replica_sets = BlockedReplicaSets::default();
+    let mut replica_sets = ReplicaSets::default();
     let read = reader
         .for_each(|replica_set| replica_sets.add(&replica_set))
         .await;
@@ -162,8 +162,12 @@ async fn deployment_objects(
         service,
         deployment,
         pods,
-        policy: reader.has_policy(&installation.policy()).await,
-        ca_bundle_policy: reader.has_policy(&installation.ca_bundle_policy()).await,
+        policy: reader
+            .has_policy(&installation.unseen_pods_policy_name())
+            .await,
+        ca_bundle_policy: reader
+            .has_policy(&installation.ca_bundle_policy_name())
+            .await,
     }
 }
 

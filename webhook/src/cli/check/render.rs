@@ -8,10 +8,10 @@ use crate::cli::terminal::TextWriter;
 /// The column in which messages begin.
 const MESSAGE_COLUMN: usize = 4;
 
-/// Results of one check and severity beyond this number are only counted.
+/// How many results with the same check and severity are listed; the rest is counted.
 const MAX_LISTED: usize = 20;
 
-/// Renders sections, with colours or without.
+/// Renders sections, with colors or without.
 pub(super) struct CheckRenderer {
     styled: bool,
 }
@@ -24,7 +24,7 @@ impl CheckRenderer {
     }
 
     /// Renders a section, with an empty line at its end.
-    pub(super) fn section(&self, section: &Section) -> String {
+    pub(super) fn render_section(&self, section: &Section) -> String {
         let mut out = TextWriter::new(self.styled);
         out.push_styled(Style::new().bold(), section.name);
         out.end_line();
@@ -32,7 +32,7 @@ impl CheckRenderer {
         while let [first, ..] = rest {
             let same = rest
                 .iter()
-                .take_while(|result| is_same_check(result, first));
+                .take_while(|result| is_same_group(result, first));
             let (group, others) = rest.split_at(same.count());
             rest = others;
             let (listed, more) = group.split_at(group.len().min(MAX_LISTED));
@@ -47,8 +47,8 @@ impl CheckRenderer {
         out.into_text() + "\n"
     }
 
-    /// Renders the last line.
-    pub(super) fn summary(&self, health: Health, sections: &[Section]) -> String {
+    /// Renders the last line: whether it works, and the counts.
+    pub(super) fn render_summary(&self, health: Health, sections: &[Section]) -> String {
         let count = |severity: Severity| {
             let results = sections.iter().flat_map(|section| &section.results);
             results.filter(|result| result.severity == severity).count()
@@ -57,14 +57,14 @@ impl CheckRenderer {
         let counts = [
             (count(Severity::Error), "error", ""),
             (count(Severity::Warning), "warning", ""),
-            (unknown, "check", " unknown"),
+            (unknown, "check", " without result"),
         ];
         let counts: Vec<_> = counts
             .into_iter()
             .filter(|(count, ..)| *count > 0)
             .map(|(count, noun, state)| format!("{}{state}", plural(count, noun)))
             .collect();
-        let (colour, summary) = match health {
+        let (color, summary) = match health {
             Health::Healthy if unknown == 0 => (AnsiColor::Green, "envoy-drainer works"),
             Health::Healthy => (
                 AnsiColor::Green,
@@ -73,11 +73,11 @@ impl CheckRenderer {
             Health::Unhealthy => (AnsiColor::Red, "envoy-drainer does not work"),
             Health::Unknown => (
                 AnsiColor::Cyan,
-                "status unknown: some required objects could not be read",
+                "unknown whether envoy-drainer works: some required objects could not be read",
             ),
         };
         let mut out = TextWriter::new(self.styled);
-        out.push_styled(colour.on_default().bold(), summary);
+        out.push_styled(color.on_default().bold(), summary);
         if !counts.is_empty() {
             out.push(&format!(" ({})", counts.join(", ")));
         }
@@ -85,7 +85,7 @@ impl CheckRenderer {
     }
 }
 
-fn is_same_check(one: &CheckResult, other: &CheckResult) -> bool {
+fn is_same_group(one: &CheckResult, other: &CheckResult) -> bool {
     (one.name, one.severity) == (other.name, other.severity)
 }
 
@@ -99,14 +99,14 @@ fn push_result(out: &mut TextWriter, result: &CheckResult) {
         remedy,
         commands,
     } = result;
-    let (mark, colour) = match severity {
+    let (mark, color) = match severity {
         Severity::Ok => ("✔", AnsiColor::Green),
         Severity::Warning => ("!", AnsiColor::Yellow),
         Severity::Error => ("✘", AnsiColor::Red),
         Severity::Unknown => ("?", AnsiColor::Cyan),
     };
     out.push("  ");
-    out.push_styled(colour.on_default(), mark);
+    out.push_styled(color.on_default(), mark);
     out.push(" ");
     out.push_wrapped(MESSAGE_COLUMN, message);
     if let Some(remedy) = remedy {
@@ -135,9 +135,9 @@ mod tests {
     #[test]
     fn results_beyond_the_limit_are_counted() {
         let mut results = vec![CheckResult::ok("injected", "1 pod has a drainer")];
-        let warning = CheckResult::warning("without-drainer", "no drainer").remedy("roll it");
+        let warning = CheckResult::warning("without-drainer", "no drainer").with_remedy("roll it");
         results.extend(vec![warning.clone(); MAX_LISTED + 2]);
-        let text = CheckRenderer::new(false).section(&section(results));
+        let text = CheckRenderer::new(false).render_section(&section(results));
         assert_eq!(
             text.matches("  ! no drainer\n    → roll it\n").count(),
             MAX_LISTED
@@ -146,7 +146,7 @@ mod tests {
             text.ends_with("    … and 2 more, listed by `-o json`\n\n"),
             "{text}"
         );
-        let text = CheckRenderer::new(false).section(&section(vec![warning; MAX_LISTED]));
+        let text = CheckRenderer::new(false).render_section(&section(vec![warning; MAX_LISTED]));
         assert!(!text.contains('…'), "{text}");
     }
 
@@ -169,29 +169,32 @@ mod tests {
             ),
             (
                 vec![warning("b", ""), unknown.clone()],
-                "envoy-drainer works, as far as could be read (1 warning, 1 check unknown)\n",
+                "envoy-drainer works, as far as could be read (1 warning, 1 check without result)\n",
             ),
             (
                 vec![ok("a", ""), blocking, unknown.clone()],
-                "status unknown: some required objects could not be read (2 checks unknown)\n",
+                "unknown whether envoy-drainer works: some required objects could not be read (2 checks without result)\n",
             ),
             (
                 vec![error("c", ""), error("c", ""), unknown],
-                "envoy-drainer does not work (2 errors, 1 check unknown)\n",
+                "envoy-drainer does not work (2 errors, 1 check without result)\n",
             ),
         ];
         for (results, want) in table {
             let sections = [section(results)];
             let health = Health::of(&sections);
-            assert_eq!(CheckRenderer::new(false).summary(health, &sections), want);
+            assert_eq!(
+                CheckRenderer::new(false).render_summary(health, &sections),
+                want
+            );
         }
     }
 
     #[test]
     fn commands_are_never_wrapped() {
         let command = ["kubectl"; 20].join(" ");
-        let result = CheckResult::error("a", "wrong").command(&*command);
-        let text = CheckRenderer::new(false).section(&section(vec![result]));
+        let result = CheckResult::error("a", "wrong").with_command(&*command);
+        let text = CheckRenderer::new(false).render_section(&section(vec![result]));
         assert!(text.contains(&command), "{text}");
     }
 }

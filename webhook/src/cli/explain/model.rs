@@ -28,7 +28,7 @@ pub struct Explanation {
     pub name: String,
     /// The outcome.
     pub outcome: InjectionOutcome,
-    /// The reasons to skip or refuse it; empty otherwise.
+    /// The reasons to skip or deny it; empty otherwise.
     pub reasons: Vec<ReasonModel>,
     /// The warnings.
     pub warnings: Vec<ReasonModel>,
@@ -46,10 +46,11 @@ pub enum InjectionOutcome {
     Injected,
     /// It requests a drainer, and gets none.
     Skipped,
-    /// It could get a drainer, but its document cannot be changed, or has a refused pod.
+    /// It could get a drainer, but its document cannot be changed, or has a denied pod.
     Unchanged,
-    /// Its annotations are invalid.
-    Refused,
+    /// It would be denied.
+    #[serde(rename = "refused")]
+    Denied,
     /// It requests no drainer.
     #[serde(rename = "not-asked")]
     NotRequested,
@@ -179,7 +180,7 @@ impl Explanation {
                 None,
             ),
             Decision::Deny { reasons, warnings } => (
-                InjectionOutcome::Refused,
+                InjectionOutcome::Denied,
                 reasons_of(reasons),
                 reasons_of(warnings),
                 None,

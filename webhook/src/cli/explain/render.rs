@@ -63,7 +63,7 @@ fn render_pod(out: &mut TextWriter, explanation: &Explanation) {
             AnsiColor::Yellow,
             "gets no drainer: its document is not changed",
         ),
-        InjectionOutcome::Refused => ("✘", AnsiColor::Red, "is refused"),
+        InjectionOutcome::Denied => ("✘", AnsiColor::Red, "is denied"),
         InjectionOutcome::NotRequested => ("·", AnsiColor::White, "does not request a drainer"),
     };
     let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/"));

@@ -10,7 +10,7 @@ use crate::printable::printable;
 /// Unchanged lines before and after each change.
 const CONTEXT_LINES: usize = 3;
 
-/// A unified diff of a file or stdin, with colours if `styled`; empty if nothing differs.
+/// A unified diff of a file or stdin, with colors if `styled`; empty if nothing differs.
 pub fn unified_diff(name: &str, before: &[u8], after: &[u8], styled: bool) -> String {
     let (before, after) = (
         String::from_utf8_lossy(before),
@@ -27,21 +27,21 @@ pub fn unified_diff(name: &str, before: &[u8], after: &[u8], styled: bool) -> St
     if !styled {
         return diff;
     }
-    let mut coloured = String::with_capacity(diff.len() * 2);
+    let mut colored = String::with_capacity(diff.len() * 2);
     for (index, line) in diff.lines().enumerate() {
         let style = style(line, index < 2);
-        let _ = writeln!(coloured, "{style}{line}{style:#}");
+        let _ = writeln!(colored, "{style}{line}{style:#}");
     }
-    coloured
+    colored
 }
 
 fn style(line: &str, in_header: bool) -> Style {
-    let colour = |colour: AnsiColor| Style::new().fg_color(Some(colour.into()));
+    let color = |color: AnsiColor| Style::new().fg_color(Some(color.into()));
     match line.as_bytes() {
         _ if in_header => Style::new().bold(),
-        [b'+', ..] => colour(AnsiColor::Green),
-        [b'-', ..] => colour(AnsiColor::Red),
-        [b'@', ..] => colour(AnsiColor::Cyan),
+        [b'+', ..] => color(AnsiColor::Green),
+        [b'-', ..] => color(AnsiColor::Red),
+        [b'@', ..] => color(AnsiColor::Cyan),
         _ => Style::new(),
     }
 }

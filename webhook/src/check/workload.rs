@@ -1,4 +1,4 @@
-//! The owner of a pod or ReplicaSet, and how to create its pods again.
+//! The workload of a pod or ReplicaSet, and how to create its pods again.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -6,7 +6,7 @@ use super::report::{CheckResult, Subject};
 
 /// The controller of an object of this kind (a pod or a ReplicaSet), or the object itself if it has
 /// none. The Deployment of a pod is derived from the name of its ReplicaSet.
-pub(super) fn owner(kind: &str, object: &ObjectMeta) -> Subject {
+pub(super) fn workload_of(kind: &str, object: &ObjectMeta) -> Subject {
     let subject = |kind: &str, name: &str| Subject {
         kind: kind.to_owned(),
         namespace: object.namespace.clone(),
@@ -24,29 +24,33 @@ pub(super) fn owner(kind: &str, object: &ObjectMeta) -> Subject {
     }
 }
 
-/// Adds to a result how to create an owner's pods again, after the remedy that it has already.
-pub(super) fn recreate_remedy(result: CheckResult, owner: &Subject) -> CheckResult {
+/// Adds to a result how to create a workload's pods again, after the remedy that it has already.
+pub(super) fn with_recreation(result: CheckResult, workload: &Subject) -> CheckResult {
     let Subject {
         kind,
         namespace,
         name,
-    } = owner;
+    } = workload;
     let recreate = match &**kind {
         "Deployment" | "StatefulSet" | "DaemonSet" => {
-            return result.command(format!(
+            return result.with_command(format!(
                 "kubectl rollout restart {} {name} --namespace {}",
                 kind.to_lowercase(),
                 namespace.as_deref().unwrap_or_default()
             ));
         }
         "Pod" => "delete the pod and create it again".to_owned(),
-        _ => format!("have its {kind} create new pods"),
+        "Job" => "delete the Job and create it again".to_owned(),
+        "ReplicaSet" | "ReplicationController" => {
+            format!("delete the pods, which the {kind} then creates again")
+        }
+        _ => format!("recreate the pods of this {kind}"),
     };
     let remedy = match &result.remedy {
         Some(first) => format!("{first}, then {recreate}"),
         None => recreate,
     };
-    result.remedy(remedy)
+    result.with_remedy(remedy)
 }
 
 #[cfg(test)]
@@ -73,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_recreated_by_kind_of_owner() {
+    fn pods_are_recreated_by_kind_of_workload() {
         let table = [
             (
                 owned_by("ReplicaSet", "edge-5b49"),
@@ -83,7 +87,7 @@ mod tests {
             (
                 owned_by("ReplicaSet", "by-hand"),
                 "ReplicaSet shop/by-hand",
-                "have its ReplicaSet create new pods",
+                "delete the pods, which the ReplicaSet then creates again",
             ),
             (
                 owned_by("StatefulSet", "db"),
@@ -93,7 +97,7 @@ mod tests {
             (
                 owned_by("Job", "migrate"),
                 "Job shop/migrate",
-                "have its Job create new pods",
+                "delete the Job and create it again",
             ),
             (
                 json!(null),
@@ -102,11 +106,11 @@ mod tests {
             ),
         ];
         for (owners, name, remedy_or_command) in table {
-            let owner = owner("Pod", &pod(&owners));
-            assert_eq!(owner.to_string(), name);
+            let workload = workload_of("Pod", &pod(&owners));
+            assert_eq!(workload.to_string(), name);
             let CheckResult {
                 remedy, commands, ..
-            } = recreate_remedy(CheckResult::warning("a", ""), &owner);
+            } = with_recreation(CheckResult::warning("a", ""), &workload);
             assert_eq!(
                 commands.into_iter().chain(remedy).collect::<Vec<_>>(),
                 [remedy_or_command]
