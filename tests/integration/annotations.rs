@@ -216,7 +216,7 @@ const BAD_VALUES: [(&str, &str, &str); 34] = [
     (
         "ignore-listeners",
         "web,,probes",
-        "invalid listener ``: a name or a port",
+        "invalid listener ``: expected a name or a port",
     ),
     (
         "ignore-listeners",
