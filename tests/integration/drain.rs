@@ -537,7 +537,7 @@ async fn modify_only_listener_with_gradual_drain_is_warned_about() -> Result<()>
             .await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
         let warning = drainer
-            .wait_for_log("MODIFY_ONLY of modify", TIMEOUT)
+            .wait_for_log("MODIFY_ONLY (modify)", TIMEOUT)
             .await?;
         assert_eq!(warning["level"], "WARN");
         Ok(())

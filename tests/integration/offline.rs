@@ -1,5 +1,6 @@
 //! Output, messages and exit codes of `inject` and `explain`.
 
+use std::fs;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
@@ -575,4 +576,26 @@ fn exit_codes_match_the_result() {
     assert!(output.stdout.contains(&0x1b));
     let output = envoy_drainer(&["explain"], fine.as_bytes());
     assert!(!output.stdout.contains(&0x1b));
+}
+
+/// The manifests that the documents show: each is injected without a message.
+#[test]
+fn documented_examples_are_injected_without_messages() {
+    for name in ["deployment", "gateway", "job"] {
+        let path = format!(
+            "{}/../docs/examples/{name}.yaml",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let manifest = fs::read(path).unwrap();
+        let injected = inject(&manifest);
+        let messages: Vec<_> = injected
+            .messages
+            .iter()
+            .map(|message| &message.text)
+            .collect();
+        assert_eq!(messages, [""; 0], "{name}");
+        assert_eq!((injected.requested, injected.injected), (1, 1), "{name}");
+        let diff = inject::unified_diff(name, &manifest, &injected.bytes, false);
+        golden::check(&format!("examples/{name}.diff"), &diff);
+    }
 }
