@@ -38,7 +38,7 @@ pub enum OnInvalid {
 // === impl Defaults ===
 
 impl Defaults {
-    /// The product's defaults with this image of the drainer.
+    /// The built-in defaults with this image of the drainer.
     #[must_use]
     pub fn new(image: impl Into<String>, release_namespace: impl Into<String>) -> Self {
         Self {

@@ -96,7 +96,7 @@ impl Metrics {
         );
         registry.register(
             "ca_bundle_foreign",
-            "CAs in the caBundles that are not of this webhook; whoever has the key of one can impersonate it",
+            "Certificates of other issuers in the caBundles; the holder of the key of one can impersonate the webhook",
             this.bundle_foreign.clone(),
         );
         registry.register(

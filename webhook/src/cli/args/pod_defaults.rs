@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_without_flags_are_the_products() {
+    fn defaults_without_flags_are_built_in() {
         let want = Defaults::new("drainer:1", "envoy-drainer");
         assert_eq!(parse(&[]).unwrap(), want);
     }
