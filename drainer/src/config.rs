@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use tracing::Level;
 
@@ -55,8 +56,15 @@ struct ConfigDraft {
     durations: Durations,
 }
 
+/// A flag of `drainer serve`.
+struct Flag {
+    definition: SettingDefinition<ConfigDraft>,
+    /// Its formatted default; a placeholder if the flag is required.
+    default: String,
+}
+
 /// The flags of `drainer serve`, in the order of its arguments and of its help.
-fn flags() -> Vec<SettingDefinition<ConfigDraft>> {
+static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
     let row = SettingDefinition::<ConfigDraft>::new;
     let optional = |name, value_name, help, field| {
         row(name, value_name, help, field).with_arg(ArgCondition::NonDefault)
@@ -106,26 +114,32 @@ fn flags() -> Vec<SettingDefinition<ConfigDraft>> {
             |draft| &mut draft.config.host_network,
         ),
     ];
-    let mut flags: Vec<_> = drain_settings().into_iter().chain(own).collect();
-    flags.sort_by_key(|flag| flag.in_args);
-    flags
-}
+    let mut definitions: Vec<_> = drain_settings().into_iter().chain(own).collect();
+    definitions.sort_by_key(|definition| definition.in_args);
+    let mut defaults = ConfigDraft::default();
+    let flag = |definition: SettingDefinition<ConfigDraft>| Flag {
+        default: definition.value(&mut defaults).format(),
+        definition,
+    };
+    definitions.into_iter().map(flag).collect()
+});
 
 /// Describes the flags of `drainer serve`, a line each, with their defaults.
 #[must_use]
 pub fn flags_help() -> String {
-    let mut defaults = ConfigDraft::default();
-    let line = |flag: SettingDefinition<_>| {
-        let name = format!("{} {}", flag.name, flag.value_name);
-        let default = match flag.value(&mut defaults).format() {
-            default if flag.in_args == ArgCondition::Required || default.is_empty() => {
-                String::new()
-            }
-            default => format!(" [{default}]"),
+    let line = |flag: &Flag| {
+        let Flag {
+            definition,
+            default,
+        } = flag;
+        let name = format!("{} {}", definition.name, definition.value_name);
+        let default = match default.is_empty() || definition.in_args == ArgCondition::Required {
+            true => String::new(),
+            false => format!(" [{default}]"),
         };
-        format!("  --{name:<32}{}{default}\n", flag.help)
+        format!("  --{name:<32}{}{default}\n", definition.help)
     };
-    flags().into_iter().map(line).collect()
+    FLAGS.iter().map(line).collect()
 }
 
 // === impl Config ===
@@ -153,18 +167,16 @@ impl Config {
     /// durations, since `kubectl describe` shows them, and of the rest those that are not the default.
     #[must_use]
     pub fn args(&self) -> Vec<String> {
-        let mut defaults = ConfigDraft::default();
         let mut draft = ConfigDraft::from(self.clone());
-        let arg = |flag: SettingDefinition<_>| {
-            let value = flag.value(&mut draft).format();
-            let is_default = value == flag.value(&mut defaults).format();
-            match flag.name {
-                _ if flag.in_args == ArgCondition::NonDefault && is_default => None,
-                name if is_switch(&flag) => Some(format!("--{name}")),
-                name => Some(format!("--{name}={value}")),
+        let arg = |flag: &Flag| {
+            let SettingDefinition { name, in_args, .. } = flag.definition;
+            match flag.definition.value(&mut draft).format() {
+                value if in_args == ArgCondition::NonDefault && value == flag.default => None,
+                _ if flag.is_switch() => Some(format!("--{name}")),
+                value => Some(format!("--{name}={value}")),
             }
         };
-        flags().into_iter().filter_map(arg).collect()
+        FLAGS.iter().filter_map(arg).collect()
     }
 
     /// Parses the arguments of `drainer serve`.
@@ -172,17 +184,16 @@ impl Config {
     /// # Errors
     /// Everything that is wrong, in one error.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, InvalidArgs> {
-        let flags = flags();
-        let (values, mut errors) = split_args(args, &flags);
+        let (values, mut errors) = split_args(args);
         let mut draft = ConfigDraft::default();
-        for flag in &flags {
-            let name = flag.name;
+        for Flag { definition, .. } in FLAGS.iter() {
+            let name = definition.name;
             match values.get(name) {
                 Some(text) => {
-                    let error = flag.value(&mut draft).set(text).err();
+                    let error = definition.value(&mut draft).set(text).err();
                     errors.extend(error.map(|error| format!("--{name} `{text}`: {error}")));
                 }
-                None if flag.in_args == ArgCondition::Required => {
+                None if definition.in_args == ArgCondition::Required => {
                     errors.push(format!("--{name} is missing"))
                 }
                 None => {}
@@ -217,10 +228,9 @@ pub(crate) fn socket_in(run_dir: &Path) -> PathBuf {
     run_dir.join("drainer.sock")
 }
 
-/// Splits arguments into the values of `flags` and the errors; the last value of a flag counts.
+/// Splits arguments into the values of [`FLAGS`] and the errors; the last value of a flag counts.
 fn split_args(
     args: impl IntoIterator<Item = OsString>,
-    flags: &[SettingDefinition<ConfigDraft>],
 ) -> (BTreeMap<&'static str, String>, Vec<String>) {
     let (mut values, mut errors) = (BTreeMap::new(), Vec::new());
     let mut parser = lexopt::Parser::from_args(args);
@@ -228,12 +238,12 @@ fn split_args(
         let arg = match parser.next() {
             Ok(None) => return (values, errors),
             Ok(Some(lexopt::Arg::Long(name))) => {
-                match flags.iter().find(|flag| flag.name == name) {
-                    Some(flag) if is_switch(flag) => {
+                match FLAGS.iter().find(|flag| flag.definition.name == name) {
+                    Some(flag) if flag.is_switch() => {
                         let value = parser.optional_value().unwrap_or_else(|| "true".into());
-                        Ok((flag.name, value))
+                        Ok((flag.definition.name, value))
                     }
-                    Some(flag) => parser.value().map(|value| (flag.name, value)),
+                    Some(flag) => parser.value().map(|value| (flag.definition.name, value)),
                     None => Err(format!("unknown flag `--{name}`").into()),
                 }
             }
@@ -252,8 +262,13 @@ fn split_args(
     }
 }
 
-fn is_switch(flag: &SettingDefinition<ConfigDraft>) -> bool {
-    flag.value_name.is_empty()
+// === impl Flag ===
+
+impl Flag {
+    /// Returns true if it takes no value.
+    fn is_switch(&self) -> bool {
+        self.definition.value_name.is_empty()
+    }
 }
 
 // === impl ConfigDraft ===
@@ -401,18 +416,18 @@ mod tests {
     fn default_values_in_the_help_are_the_effective_ones() {
         let required = ["--admin-address=unix:@x", "--token=0000000000000000"];
         let help = flags_help();
-        for flag in flags()
-            .iter()
-            .filter(|flag| flag.in_args != ArgCondition::Required)
-        {
-            let start = format!("--{} ", flag.name);
+        for Flag { definition, .. } in FLAGS.iter() {
+            if definition.in_args == ArgCondition::Required {
+                continue;
+            }
+            let start = format!("--{} ", definition.name);
             let line = help.lines().find(|line| line.contains(&start)).unwrap();
             let Some((_, default)) = line.rsplit_once(" [") else {
-                let value = flag.value(&mut ConfigDraft::default()).format();
-                assert_eq!(value, "", "{}", flag.name);
+                let value = definition.value(&mut ConfigDraft::default()).format();
+                assert_eq!(value, "", "{}", definition.name);
                 continue;
             };
-            let arg = format!("--{}={}", flag.name, default.trim_end_matches(']'));
+            let arg = format!("--{}={}", definition.name, default.trim_end_matches(']'));
             assert_eq!(
                 parse(&[&required[..], &[&arg]].concat()),
                 parse(&required),
