@@ -1,11 +1,17 @@
 //! The registry of metrics, and its text format. Each module declares the metrics that it counts.
 
-use prometheus_client::encoding::text;
+use prometheus_client::encoding::{EncodeLabelSet, text};
 
 pub use prometheus_client::registry::Registry;
 
 /// The media type of [`encode`]'s text.
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The label of operations that can fail: `ok` or `failed`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ResultLabels {
+    result: &'static str,
+}
 
 /// Creates an empty registry; the modules that count add their metrics to it.
 pub fn registry() -> Registry {
@@ -17,4 +23,17 @@ pub fn encode(registry: &Registry) -> String {
     let mut text = String::new();
     text::encode(&mut text, registry).expect("a String can always be written to");
     text
+}
+
+// === impl ResultLabels ===
+
+impl ResultLabels {
+    /// Both labels, to export a family at zero, so that the first failure is an increase.
+    pub(crate) const ALL: [Self; 2] = [Self::new(true), Self::new(false)];
+
+    pub(crate) const fn new(is_ok: bool) -> Self {
+        Self {
+            result: if is_ok { "ok" } else { "failed" },
+        }
+    }
 }

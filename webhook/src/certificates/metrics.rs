@@ -2,7 +2,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::metrics::Registry;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -10,6 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::cluster::StoreError;
 use super::rotation::RotationReason;
+use crate::metrics::{Registry, ResultLabels};
 
 /// Label values come from fixed enums, so cardinality is bounded.
 #[derive(Debug)]
@@ -47,11 +47,6 @@ struct RotationLabels {
 struct FailedCallLabels {
     call: &'static str,
     reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabels {
-    result: &'static str,
 }
 
 // === impl Metrics ===
@@ -110,8 +105,8 @@ impl Metrics {
             this.failed_calls.clone(),
         );
         // Exported at zero, so that the first one is an increase.
-        for is_served in [true, false] {
-            let _ = this.reloads.get_or_create(&ResultLabels::new(is_served));
+        for labels in &ResultLabels::ALL {
+            let _ = this.reloads.get_or_create(labels);
         }
         for reason in RotationReason::ALL {
             let _ = this.rotations.get_or_create(&reason.into());
@@ -179,16 +174,6 @@ impl Metrics {
 
 fn gauge_value(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-// === impl ResultLabels ===
-
-impl ResultLabels {
-    fn new(is_ok: bool) -> Self {
-        Self {
-            result: if is_ok { "ok" } else { "failed" },
-        }
-    }
 }
 
 // === impl RotationLabels ===

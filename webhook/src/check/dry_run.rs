@@ -9,10 +9,11 @@ pub use pod::{DryRunRequests, INJECT_NOT_REQUESTED, INJECT_REQUESTED, sample_pod
 use k8s_openapi::api::core::v1::Pod;
 
 use super::installation::PODS_ENTRY;
+use super::pod_status::drainer;
 use super::report::{CheckResult, Subject};
-use super::text::list_names;
+use super::text::{list_names, plural};
 use crate::admission::settings::keys::STATUS;
-use crate::admission::{CONTAINER_NAME, Code, skip_code};
+use crate::admission::{Code, skip_code};
 use crate::kubernetes::{ApiCall, DryRunResult, ReadError};
 
 /// The name of the results.
@@ -101,11 +102,7 @@ pub(super) fn webhook_failure(reason: &str) -> Option<DryRunOutcome> {
 }
 
 fn outcome_of_admitted(pod: &Pod) -> DryRunOutcome {
-    let mut containers = pod.spec.iter().flat_map(|spec| {
-        let init = spec.init_containers.iter().flatten();
-        spec.containers.iter().chain(init)
-    });
-    if containers.any(|container| container.name == CONTAINER_NAME) {
+    if drainer(pod).is_some() {
         return DryRunOutcome::Injected;
     }
     let annotations = pod.metadata.annotations.as_ref();
@@ -149,16 +146,18 @@ pub(super) fn results(dry_runs: &[DryRun], untested: usize) -> Vec<CheckResult> 
     results.sort_by_key(|result| result.severity);
     if untested > 0 {
         let message = format!(
-            "only {} tried, {untested} more {} not",
-            match dry_runs.len() {
-                1 => "1 namespace was".to_owned(),
-                count => format!("{count} namespaces were"),
-            },
-            if untested == 1 { "was" } else { "were" }
+            "only {} {} tried, {untested} more {} not",
+            plural(dry_runs.len(), "namespace"),
+            was_or_were(dry_runs.len()),
+            was_or_were(untested)
         );
         results.push(CheckResult::ok(NAME, message));
     }
     results
+}
+
+fn was_or_were(count: usize) -> &'static str {
+    if count == 1 { "was" } else { "were" }
 }
 
 fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> CheckResult {

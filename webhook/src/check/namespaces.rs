@@ -66,6 +66,11 @@ pub fn section(namespaces: &Result<Namespaces, ReadError>, dry_runs: &[DryRun]) 
     }
 }
 
+/// The command that opts a namespace in, whatever its label is now.
+pub(super) fn opt_in_command(namespace: &str) -> String {
+    format!("kubectl label namespace {namespace} {INJECTION}={ENABLED} --overwrite")
+}
+
 // === impl Namespaces ===
 
 impl Namespaces {
@@ -161,9 +166,7 @@ impl Namespaces {
             let message = format!(
                 "`{name}` has not opted in: the label {INJECTION} is `{value}`, not `{ENABLED}`"
             );
-            warning("label", name, message).with_command(format!(
-                "kubectl label namespace {name} {INJECTION}={ENABLED} --overwrite"
-            ))
+            warning("label", name, message).with_command(opt_in_command(name))
         });
         let misplaced = self.misplaced.iter().map(|(name, key)| {
             let message = format!("`{name}` has `{key}`, which has no effect on a namespace");

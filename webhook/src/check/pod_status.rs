@@ -1,8 +1,10 @@
-//! The status of pods and containers, as kubelets and the scheduler write it.
+//! The drainer of a pod, and the status of pods and containers, as kubelets and the scheduler write it.
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition};
+
+use crate::admission::CONTAINER_NAME;
 
 /// The reasons of a container that has yet to start.
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/kubelet_pods.go>
@@ -34,20 +36,35 @@ pub(super) struct UnreadyPod<'a> {
 
 /// Why a container is waiting.
 #[derive(Debug)]
-pub(super) struct WaitingReason<'a> {
-    pub(super) reason: &'a str,
+struct WaitingReason<'a> {
+    reason: &'a str,
     message: Option<&'a str>,
 }
 
-/// Returns true if a pod is ready and not being deleted.
-fn is_ready(pod: &Pod) -> bool {
-    let mut conditions = conditions(pod);
-    pod.metadata.deletion_timestamp.is_none()
-        && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+/// A pod's drainer, if it has one.
+pub(super) fn drainer(pod: &Pod) -> Option<&Container> {
+    let spec = pod.spec.as_ref()?;
+    let init = spec.init_containers.iter().flatten();
+    let mut containers = init.chain(&spec.containers);
+    containers.find(|container| container.name == CONTAINER_NAME)
+}
+
+/// Why a pod's drainer is waiting, unless it is only starting.
+pub(super) fn drainer_waiting_reason(pod: &Pod) -> Option<&str> {
+    let status = pod.status.as_ref()?;
+    let init = status.init_container_statuses.iter().flatten();
+    let mut statuses = init.chain(status.container_statuses.iter().flatten());
+    let drainer = statuses.find(|status| status.name == CONTAINER_NAME)?;
+    let waiting = waiting_reason(drainer)?;
+    (!waiting.is_starting()).then_some(waiting.reason)
+}
+
+fn is_ready(condition: &PodCondition) -> bool {
+    condition.type_ == "Ready" && condition.status == "True"
 }
 
 /// Why a container is waiting, if it is.
-pub(super) fn waiting_reason(container: &ContainerStatus) -> Option<WaitingReason<'_>> {
+fn waiting_reason(container: &ContainerStatus) -> Option<WaitingReason<'_>> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     Some(WaitingReason {
         reason: waiting.reason.as_deref()?,
@@ -78,7 +95,7 @@ impl<'a> UnreadyPod<'a> {
     }
 
     fn from_pod(pod: &'a Pod) -> Option<Self> {
-        if is_ready(pod) || pod.metadata.deletion_timestamp.is_some() {
+        if pod.metadata.deletion_timestamp.is_some() || conditions(pod).any(is_ready) {
             return None;
         }
         let status = pod.status.iter();
@@ -124,7 +141,7 @@ impl fmt::Display for UnreadyPod<'_> {
 
 impl WaitingReason<'_> {
     /// Returns true if the container has yet to be started.
-    pub(super) fn is_starting(&self) -> bool {
+    fn is_starting(&self) -> bool {
         STARTING_REASONS.contains(&self.reason)
     }
 }

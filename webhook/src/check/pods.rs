@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use self::diagnose::{Diagnosis, PodGroup, drainer};
+use self::diagnose::{Diagnosis, PodGroup};
+use super::pod_status::drainer;
 use super::report::{CheckResult, Section, Subject};
 use super::text::{has_or_have, list, plural};
 use super::workload::workload_of;

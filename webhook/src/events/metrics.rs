@@ -1,20 +1,15 @@
 //! Metrics of Events: writes by result, and pods that no Event counts.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
+
+use crate::metrics::{Registry, ResultLabels};
 
 /// The metrics of Events. Clones count together.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    writes: Family<WriteLabels, Counter>,
+    writes: Family<ResultLabels, Counter>,
     dropped: Counter,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WriteLabels {
-    result: &'static str,
 }
 
 // === impl Metrics ===
@@ -37,29 +32,19 @@ impl Metrics {
             this.dropped.clone(),
         );
         // Exported at zero, so that the first failure is an increase.
-        for is_ok in [true, false] {
-            let _ = this.writes.get_or_create(&WriteLabels::new(is_ok));
+        for labels in &ResultLabels::ALL {
+            let _ = this.writes.get_or_create(labels);
         }
         this
     }
 
     /// Counts a write of an Event.
     pub(super) fn count_write(&self, is_ok: bool) {
-        self.writes.get_or_create(&WriteLabels::new(is_ok)).inc();
+        self.writes.get_or_create(&ResultLabels::new(is_ok)).inc();
     }
 
     /// Counts a pod that no Event counts.
     pub(super) fn count_dropped(&self) {
         self.dropped.inc();
-    }
-}
-
-// === impl WriteLabels ===
-
-impl WriteLabels {
-    fn new(is_ok: bool) -> Self {
-        Self {
-            result: if is_ok { "ok" } else { "failed" },
-        }
     }
 }

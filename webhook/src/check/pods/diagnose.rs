@@ -1,15 +1,15 @@
 //! Why one pod has no drainer, or a drainer that does not run.
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::admission::settings::keys::{INJECT, INJECTION, STATUS, inject_requested};
+use crate::admission::settings::keys::{INJECT, STATUS, inject_requested};
 use crate::admission::{
     CONTAINER_NAME, Code, Decision, Defaults, Diagnostic, PodContext, PodView, decide, skip_code,
     token,
 };
-use crate::check::namespaces::Namespaces;
-use crate::check::pod_status::{is_image_pull_error, waiting_reason};
+use crate::check::namespaces::{Namespaces, opt_in_command};
+use crate::check::pod_status::{drainer, drainer_waiting_reason, is_image_pull_error};
 use crate::check::report::{CheckResult, Subject};
 use crate::check::text::{has_or_have, plural};
 use crate::check::workload::with_recreation;
@@ -208,12 +208,10 @@ impl Cause {
         match self {
             Self::NotOptedIn => {
                 let namespace = owner.namespace.as_deref().unwrap_or_default();
-                let label =
-                    format!("kubectl label namespace {namespace} {INJECTION}=enabled --overwrite");
                 with_recreation(
                     result
                         .with_remedy("label the namespace")
-                        .with_command(label),
+                        .with_command(opt_in_command(namespace)),
                     owner,
                 )
             }
@@ -224,22 +222,4 @@ impl Cause {
             }
         }
     }
-}
-
-/// A pod's drainer, if it has one.
-pub(super) fn drainer(pod: &Pod) -> Option<&Container> {
-    let spec = pod.spec.as_ref()?;
-    let init = spec.init_containers.iter().flatten();
-    let mut containers = init.chain(&spec.containers);
-    containers.find(|container| container.name == CONTAINER_NAME)
-}
-
-/// Why a pod's drainer is waiting, unless it is only starting.
-fn drainer_waiting_reason(pod: &Pod) -> Option<&str> {
-    let status = pod.status.as_ref()?;
-    let init = status.init_container_statuses.iter().flatten();
-    let mut statuses = init.chain(status.container_statuses.iter().flatten());
-    let drainer = statuses.find(|status| status.name == CONTAINER_NAME)?;
-    let waiting = waiting_reason(drainer)?;
-    (!waiting.is_starting()).then_some(waiting.reason)
 }
