@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use drainer::DrainPhase;
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tests::drainer::{Drainer, drainer};
 use tests::envoy::{Envoy, envoy};
 use tests::flood::Flood;
@@ -55,13 +54,7 @@ impl Fixture {
             .exit_without_minimum()
             .start()
             .await?;
-        // The limit of a container at systemd's default.
-        let limit = Rlimit {
-            current: Some(1024),
-            maximum: Some(1024),
-        };
-        let pid = Pid::from_raw(drainer.process().pid());
-        prlimit(pid, Resource::Nofile, limit)?;
+        drainer.process().limit_open_files()?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         let stream = RawConnection::open_stream(envoy.address("stream")).await?;
         let flood = Flood::start(drainer.address(), CONNECTION_RATE)?;

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use drainer::{AdminAddress, DrainPhase};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer};
 use tests::envoy::envoy;
 use tests::http::Client;
 use tests::listener::http;
 use tests::parallel::run_in_parallel;
 use tests::port::Port;
-use tests::process::Signal;
+use tests::process::{Signal, raise_open_file_limit};
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_at_most};
 use tests::until::wait_until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -64,25 +63,9 @@ async fn hook_is_answered_after_15_s() -> Result<()> {
 #[tokio::test]
 async fn thousand_hooks_are_answered_after_sigterm() -> Result<()> {
     // This process holds the clients' ends.
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: maximum,
-            maximum,
-        },
-    )?;
+    raise_open_file_limit()?;
     let drainer = drainer_without_envoy(20 * SECOND)?.start().await?;
-    // The limit of a container at systemd's default.
-    let limit = Rlimit {
-        current: Some(1024),
-        maximum: Some(1024),
-    };
-    prlimit(
-        Pid::from_raw(drainer.process().pid()),
-        Resource::Nofile,
-        limit,
-    )?;
+    drainer.process().limit_open_files()?;
 
     let drainer_hook = drainer.call_drainer_hook()?;
     let hooks: Vec<_> = (0..999).map(|_| drainer.call_envoy_hook()).collect();

@@ -12,8 +12,9 @@ use anyhow::{Context, Result};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, send, socket_with};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::Instant;
+
+use crate::process::raise_open_file_limit;
 
 const THREADS: u32 = 2;
 
@@ -58,14 +59,7 @@ impl Flood {
     /// # Errors
     /// When a thread cannot be started, or the first connection fails.
     pub fn start(address: SocketAddr, per_second: u32) -> Result<Self> {
-        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-        setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: maximum,
-                maximum,
-            },
-        )?;
+        let max_files = raise_open_file_limit()?.unwrap_or(u64::MAX);
         drop(open_connection(address, 0).context("the first connection of a flood")?);
         let mut flood = Self {
             started_at: Instant::now(),
@@ -73,7 +67,7 @@ impl Flood {
             stop: Arc::default(),
             threads: Vec::new(),
         };
-        let files = maximum.unwrap_or(u64::MAX).saturating_sub(RESERVED_FILES);
+        let files = max_files.saturating_sub(RESERVED_FILES);
         let max_open = (HOLD_TIME * per_second).as_secs().min(files) / u64::from(THREADS);
         for _ in 0..THREADS {
             let (started, stop) = (flood.started.clone(), flood.stop.clone());

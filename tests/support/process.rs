@@ -9,13 +9,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 pub use rustix::process::Signal;
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, kill_process, prlimit, setrlimit};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::cpu_pressure;
+
+/// The open files of a container at systemd's default, `DefaultLimitNOFILE`.
+/// <https://www.freedesktop.org/software/systemd/man/latest/systemd-system.conf.html>
+const CONTAINER_OPEN_FILES: u64 = 1024;
 
 /// The bytes of a log that are printed when a test fails.
 const LOG_TAIL: usize = 4_000;
@@ -146,6 +150,19 @@ impl Process {
             .map_err(|_| anyhow!("{} still runs after {limit:?}", self.name))
     }
 
+    /// Limits its open files to those of a container.
+    ///
+    /// # Errors
+    /// When it has exited.
+    pub fn limit_open_files(&self) -> Result<()> {
+        let limit = Rlimit {
+            current: Some(CONTAINER_OPEN_FILES),
+            maximum: Some(CONTAINER_OPEN_FILES),
+        };
+        prlimit(Some(self.pid), Resource::Nofile, limit)?;
+        Ok(())
+    }
+
     /// Its output so far.
     pub fn log(&self) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
@@ -163,6 +180,20 @@ impl Drop for Process {
             eprintln!("--- end of the log of {}:\n{}---", self.name, &log[start..]);
         }
     }
+}
+
+/// Raises the limit of this process's open files as far as allowed. Returns it; `None` if there is no limit.
+///
+/// # Errors
+/// When the system refuses.
+pub fn raise_open_file_limit() -> Result<Option<u64>> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let limit = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, limit)?;
+    Ok(maximum)
 }
 
 fn pid(child: &Child) -> Option<Pid> {

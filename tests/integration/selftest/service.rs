@@ -14,6 +14,15 @@ const LAG: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(200);
 const FAILURES: u32 = 3;
 
+fn probe() -> Probe {
+    Probe {
+        path: HEALTH_PATH.into(),
+        period: PERIOD,
+        timeout: Duration::from_secs(1),
+        failure_threshold: FAILURES,
+    }
+}
+
 /// Returns a Service in front of this Envoy, after it became ready.
 async fn service_for(envoy: &Envoy) -> Result<Service> {
     let service = Service::new(LAG);
@@ -22,13 +31,7 @@ async fn service_for(envoy: &Envoy) -> Result<Service> {
         http: envoy.address("web"),
         tcp: None,
     };
-    let probe = Probe {
-        path: HEALTH_PATH.into(),
-        period: PERIOD,
-        timeout: Duration::from_secs(1),
-        failure_threshold: FAILURES,
-    };
-    service.add(endpoint, probe);
+    service.add(endpoint, probe());
     service.wait_until_ready(1, Duration::from_secs(10)).await?;
     Ok(service)
 }
@@ -91,13 +94,7 @@ async fn deleted_pod_is_removed_once_another_is_ready() -> Result<()> {
         http: envoy.address("other"),
         tcp: None,
     };
-    let probe = Probe {
-        path: HEALTH_PATH.into(),
-        period: PERIOD,
-        timeout: Duration::from_secs(1),
-        failure_threshold: FAILURES,
-    };
-    service.add(other_endpoint, probe);
+    service.add(other_endpoint, probe());
     wait_for_serving(&service, false).await?;
     assert_eq!(service.serving_pods(), 1);
     Ok(())
