@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use tests::manifest::{inject_all, manifest_with_inject, read};
 use tests::review::{IMAGE, defaults};
 use tests::{binaries, golden};
-use webhook::cli::explain::{ExplainReport, InjectionOutcome, ReasonModel};
+use webhook::cli::explain::ExplainReport;
 use webhook::cli::inject;
 use webhook::cli::inject::InjectReport;
-use webhook::offline::{Input, MessageKind};
+use webhook::offline::{InjectionOutcome, Input, LocatedDiagnostic, MessageKind};
 
 fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
     inject::inject(stream.as_ref(), &defaults())
@@ -55,7 +55,12 @@ fn misplaced_annotations_are_reported() {
     golden::check("offline/astray.remarks", &messages(&astray));
     let injected = inject(&astray.bytes);
     assert_eq!(injected.bytes, astray.bytes);
-    assert_eq!((injected.requested, injected.injected), (2, 0));
+    let outcomes = [
+        [InjectionOutcome::NotRequested; 5].as_slice(),
+        &[InjectionOutcome::OptedOut],
+        &[InjectionOutcome::Skipped; 2],
+    ];
+    assert_eq!(injected.outcomes, outcomes.concat());
     let explained = ExplainReport::new(&[astray], &defaults());
     assert!(explained.is_success());
     golden::check("offline/astray.explained.txt", &explained.to_text(false));
@@ -110,11 +115,12 @@ fn annotation_messages_have_their_line() {
         bytes: pod.clone().into_bytes(),
     };
     let explained = ExplainReport::new(&[input], &defaults());
-    let [pod] = &explained.pods[..] else {
+    let [(_, pod)] = &explained.pods[..] else {
         panic!("{explained:?}");
     };
-    let lines =
-        |reasons: &[ReasonModel]| reasons.iter().map(|reason| reason.line).collect::<Vec<_>>();
+    let lines = |reasons: &[LocatedDiagnostic]| -> Vec<_> {
+        reasons.iter().map(|reason| reason.line).collect()
+    };
     assert_eq!(lines(&pod.reasons), [port, minimum]);
     assert_eq!(lines(&pod.warnings), [prot]);
     let text = explained.to_text(false);
@@ -279,11 +285,16 @@ fn timeline_follows_settings() {
             bytes: pod.into_bytes(),
         };
         let explained = ExplainReport::new(&[input], &defaults());
-        let plan = explained.pods[0].plan.as_ref().unwrap();
-        let end: Vec<_> = plan
-            .timeline
+        let report: Value = serde_json::from_str(&explained.to_json()).unwrap();
+        let end = report["pods"][0]["plan"]["end"].as_array().unwrap();
+        let end: Vec<_> = end
             .iter()
-            .map(|moment| (moment.event, moment.seconds))
+            .map(|event| {
+                (
+                    event["event"].as_str().unwrap(),
+                    event["seconds"].as_f64().unwrap(),
+                )
+            })
             .collect();
         assert_eq!(end, *want, "{settings}");
     }
@@ -413,7 +424,14 @@ fn denied_pod_leaves_its_list_unchanged() {
     let injected = inject(format!("{list}\n{good}"));
     let output = String::from_utf8(injected.bytes).unwrap();
     assert!(output.starts_with(&format!("{list}\n")), "{output}");
-    assert_eq!((injected.requested, injected.injected), (3, 1));
+    assert_eq!(
+        injected.outcomes,
+        [
+            InjectionOutcome::Unchanged,
+            InjectionOutcome::Denied,
+            InjectionOutcome::Injected
+        ]
+    );
     let kinds: Vec<_> = injected
         .messages
         .iter()
@@ -461,11 +479,11 @@ fn both_commands_report_unchangeable_documents() {
         let bytes = text.into_bytes();
         let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
         assert!(!explained.is_success());
-        let [error] = &explained.errors[..] else {
+        let [(_, error)] = &explained.errors[..] else {
             panic!("{explained:?}");
         };
-        assert_eq!((error.line, &error.message), (line, &why));
-        let outcomes = explained.pods.iter().map(|pod| pod.outcome);
+        assert_eq!((error.line, &error.text), (line, &why));
+        let outcomes = explained.pods.iter().map(|(_, pod)| pod.outcome);
         assert!(
             outcomes.eq(explained.pods.iter().map(|_| InjectionOutcome::Unchanged)),
             "{explained:?}"
@@ -594,7 +612,7 @@ fn documented_examples_are_injected_without_messages() {
             .map(|message| &message.text)
             .collect();
         assert_eq!(messages, [""; 0], "{name}");
-        assert_eq!((injected.requested, injected.injected), (1, 1), "{name}");
+        assert_eq!(injected.outcomes, [InjectionOutcome::Injected], "{name}");
         let diff = inject::unified_diff(name, &manifest, &injected.bytes, false);
         golden::check(&format!("examples/{name}.diff"), &diff);
     }

@@ -11,7 +11,7 @@ use tests::yaml_generator::yaml_style;
 use tokio::time::Instant;
 use webhook::cli::inject;
 use webhook::cli::inject::InjectReport;
-use webhook::offline::MessageKind;
+use webhook::offline::{InjectionOutcome, MessageKind};
 
 fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
     inject::inject(stream.as_ref(), &defaults())
@@ -177,7 +177,7 @@ fn many_annotations_take_linear_time() {
         let pod = pod(many);
         let start = Instant::now();
         let injected = inject(&pod);
-        assert_eq!(injected.requested, 1, "{pod}");
+        assert_eq!(injected.outcomes, [InjectionOutcome::Injected], "{pod}");
         start.elapsed()
     };
     let (few, many) = (took(2_000), took(32_000));
@@ -202,7 +202,11 @@ fn oversized_documents_pass_with_an_error() {
         let injected = inject(&document);
         let head: String = document.chars().take(40).collect();
         if is_read {
-            assert_eq!(injected.injected, 1_000, "{head}");
+            assert_eq!(
+                injected.outcomes,
+                [InjectionOutcome::Injected; 1_000],
+                "{head}"
+            );
             continue;
         }
         let messages = injected
@@ -247,7 +251,10 @@ fn yaml_1_1_line_breaks_pass_with_an_error() {
             "metadata": { "annotations": { "envoy-drainer.dev/inject": "true", "a": foreign } },
             "spec": { "containers": [{ "name": "envoy" }] },
         });
-        assert_eq!(inject(json.to_string()).injected, 1);
+        assert_eq!(
+            inject(json.to_string()).outcomes,
+            [InjectionOutcome::Injected]
+        );
     }
 }
 

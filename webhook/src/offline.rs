@@ -4,11 +4,13 @@ mod message;
 mod workload;
 
 pub use message::{Message, MessageKind};
-pub use workload::{Lint, ObjectName, WorkloadResult};
+pub use workload::{InjectionOutcome, LocatedDiagnostic, ObjectName, WorkloadResult};
+
+use json_patch::PatchOperation;
 
 use crate::admission::settings::keys::PREFIX;
-use crate::admission::{Decision, Defaults, objects};
-use crate::manifest::{self, Document, DuplicateKey, EditError, MAX_NODES, Manifest, YamlError};
+use crate::admission::{Defaults, objects};
+use crate::manifest::{self, Document, DuplicateKey, MAX_NODES, Manifest, YamlError};
 
 /// The top-level keys of every object: one of them twice in a document means that a `---` is missing.
 const OBJECT_KEYS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
@@ -29,74 +31,79 @@ pub struct Input {
 }
 
 /// A document with the decision on each of its pods and pod templates.
-#[derive(Debug)]
-pub struct DocumentReview<'a> {
+#[derive(Debug, Default)]
+pub struct DocumentReview {
     /// Its pods, its pod templates, and other objects that seem to request a drainer, in the order of the text.
     pub workloads: Vec<WorkloadResult>,
-    manifest: Manifest<'a>,
+    /// The document's text with the drainers of all its pods; `None` if it does not change, as when one is denied.
+    pub injected_text: Option<String>,
+    /// Why the document cannot be read, or not be changed without changing something else.
+    pub error: Option<Message>,
 }
 
 // === impl DocumentReview ===
 
-impl<'a> DocumentReview<'a> {
-    /// Reads a document and decides on each of its pods.
-    ///
-    /// # Errors
-    /// If the document cannot be read, or is too large. If it has an annotation of ours, also for a duplicate key, and
-    /// for a character that makes `kubectl` read another document.
-    pub fn try_new(document: &Document<'a>, defaults: &Defaults) -> Result<Self, YamlError> {
+impl DocumentReview {
+    /// Reads a document, decides on each of its pods, and writes their drainers into its text.
+    pub fn new(document: &Document<'_>, defaults: &Defaults) -> Self {
+        Self::try_new(document, defaults).unwrap_or_else(|error| Self {
+            error: Some(error.into()),
+            ..Self::default()
+        })
+    }
+
+    /// Fails if the document cannot be read, or is too large. If it has an annotation of ours, also for a duplicate
+    /// key, and for a character that makes `kubectl` read another document.
+    fn try_new(document: &Document<'_>, defaults: &Defaults) -> Result<Self, YamlError> {
         let manifest = Manifest::read(document)?;
         let is_ours = manifest.text().contains(PREFIX);
         if let Some(duplicate) = manifest.duplicate_key().filter(|_| is_ours) {
             return Err(duplicate_key_error(&duplicate));
         }
         let mut workloads = Vec::new();
+        let mut operations = Vec::new();
         let (nodes, mut added) = (manifest.node_count(), 0);
         for object in objects(manifest.value()) {
-            let Some(workload) = WorkloadResult::decide(&object, &manifest, defaults) else {
+            let Some((workload, additions)) = WorkloadResult::decide(&object, &manifest, defaults)
+            else {
                 continue;
             };
-            added += workload.added_node_count();
+            added += additions.iter().map(added_node_count).sum::<usize>();
             if added > 0 && nodes * KEPT_COPIES + added * ADDED_COPIES > MAX_NODES {
                 return Err(YamlError::too_large(workload.line));
             }
             workloads.push(workload);
+            operations.extend(additions);
         }
         let is_ours = is_ours || workloads.iter().any(WorkloadResult::requests_drainer);
-        match manifest.yaml_1_1_line_break().filter(|_| is_ours) {
-            Some(error) => Err(error),
-            None => Ok(Self {
-                workloads,
-                manifest,
-            }),
+        if let Some(error) = manifest.yaml_1_1_line_break().filter(|_| is_ours) {
+            return Err(error);
         }
+        let is_denied = |workload: &WorkloadResult| workload.outcome == InjectionOutcome::Denied;
+        let is_changed = !operations.is_empty() && !workloads.iter().any(is_denied);
+        let patched = is_changed.then(|| manifest.patched(&operations));
+        let (injected_text, error) = match patched.transpose() {
+            Ok(text) => (text, None),
+            Err(error) => (None, Some(error.into())),
+        };
+        if injected_text.is_none() {
+            workloads
+                .iter_mut()
+                .for_each(WorkloadResult::leave_unchanged);
+        }
+        Ok(Self {
+            workloads,
+            injected_text,
+            error,
+        })
     }
+}
 
-    /// Whether one of its pods is denied, so that the document is not changed.
-    pub fn is_denied(&self) -> bool {
-        self.workloads.iter().any(WorkloadResult::is_denied)
-    }
-
-    /// The document's text with the drainers of all its pods; `None` if it does not change.
-    ///
-    /// # Errors
-    /// If a change cannot be written into the text without changing something else.
-    pub fn injected_text(&self) -> Result<Option<String>, EditError> {
-        if self.is_denied() {
-            return Ok(None);
-        }
-        let mut operations = Vec::new();
-        for workload in &self.workloads {
-            // The annotation `status` of a skipped pod is written in clusters only: in a manifest it would outlive
-            // its reason.
-            if let Decision::Inject { patch, .. } = &workload.decision {
-                operations.extend(manifest::rebase(patch.operations(), &workload.path));
-            }
-        }
-        match &operations[..] {
-            [] => Ok(None),
-            operations => self.manifest.patched(operations).map(Some),
-        }
+/// How many nodes an operation adds to the document.
+fn added_node_count(operation: &PatchOperation) -> usize {
+    match operation {
+        PatchOperation::Add(add) => manifest::count_nodes(&add.value),
+        _ => 1,
     }
 }
 

@@ -109,11 +109,6 @@ pub(super) fn record_skip(code: Code, pod: &PodView<'_>) -> (Patch, Option<Diagn
 // === impl Patch ===
 
 impl Patch {
-    /// Creates the patch that changes nothing.
-    pub fn empty() -> Self {
-        PatchBuilder::new().finish()
-    }
-
     /// Returns true if the patch changes nothing.
     pub fn is_empty(&self) -> bool {
         self.0 == "[]"

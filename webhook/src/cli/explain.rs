@@ -1,22 +1,11 @@
 //! `envoy-drainer explain`: what the webhook would do with the pods of manifests, and why.
 
-mod model;
+mod json;
 mod render;
-mod settings;
 mod timeline;
 
-pub use model::{
-    AdminModel, DrainerModel, EnvoyModel, Explanation, InjectionOutcome, PlanModel, ProbeModel,
-    ReasonModel,
-};
-pub use settings::SettingsModel;
-pub use timeline::TimelineEvent;
-
-use std::fmt;
 use std::io;
 use std::process::ExitCode;
-
-use serde::Serialize;
 
 use super::args::files::FilesArgs;
 use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
@@ -24,7 +13,7 @@ use super::args::pod_defaults::PodDefaultsArgs;
 use crate::admission::Defaults;
 use crate::cli::terminal::{exit_code, print, to_json};
 use crate::manifest;
-use crate::offline::{DocumentReview, Input, Message};
+use crate::offline::{DocumentReview, InjectionOutcome, Input, Message, WorkloadResult};
 use crate::printable::printable;
 
 /// Text of `--help` below the flags.
@@ -51,25 +40,12 @@ pub struct Args {
 }
 
 /// The output of `explain`.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub struct ExplainReport {
-    /// All pods and pod templates, in the order of the files.
-    pub pods: Vec<Explanation>,
-    /// The errors of documents that cannot be read or changed.
-    pub errors: Vec<DocumentError>,
-}
-
-/// Why a document cannot be read or changed.
-#[derive(Debug, Serialize)]
-pub struct DocumentError {
-    /// Its file, or `stdin`.
-    pub file: String,
-    /// The line, from 1.
-    pub line: usize,
-    /// The column, from 1, if it is about a single character.
-    pub column: Option<usize>,
-    /// The error.
-    pub message: String,
+    /// All pods and pod templates, each with its file or `stdin`, in the order of the files.
+    pub pods: Vec<(String, WorkloadResult)>,
+    /// The errors of documents that cannot be read or changed, with their files.
+    pub errors: Vec<(String, Message)>,
 }
 
 /// Prints explanations of the pods of files or stdin.
@@ -95,8 +71,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         OutputFormat::Text => {
             let styled = color.is_enabled_for(&io::stdout());
             print(report.to_text(styled).as_bytes())?;
-            for error in &report.errors {
-                eprintln!("{}", printable(&error.to_string()));
+            for (file, error) in &report.errors {
+                eprintln!("{}", error.display(file, false));
             }
             let is_empty = report.pods.is_empty() && report.errors.is_empty();
             if is_empty && read_errors.is_empty() {
@@ -118,42 +94,22 @@ impl ExplainReport {
         let mut report = Self::default();
         for Input { name, bytes } in inputs {
             for document in manifest::documents(bytes) {
-                match DocumentReview::try_new(&document, defaults) {
-                    Ok(review) => report.add(name, &review),
-                    Err(error) => report.add_error(name, error.into()),
-                }
+                let review = DocumentReview::new(&document, defaults);
+                let pods = review.workloads.into_iter();
+                report.pods.extend(pods.map(|pod| (name.clone(), pod)));
+                let error = review.error.into_iter();
+                report
+                    .errors
+                    .extend(error.map(|error| (name.clone(), error)));
             }
         }
         report
     }
 
-    fn add(&mut self, file: &str, review: &DocumentReview<'_>) {
-        let injected = review.injected_text();
-        let is_unchanged = review.is_denied() || injected.is_err();
-        let pods = review.workloads.iter();
-        let pods = pods.map(|workload| Explanation::new(file, workload, is_unchanged));
-        self.pods.extend(pods);
-        if let Err(error) = injected {
-            self.add_error(file, error.into());
-        }
-    }
-
-    fn add_error(&mut self, file: &str, message: Message) {
-        self.errors.push(DocumentError {
-            file: file.to_owned(),
-            line: message.line,
-            column: message.column,
-            message: message.text,
-        });
-    }
-
     /// Returns true if all documents can be read and changed, and no pod is denied.
     pub fn is_success(&self) -> bool {
-        self.errors.is_empty()
-            && self
-                .pods
-                .iter()
-                .all(|pod| pod.outcome != InjectionOutcome::Denied)
+        let mut pods = self.pods.iter();
+        self.errors.is_empty() && pods.all(|(_, pod)| pod.outcome != InjectionOutcome::Denied)
     }
 
     /// Formats the explanations for people; the errors are printed to stderr.
@@ -163,24 +119,6 @@ impl ExplainReport {
 
     /// Formats the report for programs.
     pub fn to_json(&self) -> String {
-        to_json(self)
-    }
-}
-
-// === impl DocumentError ===
-
-impl fmt::Display for DocumentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            file,
-            line,
-            column,
-            message,
-        } = self;
-        write!(f, "{file}:{line}:")?;
-        if let Some(column) = column {
-            write!(f, "{column}:")?;
-        }
-        write!(f, " error: {message}")
+        to_json(&json::report(&self.pods, &self.errors))
     }
 }

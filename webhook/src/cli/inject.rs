@@ -10,11 +10,11 @@ use std::process::ExitCode;
 use super::args::files::FilesArgs;
 use super::args::output::ColorArgs;
 use super::args::pod_defaults::PodDefaultsArgs;
+use crate::admission::Defaults;
 use crate::admission::settings::keys::INJECT;
-use crate::admission::{Decision, Defaults, Diagnostic};
 use crate::cli::terminal::{exit_code, print};
-use crate::manifest::{self, Document};
-use crate::offline::{DocumentReview, Input, Message, MessageKind, WorkloadResult};
+use crate::manifest;
+use crate::offline::{DocumentReview, InjectionOutcome, Input, Message, MessageKind};
 
 /// Text of `--help` below the flags.
 const HELP: &str = "\
@@ -49,16 +49,8 @@ pub struct InjectReport {
     pub bytes: Vec<u8>,
     /// The messages, in the order of the text.
     pub messages: Vec<Message>,
-    /// Number of pods that request a drainer.
-    pub requested: usize,
-    /// Number of pods that opt out of one.
-    pub opted_out: usize,
-    /// Number of pods that were injected.
-    pub injected: usize,
-    /// Number of pods that have a drainer already.
-    pub already_injected: usize,
-    /// Number of pods that are denied.
-    pub denied: usize,
+    /// What happened to each pod and pod template.
+    pub outcomes: Vec<InjectionOutcome>,
 }
 
 /// Prints the documents of files or stdin with drainers, or a diff.
@@ -106,16 +98,40 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 pub fn inject(stream: &[u8], defaults: &Defaults) -> InjectReport {
     let mut report = InjectReport::default();
     for document in manifest::documents(stream) {
-        match DocumentReview::try_new(&document, defaults) {
-            Ok(review) => report.add(&document, &review),
-            Err(error) => {
-                report.messages.push(error.into());
-                report.bytes.extend(document.bytes);
-            }
+        let review = DocumentReview::new(&document, defaults);
+        report.messages.extend(messages(&review));
+        let outcomes = review.workloads.iter().map(|workload| workload.outcome);
+        report.outcomes.extend(outcomes);
+        match review.injected_text {
+            Some(text) => report.bytes.extend(text.into_bytes()),
+            None => report.bytes.extend(document.bytes),
         }
     }
     report.messages.sort_by_key(|message| message.line);
     report
+}
+
+/// The messages about a document and its workloads.
+fn messages(review: &DocumentReview) -> Vec<Message> {
+    let mut messages = Vec::new();
+    for workload in &review.workloads {
+        let object = &workload.object;
+        let kind = match workload.outcome {
+            InjectionOutcome::Denied => MessageKind::Denied,
+            _ => MessageKind::Skipped,
+        };
+        if workload.outcome == InjectionOutcome::Unchanged && review.error.is_none() {
+            let reason = "another pod of its document is denied";
+            messages.push(Message::for_object(object, workload.line, kind, reason));
+        }
+        let reasons = workload.reasons.iter();
+        messages.extend(reasons.map(|one| Message::from_diagnostic(object, kind, one)));
+        let warnings = workload.warnings.iter();
+        let kind = MessageKind::Warning;
+        messages.extend(warnings.map(|one| Message::from_diagnostic(object, kind, one)));
+    }
+    messages.extend(review.error.clone());
+    messages
 }
 
 /// Joins streams, and adds separators where they are missing.
@@ -138,20 +154,23 @@ pub fn join_streams<'a>(streams: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> 
 }
 
 fn summary(reports: &[InjectReport]) -> String {
-    let sum = |count: fn(&InjectReport) -> usize| reports.iter().map(count).sum::<usize>();
-    let requested = sum(|report| report.requested);
-    let injected = sum(|report| report.injected);
-    let present = sum(|report| report.already_injected);
-    let denied = sum(|report| report.denied);
-    let counts = [
-        (injected, "injected"),
-        (present, "already injected"),
-        (requested - injected - present - denied, "skipped"),
-        (denied, "denied"),
-    ];
+    let outcomes = || reports.iter().flat_map(|report| &report.outcomes);
     let messages = || reports.iter().flat_map(|report| &report.messages);
-    let pods = match requested {
-        0 if messages().next().is_none() && sum(|report| report.opted_out) == 0 => {
+    let count = |counted: &[InjectionOutcome]| outcomes().filter(|it| counted.contains(it)).count();
+    let counts = [
+        (count(&[InjectionOutcome::Injected]), "injected"),
+        (
+            count(&[InjectionOutcome::AlreadyInjected]),
+            "already injected",
+        ),
+        (
+            count(&[InjectionOutcome::Skipped, InjectionOutcome::Unchanged]),
+            "skipped",
+        ),
+        (count(&[InjectionOutcome::Denied]), "denied"),
+    ];
+    let pods = match counts.iter().map(|(count, _)| count).sum::<usize>() {
+        0 if messages().next().is_none() && count(&[InjectionOutcome::OptedOut]) == 0 => {
             return format!(
                 "no pod requests a drainer: annotate its template with {INJECT}: \"true\""
             );
@@ -168,58 +187,4 @@ fn summary(reports: &[InjectReport]) -> String {
         .map(|(count, outcome)| format!("{count} {outcome}"))
         .collect();
     format!("{pods}: {}", counts.join(", "))
-}
-
-// === impl InjectReport ===
-
-impl InjectReport {
-    fn add(&mut self, document: &Document<'_>, review: &DocumentReview<'_>) {
-        let is_denied = review.is_denied();
-        for workload in &review.workloads {
-            if !matches!(workload.decision, Decision::NotRequested) {
-                self.requested += 1;
-                self.already_injected += usize::from(workload.has_drainer());
-                self.denied += usize::from(workload.is_denied());
-                self.add_messages(workload, is_denied);
-            }
-            self.opted_out += usize::from(workload.opts_out());
-            let lints = workload.lints.iter();
-            let lints = lints.map(|lint| Message::from_lint(workload, lint));
-            self.messages.extend(lints);
-        }
-        match review.injected_text() {
-            Ok(Some(text)) => {
-                let injected = review.workloads.iter().filter(|one| one.is_injected());
-                self.injected += injected.count();
-                self.bytes.extend(text.into_bytes());
-                return;
-            }
-            Ok(None) => {}
-            Err(error) => self.messages.push(error.into()),
-        }
-        self.bytes.extend(document.bytes);
-    }
-
-    fn add_messages(&mut self, workload: &WorkloadResult, another_is_denied: bool) {
-        let message =
-            |kind, diagnostic: &Diagnostic| Message::from_diagnostic(workload, kind, diagnostic);
-        let all = |kind, diagnostics: &[Diagnostic]| -> Vec<_> {
-            diagnostics.iter().map(|one| message(kind, one)).collect()
-        };
-        let (first, warnings) = match &workload.decision {
-            Decision::NotRequested => return,
-            Decision::Inject { warnings, .. } if another_is_denied => {
-                let reason = "another pod of its document is denied";
-                let skipped = Message::for_workload(workload, MessageKind::Skipped, reason);
-                (vec![skipped], warnings)
-            }
-            Decision::Inject { warnings, .. } => (Vec::new(), warnings),
-            Decision::Skip {
-                reason, warnings, ..
-            } => (vec![message(MessageKind::Skipped, reason)], warnings),
-            Decision::Deny { reasons, warnings } => (all(MessageKind::Denied, reasons), warnings),
-        };
-        self.messages.extend(first);
-        self.messages.extend(all(MessageKind::Warning, warnings));
-    }
 }

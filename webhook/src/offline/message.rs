@@ -4,8 +4,7 @@ use std::fmt;
 
 use anstyle::{AnsiColor, Style};
 
-use super::workload::{Lint, WorkloadResult};
-use crate::admission::Diagnostic;
+use super::workload::{LocatedDiagnostic, ObjectName};
 use crate::manifest::{EditError, YamlError};
 use crate::printable::printable;
 
@@ -35,47 +34,31 @@ pub enum MessageKind {
     Warning,
 }
 
-struct MessageText<'a> {
-    message: &'a Message,
-    file: &'a str,
-    styled: bool,
-}
-
 // === impl Message ===
 
 impl Message {
-    /// A message about a workload, with its name.
-    pub(crate) fn for_workload(
-        workload: &WorkloadResult,
+    /// A message about an object, with its name.
+    pub(crate) fn for_object(
+        object: &ObjectName,
+        line: usize,
         kind: MessageKind,
         text: impl fmt::Display,
     ) -> Self {
         Self {
-            line: workload.line,
+            line,
             column: None,
             kind,
-            text: format!("{}: {text}", workload.object),
+            text: format!("{object}: {text}"),
         }
     }
 
-    /// A diagnostic about a workload, with its remedy.
+    /// A diagnostic about an object, with its remedy.
     pub(crate) fn from_diagnostic(
-        workload: &WorkloadResult,
+        object: &ObjectName,
         kind: MessageKind,
-        diagnostic: &Diagnostic,
+        LocatedDiagnostic { line, diagnostic }: &LocatedDiagnostic,
     ) -> Self {
-        Self {
-            line: workload.line_of(diagnostic),
-            ..Self::for_workload(workload, kind, format_args!("{diagnostic:#}"))
-        }
-    }
-
-    /// A warning about an annotation of a workload that has no effect.
-    pub(crate) fn from_lint(workload: &WorkloadResult, lint: &Lint) -> Self {
-        Self {
-            line: lint.line,
-            ..Self::from_diagnostic(workload, MessageKind::Warning, &lint.diagnostic)
-        }
+        Self::for_object(object, *line, kind, format_args!("{diagnostic:#}"))
     }
 
     /// Whether it makes the command fail.
@@ -84,12 +67,24 @@ impl Message {
     }
 
     /// Formats it as `file:line:column: kind: text`, as compilers do, so that editors can jump to the line.
-    pub fn display<'a>(&'a self, file: &'a str, styled: bool) -> impl fmt::Display + 'a {
-        MessageText {
-            message: self,
-            file,
-            styled,
-        }
+    pub fn display(&self, file: &str, styled: bool) -> impl fmt::Display {
+        let (kind, color) = match self.kind {
+            MessageKind::Error => ("error", AnsiColor::Red),
+            MessageKind::Denied => ("denied", AnsiColor::Red),
+            MessageKind::Skipped => ("skipped", AnsiColor::Yellow),
+            MessageKind::Warning => ("warning", AnsiColor::Yellow),
+        };
+        let style = match styled {
+            true => color.on_default().bold(),
+            false => Style::new(),
+        };
+        fmt::from_fn(move |f| {
+            write!(f, "{}:{}:", printable(file), self.line)?;
+            if let Some(column) = self.column {
+                write!(f, "{column}:")?;
+            }
+            write!(f, " {style}{kind}{style:#}: {}", printable(&self.text))
+        })
     }
 }
 
@@ -112,50 +107,5 @@ impl From<EditError> for Message {
             kind: MessageKind::Error,
             text: error.to_string(),
         }
-    }
-}
-
-// === impl MessageKind ===
-
-impl MessageKind {
-    fn style(self) -> Style {
-        let color = match self {
-            Self::Error | Self::Denied => AnsiColor::Red,
-            Self::Skipped | Self::Warning => AnsiColor::Yellow,
-        };
-        Style::new().bold().fg_color(Some(color.into()))
-    }
-}
-
-impl fmt::Display for MessageKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Error => "error",
-            Self::Denied => "denied",
-            Self::Skipped => "skipped",
-            Self::Warning => "warning",
-        })
-    }
-}
-
-// === impl MessageText ===
-
-impl fmt::Display for MessageText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Message {
-            line,
-            column,
-            kind,
-            text,
-        } = self.message;
-        write!(f, "{}:{line}:", printable(self.file))?;
-        if let Some(column) = column {
-            write!(f, "{column}:")?;
-        }
-        let style = match self.styled {
-            true => kind.style(),
-            false => Style::new(),
-        };
-        write!(f, " {style}{kind}{style:#}: {}", printable(text))
     }
 }

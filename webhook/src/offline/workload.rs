@@ -5,33 +5,34 @@ use std::collections::HashMap;
 use std::fmt;
 
 use json_patch::PatchOperation;
-use json_patch::jsonptr::{Pointer, PointerBuf};
+use json_patch::jsonptr::Pointer;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::admission::settings::keys::{INJECT, PREFIX};
 use crate::admission::{
-    Code, Decision, Defaults, Diagnostic, MisplacedAnnotation, Patch, PodContext, PodTemplate,
-    PodView, WorkloadObject, decide, misplaced, token,
+    Code, Decision, Defaults, Diagnostic, DrainPlan, PodContext, PodTemplate, PodView,
+    WorkloadObject, decide, misplaced, token,
 };
 use crate::manifest::{self, Manifest};
 
 const ANNOTATIONS: &Pointer = Pointer::from_static("/metadata/annotations");
 
-/// The decision on a pod, a pod template, or another object that seems to request a drainer.
+/// What the webhook would do with a pod, a pod template, or another object that seems to request a drainer.
 #[derive(Debug)]
 pub struct WorkloadResult {
     /// The object.
     pub object: ObjectName,
     /// The line of the stream with the annotation that requests a drainer, or else where the object starts.
     pub line: usize,
-    /// The decision on its pods.
-    pub decision: Decision,
-    /// Annotations under our prefix in places that do not reach the pods.
-    pub lints: Vec<Lint>,
-    /// The path of the pod template in the document.
-    pub(super) path: PointerBuf,
-    /// The lines of the pod's annotations under our prefix, by the rest of their keys.
-    annotation_lines: HashMap<String, usize>,
+    /// The outcome.
+    pub outcome: InjectionOutcome,
+    /// The plan; `None` unless it is injected.
+    pub plan: Option<Box<DrainPlan>>,
+    /// The reasons to skip or deny it; empty otherwise.
+    pub reasons: Vec<LocatedDiagnostic>,
+    /// The warnings, also about annotations under our prefix in places that do not reach the pods.
+    pub warnings: Vec<LocatedDiagnostic>,
 }
 
 /// The name of an object; displayed as `Deployment shop/front`.
@@ -45,10 +46,34 @@ pub struct ObjectName {
     pub name: String,
 }
 
-/// A diagnostic about an annotation that has no effect on any pod.
+/// What the webhook would do with a pod. The names are those of `explain -o json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InjectionOutcome {
+    /// It gets a drainer.
+    Injected,
+    /// It requests a drainer, and gets none.
+    Skipped,
+    /// The same, since it has one already.
+    #[serde(rename = "skipped")]
+    AlreadyInjected,
+    /// It could get a drainer, but its document cannot be changed, or has a denied pod.
+    Unchanged,
+    /// It would be denied.
+    #[serde(rename = "refused")]
+    Denied,
+    /// It requests no drainer.
+    #[serde(rename = "not-asked")]
+    NotRequested,
+    /// The same, with the annotation `inject`.
+    #[serde(rename = "not-asked")]
+    OptedOut,
+}
+
+/// A diagnostic, and the line of the stream that it is about.
 #[derive(Debug)]
-pub struct Lint {
-    /// The line of the stream.
+pub struct LocatedDiagnostic {
+    /// The line of the first annotation that it is about, or else the object's.
     pub line: usize,
     /// The diagnostic.
     pub diagnostic: Diagnostic,
@@ -57,87 +82,123 @@ pub struct Lint {
 // === impl WorkloadResult ===
 
 impl WorkloadResult {
-    /// Decides on an object; `None` if it has neither pods nor an annotation of ours.
+    /// Decides on an object, and returns with the result the operations on its document that inject its drainer; `None`
+    /// if it has neither pods nor an annotation of ours.
     pub(super) fn decide(
         object: &WorkloadObject<'_>,
         manifest: &Manifest<'_>,
         defaults: &Defaults,
-    ) -> Option<Self> {
-        let mut misplaced = misplaced(object);
+    ) -> Option<(Self, Vec<PatchOperation>)> {
         let name = ObjectName::from(object);
-        let (position, decision) = match &object.template {
-            Some(template) => decide_template(template, &name, defaults),
-            None => {
-                let position = misplaced.first()?.path.clone();
-                (position, decide_unknown_kind(&mut misplaced))
+        let lints = misplaced(object)
+            .into_iter()
+            .map(|annotation| LocatedDiagnostic {
+                line: manifest.line(&object.path.concat(&annotation.path)),
+                diagnostic: annotation.diagnostic,
+            });
+        let Some(PodTemplate { in_job, path, pod }) = object.template else {
+            return Self::without_template(name, lints.collect());
+        };
+        let path = object.path.concat(path);
+        let inject = ANNOTATIONS.with_trailing_token(INJECT);
+        let (position, decision) = match inject.resolve(pod) {
+            Ok(value) if !value.is_null() => {
+                let context = PodContext {
+                    namespace: name.namespace.as_deref(),
+                    in_job,
+                    token: token_of(&name, pod),
+                };
+                (path.concat(&inject), decide_pod(pod, &context, defaults))
+            }
+            _ => (path.clone(), Decision::NotRequested),
+        };
+        let line = manifest.line(&position);
+        let annotation_lines = annotation_lines(pod, &path, manifest);
+        let mut operations = Vec::new();
+        let (outcome, plan, reasons, warnings) = match decision {
+            Decision::NotRequested if annotation_lines.contains_key("inject") => {
+                (InjectionOutcome::OptedOut, None, vec![], vec![])
+            }
+            Decision::NotRequested => (InjectionOutcome::NotRequested, None, vec![], vec![]),
+            Decision::Inject {
+                plan,
+                patch,
+                warnings,
+            } => {
+                operations = manifest::rebase(patch.operations(), &path);
+                (InjectionOutcome::Injected, Some(plan), vec![], warnings)
+            }
+            // The annotation `status` of a skipped pod is written in clusters only: in a manifest it would outlive its
+            // reason.
+            Decision::Skip {
+                reason, warnings, ..
+            } => {
+                let outcome = match reason.code {
+                    Code::AlreadyInjected => InjectionOutcome::AlreadyInjected,
+                    _ => InjectionOutcome::Skipped,
+                };
+                (outcome, None, vec![reason], warnings)
+            }
+            Decision::Deny { reasons, warnings } => {
+                (InjectionOutcome::Denied, None, reasons, warnings)
             }
         };
-        let line = |path: &Pointer| manifest.line(&object.path.concat(path));
-        let lints = misplaced.into_iter().map(|annotation| Lint {
-            line: line(&annotation.path),
-            diagnostic: annotation.diagnostic,
-        });
-        let (path, annotation_lines) = match &object.template {
-            Some(PodTemplate { path, pod, .. }) => {
-                let path = object.path.concat(path);
-                let lines = annotation_lines(pod, &path, manifest);
-                (path, lines)
+        let locate = |diagnostic: Diagnostic| {
+            let mut keys = diagnostic.keys.iter();
+            let annotation = keys.find_map(|key| annotation_lines.get(key).copied());
+            LocatedDiagnostic {
+                line: annotation.unwrap_or(line),
+                diagnostic,
             }
-            None => Default::default(),
         };
-        Some(Self {
+        let workload = Self {
             object: name,
-            line: line(&position),
-            decision,
-            lints: lints.collect(),
-            path,
-            annotation_lines,
-        })
+            line,
+            outcome,
+            plan,
+            reasons: reasons.into_iter().map(locate).collect(),
+            warnings: warnings.into_iter().map(locate).chain(lints).collect(),
+        };
+        Some((workload, operations))
     }
 
-    /// The line of the first annotation that a diagnostic is about, or else the workload's.
-    pub fn line_of(&self, diagnostic: &Diagnostic) -> usize {
-        let keys = diagnostic.keys.iter();
-        let mut lines = keys.filter_map(|key| self.annotation_lines.get(key));
-        lines.next().copied().unwrap_or(self.line)
+    /// The result for an object whose pods are unknown: skipped if it seems to request a drainer.
+    fn without_template(
+        object: ObjectName,
+        lints: Vec<LocatedDiagnostic>,
+    ) -> Option<(Self, Vec<PatchOperation>)> {
+        let line = lints.first()?.line;
+        let (reasons, warnings): (Vec<_>, _) = lints
+            .into_iter()
+            .partition(|lint| lint.diagnostic.code == Code::UnknownKind);
+        let outcome = match reasons[..] {
+            [] => InjectionOutcome::NotRequested,
+            _ => InjectionOutcome::Skipped,
+        };
+        let workload = Self {
+            object,
+            line,
+            outcome,
+            plan: None,
+            reasons,
+            warnings,
+        };
+        Some((workload, Vec::new()))
     }
 
-    /// Whether it requests a drainer, whatever the decision.
+    /// Whether it requests a drainer, whatever the outcome.
     pub(super) fn requests_drainer(&self) -> bool {
-        !matches!(self.decision, Decision::NotRequested)
+        !matches!(
+            self.outcome,
+            InjectionOutcome::NotRequested | InjectionOutcome::OptedOut
+        )
     }
 
-    /// How many nodes its drainer adds to the document.
-    pub(super) fn added_node_count(&self) -> usize {
-        let Decision::Inject { patch, .. } = &self.decision else {
-            return 0;
-        };
-        let nodes = |operation: &PatchOperation| match operation {
-            PatchOperation::Add(add) => manifest::count_nodes(&add.value),
-            _ => 1,
-        };
-        patch.operations().0.iter().map(nodes).sum()
-    }
-
-    /// Whether its pods get a drainer.
-    pub fn is_injected(&self) -> bool {
-        matches!(self.decision, Decision::Inject { .. })
-    }
-
-    /// Whether the annotation `inject` is there and requests no drainer.
-    pub fn opts_out(&self) -> bool {
-        matches!(self.decision, Decision::NotRequested)
-            && self.annotation_lines.contains_key("inject")
-    }
-
-    /// Whether it has a drainer already.
-    pub fn has_drainer(&self) -> bool {
-        matches!(&self.decision, Decision::Skip { reason, .. } if reason.code == Code::AlreadyInjected)
-    }
-
-    /// Whether its pods would be denied, so that its document is not changed.
-    pub fn is_denied(&self) -> bool {
-        matches!(self.decision, Decision::Deny { .. })
+    /// Records that the document of this workload is not changed.
+    pub(super) fn leave_unchanged(&mut self) {
+        if self.plan.take().is_some() {
+            self.outcome = InjectionOutcome::Unchanged;
+        }
     }
 }
 
@@ -159,39 +220,6 @@ fn annotation_lines(
         Some((name.to_owned(), line))
     };
     annotations.keys().filter_map(line).collect()
-}
-
-/// The decision on a pod template, and the path in its object of the request for a drainer, or else of the template.
-fn decide_template(
-    template: &PodTemplate<'_>,
-    object: &ObjectName,
-    defaults: &Defaults,
-) -> (PointerBuf, Decision) {
-    let PodTemplate { in_job, path, pod } = *template;
-    let inject = ANNOTATIONS.with_trailing_token(INJECT);
-    if !inject.resolve(pod).is_ok_and(|value| !value.is_null()) {
-        return (path.to_buf(), Decision::NotRequested);
-    }
-    let context = PodContext {
-        namespace: object.namespace.as_deref(),
-        in_job,
-        token: token_of(object, pod),
-    };
-    (path.concat(&inject), decide_pod(pod, &context, defaults))
-}
-
-/// The decision on an object of a kind whose pods are unknown: skipped if it seems to request a drainer.
-fn decide_unknown_kind(misplaced: &mut Vec<MisplacedAnnotation>) -> Decision {
-    let requests =
-        |annotation: &MisplacedAnnotation| annotation.diagnostic.code == Code::UnknownKind;
-    match misplaced.iter().position(requests) {
-        Some(index) => Decision::Skip {
-            reason: misplaced.remove(index).diagnostic,
-            patch: Patch::empty(),
-            warnings: Vec::new(),
-        },
-        None => Decision::NotRequested,
-    }
 }
 
 /// The decision on a pod that has the annotation `inject`; a denial has all reasons at once.
@@ -263,12 +291,8 @@ fn take_non_strings(pod: &Value) -> (Cow<'_, Value>, Vec<Diagnostic>) {
 /// anyway changes it. Comments, quotes and the order of keys do not count.
 fn token_of(object: &ObjectName, pod: &Value) -> drainer::Token {
     let mut source = String::new();
-    let ObjectName {
-        kind,
-        namespace,
-        name,
-    } = object;
-    for part in [kind, namespace.as_deref().unwrap_or_default(), name] {
+    let namespace = object.namespace.as_deref().unwrap_or_default();
+    for part in [&*object.kind, namespace, &object.name] {
         source.push_str(part);
         source.push('\0');
     }

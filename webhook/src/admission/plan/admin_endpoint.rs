@@ -3,6 +3,7 @@
 use std::fmt;
 
 use drainer::AdminAddress;
+use serde::Serialize;
 
 use super::bootstrap;
 use crate::admission::defaults::Defaults;
@@ -20,12 +21,13 @@ pub struct AdminEndpoint {
 }
 
 /// Where the admin's address comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AdminAddressSource {
     /// The annotation `admin-address`.
     Annotation,
     /// A container port of this name.
-    ContainerPort(&'static str),
+    ContainerPort(#[serde(skip)] &'static str),
     /// `--config-yaml` among Envoy's arguments.
     ConfigYaml,
     /// The installation's default.

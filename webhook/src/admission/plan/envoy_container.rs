@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::admission::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::admission::excerpt::truncate;
 use crate::admission::pod::{Container, ContainerRef, PodView};
@@ -18,7 +20,8 @@ pub struct EnvoyContainer {
 }
 
 /// How Envoy's container was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum EnvoyContainerSource {
     /// The annotation `envoy-container` names it.
     Annotation,

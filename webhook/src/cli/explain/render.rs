@@ -3,12 +3,13 @@
 use anstyle::{AnsiColor, Style};
 use drainer::duration::format;
 
-use super::model::{Explanation, InjectionOutcome, PlanModel, ReasonModel};
-use super::settings::SettingsModel;
-use super::timeline::TimelineEvent;
+use super::timeline::{TimelineEvent, timeline};
 use crate::admission::settings::keys::INJECT;
-use crate::admission::{ContainerList, GracePeriod, SettingRow, SettingSource};
+use crate::admission::{
+    ContainerList, DrainPlan, GracePeriod, SettingRow, SettingSource, SidecarMode,
+};
 use crate::cli::terminal::TextWriter;
+use crate::offline::{InjectionOutcome, LocatedDiagnostic, WorkloadResult};
 
 /// Settings that are printed even with their default values.
 const ALWAYS_LISTED_SETTINGS: [&str; 5] = [
@@ -23,18 +24,17 @@ const ALWAYS_LISTED_SETTINGS: [&str; 5] = [
 const MAX_VALUE_WIDTH: usize = 40;
 
 /// Renders explanations, with styles or without; empty if there are none.
-pub(super) fn render(pods: &[Explanation], styled: bool) -> String {
+pub(super) fn render(pods: &[(String, WorkloadResult)], styled: bool) -> String {
     if pods.is_empty() {
         return String::new();
     }
     let mut out = TextWriter::new(styled);
-    for pod in pods {
-        render_pod(&mut out, pod);
+    for (file, pod) in pods {
+        render_pod(&mut out, file, pod);
         out.end_line();
     }
-    let is_decided =
-        |pod: &Explanation| pod.outcome != InjectionOutcome::NotRequested || pod.opts_out;
-    if !pods.iter().any(is_decided) {
+    let mut outcomes = pods.iter().map(|(_, pod)| pod.outcome);
+    if outcomes.all(|outcome| outcome == InjectionOutcome::NotRequested) {
         let hint =
             format!("To request a drainer, annotate the pod template with {INJECT}: \"true\".");
         out.push_wrapped(0, &hint);
@@ -42,35 +42,33 @@ pub(super) fn render(pods: &[Explanation], styled: bool) -> String {
     out.into_text()
 }
 
-fn render_pod(out: &mut TextWriter, explanation: &Explanation) {
-    let Explanation {
-        file,
+fn render_pod(out: &mut TextWriter, file: &str, pod: &WorkloadResult) {
+    let WorkloadResult {
+        object,
         line,
-        kind,
-        namespace,
-        name,
         outcome,
+        plan,
         reasons,
         warnings,
-        plan,
-        opts_out: _,
-    } = explanation;
+    } = pod;
     let (mark, color, text) = match outcome {
         InjectionOutcome::Injected => ("✔", AnsiColor::Green, "gets a drainer"),
-        InjectionOutcome::Skipped => ("!", AnsiColor::Yellow, "gets no drainer"),
+        InjectionOutcome::Skipped | InjectionOutcome::AlreadyInjected => {
+            ("!", AnsiColor::Yellow, "gets no drainer")
+        }
         InjectionOutcome::Unchanged => (
             "!",
             AnsiColor::Yellow,
             "gets no drainer: its document is not changed",
         ),
         InjectionOutcome::Denied => ("✘", AnsiColor::Red, "is denied"),
-        InjectionOutcome::NotRequested => ("·", AnsiColor::White, "does not request a drainer"),
+        InjectionOutcome::NotRequested | InjectionOutcome::OptedOut => {
+            ("·", AnsiColor::White, "does not request a drainer")
+        }
     };
-    let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/"));
-    let object = format!("{kind} {}{name}", namespace.unwrap_or_default());
     out.push_styled(color.on_default(), mark);
     out.push(" ");
-    out.push_styled(Style::new().bold(), &object);
+    out.push_styled(Style::new().bold(), &object.to_string());
     out.push(&format!(" {text}  "));
     out.push_styled(Style::new().dimmed(), &format!("{file}:{line}"));
     out.end_line();
@@ -81,9 +79,9 @@ fn render_pod(out: &mut TextWriter, explanation: &Explanation) {
             out.push_row(Style::new().bold(), label, &text);
         }
         out.end_line();
-        render_settings(out, &plan.settings);
+        render_settings(out, &plan.settings.rows());
         out.end_line();
-        render_timeline(out, &plan.timeline);
+        render_timeline(out, &timeline(plan));
     }
     render_reasons(out, *line, warnings, AnsiColor::Yellow);
 }
@@ -92,75 +90,77 @@ fn render_pod(out: &mut TextWriter, explanation: &Explanation) {
 fn render_reasons(
     out: &mut TextWriter,
     pod_line: usize,
-    reasons: &[ReasonModel],
+    reasons: &[LocatedDiagnostic],
     color: AnsiColor,
 ) {
-    for ReasonModel {
-        code,
-        line,
-        message,
-        remedy,
-    } in reasons
-    {
+    for LocatedDiagnostic { line, diagnostic } in reasons {
         out.end_line();
         let message = match *line == pod_line {
-            true => message.clone(),
-            false => format!("line {line}: {message}"),
+            true => diagnostic.detail.clone(),
+            false => format!("line {line}: {}", diagnostic.detail),
         };
-        out.push_row(color.on_default(), code, &message);
-        if let Some(remedy) = remedy {
+        out.push_row(color.on_default(), &diagnostic.code.to_string(), &message);
+        if let Some(remedy) = diagnostic.remedy() {
             out.push_row(Style::new(), "", &format!("→ {remedy}"));
         }
     }
 }
 
+/// The list that gets the drainer, and the container that it is inserted before, unless it is appended.
+pub(super) fn drainer_position(plan: &DrainPlan) -> (ContainerList, Option<&str>) {
+    match (plan.sidecar, plan.envoy.container_ref.list) {
+        // Native sidecars are terminated in reverse order, so the drainer outlives an Envoy that comes after it.
+        (SidecarMode::Native, list @ ContainerList::InitContainers) => {
+            (list, Some(&plan.envoy.name))
+        }
+        (SidecarMode::Native, _) => (ContainerList::InitContainers, None),
+        (SidecarMode::Plain, _) => (ContainerList::Containers, None),
+    }
+}
+
 /// The rows of a plan: labels and texts.
-fn plan_rows(plan: &PlanModel) -> Vec<(&'static str, String)> {
-    let PlanModel {
+fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
+    let DrainPlan {
         envoy,
         admin,
         drainer,
+        sidecar,
         grace: GracePeriod { from, to },
-        replaces_hook,
-        readiness_probes,
+        replaced_hook,
         ..
     } = plan;
-    let name = &envoy.container;
-    let kind = match envoy.container_list {
+    let name = &envoy.name;
+    let kind = match envoy.container_ref.list {
         ContainerList::Containers => "container",
         ContainerList::InitContainers => "init container",
     };
-    let position = match &drainer.before {
-        Some(before) => format!("before `{before}` in {}", drainer.list),
-        None => format!("at the end of {}", drainer.list),
+    let position = match drainer_position(plan) {
+        (list, Some(before)) => format!("before `{before}` in {}", list.key()),
+        (list, None) => format!("at the end of {}", list.key()),
     };
     let grace = match from == to {
         true => format!("{from}s, which is enough"),
         false => format!("{from}s → {to}s, to cover the drain and Envoy's own shutdown"),
     };
+    let port = drainer.settings.port;
     let mut rows = vec![
-        ("envoy", format!("{kind} `{name}` ({})", envoy.detected_by)),
-        (
-            "admin",
-            format!("{} ({})", admin.address, admin.detected_by),
-        ),
+        ("envoy", format!("{kind} `{name}` ({})", envoy.source)),
+        ("admin", format!("{} ({})", admin.address, admin.source)),
         (
             "drainer",
-            format!(
-                "{} {position}, listening on port {}",
-                drainer.mode, drainer.port
-            ),
+            format!("{sidecar} {position}, listening on port {port}"),
         ),
         ("grace", grace),
     ];
-    if *replaces_hook {
+    if replaced_hook.is_some() {
         let text = format!("the preStop hook of `{name}` is replaced by the drainer's");
         rows.push(("hook", text));
     }
-    if !readiness_probes.is_empty() {
-        let probes: Vec<_> = readiness_probes
+    if !drainer.readiness_probes.is_empty() {
+        let probes: Vec<_> = drainer
+            .readiness_probes
             .iter()
-            .map(|probe| format!("port {} every {}s", probe.port, probe.period_seconds))
+            .map(|probe| format!("port {} every {}s", probe.port, probe.period.as_secs()))
             .collect();
         let text = format!(
             "probes of {} continue while the pod terminates, and do not postpone the exit",
@@ -171,7 +171,7 @@ fn plan_rows(plan: &PlanModel) -> Vec<(&'static str, String)> {
     rows
 }
 
-fn render_settings(out: &mut TextWriter, SettingsModel(settings): &SettingsModel) {
+fn render_settings(out: &mut TextWriter, settings: &[SettingRow]) {
     let is_set = |row: &SettingRow| {
         matches!(
             row.source,

@@ -4,21 +4,17 @@ use std::time::Duration;
 
 use drainer::MAX_QUIET_WAIT;
 use drainer::duration::format;
-use serde::Serialize;
 
 use crate::admission::DrainPlan;
 
 /// An event in a pod's termination.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct TimelineEvent {
-    /// Seconds after the pod's deletion.
-    pub seconds: f64,
-    /// `hooks`, `drain`, `earliest`, `idle`, `quiet`, `deadline` or `kill`.
-    pub event: &'static str,
-    /// A description for people.
-    pub text: String,
-    #[serde(skip)]
+pub(super) struct TimelineEvent {
+    /// The time after the pod's deletion.
     pub(super) at: Duration,
+    /// `hooks`, `drain`, `earliest`, `idle`, `quiet`, `deadline` or `kill`.
+    pub(super) name: &'static str,
+    /// A description for people.
+    pub(super) text: String,
 }
 
 /// The events after the pod's deletion, in the order of time.
@@ -55,8 +51,7 @@ pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
         false => ", apart from readiness probes",
     };
     let quiet = match quiet_period {
-        Duration::ZERO => String::new(),
-        period if period > quiet_limit => String::new(),
+        period if period.is_zero() || period > quiet_limit => String::new(),
         period => format!(
             ", and none opened in the last {}{exception}",
             format(period)
@@ -76,7 +71,7 @@ pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
         events.push(timeline_event(quiet_limit, "quiet", text));
     }
     // The deadline comes before all that would happen at or after it.
-    events.retain(|event| event.at < deadline || event.event == "earliest");
+    events.retain(|event| event.at < deadline || event.name == "earliest");
     events.sort_by_key(|event| event.at);
     let text = "the latest exit: Envoy closes the connections that are left";
     events.push(timeline_event(deadline, "deadline", text));
@@ -86,11 +81,7 @@ pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
     events
 }
 
-fn timeline_event(at: Duration, event: &'static str, text: impl Into<String>) -> TimelineEvent {
-    TimelineEvent {
-        seconds: at.as_secs_f64(),
-        event,
-        text: text.into(),
-        at,
-    }
+fn timeline_event(at: Duration, name: &'static str, text: impl Into<String>) -> TimelineEvent {
+    let text = text.into();
+    TimelineEvent { at, name, text }
 }

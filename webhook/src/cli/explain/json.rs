@@ -1,0 +1,86 @@
+//! The JSON output of `explain`. The names and values of its fields are stable.
+
+use drainer::ReadinessProbe;
+use serde_json::{Value, json};
+
+use super::render::drainer_position;
+use super::timeline::{TimelineEvent, timeline};
+use crate::admission::DrainPlan;
+use crate::offline::{LocatedDiagnostic, Message, WorkloadResult};
+
+/// The whole output.
+pub(super) fn report(pods: &[(String, WorkloadResult)], errors: &[(String, Message)]) -> Value {
+    json!({
+        "pods": pods.iter().map(|(file, workload)| pod(file, workload)).collect::<Value>(),
+        "errors": errors.iter().map(|(file, message)| error(file, message)).collect::<Value>(),
+    })
+}
+
+/// A pod or a pod template; `plan` is `null` unless it is injected.
+fn pod(file: &str, workload: &WorkloadResult) -> Value {
+    json!({
+        "file": file,
+        "line": workload.line,
+        "kind": workload.object.kind,
+        "namespace": workload.object.namespace,
+        "name": workload.object.name,
+        "outcome": workload.outcome,
+        "reasons": workload.reasons.iter().map(reason).collect::<Value>(),
+        "warnings": workload.warnings.iter().map(reason).collect::<Value>(),
+        "plan": workload.plan.as_deref().map(plan),
+    })
+}
+
+/// A document that cannot be read or changed; `column` is `null` unless it is about a single character.
+fn error(file: &str, message: &Message) -> Value {
+    json!({
+        "file": file,
+        "line": message.line,
+        "column": message.column,
+        "message": message.text,
+    })
+}
+
+/// A reason or a warning; `remedy` is `null` where the message contains it.
+fn reason(LocatedDiagnostic { line, diagnostic }: &LocatedDiagnostic) -> Value {
+    json!({
+        "code": diagnostic.code.to_string(),
+        "line": line,
+        "message": diagnostic.detail,
+        "remedy": diagnostic.remedy(),
+    })
+}
+
+/// The plan of an injection; `end` is the timeline of the pod's termination.
+fn plan(plan: &DrainPlan) -> Value {
+    let (list, before) = drainer_position(plan);
+    let rows = plan.settings.rows().into_iter();
+    let settings: Value = rows.map(|row| (row.name, json!(row))).collect();
+    let probe = |ReadinessProbe { port, period }: &ReadinessProbe| json!({ "port": port, "periodSeconds": period.as_secs() });
+    json!({
+        "envoy": {
+            "container": plan.envoy.name,
+            "list": plan.envoy.container_ref.list.key(),
+            "foundBy": plan.envoy.source,
+        },
+        "admin": {
+            "address": plan.admin.address.to_string(),
+            "foundBy": plan.admin.source,
+        },
+        "drainer": {
+            "form": plan.sidecar,
+            "list": list.key(),
+            "before": before,
+            "port": plan.drainer.settings.port,
+        },
+        "grace": plan.grace,
+        "replacesHook": plan.replaced_hook.is_some(),
+        "readinessProbes": plan.drainer.readiness_probes.iter().map(probe).collect::<Value>(),
+        "settings": settings,
+        "end": timeline(plan).iter().map(event).collect::<Value>(),
+    })
+}
+
+fn event(TimelineEvent { at, name, text }: &TimelineEvent) -> Value {
+    json!({ "seconds": at.as_secs_f64(), "event": name, "text": text })
+}
