@@ -1,7 +1,6 @@
 //! Groups of flags that subcommands share.
 
 pub mod cluster;
-pub(crate) mod duration;
 pub mod files;
 pub mod logs;
 pub mod output;

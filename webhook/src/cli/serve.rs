@@ -3,15 +3,16 @@
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::builder::ArgAction;
+use drainer::duration;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::oneshot;
 use tracing::info;
 
-use super::args::duration::HumanDuration;
 use super::args::logs::LogArgs;
 use super::args::pod_defaults::{InvalidDefaults, PodDefaultsArgs};
 use super::args::tls::TlsArgs;
@@ -55,9 +56,10 @@ pub struct Args {
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_SHUTDOWN_DELAY",
-        default_value_t = HumanDuration(Limits::default().shutdown_delay)
+        value_parser = duration::parse,
+        default_value = duration::format(Limits::default().shutdown_delay).to_string()
     )]
-    shutdown_delay: HumanDuration,
+    shutdown_delay: Duration,
     /// Whether to publish an Event with the reason on the owner of a pod that requests a drainer but gets none; requires --webhook-configuration.
     #[arg(
         long,
@@ -110,7 +112,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         listen,
         health_listen,
         metrics_listen,
-        shutdown_delay: HumanDuration(shutdown_delay),
+        shutdown_delay,
         events: events_enabled,
         excluded_namespaces,
         pod_name,

@@ -1,12 +1,13 @@
 //! The flags with the defaults for pods: those of the settings table, and what only the installation decides.
 
+use std::time::Duration;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
-use drainer::{InvalidValue, SettingDefinition};
+use drainer::{InvalidValue, SettingDefinition, duration};
 use tracing::Level;
 
-use super::duration::HumanDuration;
 use crate::admission::settings;
 use crate::admission::{Defaults, NativeSidecar, OnInvalid, PodSettings, Settings};
 
@@ -51,17 +52,19 @@ struct InstallationArgs {
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_POLL_INTERVAL",
-        default_value_t = HumanDuration(PodSettings::default().durations.poll_interval)
+        value_parser = duration::parse,
+        default_value = duration::format(PodSettings::default().durations.poll_interval).to_string()
     )]
-    poll_interval: HumanDuration,
+    poll_interval: Duration,
     /// Part of a pod's termination grace period that is kept for Envoy's own shutdown after the drain.
     #[arg(
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_GRACE_MARGIN",
-        default_value_t = HumanDuration(Defaults::new("", "").grace_margin)
+        value_parser = duration::parse,
+        default_value = duration::format(Defaults::new("", "").grace_margin).to_string()
     )]
-    grace_margin: HumanDuration,
+    grace_margin: Duration,
     /// Log level of the drainers: error, warn, info, debug or trace.
     #[arg(
         long,
@@ -94,8 +97,8 @@ impl PodDefaultsArgs {
             release_namespace,
             on_invalid,
             openshift,
-            poll_interval: HumanDuration(poll_interval),
-            grace_margin: HumanDuration(grace_margin),
+            poll_interval,
+            grace_margin,
             drainer_log_level,
         } = installation;
         settings.durations.poll_interval = poll_interval;
@@ -203,8 +206,6 @@ fn parse_on_invalid(text: &str) -> OnInvalid {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use clap::Parser;
     use drainer::{AdminAddress, Durations, SettingValue};
 

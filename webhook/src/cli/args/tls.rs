@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use drainer::duration;
 
-use super::duration::HumanDuration;
 use crate::certificates::in_memory::InMemoryCa;
 use crate::certificates::lifetimes::{Lifetimes, LifetimesError};
 use crate::certificates::metrics::{CertificateKind, Metrics};
@@ -44,25 +45,28 @@ pub struct TlsArgs {
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_CA_LIFETIME",
-        default_value_t = HumanDuration(Lifetimes::default().ca())
+        value_parser = duration::parse,
+        default_value = duration::format(Lifetimes::default().ca()).to_string()
     )]
-    ca_lifetime: HumanDuration,
+    ca_lifetime: Duration,
     /// Lifetime of the certificates that this CA signs; they are renewed when a third of that is left.
     #[arg(
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_LEAF_LIFETIME",
-        default_value_t = HumanDuration(Lifetimes::default().leaf())
+        value_parser = duration::parse,
+        default_value = duration::format(Lifetimes::default().leaf()).to_string()
     )]
-    leaf_lifetime: HumanDuration,
+    leaf_lifetime: Duration,
     /// How long a new CA must be in every caBundle before certificates that it signed are served: longer than any API server takes to observe it.
     #[arg(
         long,
         value_name = "DURATION",
         env = "ENVOY_DRAINER_CA_ACTIVATION_DELAY",
-        default_value_t = HumanDuration(Lifetimes::default().activation_delay())
+        value_parser = duration::parse,
+        default_value = duration::format(Lifetimes::default().activation_delay()).to_string()
     )]
-    ca_activation_delay: HumanDuration,
+    ca_activation_delay: Duration,
     /// Minimum TLS version.
     #[arg(
         long,
@@ -105,8 +109,11 @@ impl TlsArgs {
     /// # Errors
     /// When they do not fit each other.
     pub fn lifetimes(&self) -> Result<Lifetimes, LifetimesError> {
-        let HumanDuration(activation_delay) = self.ca_activation_delay;
-        Lifetimes::try_new(self.ca_lifetime.0, self.leaf_lifetime.0, activation_delay)
+        Lifetimes::try_new(
+            self.ca_lifetime,
+            self.leaf_lifetime,
+            self.ca_activation_delay,
+        )
     }
 
     /// The CAs of the clients that may call the webhook; `None` for any client.
