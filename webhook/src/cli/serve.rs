@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 use tracing::info;
 
 use super::args::logs::LogArgs;
-use super::args::pod_defaults::{InvalidDefaults, PodDefaultsArgs};
+use super::args::pod_defaults::PodDefaultsArgs;
 use super::args::tls::TlsArgs;
-use crate::admission::{self, Defaults};
+use crate::admission;
 use crate::certificates;
 use crate::events;
 use crate::metrics;
@@ -86,11 +86,11 @@ pub struct Args {
     )]
     pod_name: String,
     #[command(flatten)]
-    tls: TlsArgs,
+    pub(super) tls: TlsArgs,
     #[command(flatten)]
     logs: LogArgs,
     #[command(flatten)]
-    defaults: PodDefaultsArgs,
+    pub(super) defaults: PodDefaultsArgs,
 }
 
 /// Serves until SIGTERM or SIGINT, and then shuts down gracefully; a second signal ends it at once.
@@ -128,7 +128,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let event_metrics = events::Metrics::register(&mut registry);
     let certificate_metrics = certificates::metrics::Metrics::register(&mut registry);
     let client_ca = tls.client_ca()?;
-    let (source, resolver, tls_min_version) = tls
+    let tls_min_version = tls.tls_min_version;
+    let (source, resolver) = tls
         .open(&defaults.release_namespace, &certificate_metrics)
         .await?;
     let resolver = Arc::new(resolver);
@@ -201,21 +202,4 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 
 fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
     server::listen(address).with_context(|| format!("cannot listen on {address}"))
-}
-
-// === impl Args ===
-
-impl Args {
-    /// The defaults for pods.
-    ///
-    /// # Errors
-    /// If they contradict each other.
-    pub fn into_defaults(self) -> Result<Defaults, InvalidDefaults> {
-        self.defaults.into_defaults()
-    }
-
-    /// The flags of the certificate.
-    pub fn tls(&self) -> &TlsArgs {
-        &self.tls
-    }
 }

@@ -36,7 +36,7 @@ pub struct TlsArgs {
     ca_secret: Option<String>,
     /// Secret of the release's namespace with a certificate of another issuer: tls.crt, tls.key and ca.crt.
     #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_TLS_SECRET")]
-    tls_secret: Option<String>,
+    pub(in crate::cli) tls_secret: Option<String>,
     /// MutatingWebhookConfiguration whose caBundle is kept in sync with the Secret.
     #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_WEBHOOK_CONFIGURATION")]
     webhook_configuration: Option<String>,
@@ -75,35 +75,15 @@ pub struct TlsArgs {
         value_enum,
         default_value_t
     )]
-    tls_min_version: MinVersion,
+    pub(in crate::cli) tls_min_version: MinVersion,
     /// PEM file with the CAs of client certificates. If given, only clients with such a certificate may call the webhook; use it where API servers present one. Read again when it changes.
     #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_CLIENT_CA")]
     client_ca: Option<PathBuf>,
 }
 
-/// Where the flags take the certificate from.
-#[derive(Debug)]
-enum TlsMode {
-    InMemory {
-        names: Vec<String>,
-        ca_out: Option<PathBuf>,
-    },
-    Cluster {
-        secret: String,
-        webhook_configuration: String,
-        names: Vec<String>,
-        mode: Mode,
-    },
-}
-
 // === impl TlsArgs ===
 
 impl TlsArgs {
-    /// The Secret with a certificate of another issuer, in mode `secret`.
-    pub fn tls_secret(&self) -> Option<&str> {
-        self.tls_secret.as_deref()
-    }
-
     /// The lifetimes of mode `self`.
     ///
     /// # Errors
@@ -133,74 +113,51 @@ impl TlsArgs {
         self,
         namespace: &str,
         metrics: &Metrics,
-    ) -> anyhow::Result<(
-        CertificateSource<CertificateStore>,
-        CertResolver,
-        MinVersion,
-    )> {
-        let tls_min_version = self.tls_min_version;
-        let (source, resolver) = match self.into_tls_mode()? {
-            TlsMode::InMemory { names, ca_out } => {
-                let (ca, first) = InMemoryCa::try_new(names, wall_clock())?;
-                if let Some(path) = ca_out {
-                    fs::write(&path, ca.ca_pem())
-                        .with_context(|| format!("cannot write {}", path.display()))?;
-                }
-                metrics.set_not_after(CertificateKind::Leaf, first.not_after());
-                let source = CertificateSource::InMemory(Box::new(ca));
-                (source, CertResolver::new(first))
+    ) -> anyhow::Result<(CertificateSource<CertificateStore>, CertResolver)> {
+        let cluster_objects = self.cluster_objects()?;
+        let names = self.tls_name;
+        let Some((secret, webhook_configuration, mode)) = cluster_objects else {
+            let (ca, first) = InMemoryCa::try_new(names, wall_clock())?;
+            if let Some(path) = self.tls_ca_out {
+                fs::write(&path, ca.ca_pem())
+                    .with_context(|| format!("cannot write {}", path.display()))?;
             }
-            TlsMode::Cluster {
-                secret,
-                webhook_configuration,
-                names,
-                mode,
-            } => {
-                let store =
-                    CertificateStore::open(namespace, secret, webhook_configuration, names.clone())
-                        .await?;
-                let reconciler = CertificateReconciler::new(store, names, mode);
-                let source = CertificateSource::Cluster(Box::new(reconciler));
-                (source, CertResolver::empty())
-            }
+            metrics.set_not_after(CertificateKind::Leaf, first.not_after());
+            let source = CertificateSource::InMemory(Box::new(ca));
+            return Ok((source, CertResolver::new(first)));
         };
-        Ok((source, resolver, tls_min_version))
+        let store =
+            CertificateStore::open(namespace, secret, webhook_configuration, names.clone()).await?;
+        let reconciler = CertificateReconciler::new(store, names, mode);
+        let source = CertificateSource::Cluster(Box::new(reconciler));
+        Ok((source, CertResolver::empty()))
     }
 
-    fn into_tls_mode(self) -> anyhow::Result<TlsMode> {
+    /// The names of the Secret and of the webhook configuration, and what the Secret holds; `None` for a CA in memory.
+    fn cluster_objects(&self) -> anyhow::Result<Option<(String, String, Mode)>> {
         let lifetimes = self.lifetimes()?;
-        let Self {
-            tls_name: names,
-            tls_ca_out: ca_out,
-            ca_secret,
-            tls_secret,
-            webhook_configuration,
-            ..
-        } = self;
-        let (secret, webhook_configuration, mode) =
-            match (ca_secret, tls_secret, webhook_configuration, &ca_out) {
-                (None, None, None, _) if !names.is_empty() => {
-                    return Ok(TlsMode::InMemory { names, ca_out });
-                }
-                (Some(secret), None, Some(configuration), None) if !names.is_empty() => {
-                    (secret, configuration, Mode::SelfManaged(lifetimes))
-                }
-                (None, Some(secret), Some(configuration), None) => {
-                    let activation_delay = lifetimes.activation_delay();
-                    (secret, configuration, Mode::Secret { activation_delay })
-                }
-                _ => bail!(
-                    "give one source of a certificate: --tls-name, optionally with --tls-ca-out; \
-                     or --ca-secret with --webhook-configuration and --tls-name; \
-                     or --tls-secret with --webhook-configuration, optionally with --tls-name"
-                ),
-            };
-        Ok(TlsMode::Cluster {
-            secret,
-            webhook_configuration,
-            names,
-            mode,
-        })
+        let has_names = !self.tls_name.is_empty();
+        let (secret, webhook_configuration, mode) = match (
+            &self.ca_secret,
+            &self.tls_secret,
+            &self.webhook_configuration,
+            &self.tls_ca_out,
+        ) {
+            (None, None, None, _) if has_names => return Ok(None),
+            (Some(secret), None, Some(configuration), None) if has_names => {
+                (secret, configuration, Mode::SelfManaged(lifetimes))
+            }
+            (None, Some(secret), Some(configuration), None) => {
+                let activation_delay = lifetimes.activation_delay();
+                (secret, configuration, Mode::Secret { activation_delay })
+            }
+            _ => bail!(
+                "give one source of a certificate: --tls-name, optionally with --tls-ca-out; \
+                 or --ca-secret with --webhook-configuration and --tls-name; \
+                 or --tls-secret with --webhook-configuration, optionally with --tls-name"
+            ),
+        };
+        Ok(Some((secret.clone(), webhook_configuration.clone(), mode)))
     }
 }
 
@@ -216,35 +173,37 @@ mod tests {
         tls: TlsArgs,
     }
 
-    fn tls_mode(flags: &str) -> anyhow::Result<TlsMode> {
+    fn parse(flags: &str) -> TlsArgs {
         let flags = ["test"].into_iter().chain(flags.split_whitespace());
-        Command::try_parse_from(flags)?.tls.into_tls_mode()
+        Command::try_parse_from(flags).unwrap().tls
     }
 
     #[test]
     fn flags_select_one_source() {
-        for (flags, wanted) in [
-            ("--tls-name a", r#"InMemory { names: ["a"], ca_out: None }"#),
-            (
-                "--tls-name a,b --tls-ca-out o",
-                r#"InMemory { names: ["a", "b"], ca_out: Some("o") }"#,
-            ),
+        for (flags, names, wanted) in [
+            ("--tls-name a", vec!["a"], "None"),
+            ("--tls-name a,b --tls-ca-out o", vec!["a", "b"], "None"),
             (
                 "--ca-secret s --webhook-configuration w --tls-name a --tls-name b \
                  --ca-lifetime 90s --leaf-lifetime 30s --ca-activation-delay 5s",
-                r#"Cluster { secret: "s", webhook_configuration: "w", names: ["a", "b"], mode: SelfManaged(Lifetimes { ca: 90s, leaf: 30s, activation_delay: 5s }) }"#,
+                vec!["a", "b"],
+                r#"Some(("s", "w", SelfManaged(Lifetimes { ca: 90s, leaf: 30s, activation_delay: 5s })))"#,
             ),
             (
                 "--tls-secret s --webhook-configuration w",
-                r#"Cluster { secret: "s", webhook_configuration: "w", names: [], mode: Secret { activation_delay: 120s } }"#,
+                vec![],
+                r#"Some(("s", "w", Secret { activation_delay: 120s }))"#,
             ),
             (
                 "--tls-secret s --webhook-configuration w --tls-name a",
-                r#"Cluster { secret: "s", webhook_configuration: "w", names: ["a"], mode: Secret { activation_delay: 120s } }"#,
+                vec!["a"],
+                r#"Some(("s", "w", Secret { activation_delay: 120s }))"#,
             ),
         ] {
-            let mode = tls_mode(flags).unwrap();
-            assert_eq!(format!("{mode:?}"), wanted, "{flags}");
+            let args = parse(flags);
+            let objects = args.cluster_objects().unwrap();
+            assert_eq!(format!("{objects:?}"), wanted, "{flags}");
+            assert_eq!(args.tls_name, names, "{flags}");
         }
     }
 
@@ -262,7 +221,7 @@ mod tests {
             "--tls-secret s --webhook-configuration w --tls-ca-out o",
             "--ca-secret s --webhook-configuration w --tls-name a --tls-ca-out o",
         ] {
-            let error = tls_mode(flags).unwrap_err().to_string();
+            let error = parse(flags).cluster_objects().unwrap_err().to_string();
             assert!(error.starts_with("give one source"), "{flags}: {error}");
         }
     }
@@ -285,7 +244,7 @@ mod tests {
             ),
         ] {
             let flags = format!("--tls-name a {flags}");
-            let error = tls_mode(&flags).unwrap_err().to_string();
+            let error = parse(&flags).cluster_objects().unwrap_err().to_string();
             assert!(error.starts_with(wanted), "{flags}: {error}");
         }
     }

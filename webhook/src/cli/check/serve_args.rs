@@ -50,12 +50,13 @@ impl ServeArgs {
             .and_then(|matches| serve::Args::from_arg_matches(&matches))
             .map_err(|error| serve_args_error(&error))?;
         let invalid = |error: &dyn Error| ServeArgsError::Invalid(error.to_string());
-        let lifetimes = args.tls().lifetimes().map_err(|error| invalid(&error))?;
-        let certificate_mode = match args.tls().tls_secret() {
-            Some(secret) => CertificateMode::Secret(secret.to_owned()),
+        let serve::Args { tls, defaults, .. } = args;
+        let lifetimes = tls.lifetimes().map_err(|error| invalid(&error))?;
+        let certificate_mode = match tls.tls_secret {
+            Some(secret) => CertificateMode::Secret(secret),
             None => CertificateMode::SelfManaged(lifetimes),
         };
-        let defaults = args.into_defaults().map_err(|error| invalid(&error))?;
+        let defaults = defaults.into_defaults().map_err(|error| invalid(&error))?;
         Ok(Self {
             defaults,
             certificate_mode,
