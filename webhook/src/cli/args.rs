@@ -1,6 +1,5 @@
 //! Groups of flags that subcommands share.
 
-pub mod cluster;
 pub mod files;
 pub mod logs;
 pub mod output;

@@ -5,17 +5,17 @@ mod render;
 pub mod serve_args;
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use serde::Serialize;
 use tokio::runtime;
 
-use super::args::cluster::ClusterArgs;
 use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
 use crate::check::{Health, Section};
 use crate::cli::terminal::print;
-use crate::kubernetes::ClusterReader;
+use crate::kubernetes::{ClientConfig, ClusterReader};
 
 use render::CheckRenderer;
 
@@ -33,8 +33,12 @@ Exit codes: 0 works, perhaps with warnings; 1 does not work, or too little could
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    #[command(flatten)]
-    cluster: ClusterArgs,
+    /// Kubeconfig, instead of KUBECONFIG or ~/.kube/config.
+    #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig, instead of its current one.
+    #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_CONTEXT")]
+    context: Option<String>,
     /// MutatingWebhookConfiguration of the installation, if there are several.
     #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_WEBHOOK_CONFIGURATION")]
     webhook_configuration: Option<String>,
@@ -58,11 +62,16 @@ struct CheckReport {
 /// When there is no cluster, or stdout cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args {
-        cluster,
+        kubeconfig,
+        context,
         webhook_configuration,
         output: OutputArgs { output },
         color,
     } = args;
+    let cluster = ClientConfig {
+        kubeconfig,
+        context,
+    };
     let renderer = CheckRenderer::new(color.is_enabled_for(&io::stdout()));
     let mut sections = Vec::new();
     // Each section is printed while the next one is read.
@@ -78,7 +87,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?
         .block_on(async {
-            let reader = ClusterReader::open(cluster.into()).await?;
+            let reader = ClusterReader::open(cluster).await?;
             collect::collect(&reader, webhook_configuration.as_deref(), &mut emit).await
         })?;
     let health = Health::of(&sections);
