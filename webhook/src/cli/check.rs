@@ -9,15 +9,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use serde::Serialize;
+use serde_json::json;
 use tokio::runtime;
 
 use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
 use crate::check::{Health, Section};
-use crate::cli::terminal::print;
+use crate::cli::terminal::{exit_code, print, to_json};
 use crate::kubernetes::{ClientConfig, ClusterReader};
 
-use render::CheckRenderer;
+use render::{render_section, render_summary};
 
 /// The text below the flags in `--help`.
 const HELP: &str = "\
@@ -48,14 +48,6 @@ pub struct Args {
     color: ColorArgs,
 }
 
-/// The JSON report.
-#[derive(Debug, Serialize)]
-struct CheckReport {
-    #[serde(rename = "works")]
-    health: Health,
-    sections: Vec<Section>,
-}
-
 /// Checks an installation and prints the results.
 ///
 /// # Errors
@@ -72,12 +64,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         kubeconfig,
         context,
     };
-    let renderer = CheckRenderer::new(color.is_enabled_for(&io::stdout()));
+    let styled = color.is_enabled_for(&io::stdout());
     let mut sections = Vec::new();
     // Each section is printed while the next one is read.
     let mut emit = |section: Section| {
         if output == OutputFormat::Text {
-            print(renderer.render_section(&section).as_bytes())?;
+            print(render_section(&section, styled).as_bytes())?;
         }
         sections.push(section);
         anyhow::Ok(())
@@ -92,16 +84,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         })?;
     let health = Health::of(&sections);
     match output {
-        OutputFormat::Text => print(renderer.render_summary(health, &sections).as_bytes())?,
+        OutputFormat::Text => print(render_summary(health, &sections, styled).as_bytes())?,
         OutputFormat::Json => {
-            let report = CheckReport { health, sections };
-            let mut json = serde_json::to_string_pretty(&report)?;
-            json.push('\n');
-            print(json.as_bytes())?;
+            let report = json!({ "works": health, "sections": sections });
+            print(to_json(&report).as_bytes())?;
         }
     }
-    Ok(match health {
-        Health::Healthy => ExitCode::SUCCESS,
-        Health::Unhealthy | Health::Unknown => ExitCode::FAILURE,
-    })
+    Ok(exit_code(health == Health::Healthy))
 }

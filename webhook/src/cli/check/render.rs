@@ -11,82 +11,62 @@ const MESSAGE_COLUMN: usize = 4;
 /// How many results with the same check and severity are listed; the rest is counted.
 const MAX_LISTED: usize = 20;
 
-/// Renders sections, with colors or without.
-pub(super) struct CheckRenderer {
-    styled: bool,
+/// Renders a section, with an empty line at its end.
+pub(super) fn render_section(section: &Section, styled: bool) -> String {
+    let mut out = TextWriter::new(styled);
+    out.push_styled(Style::new().bold(), section.name);
+    out.end_line();
+    let is_same_group = |one: &CheckResult, other: &CheckResult| {
+        (one.name, one.severity) == (other.name, other.severity)
+    };
+    for group in section.results.chunk_by(is_same_group) {
+        for result in group.iter().take(MAX_LISTED) {
+            push_result(&mut out, result);
+        }
+        if group.len() > MAX_LISTED {
+            let more = group.len() - MAX_LISTED;
+            let more = format!("    … and {more} more, listed by `-o json`");
+            out.push_wrapped(MESSAGE_COLUMN, &more);
+        }
+    }
+    out.into_text() + "\n"
 }
 
-// === impl CheckRenderer ===
-
-impl CheckRenderer {
-    pub(super) fn new(styled: bool) -> Self {
-        Self { styled }
+/// Renders the last line: whether it works, and the counts.
+pub(super) fn render_summary(health: Health, sections: &[Section], styled: bool) -> String {
+    let count = |severity: Severity| {
+        let results = sections.iter().flat_map(|section| &section.results);
+        results.filter(|result| result.severity == severity).count()
+    };
+    let unknown = count(Severity::Unknown);
+    let counts = [
+        (count(Severity::Error), "error", ""),
+        (count(Severity::Warning), "warning", ""),
+        (unknown, "check", " without result"),
+    ];
+    let counts: Vec<_> = counts
+        .into_iter()
+        .filter(|(count, ..)| *count > 0)
+        .map(|(count, noun, state)| format!("{}{state}", plural(count, noun)))
+        .collect();
+    let (color, summary) = match health {
+        Health::Healthy if unknown == 0 => (AnsiColor::Green, "envoy-drainer works"),
+        Health::Healthy => (
+            AnsiColor::Green,
+            "envoy-drainer works, as far as could be read",
+        ),
+        Health::Unhealthy => (AnsiColor::Red, "envoy-drainer does not work"),
+        Health::Unknown => (
+            AnsiColor::Cyan,
+            "unknown whether envoy-drainer works: some required objects could not be read",
+        ),
+    };
+    let mut out = TextWriter::new(styled);
+    out.push_styled(color.on_default().bold(), summary);
+    if !counts.is_empty() {
+        out.push(&format!(" ({})", counts.join(", ")));
     }
-
-    /// Renders a section, with an empty line at its end.
-    pub(super) fn render_section(&self, section: &Section) -> String {
-        let mut out = TextWriter::new(self.styled);
-        out.push_styled(Style::new().bold(), section.name);
-        out.end_line();
-        let mut rest = &section.results[..];
-        while let [first, ..] = rest {
-            let same = rest
-                .iter()
-                .take_while(|result| is_same_group(result, first));
-            let (group, others) = rest.split_at(same.count());
-            rest = others;
-            let (listed, more) = group.split_at(group.len().min(MAX_LISTED));
-            for result in listed {
-                push_result(&mut out, result);
-            }
-            if !more.is_empty() {
-                let more = format!("    … and {} more, listed by `-o json`", more.len());
-                out.push_wrapped(MESSAGE_COLUMN, &more);
-            }
-        }
-        out.into_text() + "\n"
-    }
-
-    /// Renders the last line: whether it works, and the counts.
-    pub(super) fn render_summary(&self, health: Health, sections: &[Section]) -> String {
-        let count = |severity: Severity| {
-            let results = sections.iter().flat_map(|section| &section.results);
-            results.filter(|result| result.severity == severity).count()
-        };
-        let unknown = count(Severity::Unknown);
-        let counts = [
-            (count(Severity::Error), "error", ""),
-            (count(Severity::Warning), "warning", ""),
-            (unknown, "check", " without result"),
-        ];
-        let counts: Vec<_> = counts
-            .into_iter()
-            .filter(|(count, ..)| *count > 0)
-            .map(|(count, noun, state)| format!("{}{state}", plural(count, noun)))
-            .collect();
-        let (color, summary) = match health {
-            Health::Healthy if unknown == 0 => (AnsiColor::Green, "envoy-drainer works"),
-            Health::Healthy => (
-                AnsiColor::Green,
-                "envoy-drainer works, as far as could be read",
-            ),
-            Health::Unhealthy => (AnsiColor::Red, "envoy-drainer does not work"),
-            Health::Unknown => (
-                AnsiColor::Cyan,
-                "unknown whether envoy-drainer works: some required objects could not be read",
-            ),
-        };
-        let mut out = TextWriter::new(self.styled);
-        out.push_styled(color.on_default().bold(), summary);
-        if !counts.is_empty() {
-            out.push(&format!(" ({})", counts.join(", ")));
-        }
-        out.into_text()
-    }
-}
-
-fn is_same_group(one: &CheckResult, other: &CheckResult) -> bool {
-    (one.name, one.severity) == (other.name, other.severity)
+    out.into_text()
 }
 
 fn push_result(out: &mut TextWriter, result: &CheckResult) {
@@ -137,7 +117,7 @@ mod tests {
         let mut results = vec![CheckResult::ok("injected", "1 pod has a drainer")];
         let warning = CheckResult::warning("without-drainer", "no drainer").with_remedy("roll it");
         results.extend(vec![warning.clone(); MAX_LISTED + 2]);
-        let text = CheckRenderer::new(false).render_section(&section(results));
+        let text = render_section(&section(results), false);
         assert_eq!(
             text.matches("  ! no drainer\n    → roll it\n").count(),
             MAX_LISTED
@@ -146,7 +126,7 @@ mod tests {
             text.ends_with("    … and 2 more, listed by `-o json`\n\n"),
             "{text}"
         );
-        let text = CheckRenderer::new(false).render_section(&section(vec![warning; MAX_LISTED]));
+        let text = render_section(&section(vec![warning; MAX_LISTED]), false);
         assert!(!text.contains('…'), "{text}");
     }
 
@@ -183,10 +163,7 @@ mod tests {
         for (results, want) in table {
             let sections = [section(results)];
             let health = Health::of(&sections);
-            assert_eq!(
-                CheckRenderer::new(false).render_summary(health, &sections),
-                want
-            );
+            assert_eq!(render_summary(health, &sections, false), want);
         }
     }
 
@@ -194,7 +171,7 @@ mod tests {
     fn commands_are_never_wrapped() {
         let command = ["kubectl"; 20].join(" ");
         let result = CheckResult::error("a", "wrong").with_command(&*command);
-        let text = CheckRenderer::new(false).render_section(&section(vec![result]));
+        let text = render_section(&section(vec![result]), false);
         assert!(text.contains(&command), "{text}");
     }
 }
