@@ -13,7 +13,7 @@ use crate::printable::printable;
 #[derive(Debug, clap::Args)]
 pub struct FilesArgs {
     /// Files of YAML or JSON documents; `-` or no file reads stdin.
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", default_value = "-", hide_default_value = true)]
     files: Vec<PathBuf>,
 }
 
@@ -22,15 +22,11 @@ pub struct FilesArgs {
 impl FilesArgs {
     /// Reads all files. One that cannot be read is an error in its place, as is a stdin that is a terminal.
     pub fn read(self) -> Vec<anyhow::Result<Input>> {
-        let Self { files } = self;
-        if files.is_empty() {
-            return vec![read_stdin()];
-        }
         let input = |path: &PathBuf| match path == Path::new("-") {
             true => read_stdin(),
             false => read_file(path),
         };
-        files.iter().map(input).collect()
+        self.files.iter().map(input).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::env;
 use std::io::IsTerminal;
 
-use clap::ValueEnum;
+use clap::{ColorChoice, ValueEnum};
 
 /// The format of the output.
 #[derive(Debug, clap::Args)]
@@ -42,14 +42,6 @@ pub struct ColorArgs {
         default_value_t
     )]
     color: ColorChoice,
-}
-
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
-enum ColorChoice {
-    #[default]
-    Auto,
-    Always,
-    Never,
 }
 
 // === impl ColorArgs ===
