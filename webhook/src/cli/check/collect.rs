@@ -142,20 +142,18 @@ async fn deployment_objects(
 ) -> DeploymentObjects {
     let namespace = &installation.namespace;
     let service = reader.service(namespace, &installation.service).await;
-    let (deployment, pods) = match &service {
-        Ok(service) => {
-            let spec = service.as_ref().and_then(|service| service.spec.as_ref());
-            match spec.and_then(|spec| spec.selector.as_ref()) {
-                Some(labels) => {
-                    let deployments = reader.list::<Deployment>(namespace, labels).await;
-                    (
-                        deployments.map(|deployments| deployments.into_iter().next()),
-                        reader.list(namespace, labels).await,
-                    )
-                }
-                None => (Ok(None), Ok(Vec::new())),
-            }
+    let labels = service
+        .as_ref()
+        .map(|service| service.as_ref()?.spec.as_ref()?.selector.as_ref());
+    let (deployment, pods) = match labels {
+        Ok(Some(labels)) => {
+            let deployments = reader.list::<Deployment>(namespace, labels).await;
+            (
+                deployments.map(|deployments| deployments.into_iter().next()),
+                reader.list(namespace, labels).await,
+            )
         }
+        Ok(None) => (Ok(None), Ok(Vec::new())),
         Err(error) => (Err(error.clone()), Err(error.clone())),
     };
     DeploymentObjects {
