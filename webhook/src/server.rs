@@ -9,7 +9,6 @@ mod connection;
 mod connection_limiter;
 mod connection_slots;
 mod exposition;
-mod fair_queue;
 mod health;
 mod limits;
 mod listen;
