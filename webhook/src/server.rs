@@ -45,7 +45,6 @@ use connection::{ConnectionHandler, KeepAlive};
 use connection_limiter::ConnectionLimiter;
 use connection_slots::ConnectionStage;
 use health::HealthState;
-use metrics::PortName;
 use phase::ShutdownPhase;
 use plain_http::PlainPort;
 
@@ -109,7 +108,7 @@ pub async fn run(
     let limiter = ConnectionLimiter::new(
         limits.max_connections,
         ConnectionStage::Handshaking,
-        metrics.connections(PortName::Webhook),
+        metrics.connections.of_port("webhook"),
     );
 
     let health = HealthState {
@@ -122,12 +121,12 @@ pub async fn run(
         PlainPort {
             listener: ports.health,
             router: health::router(health),
-            metrics: metrics.connections(PortName::Health),
+            metrics: metrics.connections.of_port("health"),
         },
         PlainPort {
             listener: ports.metrics,
             router: exposition::router(Arc::new(registry)),
-            metrics: metrics.connections(PortName::Metrics),
+            metrics: metrics.connections.of_port("metrics"),
         },
     ];
     let plain = plain_http::start(plain_ports, &limits, &phase)

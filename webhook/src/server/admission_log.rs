@@ -37,7 +37,7 @@ impl AdmissionLog {
         } = &response.request;
         let [uid, namespace, name] = [uid, namespace, name].map(|text| truncate(text));
         let outcome = labels.outcome;
-        let code = labels.code.0.map(display);
+        let code = labels.code.as_ref().map(display);
         match response.outcome {
             AdmissionOutcome::NotRequested
             | AdmissionOutcome::Ignored
