@@ -148,10 +148,9 @@ pub async fn run(
         phase.clone(),
         |stream, slot| {
             let (acceptor, metrics) = (acceptor.current(), Arc::clone(&metrics));
-            let (handler, limit) = (handler.clone(), limits.handshake_timeout);
-            let write_timeout = limits.write_timeout;
+            let (handler, limits) = (handler.clone(), Arc::clone(&limits));
             async move {
-                match tls::handshake(acceptor, stream, limit, write_timeout).await {
+                match tls::handshake(acceptor, stream, &limits).await {
                     Ok(stream) => {
                         slot.advance(ConnectionStage::Unanswered);
                         handler.serve(stream, slot).await;
