@@ -134,13 +134,12 @@ pub async fn run(
 
     let acceptor = tls::Acceptor::try_new(resolver, tls_min_version, client_ca.as_ref())?;
     let router = admit::router(admit, admit_workload, &limits, &metrics, events.as_ref());
-    let handler = ConnectionHandler::new(
+    let handler = ConnectionHandler {
         router,
-        limits.head_timeout,
-        KeepAlive::Enabled,
-        &limits,
-        &phase,
-    );
+        keep_alive: KeepAlive::Enabled,
+        limits: Arc::clone(&limits),
+        phase: phase.clone(),
+    };
     let tls = accept(
         ports.tls,
         &limiter,

@@ -54,7 +54,8 @@ pub(super) async fn accept<F>(
                     connections.spawn(async move {
                         tokio::select! {
                             biased;
-                            () = evicted.wait() => debug!(%peer, "Connection evicted"),
+                            // Nothing is ever sent: the sender is dropped.
+                            _ = evicted => debug!(%peer, "Connection evicted"),
                             () = served => {}
                         }
                     });
