@@ -53,7 +53,7 @@ enum RequestError {
 pub(super) fn router(
     admit: Box<AdmitFn>,
     admit_workload: Box<AdmitFn>,
-    limits: &Limits,
+    limits: &Arc<Limits>,
     metrics: &Arc<Metrics>,
     events: Option<&EventQueue>,
 ) -> Router {

@@ -21,9 +21,7 @@ pub(super) struct BodyLimiter {
     memory: Semaphore,
     /// Each body that waits for memory holds a clone.
     waiting: Arc<()>,
-    max_size: usize,
-    timeout: Duration,
-    memory_wait: Duration,
+    limits: Arc<Limits>,
 }
 
 /// A body, as far as it has been read. It holds its memory until it is dropped.
@@ -63,13 +61,11 @@ const RATE_WINDOW: Duration = Duration::from_millis(200);
 // === impl BodyLimiter ===
 
 impl BodyLimiter {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Arc<Limits>) -> Self {
         Self {
             memory: Semaphore::new(limits.body_memory / MEMORY_UNIT),
             waiting: Arc::default(),
-            max_size: limits.max_body_size,
-            timeout: limits.body_timeout,
-            memory_wait: limits.memory_wait,
+            limits: Arc::clone(limits),
         }
     }
 
@@ -84,12 +80,12 @@ impl BodyLimiter {
         mut body: Body,
         length: u64,
     ) -> Result<BufferedBody<'_>, BodyError> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = Instant::now() + self.limits.body_timeout;
         let result = timeout_at(deadline, self.receive(&mut body, length, deadline))
             .await
-            .map_err(|_| BodyError::TooSlow(self.timeout))?;
+            .map_err(|_| BodyError::TooSlow(self.limits.body_timeout))?;
         if result.is_err() {
-            let _ = timeout_at(deadline, discard(body, 2 * self.max_size)).await;
+            let _ = timeout_at(deadline, discard(body, 2 * self.limits.max_body_size)).await;
         }
         result
     }
@@ -105,8 +101,8 @@ impl BodyLimiter {
         deadline: Instant,
     ) -> Result<BufferedBody<'_>, BodyError> {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
-        if length > self.max_size {
-            return Err(BodyError::TooLarge(self.max_size));
+        if length > self.limits.max_body_size {
+            return Err(BodyError::TooLarge(self.limits.max_body_size));
         }
         let mut buffer = BufferedBody {
             bytes: Vec::new(),
@@ -175,7 +171,7 @@ impl BodyLimiter {
             return Ok(permit);
         }
         let _waiting = Arc::clone(&self.waiting);
-        let permit = timeout(self.memory_wait, self.memory.acquire_many(units)).await;
+        let permit = timeout(self.limits.memory_wait, self.memory.acquire_many(units)).await;
         permit.ok().and_then(Result::ok).ok_or(BodyError::Busy)
     }
 
@@ -212,13 +208,13 @@ mod tests {
     const KIB: usize = 1 << 10;
 
     fn body_limiter(body_memory: usize) -> BodyLimiter {
-        BodyLimiter::new(&Limits {
+        BodyLimiter::new(&Arc::new(Limits {
             body_timeout: DEADLINE,
             memory_wait: GROWTH,
             max_body_size: 1024 * KIB,
             body_memory,
             ..Limits::default()
-        })
+        }))
     }
 
     /// A body in frames of 64 KiB, each after a pause in milliseconds.
