@@ -15,7 +15,7 @@ const TIME_SLICE: Duration = Duration::from_millis(1);
 /// Permits one review at a time, and the waiting addresses in turn. So a client that sends reviews without a pause,
 /// on however many connections, delays a review of another address by one of its own.
 ///
-/// Both kinds of mutex serve who waits in the order of arrival.
+/// A [`FairMutex`] is granted in the order of the requests for it.
 #[derive(Debug, Default)]
 pub(super) struct Scheduler {
     /// Held by the review that is processed: how long reviews took since other tasks last ran.
