@@ -1,13 +1,12 @@
 //! Schedules reviews on the admission thread, fairly among client addresses.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex as FairMutex, MutexGuard as FairMutexGuard};
 use tokio::task::yield_now;
-
-use super::fair_queue::{FairQueue, Ticket};
 
 /// How long reviews are processed before the runtime runs other tasks: connections, handshakes, bodies. An ordinary
 /// review takes 11 to 25 µs, so some fifty share one slice; after a longer one, the runtime polls all sockets.
@@ -15,23 +14,21 @@ const TIME_SLICE: Duration = Duration::from_millis(1);
 
 /// Permits one review at a time, and the waiting addresses in turn. So a client that sends reviews without a pause,
 /// on however many connections, delays a review of another address by one of its own.
+///
+/// A [`FairMutex`] is granted in the order of the requests for it.
 #[derive(Debug, Default)]
-pub(super) struct Scheduler(Mutex<SchedulerState>);
-
-#[derive(Debug, Default)]
-struct SchedulerState {
-    queue: FairQueue<oneshot::Sender<()>>,
-    /// Whether a permit is granted and not yet released.
-    is_busy: bool,
-    /// How long reviews took since other tasks last ran.
-    slice_used: Duration,
+pub(super) struct Scheduler {
+    /// Held by the review that is processed: how long reviews took since other tasks last ran.
+    slice_used: FairMutex<Duration>,
+    /// Held by the review that is the next one of its address, until it is processed. The others of the address wait
+    /// for this one, so that each address has one place in the queue for `slice_used`.
+    next_of_address: Mutex<HashMap<IpAddr, Arc<FairMutex<()>>>>,
 }
 
-/// The permit to process one review, or a place in the queue for it. Its drop grants the next one.
+/// The permit to process one review. Its drop grants the next one.
 #[derive(Debug)]
 pub(super) struct ReviewPermit<'a> {
-    scheduler: &'a Scheduler,
-    ticket: Option<Ticket>,
+    slice_used: FairMutexGuard<'a, Duration>,
 }
 
 // === impl Scheduler ===
@@ -39,26 +36,19 @@ pub(super) struct ReviewPermit<'a> {
 impl Scheduler {
     /// Waits for a permit.
     pub(super) async fn acquire(&self, source: IpAddr) -> ReviewPermit<'_> {
-        let (granted, permit) = {
-            let mut state = self.state();
-            let scheduler = self;
-            if !state.is_busy {
-                state.is_busy = true;
-                let ticket = None;
-                return ReviewPermit { scheduler, ticket };
-            }
-            let (grant, granted) = oneshot::channel();
-            let ticket = Some(state.queue.push(source, grant));
-            (granted, ReviewPermit { scheduler, ticket })
-        };
-        // The sender is never dropped unsent: only its grant, or the drop of this permit, removes it from the queue.
-        let _ = granted.await;
-        permit
+        let next = self.next_of_address(source);
+        let _next = next.lock().await;
+        ReviewPermit {
+            slice_used: self.slice_used.lock().await,
+        }
     }
 
-    fn state(&self) -> MutexGuard<'_, SchedulerState> {
-        // The state cannot panic halfway through a change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The mutex of this address. Those for which no review waits are dropped here.
+    fn next_of_address(&self, source: IpAddr) -> Arc<FairMutex<()>> {
+        let mutexes = self.next_of_address.lock();
+        let mut mutexes = mutexes.unwrap_or_else(PoisonError::into_inner);
+        mutexes.retain(|_, mutex| Arc::strong_count(mutex) > 1);
+        Arc::clone(mutexes.entry(source.to_canonical()).or_default())
     }
 }
 
@@ -67,41 +57,11 @@ impl Scheduler {
 impl ReviewPermit<'_> {
     /// Releases the permit after a review that took this long. If that ends a time slice, other tasks run before the
     /// next review.
-    pub(super) async fn finish(self, took: Duration) {
-        if self.scheduler.state().charge(took) {
+    pub(super) async fn finish(mut self, took: Duration) {
+        *self.slice_used += took;
+        if *self.slice_used >= TIME_SLICE {
+            *self.slice_used = Duration::ZERO;
             yield_now().await;
-        }
-    }
-}
-
-impl Drop for ReviewPermit<'_> {
-    fn drop(&mut self) {
-        let mut state = self.scheduler.state();
-        let was_queued = self.ticket.is_some_and(|it| state.queue.remove(it));
-        if !was_queued {
-            state.grant_next();
-        }
-    }
-}
-
-// === impl SchedulerState ===
-
-impl SchedulerState {
-    /// Adds to the time slice, and returns true if that ends it.
-    fn charge(&mut self, took: Duration) -> bool {
-        self.slice_used += took;
-        let is_over = self.slice_used >= TIME_SLICE;
-        if is_over {
-            self.slice_used = Duration::ZERO;
-        }
-        is_over
-    }
-
-    fn grant_next(&mut self) {
-        match self.queue.pop() {
-            // A permit whose future is dropped meanwhile grants the next one itself.
-            Some(next) => drop(next.send(())),
-            None => self.is_busy = false,
         }
     }
 }
@@ -135,18 +95,51 @@ mod tests {
         assert!(permit.finish(LONG).now_or_never().is_none());
     }
 
-    #[tokio::test]
-    async fn crowd_of_one_address_delays_another_by_one_review() {
+    /// Returns the order in which reviews of these addresses, which arrive at once, are processed.
+    async fn processing_order<const N: usize>(sources: [IpAddr; N]) -> Vec<usize> {
         let scheduler = Scheduler::default();
         let order = RefCell::new(Vec::new());
-        let review = async |host| {
-            let permit = scheduler.acquire(address(host)).await;
-            order.borrow_mut().push(host);
-            permit.finish(LONG).await;
-        };
-        let hosts = [1, 1, 1, 1, 1, 1, 2, 2];
-        join_all(hosts.map(review)).await;
-        assert_eq!(*order.borrow(), [1, 1, 2, 1, 2, 1, 1, 1]);
+        let mut number = 0;
+        let reviews = sources.map(|source| {
+            let (scheduler, order, review) = (&scheduler, &order, number);
+            number += 1;
+            async move {
+                let permit = scheduler.acquire(source).await;
+                order.borrow_mut().push(review);
+                permit.finish(LONG).await;
+            }
+        });
+        join_all(reviews).await;
+        order.into_inner()
+    }
+
+    #[tokio::test]
+    async fn crowd_of_one_address_delays_another_by_one_review() {
+        let sources = [1, 1, 1, 1, 1, 1, 2, 2].map(address);
+        assert_eq!(processing_order(sources).await, [0, 1, 6, 2, 7, 3, 4, 5]);
+    }
+
+    #[tokio::test]
+    async fn addresses_take_turns() {
+        let sources = [1, 1, 1, 2, 1, 3, 2].map(address);
+        assert_eq!(processing_order(sources).await, [0, 1, 3, 5, 2, 6, 4]);
+    }
+
+    #[tokio::test]
+    async fn mapped_ipv4_address_equals_its_ipv4_address() {
+        let mapped = Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().into();
+        let sources = [address(1), mapped, mapped, address(2)];
+        assert_eq!(processing_order(sources).await, [0, 1, 3, 2]);
+    }
+
+    #[test]
+    fn addresses_without_waiting_reviews_are_forgotten() {
+        let scheduler = Scheduler::default();
+        for host in 0..40 {
+            let permit = scheduler.acquire(address(host)).now_or_never();
+            assert!(permit.is_some());
+        }
+        assert_eq!(scheduler.next_of_address.lock().unwrap().len(), 1);
     }
 
     #[tokio::test]
