@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as FairMutex, MutexGuard as FairMutexGuard};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 
 /// How long reviews are processed before the runtime runs other tasks: connections, handshakes, bodies. An ordinary
@@ -15,20 +15,23 @@ const TIME_SLICE: Duration = Duration::from_millis(1);
 /// Permits one review at a time, and the waiting addresses in turn. So a client that sends reviews without a pause,
 /// on however many connections, delays a review of another address by one of its own.
 ///
-/// A [`FairMutex`] is granted in the order of the requests for it.
-#[derive(Debug, Default)]
+/// A [`Semaphore`] grants its permits in the order of the requests for them; each of these has one.
+#[derive(Debug)]
 pub(super) struct Scheduler {
-    /// Held by the review that is processed: how long reviews took since other tasks last ran.
-    slice_used: FairMutex<Duration>,
-    /// Held by the review that is the next one of its address, until it is processed. The others of the address wait
-    /// for this one, so that each address has one place in the queue for `slice_used`.
-    next_of_address: Mutex<HashMap<IpAddr, Arc<FairMutex<()>>>>,
+    /// For the review that is processed.
+    thread: Semaphore,
+    /// For the next review of each address, until it is processed. The others of the address wait for this one, so
+    /// that each address has one place in the queue for the thread.
+    next_of_address: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    /// How long reviews took since other tasks last ran.
+    slice_used: Mutex<Duration>,
 }
 
 /// The permit to process one review. Its drop grants the next one.
 #[derive(Debug)]
 pub(super) struct ReviewPermit<'a> {
-    slice_used: FairMutexGuard<'a, Duration>,
+    slice_used: &'a Mutex<Duration>,
+    _thread: Option<SemaphorePermit<'a>>,
 }
 
 // === impl Scheduler ===
@@ -36,19 +39,32 @@ pub(super) struct ReviewPermit<'a> {
 impl Scheduler {
     /// Waits for a permit.
     pub(super) async fn acquire(&self, source: IpAddr) -> ReviewPermit<'_> {
-        let next = self.next_of_address(source);
-        let _next = next.lock().await;
+        let next_of_address = self.next_of_address(source);
+        // A semaphore that is never closed always grants.
+        let _next = next_of_address.acquire().await.ok();
         ReviewPermit {
-            slice_used: self.slice_used.lock().await,
+            slice_used: &self.slice_used,
+            _thread: self.thread.acquire().await.ok(),
         }
     }
 
-    /// The mutex of this address. Those for which no review waits are dropped here.
-    fn next_of_address(&self, source: IpAddr) -> Arc<FairMutex<()>> {
-        let mutexes = self.next_of_address.lock();
-        let mut mutexes = mutexes.unwrap_or_else(PoisonError::into_inner);
-        mutexes.retain(|_, mutex| Arc::strong_count(mutex) > 1);
-        Arc::clone(mutexes.entry(source.to_canonical()).or_default())
+    /// The semaphore of this address. Those for which no review waits are dropped here.
+    fn next_of_address(&self, source: IpAddr) -> Arc<Semaphore> {
+        let semaphores = self.next_of_address.lock();
+        let mut semaphores = semaphores.unwrap_or_else(PoisonError::into_inner);
+        semaphores.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        let semaphore = semaphores.entry(source.to_canonical());
+        Arc::clone(semaphore.or_insert_with(|| Arc::new(Semaphore::new(1))))
+    }
+}
+
+impl Default for Scheduler {
+    fn default() -> Self {
+        Self {
+            thread: Semaphore::new(1),
+            next_of_address: Mutex::default(),
+            slice_used: Mutex::default(),
+        }
     }
 }
 
@@ -57,12 +73,22 @@ impl Scheduler {
 impl ReviewPermit<'_> {
     /// Releases the permit after a review that took this long. If that ends a time slice, other tasks run before the
     /// next review.
-    pub(super) async fn finish(mut self, took: Duration) {
-        *self.slice_used += took;
-        if *self.slice_used >= TIME_SLICE {
-            *self.slice_used = Duration::ZERO;
+    pub(super) async fn finish(self, took: Duration) {
+        if self.charge(took) {
             yield_now().await;
         }
+    }
+
+    /// Adds to the time slice, and returns true if that ends it.
+    fn charge(&self, took: Duration) -> bool {
+        let slice_used = self.slice_used.lock();
+        let mut slice_used = slice_used.unwrap_or_else(PoisonError::into_inner);
+        *slice_used += took;
+        let is_over = *slice_used >= TIME_SLICE;
+        if is_over {
+            *slice_used = Duration::ZERO;
+        }
+        is_over
     }
 }
 
