@@ -47,11 +47,9 @@ struct PrefixedKeys<'a> {
 
 /// The maps of a `metadata` that are checked.
 #[derive(Default, Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 struct MetadataMaps<'a> {
-    #[serde(borrow)]
     annotations: Option<&'a RawValue>,
-    #[serde(borrow)]
     labels: Option<&'a RawValue>,
 }
 

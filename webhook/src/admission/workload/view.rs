@@ -9,60 +9,47 @@ use crate::admission::pod::{Items, OwnerReference, Text, from_objects};
 
 /// A workload, or another object in its form.
 #[derive(Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct WorkloadView<'a> {
-    #[serde(borrow)]
     pub api_version: Option<Text<'a>>,
-    #[serde(borrow)]
     pub kind: Option<Text<'a>>,
-    #[serde(borrow)]
     metadata: Option<&'a RawValue>,
-    #[serde(borrow)]
     spec: Option<WorkloadSpec<'a>>,
 }
 
 #[derive(Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 struct WorkloadSpec<'a> {
-    #[serde(borrow)]
     template: Option<&'a RawValue>,
-    #[serde(borrow)]
     job_template: Option<JobTemplate<'a>>,
 }
 
 #[derive(Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 struct JobTemplate<'a> {
-    #[serde(borrow)]
     metadata: Option<&'a RawValue>,
-    #[serde(borrow)]
     spec: Option<JobSpec<'a>>,
 }
 
 #[derive(Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 struct JobSpec<'a> {
-    #[serde(borrow)]
     template: Option<&'a RawValue>,
 }
 
 /// A pod template, of which only the metadata is read.
 #[derive(Default, Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 struct TemplateView<'a> {
-    #[serde(borrow)]
     metadata: Option<&'a RawValue>,
 }
 
 /// The identity of a workload.
 #[derive(Default, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct WorkloadMetadata<'a> {
-    #[serde(borrow)]
     name: Option<Text<'a>>,
-    #[serde(borrow)]
     generate_name: Option<Text<'a>>,
-    #[serde(borrow)]
     owner_references: Option<Items<OwnerReference<'a>>>,
 }
 
