@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! AdmissionReview bytes
-//!   └ review::request::decode ─► PodReview { PodView borrowed from the bytes, PodContext }
+//!   └ ReviewRequest ─► PodView, borrowed from the bytes; PodContext
 //!       └ decide ─► eligibility ─► Decision::Skip: allowed, a warning with its code, annotation `status`
 //!                ├► settings     the annotations over the Defaults; every bad value at once
 //!                ├► plan         DrainPlan: Envoy's container, its admin, timings, grace period, the sidecar

@@ -20,6 +20,7 @@ use self::text::{Entries, bounded_text};
 use super::names;
 
 pub use decode_error::DecodeError;
+pub(super) use decode_error::without_position;
 pub(super) use deserialize::{ObjectOnly, from_objects, number_or_bool};
 pub(super) use list::Items;
 pub(super) use text::{Scalar, Text};

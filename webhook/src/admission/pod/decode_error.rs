@@ -27,20 +27,23 @@ impl DecodeError {
             Err(error) => error.path().to_string(),
             Ok(_) => String::new(),
         };
-        let reason = error.to_string();
         Self {
             field: match path.as_str() {
                 "" | "." => "the pod".to_owned(),
                 field => truncate(field, MAX_FIELD_LEN),
             },
-            // The position is in JSON that the author does not have.
-            reason: reason
-                .split(" at line ")
-                .next()
-                .unwrap_or_default()
-                .to_owned(),
+            reason: without_position(error),
         }
     }
+}
+
+/// Formats an error without its position, which is in JSON that the author does not have.
+pub(in crate::admission) fn without_position(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[cfg(test)]

@@ -26,14 +26,6 @@ pub struct MisplacedAnnotation {
     pub diagnostic: Diagnostic,
 }
 
-/// The keys under [`PREFIX`] in one `metadata`.
-struct MetadataKeys<'a> {
-    /// Directly in it.
-    direct: PrefixedKeys<'a>,
-    annotations: PrefixedKeys<'a>,
-    labels: PrefixedKeys<'a>,
-}
-
 /// The keys under [`PREFIX`] in one map.
 #[derive(Default)]
 struct PrefixedKeys<'a> {
@@ -61,11 +53,10 @@ const MAX_KEYS: usize = 128;
 /// Finds annotations of an object that have no effect, at most 32.
 pub fn misplaced(object: &WorkloadObject<'_>) -> Vec<MisplacedAnnotation> {
     let json = object.value.to_string();
-    let view = WorkloadView::decode(&json);
-    view.map_or_else(
-        |_| Vec::new(),
-        |view| find_misplaced(object.version, object.kind, &view),
-    )
+    let view = serde_json::from_str(&json).ok();
+    view.map_or_else(Vec::new, |view| {
+        find_misplaced(object.version, object.kind, &view)
+    })
 }
 
 /// Finds annotations of a workload that have no effect, at most 32.
@@ -92,12 +83,11 @@ fn in_unknown_kind(
     workload: &WorkloadView<'_>,
 ) -> Option<MisplacedAnnotation> {
     let [own, .., template] = workload.all_metadata();
-    let (path, _) = [template, own].into_iter().find(|(_, metadata)| {
-        let keys = MetadataKeys::read(*metadata);
-        keys.annotations.requests_injection
+    let (map, _) = [template, own].into_iter().find_map(|(path, metadata)| {
+        let [_, annotations, _] = keys_by_map(path, metadata);
+        Some(annotations).filter(|(_, keys)| keys.requests_injection)
     })?;
     let detail = format!("how a {kind} ({version}) creates its pods is not known");
-    let map = path.with_trailing_token("annotations");
     Some(MisplacedAnnotation::new(
         &map,
         INJECT,
@@ -110,20 +100,36 @@ fn in_known_kind(workload: &WorkloadView<'_>, template: &Pointer) -> Vec<Misplac
     let pod_annotations = template.concat(Pointer::from_static("/metadata/annotations"));
     let mut misplaced = Vec::new();
     for (path, metadata) in workload.all_metadata() {
-        let keys = MetadataKeys::read(metadata);
-        let annotations = path.with_trailing_token("annotations");
-        misplaced.extend(keys.direct.without_effect(path, &pod_annotations));
-        match annotations == pod_annotations {
-            true => misplaced.extend(keys.annotations.on_pod(&annotations)),
-            false => misplaced.extend(
-                keys.annotations
-                    .without_effect(&annotations, &pod_annotations),
-            ),
+        for (map, keys) in keys_by_map(path, metadata) {
+            match map == pod_annotations {
+                true => misplaced.extend(keys.on_pod(&map)),
+                false => misplaced.extend(keys.without_effect(&map, &pod_annotations)),
+            }
         }
-        let labels = path.with_trailing_token("labels");
-        misplaced.extend(keys.labels.without_effect(&labels, &pod_annotations));
     }
     misplaced
+}
+
+/// Reads the keys in a `metadata` itself, in its annotations and in its labels, each with the path of the map.
+fn keys_by_map<'a>(
+    path: &Pointer,
+    metadata: Option<&'a RawValue>,
+) -> [(PointerBuf, PrefixedKeys<'a>); 3] {
+    let MetadataMaps {
+        annotations,
+        labels,
+    } = decode_or_default(metadata);
+    [
+        (path.to_buf(), decode_or_default(metadata)),
+        (
+            path.with_trailing_token("annotations"),
+            decode_or_default(annotations),
+        ),
+        (
+            path.with_trailing_token("labels"),
+            decode_or_default(labels),
+        ),
+    ]
 }
 
 /// Formats a path as Kubernetes' errors do: `spec.template.metadata`.
@@ -142,22 +148,6 @@ impl MisplacedAnnotation {
         Self {
             path: map.with_trailing_token(key),
             diagnostic,
-        }
-    }
-}
-
-// === impl MetadataKeys ===
-
-impl<'a> MetadataKeys<'a> {
-    fn read(metadata: Option<&'a RawValue>) -> Self {
-        let MetadataMaps {
-            annotations,
-            labels,
-        } = decode_or_default(metadata);
-        Self {
-            direct: decode_or_default(metadata),
-            annotations: decode_or_default(annotations),
-            labels: decode_or_default(labels),
         }
     }
 }
@@ -253,7 +243,7 @@ mod tests {
 
     fn find(version: &str, kind: &str, object: &Value) -> Vec<(String, Code)> {
         let json = object.to_string();
-        let misplaced = find_misplaced(version, kind, &WorkloadView::decode(&json).unwrap());
+        let misplaced = find_misplaced(version, kind, &serde_json::from_str(&json).unwrap());
         misplaced
             .into_iter()
             .map(|misplaced| (misplaced.path.to_string(), misplaced.diagnostic.code))

@@ -71,14 +71,6 @@ pub(super) fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&
 // === impl WorkloadView ===
 
 impl<'a> WorkloadView<'a> {
-    /// Decodes an object.
-    ///
-    /// # Errors
-    /// If it has not the form of a workload.
-    pub(super) fn decode(json: &'a str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(json)
-    }
-
     /// Decodes the workload's identity.
     ///
     /// # Errors
