@@ -50,8 +50,7 @@ pub use quantity::{DrainerResources, MemoryLimit, Quantity};
 pub use review::request::{InvalidReview, RequestMeta};
 pub use review::response::{AdmissionOutcome, ReviewResponse, admit_pod};
 pub use settings::{
-    ContainerName, ExistingHook, NativeSidecar, PodSettings, Setting, SettingRow, SettingSource,
-    Settings,
+    ContainerName, ExistingHook, NativeSidecar, PodSettings, SettingRow, SettingSource, Settings,
 };
 pub use sidecar_mode::SidecarMode;
 pub use status::skip_code;

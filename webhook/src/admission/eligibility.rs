@@ -64,7 +64,7 @@ fn existing_drainer(pod: &PodView<'_>) -> Option<Diagnostic> {
     let is_manager = |container: &Container<'_>| container.name() == SHUTDOWN_MANAGER;
     pod.long_running_containers()
         .find(|(_, container)| is_manager(container))?;
-    if pod.label(MANAGED_BY) == Some("envoy-gateway") {
+    if pod.labels().and_then(|labels| labels.get(MANAGED_BY)) == Some("envoy-gateway") {
         let detail = "the pods of Envoy Gateway have their own drainer, `shutdown-manager`";
         return Some(Code::EnvoyGatewayPod.diagnostic(detail));
     }

@@ -16,14 +16,14 @@ use serde_json::value::RawValue;
 
 use self::deserialize::or_default;
 use self::list::Item;
-use self::text::{Entries, bounded_text};
+use self::text::bounded_text;
 use super::names;
 
 pub use decode_error::DecodeError;
 pub(super) use decode_error::without_position;
 pub(super) use deserialize::{ObjectOnly, from_objects, number_or_bool};
 pub(super) use list::Items;
-pub(super) use text::{Scalar, Text};
+pub(super) use text::{Entries, Scalar, Text};
 
 /// A pod, or a pod template.
 #[derive(Debug, Default, Deserialize)]
@@ -313,20 +313,17 @@ impl<'a> PodView<'a> {
         }
     }
 
+    pub(super) fn annotations(&self) -> Option<&Entries<'a>> {
+        self.metadata.as_ref()?.annotations.as_ref()
+    }
+
     /// Returns the value of a relevant annotation.
     pub(super) fn annotation(&self, key: &str) -> Option<&str> {
-        self.metadata.as_ref()?.annotations.as_ref()?.get(key)
+        self.annotations()?.get(key)
     }
 
-    /// Iterates over the relevant annotations.
-    pub(super) fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
-        let annotations = self.metadata.iter().filter_map(|m| m.annotations.as_ref());
-        annotations.flat_map(Entries::iter)
-    }
-
-    /// Returns the value of a relevant label.
-    pub(super) fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.as_ref()?.labels.as_ref()?.get(key)
+    pub(super) fn labels(&self) -> Option<&Entries<'a>> {
+        self.metadata.as_ref()?.labels.as_ref()
     }
 
     pub(super) fn namespace(&self) -> Option<&str> {
@@ -375,12 +372,6 @@ impl<'a> PodView<'a> {
             || affinity().is_some_and(NodeSelector::is_for_windows)
     }
 
-    /// Returns the size of all annotations' keys and values in bytes, which Kubernetes limits.
-    pub(super) fn annotations_size(&self) -> usize {
-        let annotations = self.metadata.as_ref().and_then(|m| m.annotations.as_ref());
-        annotations.map_or(0, Entries::size)
-    }
-
     /// Returns the container of a reference from [`Self::long_running_containers`].
     pub(super) fn container(&self, container_ref: ContainerRef) -> Option<&Container<'a>> {
         self.containers_in(container_ref.list)
@@ -412,11 +403,19 @@ impl<'a> PodView<'a> {
     }
 
     fn containers_in(&self, list: ContainerList) -> &[Container<'a>] {
+        self.spec.list(list).unwrap_or_default()
+    }
+}
+
+// === impl PodSpec ===
+
+impl<'a> PodSpec<'a> {
+    pub(super) fn list(&self, list: ContainerList) -> Option<&[Container<'a>]> {
         let containers = match list {
-            ContainerList::Containers => &self.spec.containers,
-            ContainerList::InitContainers => &self.spec.init_containers,
+            ContainerList::Containers => &self.containers,
+            ContainerList::InitContainers => &self.init_containers,
         };
-        containers.as_deref().unwrap_or_default()
+        containers.as_deref()
     }
 }
 

@@ -14,8 +14,7 @@ use super::view::{WorkloadView, decode_or_default};
 use crate::admission::diagnostics::{Code, Diagnostic};
 use crate::admission::names::{INJECT, PREFIX};
 use crate::admission::pod::{Text, from_objects};
-use crate::admission::settings::keys;
-use crate::admission::settings::keys::{MAX_REPORTED_KEYS, Suggestions};
+use crate::admission::settings::keys::{self, MAX_REPORTED_KEYS};
 
 /// An annotation that has no effect where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,13 +182,12 @@ impl PrefixedKeys<'_> {
         if self.requests_injection {
             return Vec::new();
         }
-        let suggestions = Suggestions::for_key_count(self.count);
         let report = |key: &Text<'_>, diagnostic| MisplacedAnnotation::new(map, key, diagnostic);
         let name = |key: &Text<'_>| key.strip_prefix(PREFIX).unwrap_or_default().to_owned();
         let unknown: Vec<_> = self
             .keys
             .iter()
-            .filter_map(|key| Some(report(key, keys::lint_name(&name(key), suggestions)?)))
+            .filter_map(|key| Some(report(key, keys::lint_name(&name(key), self.count)?)))
             .filter(|misplaced| misplaced.diagnostic.code == Code::UnknownKey)
             .collect();
         let setting = self.keys.iter().find(|key| keys::is_setting(&name(key)));
