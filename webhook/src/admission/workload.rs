@@ -90,26 +90,19 @@ fn warnings_for(
         // The patch, which contains it, is dropped.
         token: token(&[]),
     };
-    let prefixed = |prefix: &str, diagnostic: Diagnostic| {
-        let detail = format!("{prefix}: {}", diagnostic.detail);
-        diagnostic.code.diagnostic(detail)
-    };
-    Ok(match decide(&pod, &context, defaults) {
-        Decision::NotRequested => Vec::new(),
-        Decision::Inject { warnings, .. } => warnings,
+    let (prefix, reasons, warnings) = match decide(&pod, &context, defaults) {
+        Decision::NotRequested => return Ok(Vec::new()),
+        Decision::Inject { warnings, .. } => return Ok(warnings),
         Decision::Skip {
             reason, warnings, ..
-        } => {
-            let skip = prefixed("its pods get no drainer", reason);
-            [skip].into_iter().chain(warnings).collect()
-        }
-        Decision::Deny { reasons, warnings } => {
-            let denials = reasons
-                .into_iter()
-                .map(|reason| prefixed("its pods will be denied", reason));
-            denials.chain(warnings).collect()
-        }
-    })
+        } => ("its pods get no drainer", vec![reason], warnings),
+        Decision::Deny { reasons, warnings } => ("its pods will be denied", reasons, warnings),
+    };
+    let reasons = reasons.into_iter().map(|reason| {
+        let detail = format!("{prefix}: {}", reason.detail);
+        reason.code.diagnostic(detail)
+    });
+    Ok(reasons.chain(warnings).collect())
 }
 
 fn pod_not_read(reason: &str) -> Diagnostic {

@@ -86,18 +86,19 @@ impl<'a> WorkloadView<'a> {
         let spec = self.spec.as_ref();
         let job = spec.and_then(|spec| spec.job_template.as_ref());
         let job_spec = job.and_then(|job| job.spec.as_ref());
+        let path = Pointer::from_static;
         [
-            (Pointer::from_static("/metadata"), self.metadata),
+            (path("/metadata"), self.metadata),
             (
-                Pointer::from_static("/spec/jobTemplate/metadata"),
+                path("/spec/jobTemplate/metadata"),
                 job.and_then(|job| job.metadata),
             ),
             (
-                Pointer::from_static("/spec/jobTemplate/spec/template/metadata"),
+                path("/spec/jobTemplate/spec/template/metadata"),
                 of_template(job_spec.and_then(|spec| spec.template)),
             ),
             (
-                Pointer::from_static("/spec/template/metadata"),
+                path("/spec/template/metadata"),
                 of_template(spec.and_then(|spec| spec.template)),
             ),
         ]
@@ -110,14 +111,14 @@ impl<'a> WorkloadView<'a> {
         kind: &str,
         json: &'a str,
     ) -> Option<(&'a str, bool)> {
-        let path = objects::template_path(version, kind)?;
+        objects::template_path(version, kind)?;
         let spec = self.spec.as_ref();
-        let template = match (path.is_root(), kind) {
-            (true, _) => return Some((json, false)),
-            (false, "CronJob") => spec?.job_template.as_ref()?.spec.as_ref()?.template?,
-            (false, _) => spec?.template?,
+        let template = match kind {
+            "Pod" => json,
+            "CronJob" => spec?.job_template.as_ref()?.spec.as_ref()?.template?.get(),
+            _ => spec?.template?.get(),
         };
-        Some((template.get(), matches!(kind, "Job" | "CronJob")))
+        Some((template, matches!(kind, "Job" | "CronJob")))
     }
 }
 
