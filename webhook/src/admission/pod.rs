@@ -14,14 +14,13 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use self::deserialize::or_default;
 use self::list::Item;
 use self::text::bounded_text;
 use super::names;
 
 pub use decode_error::DecodeError;
 pub(super) use decode_error::without_position;
-pub(super) use deserialize::{ObjectOnly, from_objects, number_or_bool};
+pub(super) use deserialize::{ObjectOnly, from_objects, number_or_bool, or_default};
 pub(super) use list::Items;
 pub(super) use text::{Entries, Scalar, Text};
 
@@ -290,12 +289,7 @@ impl<'a> PodView<'a> {
     /// # Errors
     /// If a relevant field has another type or exceeds its limit.
     pub fn decode(json: &'a str) -> Result<Self, DecodeError> {
-        serde_json::from_str(json).map_err(|error| Self::decode_error(json, &error))
-    }
-
-    /// Returns the error of decoding a pod, with the field that caused `error`.
-    pub(super) fn decode_error(json: &str, error: &serde_json::Error) -> DecodeError {
-        DecodeError::locate::<PodView<'_>>(json, error)
+        serde_json::from_str(json).map_err(|error| DecodeError::locate(json, &error))
     }
 
     /// Decodes only the metadata of a pod that cannot be decoded; empty if the metadata cannot be either.

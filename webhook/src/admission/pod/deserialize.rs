@@ -22,7 +22,7 @@ pub(super) fn unexpected_str<E: Error>(text: &str, expected: &dyn Expected) -> E
 }
 
 /// Deserializes `null` like a missing field.
-pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+pub(in crate::admission) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::admission::excerpt::truncate;
-use crate::admission::pod::{Text, from_objects, number_or_bool};
+use crate::admission::pod::{Text, from_objects, number_or_bool, or_default};
 
 /// Why a body cannot be answered with an AdmissionReview.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,12 +62,13 @@ struct Envelope<'a> {
     request: Option<ReviewRequest<'a>>,
 }
 
-/// The request of an AdmissionReview, with its object as JSON: what a kind has in it is for others to decode.
+/// The request of an AdmissionReview. Its object, of any kind, is not decoded yet.
 #[derive(Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(crate) struct ReviewRequest<'a> {
     uid: Option<Text<'a>>,
-    kind: Option<GroupVersionKind<'a>>,
+    #[serde(default, deserialize_with = "or_default")]
+    kind: GroupVersionKind<'a>,
     sub_resource: Option<Text<'a>>,
     pub namespace: Option<Text<'a>>,
     name: Option<Text<'a>>,
@@ -77,7 +78,7 @@ pub(crate) struct ReviewRequest<'a> {
     object: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(remote = "Self", bound = "'de: 'a")]
 struct GroupVersionKind<'a> {
     group: Option<Text<'a>>,
@@ -120,16 +121,14 @@ impl<'a> ReviewRequest<'a> {
 
     /// Returns the pod that is created, as JSON; `None` for any other request.
     pub(crate) fn created_pod(&self) -> Option<&'a str> {
-        let kind = self.kind.as_ref();
-        let fields = [
-            kind.and_then(|kind| kind.group.as_deref()),
-            kind.and_then(|kind| kind.version.as_deref()),
-            kind.and_then(|kind| kind.kind.as_deref()),
-            self.sub_resource.as_deref(),
-            self.operation.as_deref(),
-        ];
-        let is_pod_creation =
-            fields.map(Option::unwrap_or_default) == ["", "v1", "Pod", "", "CREATE"];
+        let GroupVersionKind {
+            group,
+            version,
+            kind,
+        } = &self.kind;
+        let fields = [group, version, kind, &self.sub_resource, &self.operation]
+            .map(|text| text.as_deref().unwrap_or_default());
+        let is_pod_creation = fields == ["", "v1", "Pod", "", "CREATE"];
         self.object.filter(|_| is_pod_creation).map(RawValue::get)
     }
 

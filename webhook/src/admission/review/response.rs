@@ -124,7 +124,7 @@ pub fn admit_pod(
             let decision = catch_panic(|| {
                 let context = PodContext {
                     namespace: request.namespace.as_deref(),
-                    // The pod's owners say it.
+                    // Left to the pod's manifest.
                     in_job: false,
                     token: token(),
                 };
