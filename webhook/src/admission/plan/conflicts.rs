@@ -23,10 +23,8 @@ pub(crate) fn free_port(
     admin: Option<&AdminAddress>,
     diagnostics: &mut Diagnostics,
 ) -> Result<NonZeroU16, Diagnostic> {
-    let conflict =
-        |port| declared_port_conflict(pod, port).or_else(|| admin_port_conflict(port, admin?));
     let port = settings.drain.port;
-    let Some(taken) = conflict(port) else {
+    let Some(taken) = port_conflict(pod, port, admin) else {
         return Ok(port);
     };
     if settings.source("port") == SettingSource::Annotation {
@@ -36,7 +34,7 @@ pub(crate) fn free_port(
         .skip(1)
         .take(MAX_PORTS_TRIED)
         .filter_map(NonZeroU16::new);
-    let Some(free) = others.find(|port| conflict(*port).is_none()) else {
+    let Some(free) = others.find(|port| port_conflict(pod, *port, admin).is_none()) else {
         return Err(taken);
     };
     let detail = format!("{}, so {free} is used", taken.detail);
@@ -44,26 +42,25 @@ pub(crate) fn free_port(
     Ok(free)
 }
 
-/// Returns a conflict with a port that a long-running container of the pod declares.
-fn declared_port_conflict(pod: &PodView<'_>, port: NonZeroU16) -> Option<Diagnostic> {
-    let (_, owner) = pod
+/// Returns a conflict with a port that a long-running container of the pod declares, or with Envoy's admin.
+fn port_conflict(
+    pod: &PodView<'_>,
+    port: NonZeroU16,
+    admin: Option<&AdminAddress>,
+) -> Option<Diagnostic> {
+    let mut containers = pod
         .long_running_containers()
-        .find(|(_, container)| container.declares_tcp_port(port.get()))?;
-    Some(port_taken(port, &format!("container `{}`", owner.name())))
-}
-
-/// Returns a conflict with the port of Envoy's admin.
-fn admin_port_conflict(port: NonZeroU16, admin: &AdminAddress) -> Option<Diagnostic> {
-    match admin {
-        AdminAddress::Tcp(address) if address.port() == port.get() => {
-            Some(port_taken(port, "Envoy's admin"))
+        .map(|(_, container)| container);
+    let declaring = containers.find(|container| container.declares_tcp_port(port.get()));
+    let owner = match (declaring, admin) {
+        (Some(container), _) => format!("container `{}`", container.name()),
+        (None, Some(AdminAddress::Tcp(address))) if address.port() == port.get() => {
+            "Envoy's admin".to_owned()
         }
-        _ => None,
-    }
-}
-
-fn port_taken(port: NonZeroU16, owner: &str) -> Diagnostic {
-    Code::PortTaken.diagnostic(format!("the drainer's port {port} belongs to {owner}"))
+        _ => return None,
+    };
+    let detail = format!("the drainer's port {port} belongs to {owner}");
+    Some(Code::PortTaken.diagnostic(detail))
 }
 
 /// Returns a conflict for each container and volume of the pod that has the drainer's name.
@@ -126,7 +123,7 @@ mod tests {
         for (spec, want) in table {
             let pod = json!({ "spec": spec }).to_string();
             let pod = PodView::decode(&pod).unwrap();
-            let conflict = declared_port_conflict(&pod, PORT);
+            let conflict = port_conflict(&pod, PORT, None);
             assert_eq!(conflict.map(|failure| failure.detail), want, "{spec}");
         }
     }
@@ -138,7 +135,7 @@ mod tests {
             ("127.0.0.1:9901", false),
             ("unix:@a", false),
         ] {
-            let conflict = admin_port_conflict(PORT, &admin.parse().unwrap());
+            let conflict = port_conflict(&PodView::default(), PORT, Some(&admin.parse().unwrap()));
             let detail = conflict.map(|failure| failure.detail);
             let want = is_taken.then_some("the drainer's port 9902 belongs to Envoy's admin");
             assert_eq!(detail.as_deref(), want, "{admin}");
