@@ -4,7 +4,6 @@
 //! pod.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use json_patch::jsonptr::PointerBuf;
 use serde::Serialize;
@@ -19,7 +18,7 @@ use super::status;
 ///
 /// Each operation is written as it is decided: an intermediate document would cost an admission a fifth of
 /// its time.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch(String);
 
 /// The only writer of a [`Patch`]. Its only operation is `add`, which replaces a member that exists.
@@ -103,12 +102,6 @@ impl Patch {
     /// The operations, for callers that apply them.
     pub fn operations(&self) -> json_patch::Patch {
         serde_json::from_str(&self.0).expect("it was written as a patch")
-    }
-}
-
-impl fmt::Debug for Patch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

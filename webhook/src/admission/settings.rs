@@ -288,11 +288,8 @@ impl fmt::Display for SettingSource {
 impl SettingValue for ContainerName {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
         if text.is_empty() {
-            return Err(InvalidValue::new(
-                "name",
-                text,
-                "must be the name of a container",
-            ));
+            let wanted = "must be the name of a container";
+            return Err(InvalidValue::new("name", text, wanted));
         }
         self.0 = Some(text.to_owned());
         Ok(())
@@ -305,17 +302,12 @@ impl SettingValue for ContainerName {
 
 impl SettingValue for NativeSidecar {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        let wanted = "expected auto, true or false";
         *self = match text {
             "auto" => Self::Auto,
             "true" => Self::True,
             "false" => Self::False,
-            _ => {
-                return Err(InvalidValue::new(
-                    "value",
-                    text,
-                    "expected auto, true or false",
-                ));
-            }
+            _ => return Err(InvalidValue::new("value", text, wanted)),
         };
         Ok(())
     }

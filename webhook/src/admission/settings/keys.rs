@@ -1,7 +1,5 @@
 //! Keys of annotations and labels, and advice on unknown ones.
 
-use std::fmt;
-
 use super::all;
 use crate::admission::diagnostics::{Code, Diagnostic};
 use crate::admission::excerpt::truncate;
@@ -29,13 +27,13 @@ const MAX_KEY_LEN: usize = 253 + 1 + MAX_NAME_LEN;
 const MAX_VALUE_LEN: usize = 1024;
 
 /// Parses the value of the annotation `name` under [`PREFIX`].
-pub(crate) fn parse_value<T, E: fmt::Display>(
+pub(crate) fn parse_value<T>(
     name: &str,
     text: &str,
-    parse: impl FnOnce(&str) -> Result<T, E>,
+    parse: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<T, Diagnostic> {
     let parsed = match text.len() {
-        ..=MAX_VALUE_LEN => parse(text).map_err(|error| error.to_string()),
+        ..=MAX_VALUE_LEN => parse(text),
         long => Err(format!(
             "a value of {long} bytes: the limit is {MAX_VALUE_LEN}"
         )),
@@ -67,8 +65,8 @@ const MAX_COMPARED_KEYS: usize = 64;
 
 /// Warns about an unknown annotation under [`PREFIX`], one of `key_count`, with the nearest known key.
 pub(crate) fn lint_name(key: &str, key_count: usize) -> Option<Diagnostic> {
-    let is_ours = |name: &str| name.strip_prefix(PREFIX) == Some(key);
-    if setting_names().any(|name| name == key) || is_ours(INJECT) || is_ours(STATUS) {
+    let mut known = setting_names().chain(["inject", "status"]);
+    if known.any(|name| name == key) {
         return None;
     }
     if RESERVED.contains(&key) {
