@@ -87,12 +87,8 @@ impl DrainPlan {
             // A pod that is not drained has no other conflicts to report.
             return None;
         }
-        let native_sidecar = settings.native_sidecar;
-        let sidecar = diagnostics.fail(SidecarMode::try_new(
-            native_sidecar,
-            context.in_job,
-            defaults,
-        ));
+        let sidecar = SidecarMode::try_new(settings.native_sidecar, context.in_job, defaults);
+        let sidecar = diagnostics.fail(sidecar);
         diagnostics.failures.extend(conflicts::check_names(pod));
         let Some((envoy, container)) = envoy else {
             let port = conflicts::free_port(pod, &settings, None, diagnostics);
