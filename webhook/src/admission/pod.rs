@@ -289,7 +289,7 @@ impl<'a> PodView<'a> {
     /// # Errors
     /// If a relevant field has another type or exceeds its limit.
     pub fn decode(json: &'a str) -> Result<Self, DecodeError> {
-        serde_json::from_str(json).map_err(|error| DecodeError::locate(json, &error))
+        serde_json::from_str(json).map_err(|error| DecodeError::locate::<Self>(json, &error))
     }
 
     /// Decodes only the metadata of a pod that cannot be decoded; empty if the metadata cannot be either.

@@ -1,6 +1,7 @@
 //! The error of decoding a pod: the field, and what is wrong with it.
 
-use super::PodView;
+use serde::Deserialize;
+
 use crate::admission::excerpt::truncate;
 
 /// Why a pod cannot be decoded.
@@ -18,12 +19,12 @@ const MAX_FIELD_LEN: usize = 512;
 // === impl DecodeError ===
 
 impl DecodeError {
-    /// Finds the field of a pod that caused `error`, by decoding the pod a second time: decoding a valid one need not
+    /// Finds the field of a `T` that caused `error`, by decoding it a second time: decoding a valid pod need not
     /// track the path.
-    pub(super) fn locate(json: &str, error: &serde_json::Error) -> Self {
+    pub(super) fn locate<'a, T: Deserialize<'a>>(json: &'a str, error: &serde_json::Error) -> Self {
         let mut deserializer = serde_json::Deserializer::from_str(json);
-        let pod: Result<PodView<'_>, _> = serde_path_to_error::deserialize(&mut deserializer);
-        let path = pod.map_or_else(|error| error.path().to_string(), |_| String::new());
+        let decoded: Result<T, _> = serde_path_to_error::deserialize(&mut deserializer);
+        let path = decoded.map_or_else(|error| error.path().to_string(), |_| String::new());
         Self {
             field: match path.as_str() {
                 "" | "." => "the pod".to_owned(),
