@@ -221,12 +221,6 @@ impl ReasonModel {
 impl From<&DrainPlan> for PlanModel {
     fn from(plan: &DrainPlan) -> Self {
         let envoy = &plan.envoy;
-        let list = match plan.sidecar {
-            SidecarMode::Native => ContainerList::InitContainers,
-            SidecarMode::Plain => ContainerList::Containers,
-        };
-        // Native sidecars are terminated in reverse order, so the drainer outlives an Envoy that comes after it.
-        let before = list == ContainerList::InitContainers && envoy.container_ref.list == list;
         let probe = |probe: &ReadinessProbe| ProbeModel {
             port: probe.port.get(),
             period_seconds: probe.period.as_secs(),
@@ -257,8 +251,8 @@ impl From<&DrainPlan> for PlanModel {
             },
             drainer: DrainerModel {
                 mode: plan.sidecar,
-                list: list.key(),
-                before: before.then(|| envoy.name.clone()),
+                list: plan.sidecar.container_list().key(),
+                before: plan.is_before_envoy().then(|| envoy.name.clone()),
                 port: plan.drainer.settings.port.get(),
             },
             grace: plan.grace,
