@@ -8,7 +8,7 @@ pub use workload::{Lint, ObjectName, WorkloadResult};
 
 use crate::admission::settings::keys::PREFIX;
 use crate::admission::{Decision, Defaults, objects};
-use crate::manifest::{self, Document, DuplicateKey, EditError, MAX_NODES, Manifest, YamlError};
+use crate::manifest::{self, Document, DuplicateKey, MAX_NODES, Manifest, ManifestError};
 
 /// The top-level keys of every object: one of them twice in a document means that a `---` is missing.
 const OBJECT_KEYS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
@@ -44,7 +44,7 @@ impl<'a> DocumentReview<'a> {
     /// # Errors
     /// If the document cannot be read, or is too large. If it has an annotation of ours, also for a duplicate key, and
     /// for a character that makes `kubectl` read another document.
-    pub fn try_new(document: &Document<'a>, defaults: &Defaults) -> Result<Self, YamlError> {
+    pub fn try_new(document: &Document<'a>, defaults: &Defaults) -> Result<Self, ManifestError> {
         let manifest = Manifest::read(document)?;
         let is_ours = manifest.text().contains(PREFIX);
         if let Some(duplicate) = manifest.duplicate_key().filter(|_| is_ours) {
@@ -58,7 +58,7 @@ impl<'a> DocumentReview<'a> {
             };
             added += workload.added_node_count();
             if added > 0 && nodes * KEPT_COPIES + added * ADDED_COPIES > MAX_NODES {
-                return Err(YamlError::too_large(workload.line));
+                return Err(ManifestError::too_large(workload.line));
             }
             workloads.push(workload);
         }
@@ -81,7 +81,7 @@ impl<'a> DocumentReview<'a> {
     ///
     /// # Errors
     /// If a change cannot be written into the text without changing something else.
-    pub fn injected_text(&self) -> Result<Option<String>, EditError> {
+    pub fn injected_text(&self) -> Result<Option<String>, ManifestError> {
         if self.is_denied() {
             return Ok(None);
         }
@@ -100,15 +100,15 @@ impl<'a> DocumentReview<'a> {
     }
 }
 
-fn duplicate_key_error(duplicate: &DuplicateKey) -> YamlError {
+fn duplicate_key_error(duplicate: &DuplicateKey) -> ManifestError {
     let DuplicateKey { key, line, column } = duplicate;
     let advice = match column {
         1 if OBJECT_KEYS.contains(&&**key) => "is a `---` missing?",
         _ => "remove one of the two",
     };
-    YamlError {
+    ManifestError {
         line: *line,
-        column: *column,
+        column: Some(*column),
         message: format!("duplicate key `{key}`: {advice}"),
     }
 }
@@ -132,7 +132,7 @@ mod tests {
                 column,
             };
             let error = duplicate_key_error(&duplicate);
-            assert_eq!((error.line, error.column), (4, column));
+            assert_eq!((error.line, error.column), (4, Some(column)));
             assert_eq!(error.message, format!("duplicate key `{key}`: {advice}"));
         }
     }
