@@ -97,7 +97,7 @@ impl Kubelets {
             return vec![CheckResult::ok(NAME, message)];
         }
         let result = |(version, nodes): (&String, &Vec<String>)| {
-            let listed = list_names(nodes.iter().map(String::as_str));
+            let listed = list_names(nodes);
             let kubelets = format!("kubelet {version} on {} of {count} ({listed})", nodes.len());
             let result = match sidecar_mode {
                 SidecarMode::Native => CheckResult::error(

@@ -197,9 +197,8 @@ fn rollout(deployment: &Deployment) -> Rollout {
 /// Checks what would happen to pods if no replica were ready.
 fn failure_policy(installation: &Installation, policy: &Result<bool, ReadError>) -> CheckResult {
     const NAME: &str = "failure-policy";
-    let entry = installation.pods_entry();
     // `Fail` is the API's default.
-    if entry.and_then(|entry| entry.failure_policy.as_deref()) != Some("Ignore") {
+    if installation.pods_entry.failure_policy.as_deref() != Some("Ignore") {
         let message = "if no replica is ready, pods that request a drainer are rejected (failurePolicy `Fail`)";
         return CheckResult::ok(NAME, message);
     }

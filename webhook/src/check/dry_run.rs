@@ -161,7 +161,7 @@ fn was_or_were(count: usize) -> &'static str {
 }
 
 fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> CheckResult {
-    let listed = list_names(namespaces.iter().copied());
+    let listed = list_names(namespaces);
     let error = |message: String| CheckResult::error(NAME, message);
     let result = match outcome {
         Err(error) => {

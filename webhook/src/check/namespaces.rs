@@ -106,11 +106,8 @@ impl Namespaces {
         if let Some(key) = keys.find(|key| key.starts_with(PREFIX)) {
             self.misplaced.push((name.clone(), key.clone()));
         }
-        let unmet = self
-            .requirements
-            .iter()
-            .filter(|requirement| !requirement.matches(&labels));
-        let unmet: Vec<_> = unmet.cloned().collect();
+        let mut unmet = self.requirements.clone();
+        unmet.retain(|requirement| !requirement.matches(&labels));
         if unmet.is_empty() {
             self.selected.insert(name);
             return;
@@ -194,7 +191,7 @@ impl Namespaces {
             "{} {} opted in: {}",
             plural(count, "namespace"),
             has_or_have(count),
-            list_names(self.selected.iter().map(String::as_str))
+            list_names(&self.selected)
         );
         CheckResult::ok(NAME, message)
     }

@@ -32,9 +32,7 @@ impl ReplicaSets {
             return;
         }
         let owner = workload_of("ReplicaSet", &replica_set.metadata);
-        if let Some(reason) = create_failure(replica_set)
-            && requests_injection(replica_set)
-        {
+        if let Some(reason) = create_failure(replica_set) {
             self.rejections.entry(owner.clone()).or_insert(reason);
         }
         // It copies its Deployment's annotations; one that is removed there stays here until a rollout.
@@ -77,19 +75,14 @@ impl ReplicaSets {
     }
 }
 
-fn requests_injection(replica_set: &ReplicaSet) -> bool {
-    let template = replica_set
-        .spec
-        .iter()
-        .filter_map(|spec| spec.template.as_ref());
-    let mut annotations =
-        template.filter_map(|template| template.metadata.as_ref()?.annotations.as_ref());
-    annotations.any(|annotations| is_requested(annotations.get(INJECT)))
-}
-
-/// Why a ReplicaSet cannot create pods, if it cannot.
+/// Why a ReplicaSet cannot create pods, if they request a drainer and it cannot.
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/replicaset/replica_set_utils.go>
 fn create_failure(replica_set: &ReplicaSet) -> Option<String> {
+    let template = replica_set.spec.as_ref()?.template.as_ref()?;
+    let annotations = template.metadata.as_ref()?.annotations.as_ref()?;
+    if !is_requested(annotations.get(INJECT)) {
+        return None;
+    }
     let is_failure = |condition: &&ReplicaSetCondition| {
         condition.type_ == "ReplicaFailure"
             && condition.status == "True"

@@ -1,5 +1,6 @@
 //! Counts, lists and durations as text.
 
+use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
 const MINUTE: u64 = 60;
@@ -20,7 +21,7 @@ pub(super) fn has_or_have(count: usize) -> &'static str {
 }
 
 /// Lists names in backticks, at most five of them.
-pub(super) fn list_names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub(super) fn list_names(names: impl IntoIterator<Item = impl Display>) -> String {
     list(names.into_iter().map(|name| format!("`{name}`")))
 }
 

@@ -9,7 +9,7 @@ use crate::admission::{
     token,
 };
 use crate::check::namespaces::{Namespaces, opt_in_command};
-use crate::check::pod_status::{drainer, drainer_waiting_reason, is_image_pull_error};
+use crate::check::pod_status::{IMAGE_PULL_REASONS, drainer, drainer_waiting_reason};
 use crate::check::report::{CheckResult, Subject};
 use crate::check::text::{has_or_have, plural};
 use crate::check::workload::with_recreation;
@@ -170,7 +170,7 @@ impl PodDiagnoser<'_> {
             Diagnosis::NotRunning { image, reason } => {
                 let message = format!("{pods} a drainer that is not running: {reason}");
                 let result = CheckResult::error("not-running", message);
-                if is_image_pull_error(reason) {
+                if IMAGE_PULL_REASONS.contains(&&**reason) {
                     result.with_remedy(format!(
                         "the node cannot pull {image}: check `image` in the chart's values; pods need their own pull secrets"
                     ))

@@ -126,10 +126,8 @@ async fn namespaces(
     reader: &ClusterReader,
     installation: &Installation,
 ) -> Result<Namespaces, ReadError> {
-    let requirements = installation
-        .pods_entry()
-        .map(webhook_configuration::namespace_requirements);
-    let mut namespaces = Namespaces::new(requirements.transpose()?.unwrap_or_default());
+    let selector = installation.pods_entry.namespace_selector.as_ref();
+    let mut namespaces = Namespaces::new(webhook_configuration::requirements(selector)?);
     reader
         .for_each(|namespace: Namespace| namespaces.add(namespace.metadata))
         .await?;
