@@ -101,7 +101,6 @@ pub(super) async fn collect(
 
     let mut pods = Pods::new(PodDiagnoser {
         defaults: &defaults,
-        image: args.as_ref().map(|args| &*args.defaults.image),
         installed_at: installation.installed_at.as_ref(),
         namespaces: namespaces.as_ref().ok(),
     });
