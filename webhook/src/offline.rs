@@ -4,7 +4,7 @@ mod message;
 mod workload;
 
 pub use message::{Message, MessageKind};
-pub use workload::{Lint, ObjectName, WorkloadResult};
+pub use workload::{Lint, WorkloadResult};
 
 use crate::admission::settings::keys::PREFIX;
 use crate::admission::{Decision, Defaults, objects};

@@ -4,17 +4,18 @@
 
 mod pod;
 
-pub use pod::{DryRunRequests, INJECT_NOT_REQUESTED, INJECT_REQUESTED, sample_pod};
+pub use pod::{DryRunRequests, TRIED_REQUESTS, sample_pod};
 
 use k8s_openapi::api::core::v1::Pod;
 
 use super::installation::PODS_ENTRY;
 use super::pod_status::drainer;
-use super::report::{CheckResult, Subject};
+use super::report::CheckResult;
 use super::text::{list_names, plural};
 use crate::admission::settings::keys::STATUS;
 use crate::admission::{Code, skip_code};
 use crate::kubernetes::{ApiCall, DryRunResult, ReadError};
+use crate::object_name::ObjectName;
 
 /// The name of the results.
 const NAME: &str = "trial";
@@ -199,7 +200,7 @@ fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> Ch
         .with_remedy("envoy-drainer is not the cause, but injection cannot be tested there"),
     };
     match namespaces {
-        [namespace] => result.with_subject(Subject::cluster_scoped("Namespace", *namespace)),
+        [namespace] => result.with_subject(ObjectName::cluster_scoped("Namespace", namespace)),
         _ => result,
     }
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::report::{CheckResult, Subject};
+use super::report::CheckResult;
 use super::text::list_names;
 use crate::kubernetes::ReadError;
+use crate::object_name::ObjectName;
 
 /// The entry of a webhook configuration that identifies an installation, whatever the release's name.
 pub const PODS_ENTRY: &str = "pods.envoy-drainer.dev";
@@ -138,15 +139,10 @@ impl Installation {
 
     /// Checks its version and the arguments of `serve`.
     pub(super) fn results(&self, args_error: Option<&ServeArgsError>) -> Vec<CheckResult> {
-        let warnings = [
-            self.several_installations(),
-            self.version_mismatch(args_error),
-        ];
-        [Some(self.summary())]
-            .into_iter()
-            .chain(warnings)
-            .flatten()
-            .collect()
+        let mut results = vec![self.summary()];
+        results.extend(self.several_installations());
+        results.extend(self.version_mismatch(args_error));
+        results
     }
 
     /// The label `app.kubernetes.io/NAME`.
@@ -164,7 +160,7 @@ impl Installation {
             self.namespace
         );
         let kind = "MutatingWebhookConfiguration";
-        CheckResult::ok(FOUND, message).with_subject(Subject::cluster_scoped(kind, &self.name))
+        CheckResult::ok(FOUND, message).with_subject(ObjectName::cluster_scoped(kind, &self.name))
     }
 
     fn several_installations(&self) -> Option<CheckResult> {

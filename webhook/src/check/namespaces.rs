@@ -6,11 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Expression, SelectorExt};
 
 use super::dry_run::{self, DryRun};
-use super::report::{CheckResult, Section, Subject};
+use super::report::{CheckResult, Section};
 use super::text::{has_or_have, list_names, plural};
 use super::webhook_configuration::{EXCLUSION_LABELS, NAMESPACE_NAME, key};
 use crate::admission::settings::keys::{INJECTION, PREFIX};
 use crate::kubernetes::ReadError;
+use crate::object_name::ObjectName;
 
 /// The label's value that opts in.
 const ENABLED: &str = "enabled";
@@ -144,7 +145,7 @@ impl Namespaces {
     fn results(&self) -> Vec<CheckResult> {
         let warning = |name, namespace: &str, message: String| {
             CheckResult::warning(name, message)
-                .with_subject(Subject::cluster_scoped("Namespace", namespace))
+                .with_subject(ObjectName::cluster_scoped("Namespace", namespace))
         };
         let excluded = self
             .excluded

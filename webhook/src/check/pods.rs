@@ -11,10 +11,11 @@ use k8s_openapi::api::core::v1::Pod;
 
 use self::diagnose::Diagnosis;
 use super::pod_status::drainer;
-use super::report::{CheckResult, Section, Subject};
+use super::report::{CheckResult, Section};
 use super::text::{has_or_have, list, plural};
 use super::workload::workload_of;
 use crate::kubernetes::ReadError;
+use crate::object_name::ObjectName;
 
 /// The pods of a cluster that request a drainer or have one.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub struct Pods<'a> {
     /// How many have a drainer.
     injected: usize,
     /// The names of pods, by diagnosis and workload.
-    groups: BTreeMap<(Diagnosis, Subject), Vec<String>>,
+    groups: BTreeMap<(Diagnosis, ObjectName), Vec<String>>,
 }
 
 // === impl Pods ===

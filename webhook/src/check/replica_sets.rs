@@ -7,19 +7,20 @@ use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition};
 
 use super::dry_run::{DryRunOutcome, UNREACHABLE_REMEDY, webhook_failure};
 use super::pods::is_requested;
-use super::report::{CheckResult, Subject};
+use super::report::CheckResult;
 use super::workload::workload_of;
 use crate::admission::settings::keys::INJECT;
 use crate::admission::{misplaced, objects};
 use crate::kubernetes::ReadError;
+use crate::object_name::ObjectName;
 
 /// The ReplicaSets of a cluster whose pods are rejected, or whose annotations have no effect.
 #[derive(Debug, Default)]
 pub struct ReplicaSets {
     /// The API server's message for pods that request a drainer, by owner.
-    rejections: BTreeMap<Subject, String>,
+    rejections: BTreeMap<ObjectName, String>,
     /// Owner, diagnostic and remedy of annotations that have no effect.
-    misplaced: BTreeSet<(Subject, String, Option<&'static str>)>,
+    misplaced: BTreeSet<(ObjectName, String, Option<&'static str>)>,
 }
 
 // === impl ReplicaSets ===
@@ -48,7 +49,7 @@ impl ReplicaSets {
 
     /// The results. `error` says why ReplicaSets are missing.
     pub fn results(&self, error: Option<&ReadError>) -> Vec<CheckResult> {
-        let warning = |name, owner: &Subject, message: String, remedy: Option<&str>| {
+        let warning = |name, owner: &ObjectName, message: String, remedy: Option<&str>| {
             CheckResult::warning(name, message)
                 .with_optional_remedy(remedy)
                 .with_subject(owner.clone())

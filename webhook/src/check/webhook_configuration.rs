@@ -6,9 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Expression, Selector};
 
 use super::installation::{Installation, PODS_ENTRY};
-use super::report::{CheckResult, Section, Subject};
+use super::report::{CheckResult, Section};
 use crate::admission::settings::keys::INJECTION;
 use crate::kubernetes::{ApiCall, ReadError};
+use crate::object_name::ObjectName;
 
 /// The entry that warns about workloads.
 const WORKLOADS_ENTRY: &str = "workloads.envoy-drainer.dev";
@@ -56,7 +57,7 @@ pub fn section(installation: &Installation) -> Section {
     }
     for result in &mut results {
         let kind = "MutatingWebhookConfiguration";
-        result.subject = Some(Subject::cluster_scoped(kind, &installation.name));
+        result.subject = Some(ObjectName::cluster_scoped(kind, &installation.name));
     }
     Section {
         name: "configuration",

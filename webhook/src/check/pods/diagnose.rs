@@ -10,9 +10,10 @@ use crate::admission::{
 };
 use crate::check::namespaces::{Namespaces, opt_in_command};
 use crate::check::pod_status::{IMAGE_PULL_REASONS, drainer, drainer_waiting_reason};
-use crate::check::report::{CheckResult, Subject};
+use crate::check::report::CheckResult;
 use crate::check::text::{has_or_have, plural};
 use crate::check::workload::with_recreation;
+use crate::object_name::ObjectName;
 
 /// Diagnoses pods by what is known of the installation.
 #[derive(Debug, Clone, Copy)]
@@ -140,7 +141,7 @@ impl Diagnosis {
     /// many owners.
     pub(super) fn check_result(
         &self,
-        owner: &Subject,
+        owner: &ObjectName,
         count: usize,
         first: &str,
     ) -> Option<CheckResult> {

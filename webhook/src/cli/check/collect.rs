@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use crate::admission::{Defaults, NativeSidecar, SidecarMode};
 use crate::check::cluster::Kubelets;
 use crate::check::deployment::DeploymentObjects;
-use crate::check::dry_run::{DryRun, DryRunOutcome};
+use crate::check::dry_run::{DryRun, DryRunOutcome, DryRunRequests};
 use crate::check::installation::{Installation, ServeArgsError};
 use crate::check::namespaces::Namespaces;
 use crate::check::pods::{PodDiagnoser, Pods};
@@ -206,7 +206,7 @@ async fn dry_run_outcome(
         reader.dry_run_pod(namespace, &pod).await
     };
     let mut rejections = Vec::new();
-    for requests in dry_run::INJECT_REQUESTED {
+    for requests in dry_run::TRIED_REQUESTS {
         match dry_run::outcome(create(true, requests).await?) {
             Ok(outcome) => return Ok(outcome),
             Err(reason) => rejections.push(reason),
@@ -216,7 +216,10 @@ async fn dry_run_outcome(
     if let Some(error) = dry_run::unsupported(&reason) {
         return Err(error);
     }
-    for requests in dry_run::INJECT_NOT_REQUESTED {
+    for requests in dry_run::TRIED_REQUESTS
+        .into_iter()
+        .chain([DryRunRequests::Unset])
+    {
         if create(false, requests).await?.is_ok() {
             return Ok(DryRunOutcome::DrainerRejected(reason));
         }
