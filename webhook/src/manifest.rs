@@ -53,17 +53,6 @@ pub struct Manifest<'a> {
     value: Value,
 }
 
-/// The second occurrence of a key in a mapping.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DuplicateKey {
-    /// The key.
-    pub key: String,
-    /// Its line in the stream.
-    pub line: usize,
-    /// Its column, from 1.
-    pub column: usize,
-}
-
 // === impl Manifest ===
 
 impl<'a> Manifest<'a> {
@@ -95,14 +84,16 @@ impl<'a> Manifest<'a> {
         self.text
     }
 
-    /// The first duplicate key, in the order of the text. YAML forbids them, and readers differ on which one counts.
-    pub fn duplicate_key(&self) -> Option<DuplicateKey> {
+    /// The first duplicate key, in the order of the text, and an error about its second occurrence. YAML forbids them, and
+    /// readers differ on which one counts.
+    pub fn duplicate_key(&self) -> Option<(&str, ManifestError)> {
         let (key, entry) = self.tree.root.duplicate_key()?;
-        Some(DuplicateKey {
-            key: key.to_owned(),
+        let error = ManifestError {
             line: entry.line,
-            column: SourceText(self.text).column(entry.key_range.start) + 1,
-        })
+            column: Some(SourceText(self.text).column(entry.key_range.start) + 1),
+            message: format!("duplicate key `{key}`"),
+        };
+        Some((key, error))
     }
 
     /// How many nodes the document has.
@@ -395,12 +386,11 @@ s:
             ("{\"kind\": 1, \"kind\": 2}", Some((1, 13, "kind"))),
         ];
         for (text, want) in table {
-            let want = want.map(|(line, column, key)| DuplicateKey {
-                key: key.to_owned(),
-                line,
-                column,
-            });
-            assert_eq!(read(text).duplicate_key(), want, "{text}");
+            let manifest = read(text);
+            let found = manifest.duplicate_key();
+            let found = found.map(|(key, error)| (error.line, error.column, key));
+            let want = want.map(|(line, column, key)| (line, Some(column), key));
+            assert_eq!(found, want, "{text}");
         }
     }
 

@@ -8,7 +8,7 @@ pub use workload::{Lint, WorkloadResult};
 
 use crate::admission::settings::keys::PREFIX;
 use crate::admission::{Decision, Defaults, objects};
-use crate::manifest::{self, Document, DuplicateKey, MAX_NODES, Manifest, ManifestError};
+use crate::manifest::{self, Document, MAX_NODES, Manifest, ManifestError};
 
 /// The top-level keys of every object: one of them twice in a document means that a `---` is missing.
 const OBJECT_KEYS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
@@ -47,8 +47,10 @@ impl<'a> DocumentReview<'a> {
     pub fn try_new(document: &Document<'a>, defaults: &Defaults) -> Result<Self, ManifestError> {
         let manifest = Manifest::read(document)?;
         let is_ours = manifest.text().contains(PREFIX);
-        if let Some(duplicate) = manifest.duplicate_key().filter(|_| is_ours) {
-            return Err(duplicate_key_error(&duplicate));
+        if let Some((key, mut error)) = manifest.duplicate_key().filter(|_| is_ours) {
+            let advice = duplicate_key_advice(key, error.column);
+            error.message = format!("{}: {advice}", error.message);
+            return Err(error);
         }
         let mut workloads = Vec::new();
         let (nodes, mut added) = (manifest.node_count(), 0);
@@ -100,16 +102,10 @@ impl<'a> DocumentReview<'a> {
     }
 }
 
-fn duplicate_key_error(duplicate: &DuplicateKey) -> ManifestError {
-    let DuplicateKey { key, line, column } = duplicate;
-    let advice = match column {
-        1 if OBJECT_KEYS.contains(&&**key) => "is a `---` missing?",
+fn duplicate_key_advice(key: &str, column: Option<usize>) -> &'static str {
+    match column {
+        Some(1) if OBJECT_KEYS.contains(&key) => "is a `---` missing?",
         _ => "remove one of the two",
-    };
-    ManifestError {
-        line: *line,
-        column: Some(*column),
-        message: format!("duplicate key `{key}`: {advice}"),
     }
 }
 
@@ -126,14 +122,7 @@ mod tests {
             ("kind", 13, remove),
             ("a", 1, remove),
         ] {
-            let duplicate = DuplicateKey {
-                key: key.to_owned(),
-                line: 4,
-                column,
-            };
-            let error = duplicate_key_error(&duplicate);
-            assert_eq!((error.line, error.column), (4, Some(column)));
-            assert_eq!(error.message, format!("duplicate key `{key}`: {advice}"));
+            assert_eq!(duplicate_key_advice(key, Some(column)), advice, "{key}");
         }
     }
 }

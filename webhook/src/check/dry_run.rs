@@ -61,14 +61,10 @@ pub enum DryRunOutcome {
 
 /// The most relevant of the rejections of one namespace: that by a quota, which counts requests, or
 /// else the last, which applies to a drainer as well.
-pub fn most_relevant(mut rejections: Vec<String>) -> String {
-    let by_quota = rejections
-        .iter()
-        .position(|reason| reason.contains(QUOTA_ERROR));
-    match by_quota {
-        Some(index) => rejections.swap_remove(index),
-        None => rejections.pop().unwrap_or_default(),
-    }
+pub fn most_relevant(rejections: &[String]) -> String {
+    let is_by_quota = |reason: &&String| reason.contains(QUOTA_ERROR);
+    let by_quota = rejections.iter().find(is_by_quota);
+    by_quota.or(rejections.last()).cloned().unwrap_or_default()
 }
 
 /// Interprets the result for a pod that requests a drainer.
@@ -322,7 +318,8 @@ mod tests {
     #[test]
     fn rejection_by_quota_is_most_relevant() {
         let relevant = |rejections: &[&str]| {
-            most_relevant(rejections.iter().map(|&reason| reason.to_owned()).collect())
+            let rejections: Vec<_> = rejections.iter().map(|&reason| reason.to_owned()).collect();
+            most_relevant(&rejections)
         };
         assert_eq!(
             relevant(&[QUOTA_MESSAGE, "exceeded quota: 129Mi"]),

@@ -117,7 +117,7 @@ fn is_plain(text: &str) -> bool {
             .is_some_and(|next| !next.is_ascii_whitespace()),
         _ => byte.is_ascii_alphanumeric() || b"_./-@+=".contains(byte),
     });
-    is_start && is_word && scalar::resolve(text) == Ok(Value::String(text.to_owned()))
+    is_start && is_word && scalar::resolve(text) == Some(Value::String(text.to_owned()))
 }
 
 fn double_quoted(text: &str) -> String {

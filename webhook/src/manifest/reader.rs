@@ -12,7 +12,7 @@ use granit_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::Value;
 
 use super::error::ManifestError;
-use super::scalar::{self, NonFiniteNumber};
+use super::scalar;
 use super::tree::{Content, Key, MappingEntry, Node, Tree};
 
 /// Maximum number of nodes that anchors name and aliases expand to in one document, all copies counted: about 32 MiB.
@@ -100,14 +100,13 @@ impl<'a> Reader<'a> {
         let mut range = byte_range(span);
         let anchor = event.anchor_id().unwrap_or(0);
         let content = match event {
-            Event::Scalar(text, style, _, tag) => Content::Scalar(
-                scalar(&text, style, tag.as_deref()).map_err(|NonFiniteNumber| {
-                    self.error(
-                        &span.start,
-                        format!("the number `{text}` has no form in JSON"),
-                    )
-                })?,
-            ),
+            Event::Scalar(text, style, _, tag) => {
+                let value = scalar(&text, style, tag.as_deref()).ok_or_else(|| {
+                    let message = format!("the number `{text}` has no form in JSON");
+                    self.error(&span.start, message)
+                })?;
+                Content::Scalar(value)
+            }
             Event::Alias(anchor) => Content::Alias(self.expand_alias(anchor, span)?),
             Event::SequenceStart(style, ..) => {
                 let (items, end) = self.elements(Self::node)?;
@@ -226,12 +225,13 @@ fn strip_parser_context(info: &str) -> &str {
     }
 }
 
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, NonFiniteNumber> {
+/// The value of a scalar; `None` for a number that JSON does not have.
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Option<Value> {
     let core = tag.map(|tag| tag.core_suffix().unwrap_or("str"));
     match core {
         Some("null" | "bool" | "int" | "float") => scalar::resolve(text),
         None if style == ScalarStyle::Plain => scalar::resolve(text),
-        _ => Ok(Value::String(text.to_owned())),
+        _ => Some(Value::String(text.to_owned())),
     }
 }
 

@@ -212,7 +212,7 @@ async fn dry_run_outcome(
             Err(reason) => rejections.push(reason),
         }
     }
-    let reason = dry_run::most_relevant(rejections);
+    let reason = dry_run::most_relevant(&rejections);
     if let Some(error) = dry_run::unsupported(&reason) {
         return Err(error);
     }
