@@ -152,9 +152,9 @@ impl<'a> Manifest<'a> {
     /// # Errors
     /// If a change cannot be written into the text without changing something else.
     pub fn patched(&self, operations: &[PatchOperation]) -> Result<String, ManifestError> {
-        let Some(first) = operations.first() else {
-            return Ok(format!("{}{}", self.bom, self.text));
-        };
+        let first = operations
+            .first()
+            .map_or(Pointer::root(), PatchOperation::path);
         let mut wanted = self.value.clone();
         let mut tree = self.tree.clone();
         for operation in operations {
@@ -169,7 +169,7 @@ impl<'a> Manifest<'a> {
         let is_as_wanted =
             |text: &String| Tree::read(text, 1).is_ok_and(|tree| tree.root.value() == wanted);
         let patched = tree.write(self.text).ok().filter(is_as_wanted);
-        let patched = patched.ok_or_else(|| self.layout_error(first.path()))?;
+        let patched = patched.ok_or_else(|| self.layout_error(first))?;
         Ok(format!("{}{patched}", self.bom))
     }
 

@@ -24,7 +24,7 @@ const FOREIGN_REQUIREMENT_REMEDY: &str =
     "this requirement was not set by the chart; see the section `configuration`";
 
 /// The namespaces of a cluster.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Namespaces {
     /// All must be met.
     requirements: Vec<Expression>,
@@ -79,10 +79,7 @@ impl Namespaces {
     pub fn new(requirements: Vec<Expression>) -> Self {
         Self {
             requirements,
-            selected: BTreeSet::new(),
-            excluded: BTreeMap::new(),
-            wrong_label_values: Vec::new(),
-            misplaced: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -100,10 +97,8 @@ impl Namespaces {
         };
         let labels = labels.unwrap_or_default();
         let annotations = annotations.unwrap_or_default();
-        let mut keys = labels
-            .keys()
-            .filter(|key| *key != INJECTION)
-            .chain(annotations.keys());
+        let others = labels.keys().filter(|key| *key != INJECTION);
+        let mut keys = others.chain(annotations.keys());
         if let Some(key) = keys.find(|key| key.starts_with(PREFIX)) {
             self.misplaced.push((name.clone(), key.clone()));
         }

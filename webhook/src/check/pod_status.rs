@@ -69,9 +69,9 @@ fn waiting_reason(container: &ContainerStatus) -> Option<WaitingReason<'_>> {
 }
 
 /// The condition of this type, if it has this status.
-fn condition<'a>(pod: &'a Pod, condition: &str, status: &str) -> Option<&'a PodCondition> {
+fn condition<'a>(pod: &'a Pod, type_: &str, status: &str) -> Option<&'a PodCondition> {
     let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
-    conditions.find(|found| found.type_ == condition && found.status == status)
+    conditions.find(|condition| condition.type_ == type_ && condition.status == status)
 }
 
 // === impl UnreadyPod ===
@@ -90,14 +90,15 @@ impl<'a> UnreadyPod<'a> {
         let status = pod.status.iter();
         let containers = status.flat_map(|status| status.container_statuses.iter().flatten());
         let mut waiting = containers.filter_map(waiting_reason);
-        let unscheduled = || condition(pod, "PodScheduled", "False");
-        let unschedulable = |condition: &'a PodCondition| WaitingReason {
-            reason: UNSCHEDULABLE,
-            message: condition.message.as_deref(),
+        let unschedulable = || {
+            Some(WaitingReason {
+                reason: UNSCHEDULABLE,
+                message: condition(pod, "PodScheduled", "False")?.message.as_deref(),
+            })
         };
         Some(Self {
             name: pod.metadata.name.as_deref().unwrap_or_default(),
-            reason: waiting.next().or_else(|| unscheduled().map(unschedulable)),
+            reason: waiting.next().or_else(unschedulable),
         })
     }
 

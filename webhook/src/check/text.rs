@@ -45,12 +45,9 @@ pub(super) fn remaining(now: SystemTime, end: SystemTime) -> Option<String> {
 /// Formats a duration in the largest unit of which it has at least two, rounded down.
 fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
-    let (unit, name) = match seconds {
-        0..=119 => (1, "second"),
-        120..=7_199 => (MINUTE, "minute"),
-        7_200..=172_799 => (HOUR, "hour"),
-        _ => (DAY, "day"),
-    };
+    let units = [(DAY, "day"), (HOUR, "hour"), (MINUTE, "minute")];
+    let largest = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
+    let (unit, name) = largest.unwrap_or((1, "second"));
     plural(usize::try_from(seconds / unit).unwrap_or(usize::MAX), name)
 }
 

@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         loop {
             let (event, span) = self.next()?;
             match event {
-                Event::StreamEnd => break,
+                Event::StreamEnd => return Ok(root.unwrap_or_else(Node::empty)),
                 Event::DocumentStart(..) if root.is_some() => {
                     let message = "a second document without a line `---` before it";
                     return Err(self.error(&span.start, message));
@@ -79,17 +79,12 @@ impl<'a> Reader<'a> {
                 event => root = Some(self.node(event, &span)?),
             }
         }
-        Ok(root.unwrap_or_else(Node::empty))
     }
 
     fn next(&mut self) -> Result<(Event<'a>, Span), ManifestError> {
-        match self.events.next_event() {
-            Some(Ok(event)) => Ok(event),
-            Some(Err(error)) => {
-                Err(self.error(error.marker(), strip_parser_context(&error.info())))
-            }
-            None => Ok((Event::StreamEnd, Span::default())),
-        }
+        let end = Ok((Event::StreamEnd, Span::default()));
+        let event = self.events.next_event().unwrap_or(end);
+        event.map_err(|error| self.error(error.marker(), strip_parser_context(&error.info())))
     }
 
     fn node(&mut self, event: Event<'a>, span: &Span) -> Result<Node, ManifestError> {

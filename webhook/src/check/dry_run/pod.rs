@@ -137,12 +137,12 @@ mod tests {
                 ..product()
             },
         ];
-        for (defaults, requests) in all.iter().flat_map(|all| {
-            TRIED_REQUESTS
-                .into_iter()
-                .chain([DryRunRequests::Unset])
-                .map(move |r| (all, r))
-        }) {
+        let tried = TRIED_REQUESTS.into_iter().chain([DryRunRequests::Unset]);
+        let tried: Vec<_> = tried.collect();
+        for (defaults, &requests) in all
+            .iter()
+            .flat_map(|all| tried.iter().map(move |r| (all, r)))
+        {
             let requested = decision(&sample_pod(true, requests, defaults), defaults);
             let Decision::Inject { warnings, .. } = requested else {
                 panic!("{requested:?}");
