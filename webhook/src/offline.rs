@@ -4,11 +4,11 @@ mod message;
 mod workload;
 
 pub use message::{Message, MessageKind};
-pub use workload::{Lint, ObjectName, WorkloadResult};
+pub use workload::{Lint, WorkloadResult};
 
 use crate::admission::settings::keys::PREFIX;
 use crate::admission::{Decision, Defaults, objects};
-use crate::manifest::{self, Document, DuplicateKey, EditError, MAX_NODES, Manifest, YamlError};
+use crate::manifest::{self, Document, MAX_NODES, Manifest, ManifestError};
 
 /// The top-level keys of every object: one of them twice in a document means that a `---` is missing.
 const OBJECT_KEYS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
@@ -44,11 +44,13 @@ impl<'a> DocumentReview<'a> {
     /// # Errors
     /// If the document cannot be read, or is too large. If it has an annotation of ours, also for a duplicate key, and
     /// for a character that makes `kubectl` read another document.
-    pub fn try_new(document: &Document<'a>, defaults: &Defaults) -> Result<Self, YamlError> {
+    pub fn try_new(document: &Document<'a>, defaults: &Defaults) -> Result<Self, ManifestError> {
         let manifest = Manifest::read(document)?;
         let is_ours = manifest.text().contains(PREFIX);
-        if let Some(duplicate) = manifest.duplicate_key().filter(|_| is_ours) {
-            return Err(duplicate_key_error(&duplicate));
+        if let Some((key, mut error)) = manifest.duplicate_key().filter(|_| is_ours) {
+            let advice = duplicate_key_advice(key, error.column);
+            error.message = format!("{}: {advice}", error.message);
+            return Err(error);
         }
         let mut workloads = Vec::new();
         let (nodes, mut added) = (manifest.node_count(), 0);
@@ -58,7 +60,7 @@ impl<'a> DocumentReview<'a> {
             };
             added += workload.added_node_count();
             if added > 0 && nodes * KEPT_COPIES + added * ADDED_COPIES > MAX_NODES {
-                return Err(YamlError::too_large(workload.line));
+                return Err(ManifestError::too_large(workload.line));
             }
             workloads.push(workload);
         }
@@ -81,7 +83,7 @@ impl<'a> DocumentReview<'a> {
     ///
     /// # Errors
     /// If a change cannot be written into the text without changing something else.
-    pub fn injected_text(&self) -> Result<Option<String>, EditError> {
+    pub fn injected_text(&self) -> Result<Option<String>, ManifestError> {
         if self.is_denied() {
             return Ok(None);
         }
@@ -100,16 +102,10 @@ impl<'a> DocumentReview<'a> {
     }
 }
 
-fn duplicate_key_error(duplicate: &DuplicateKey) -> YamlError {
-    let DuplicateKey { key, line, column } = duplicate;
-    let advice = match column {
-        1 if OBJECT_KEYS.contains(&&**key) => "is a `---` missing?",
+fn duplicate_key_advice(key: &str, column: Option<usize>) -> &'static str {
+    match column {
+        Some(1) if OBJECT_KEYS.contains(&key) => "is a `---` missing?",
         _ => "remove one of the two",
-    };
-    YamlError {
-        line: *line,
-        column: *column,
-        message: format!("duplicate key `{key}`: {advice}"),
     }
 }
 
@@ -126,14 +122,7 @@ mod tests {
             ("kind", 13, remove),
             ("a", 1, remove),
         ] {
-            let duplicate = DuplicateKey {
-                key: key.to_owned(),
-                line: 4,
-                column,
-            };
-            let error = duplicate_key_error(&duplicate);
-            assert_eq!((error.line, error.column), (4, column));
-            assert_eq!(error.message, format!("duplicate key `{key}`: {advice}"));
+            assert_eq!(duplicate_key_advice(key, Some(column)), advice, "{key}");
         }
     }
 }

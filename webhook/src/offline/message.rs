@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 
 use super::workload::{Lint, WorkloadResult};
 use crate::admission::Diagnostic;
-use crate::manifest::{EditError, YamlError};
+use crate::manifest::ManifestError;
 use crate::printable::printable;
 
 /// A message about a line of a stream.
@@ -93,24 +93,13 @@ impl Message {
     }
 }
 
-impl From<YamlError> for Message {
-    fn from(error: YamlError) -> Self {
+impl From<ManifestError> for Message {
+    fn from(error: ManifestError) -> Self {
         Self {
             line: error.line,
-            column: Some(error.column),
+            column: error.column,
             kind: MessageKind::Error,
             text: error.message,
-        }
-    }
-}
-
-impl From<EditError> for Message {
-    fn from(error: EditError) -> Self {
-        Self {
-            line: error.line(),
-            column: None,
-            kind: MessageKind::Error,
-            text: error.to_string(),
         }
     }
 }

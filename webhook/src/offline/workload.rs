@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 
 use json_patch::PatchOperation;
 use json_patch::jsonptr::{Pointer, PointerBuf};
@@ -14,6 +13,7 @@ use crate::admission::{
     PodView, WorkloadObject, decide, misplaced, token,
 };
 use crate::manifest::{self, Manifest};
+use crate::object_name::ObjectName;
 
 const ANNOTATIONS: &Pointer = Pointer::from_static("/metadata/annotations");
 
@@ -32,17 +32,6 @@ pub struct WorkloadResult {
     pub(super) path: PointerBuf,
     /// The lines of the pod's annotations under our prefix, by the rest of their keys.
     annotation_lines: HashMap<String, usize>,
-}
-
-/// The name of an object; displayed as `Deployment shop/front`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObjectName {
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace, if the document has it.
-    pub namespace: Option<String>,
-    /// Its `name`, or its `generateName`.
-    pub name: String,
 }
 
 /// A diagnostic about an annotation that has no effect on any pod.
@@ -312,16 +301,6 @@ impl From<&WorkloadObject<'_>> for ObjectName {
             namespace: object.namespace.map(ToOwned::to_owned),
             name: object.name.to_owned(),
         }
-    }
-}
-
-impl fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ", self.kind)?;
-        if let Some(namespace) = &self.namespace {
-            write!(f, "{namespace}/")?;
-        }
-        f.write_str(&self.name)
     }
 }
 
