@@ -42,16 +42,11 @@ pub(crate) enum AdminState {
 
 /// What is terminating, as far as the signals tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TerminationVerdict {
-    /// No signal has arrived.
-    None,
-    /// Another signal may follow: decide again at `until`, or when one arrives.
-    Undecided {
-        /// When the grace for the other signal is over.
-        until: Instant,
-    },
-    /// It is clear what is terminating.
-    Decided(Scope),
+pub(crate) struct TerminationVerdict {
+    /// What is terminating, if no other signal arrives before `clear_at`.
+    pub scope: Scope,
+    /// When the grace for the other signal is over; not later than the signals if both have arrived.
+    pub clear_at: Instant,
 }
 
 /// What is terminating.
@@ -163,52 +158,44 @@ impl TerminationSignals {
             .min()
     }
 
-    /// Decides what is terminating, as far as it can be known at `now`, given the state of Envoy's
-    /// `admin` interface. `drainer_hook_released` means that the drainer's own hook has just returned
-    /// after a wait for Envoy's.
+    /// Decides what is terminating, given the state of Envoy's `admin` interface; `None` if no signal
+    /// has arrived. `drainer_hook_released` means that the drainer's own hook has just returned after a
+    /// wait for Envoy's.
     pub(crate) fn decide(
         &self,
-        now: Instant,
         admin: AdminState,
         drainer_hook_released: bool,
-    ) -> TerminationVerdict {
-        let decide_at = |until: Instant, scope: Scope| match now < until {
-            true => TerminationVerdict::Undecided { until },
-            false => TerminationVerdict::Decided(scope),
-        };
-        match (self.envoy_hook, self.drainer_signal_at(), self.sigterm) {
-            (None, None, _) => TerminationVerdict::None,
-            (Some(envoy), Some(drainer), _) => TerminationVerdict::Decided(Scope::Pod {
-                since: envoy.min(drainer),
-            }),
+    ) -> Option<TerminationVerdict> {
+        let is_responding = admin == AdminState::Responding;
+        let (scope, clear_at) = match (self.envoy_hook, self.drainer_signal_at(), self.sigterm) {
+            (None, None, _) => return None,
+            (Some(envoy), Some(drainer), _) => {
+                let since = envoy.min(drainer);
+                (Scope::Pod { since }, since)
+            }
             (Some(since), None, _) => {
-                let is_responding = admin == AdminState::Responding;
-                let grace = if is_responding {
-                    ENVOY_ONLY_GRACE
-                } else {
-                    MIN_HOOK_GRACE
+                let grace = match is_responding {
+                    true => ENVOY_ONLY_GRACE,
+                    false => MIN_HOOK_GRACE,
                 };
-                decide_at(
-                    since + grace,
-                    Scope::EnvoyOnly {
-                        since,
-                        is_responding,
-                    },
-                )
+                let scope = Scope::EnvoyOnly {
+                    since,
+                    is_responding,
+                };
+                (scope, since + grace)
             }
             (None, Some(_), Some(sigterm))
                 if drainer_hook_released || admin == AdminState::Unresponsive =>
             {
-                decide_at(sigterm + SIGTERM_ONLY_GRACE, Scope::DrainerOnly)
+                (Scope::DrainerOnly, sigterm + SIGTERM_ONLY_GRACE)
             }
             // An Envoy that does not respond has nothing to drain.
-            (None, Some(since), _)
-                if admin == AdminState::Responding && self.was_port_unavailable_after(since) =>
-            {
-                decide_at(since + UNCONFIRMED_GRACE, Scope::PodUnconfirmed { since })
+            (None, Some(since), _) if is_responding && self.was_port_unavailable_after(since) => {
+                (Scope::PodUnconfirmed { since }, since + UNCONFIRMED_GRACE)
             }
-            (None, Some(drainer), _) => decide_at(drainer + DRAINER_ONLY_GRACE, Scope::DrainerOnly),
-        }
+            (None, Some(drainer), _) => (Scope::DrainerOnly, drainer + DRAINER_ONLY_GRACE),
+        };
+        Some(TerminationVerdict { scope, clear_at })
     }
 }
 
@@ -216,32 +203,38 @@ impl TerminationSignals {
 mod tests {
     use super::*;
 
+    /// What is clear at `now`: nothing, what is terminating, or when that will be clear.
+    fn decide(
+        signals: &TerminationSignals,
+        now: Instant,
+        admin: AdminState,
+        drainer_hook_released: bool,
+    ) -> Option<Result<Scope, Instant>> {
+        let verdict = signals.decide(admin, drainer_hook_released)?;
+        Some(match now < verdict.clear_at {
+            true => Err(verdict.clear_at),
+            false => Ok(verdict.scope),
+        })
+    }
+
     #[tokio::test(start_paused = true)]
     async fn signals_decide_what_is_terminating() {
         use AdminState::{Pending, Responding, Unresponsive as No};
 
         let t0 = Instant::now();
         let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
-        let pod = |seconds| TerminationVerdict::Decided(Scope::Pod { since: at(seconds) });
+        let pod = |seconds| Some(Ok(Scope::Pod { since: at(seconds) }));
         let envoy = |seconds, is_responding| {
-            TerminationVerdict::Decided(Scope::EnvoyOnly {
+            Some(Ok(Scope::EnvoyOnly {
                 since: at(seconds),
                 is_responding,
-            })
+            }))
         };
-        let until = |seconds| TerminationVerdict::Undecided { until: at(seconds) };
-        let drainer = TerminationVerdict::Decided(Scope::DrainerOnly);
+        let until = |seconds| Some(Err(at(seconds)));
+        let drainer = Some(Ok(Scope::DrainerOnly));
         // Envoy's hook, the drainer's hook, SIGTERM, now, admin state, drainer's hook released, verdict
         let table = [
-            (
-                None,
-                None,
-                None,
-                99.0,
-                Responding,
-                false,
-                TerminationVerdict::None,
-            ),
+            (None, None, None, 99.0, Responding, false, None),
             // Both hooks, or Envoy's and SIGTERM, in every order.
             (Some(0.0), Some(0.0), None, 0.0, Pending, false, pod(0.0)),
             (Some(0.0), Some(2.0), None, 2.0, Responding, false, pod(0.0)),
@@ -310,7 +303,7 @@ mod tests {
                 sigterm: sigterm.map(at),
                 port_unavailable: None,
             };
-            let got = signals.decide(at(now), admin, released);
+            let got = decide(&signals, at(now), admin, released);
             assert_eq!(got, want, "{signals:?} at {now}, {admin:?}, {released}");
         }
     }
@@ -343,11 +336,10 @@ mod tests {
     async fn unavailable_port_leaves_pod_termination_unconfirmed() {
         let t0 = Instant::now();
         let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
-        let unconfirmed =
-            |since| TerminationVerdict::Decided(Scope::PodUnconfirmed { since: at(since) });
-        let until = |seconds| TerminationVerdict::Undecided { until: at(seconds) };
-        let pod = TerminationVerdict::Decided(Scope::Pod { since: at(2.0) });
-        let drainer = TerminationVerdict::Decided(Scope::DrainerOnly);
+        let unconfirmed = |since| Some(Ok(Scope::PodUnconfirmed { since: at(since) }));
+        let until = |seconds| Some(Err(at(seconds)));
+        let pod = Some(Ok(Scope::Pod { since: at(2.0) }));
+        let drainer = Some(Ok(Scope::DrainerOnly));
         use AdminState::{Pending, Responding, Unresponsive as No};
         // Envoy's hook, the drainer's hook, SIGTERM, port unavailable, now, admin state, drainer's hook
         // released, verdict
@@ -427,7 +419,7 @@ mod tests {
                 sigterm: sigterm.map(at),
                 port_unavailable: Some(at(unavailable)),
             };
-            let got = signals.decide(at(now), admin, released);
+            let got = decide(&signals, at(now), admin, released);
             assert_eq!(got, want, "{signals:?} at {now}, {admin:?}, {released}");
         }
     }

@@ -34,7 +34,7 @@ impl<E: Envoy> Drain<E> {
         let drainer_hook_released_at = self.drainer_hook_released_at;
         loop {
             match termination_verdict(&mut signals, admin, drainer_hook_released_at) {
-                TerminationVerdict::None => {
+                None => {
                     tokio::select! {
                         biased;
                         _ = signals.changed() => {}
@@ -42,10 +42,9 @@ impl<E: Envoy> Drain<E> {
                     }
                     continue;
                 }
-                TerminationVerdict::Undecided { .. } => {}
-                TerminationVerdict::Decided(scope) => return scope,
+                Some(verdict) if verdict.clear_at <= Instant::now() => return verdict.scope,
+                Some(_) => self.set_phase(DrainPhase::Waiting),
             }
-            self.set_phase(DrainPhase::Waiting);
             let is_known = admin == AdminState::Responding;
             tokio::select! {
                 biased;
@@ -179,12 +178,13 @@ fn termination_verdict(
     signals: &mut watch::Receiver<TerminationSignals>,
     admin: AdminState,
     drainer_hook_released_at: Option<Instant>,
-) -> TerminationVerdict {
-    let now = Instant::now();
-    let is_released = drainer_hook_released_at.is_some_and(|at| now < at + DRAINER_ONLY_GRACE);
-    signals.borrow_and_update().decide(now, admin, is_released)
+) -> Option<TerminationVerdict> {
+    let is_released =
+        drainer_hook_released_at.is_some_and(|at| Instant::now() < at + DRAINER_ONLY_GRACE);
+    signals.borrow_and_update().decide(admin, is_released)
 }
 
+        && clear_at > Instant::now()
 /// Waits until it is clear what terminates, as far as that depends on time and signals. Waiting here
 /// rather than in [`Drain::wait_for_termination`] does not cancel calls to Envoy before that.
 async fn until_decided(
@@ -192,10 +192,10 @@ async fn until_decided(
     admin: AdminState,
     drainer_hook_released_at: Option<Instant>,
 ) {
-    while let TerminationVerdict::Undecided { until } =
+    while let Some(TerminationVerdict { clear_at, .. }) =
         termination_verdict(signals, admin, drainer_hook_released_at)
     {
-        let next = until.min(Instant::now() + PORT_CHECK_INTERVAL);
+        let next = clear_at.min(Instant::now() + PORT_CHECK_INTERVAL);
         tokio::select! {
             biased;
             _ = signals.changed() => {}
