@@ -7,14 +7,12 @@ mod standby;
 mod tests;
 mod wait;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, error, info, warn};
 
-use crate::admin_address::AdminAddress;
 use crate::config::Config;
 use crate::envoy::snapshot::Snapshot;
 use crate::envoy::{AdminError, Envoy, Setup};
@@ -24,7 +22,6 @@ use crate::progress::{DrainPhase, Progress};
 use crate::quiet::{QuietWindow, ReadinessProbe};
 use crate::summary::{Remaining, Summary};
 use crate::termination::{Scope, TerminationSignals};
-use crate::timing::Timing;
 
 use backoff::Backoff;
 use log_limiter::LogLimiter;
@@ -32,15 +29,10 @@ use log_limiter::LogLimiter;
 /// Waits for a termination and drains Envoy for it.
 pub(crate) struct Drain<E> {
     envoy: E,
-    /// For logs.
-    admin_address: AdminAddress,
+    config: Config,
     marker: Marker,
     /// The content of the marker, or what it would be if it could be written.
     marker_reason: Option<MarkerReason>,
-    timing: Timing,
-    exit_at_connections: u64,
-    readiness_probes: Vec<ReadinessProbe>,
-    termination_log: PathBuf,
     signals: watch::Sender<TerminationSignals>,
     progress: watch::Sender<Progress>,
     /// Envoy's setup as last read; `None` until it was read by this process.
@@ -100,13 +92,9 @@ impl<E: Envoy> Drain<E> {
         let marker = Marker::new(&config.run_dir);
         Self {
             envoy,
-            admin_address: config.settings.admin_address.clone(),
+            config: config.clone(),
             marker_reason: marker.read(),
             marker,
-            timing: config.timing,
-            exit_at_connections: config.settings.exit_at_connections,
-            readiness_probes: config.readiness_probes.clone(),
-            termination_log: config.termination_log.clone(),
             signals,
             progress,
             setup: None,
@@ -209,7 +197,7 @@ impl<E: Envoy> Drain<E> {
 
     /// Returns how long a pod whose drain an earlier process began may still take to terminate.
     fn resume_timeout(&self) -> Duration {
-        self.timing.deadline() + RESUMED_MARGIN
+        self.config.timing.deadline() + RESUMED_MARGIN
     }
 
     /// Ends the round: releases its hooks, except those called only just now: they begin the next round,
@@ -233,15 +221,15 @@ impl<E: Envoy> Drain<E> {
             info!("Pod is terminating: drain started");
         }
         let mut history = DrainHistory::default();
-        let deadline = since + self.timing.deadline();
+        let deadline = since + self.config.timing.deadline();
         let drain = self.drain_until_exit(since, health, &mut history);
         let outcome = timeout_at(deadline, drain)
             .await
             .unwrap_or(DrainOutcome::Deadline);
         let summary = Summary::new(outcome, since, Instant::now(), &history);
         summary.log();
-        if let Err(error) = summary.write(&self.termination_log) {
-            warn!(%error, file = %self.termination_log.display(), "Cannot write the termination message");
+        if let Err(error) = summary.write(&self.config.termination_log) {
+            warn!(%error, file = %self.config.termination_log.display(), "Cannot write the termination message");
         }
         self.set_phase(DrainPhase::Done(outcome));
     }
@@ -259,7 +247,7 @@ impl<E: Envoy> Drain<E> {
                 self.set_phase(DrainPhase::Delaying);
                 // Envoy is still a healthy endpoint: some load balancers send new connections to a
                 // removed endpoint for a long time.
-                let delay = sleep_until(since + self.timing.drain_delay);
+                let delay = sleep_until(since + self.config.timing.drain_delay);
                 tokio::select! {
                     biased;
                     () = delay => {}
@@ -348,14 +336,14 @@ impl<E: Envoy> Drain<E> {
         self.has_responded |= snapshot.has_statistics();
         self.publish(&snapshot);
         let rules = ExitRules {
-            timing: self.timing,
-            exit_at_connections: self.exit_at_connections,
+            timing: self.config.timing,
+            exit_at_connections: self.config.settings.exit_at_connections,
             quiet: self.quiet,
             has_responded: self.has_responded,
         };
         history.add(now, snapshot, &rules);
         let pause = ((now - started) * POLL_SHARE).min(MAX_POLL_PAUSE);
-        history.decide(&rules, now, self.timing.poll_interval.max(pause))
+        history.decide(&rules, now, self.config.timing.poll_interval.max(pause))
     }
 
     /// Keeps Envoy's setup, and adapts the quiet window to its listeners.
@@ -363,8 +351,13 @@ impl<E: Envoy> Drain<E> {
         let listeners = setup.listeners.as_ref().ok();
         let is_counted =
             |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
-        let probes = self.readiness_probes.iter().filter(is_counted).copied();
-        self.quiet = QuietWindow::new(self.timing.quiet_period, probes);
+        let probes = self
+            .config
+            .readiness_probes
+            .iter()
+            .filter(is_counted)
+            .copied();
+        self.quiet = QuietWindow::new(self.config.timing.quiet_period, probes);
         self.setup = Some(setup);
     }
 
@@ -390,7 +383,7 @@ impl<E: Envoy> Drain<E> {
                 if log_limiter.should_log(Instant::now(), false) {
                     warn!(
                         call,
-                        admin = %self.admin_address,
+                        admin = %self.config.settings.admin_address,
                         %error,
                         "Envoy did not respond: retrying until the drain's deadline"
                     );

@@ -40,7 +40,7 @@ impl<E: Envoy> Drain<E> {
                     .should_log(Instant::now(), matches!(error, AdminError::Rejected(_)))
             {
                 error!(
-                    admin = %self.admin_address,
+                    admin = %self.config.settings.admin_address,
                     %error,
                     "Envoy's admin interface cannot be read: until it can, each drain lasts until its \
                      deadline. Check admin-address"

@@ -15,7 +15,7 @@ use crate::envoy::listeners::EnvoyListeners;
 use crate::envoy::server_info::{ServerInfo, ServerState};
 use crate::envoy::snapshot::{HttpCounts, OpenConnections};
 use crate::progress::wait_for_release;
-use crate::timing::Durations;
+use crate::timing::{Durations, Timing};
 
 /// How Envoy behaves at a moment.
 #[derive(Clone, Copy)]
