@@ -37,7 +37,9 @@ const HTTP_GAUGES: [&str; 4] = [
     "downstream_cx_upgrades_active",
     "downstream_cx_tx_bytes_buffered",
 ];
-const HTTP_COUNTERS: [&str; 3] = [
+
+/// Connections by their protocol, known once they have sent a first byte.
+pub(super) const HTTP_COUNTERS: [&str; 3] = [
     "downstream_cx_http1_total",
     "downstream_cx_http2_total",
     "downstream_cx_http3_total",
@@ -82,11 +84,7 @@ impl HiddenStats {
 
 fn prefixes<'a>(stats: &'a Stats<'_>) -> BTreeMap<&'a str, PrefixStats> {
     let mut prefixes = BTreeMap::<_, PrefixStats>::new();
-    for (stat, _) in stats.iter() {
-        let stat = stat.strip_prefix("http.");
-        let Some((prefix, stat)) = stat.and_then(|stat| stat.rsplit_once('.')) else {
-            continue;
-        };
+    for (prefix, stat, _) in stats.http() {
         if HTTP_GAUGES.contains(&stat) {
             prefixes.entry(prefix).or_default().gauges += 1;
         } else if HTTP_COUNTERS.contains(&stat) {

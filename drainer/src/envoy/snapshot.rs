@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::hidden_stats::HiddenStats;
+use super::hidden_stats::{HTTP_COUNTERS, HiddenStats};
 use super::listeners::EnvoyListeners;
 use super::stats::{PrefixOwners, Stats};
 use crate::client_activity::{Counters, RequestCounters};
@@ -176,18 +176,11 @@ fn http_counts(
 ) -> HttpCounts {
     let mut http = HttpCounts::default();
     let (mut surely_counted, mut surely_excluded, mut either) = (0_u64, 0_u64, 0_u64);
-    for (stat, value) in stats.iter() {
-        let Some(stat) = stat.strip_prefix("http.") else {
-            continue;
-        };
-        let Some((prefix, stat)) = stat.rsplit_once('.') else {
-            continue;
-        };
+    for (prefix, stat, value) in stats.http() {
         // A connection manager may have the admin interface's prefix.
-        let value = if prefix == "admin" {
-            excluding_admin(stats, stat, value)
-        } else {
-            value
+        let value = match prefix {
+            "admin" => excluding_admin(stats, stat, value),
+            _ => value,
         };
         let owner = owners.get(prefix);
         let only_excluded = owner.is_some_and(PrefixOwners::are_all_excluded);
@@ -219,36 +212,32 @@ fn http_counts(
 /// Sums the requests that the `health_check` filter answered, except those surely on excluded
 /// listeners.
 fn health_checks(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> u64 {
-    let checks = stats.iter().filter_map(|(stat, value)| {
-        let stat = stat.strip_prefix("http.")?;
-        let prefix = stat.strip_suffix(".health_check.request_total")?;
-        let is_excluded = owners
-            .get(prefix)
-            .is_some_and(PrefixOwners::are_all_excluded);
-        (!is_excluded).then_some(value)
+    let checks = stats.http().filter_map(|(prefix, stat, value)| {
+        let prefix = prefix.strip_suffix(".health_check")?;
+        let is_counted = stat == "request_total" && !is_excluded(owners, prefix);
+        is_counted.then_some(value)
     });
     checks.fold(0, u64::saturating_add)
 }
 
 /// Sums the request counters of the counted listeners.
 fn request_counters(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> RequestCounters {
-    let connections = stats.iter().filter_map(|(stat, value)| {
-        let (prefix, stat) = stat.strip_prefix("http.")?.rsplit_once('.')?;
-        let is_first_byte = matches!(
-            stat,
-            "downstream_cx_http1_total" | "downstream_cx_http2_total" | "downstream_cx_http3_total"
-        );
-        let is_excluded = owners
-            .get(prefix)
-            .is_some_and(PrefixOwners::are_all_excluded);
+    let connections = stats.http().filter_map(|(prefix, stat, value)| {
         // The admin interface's own connections account for no request elsewhere.
-        (is_first_byte && !is_excluded && prefix != "admin").then_some(value)
+        let is_counted = prefix != "admin" && !is_excluded(owners, prefix);
+        (is_counted && HTTP_COUNTERS.contains(&stat)).then_some(value)
     });
     let completed = owners.values().map(|owner| owner.completed);
     RequestCounters {
         completed: completed.fold(0, u64::saturating_add),
         connections: connections.fold(0, u64::saturating_add),
     }
+}
+
+/// Returns true if only excluded listeners have completed requests under an HTTP prefix.
+fn is_excluded(owners: &BTreeMap<&str, PrefixOwners>, prefix: &str) -> bool {
+    let owner = owners.get(prefix);
+    owner.is_some_and(PrefixOwners::are_all_excluded)
 }
 
 /// Returns the share of a value under `http.admin.` that is not the admin interface's own.

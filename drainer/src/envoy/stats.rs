@@ -107,6 +107,14 @@ impl<'a> Stats<'a> {
         self.0.iter().map(|(name, value)| (name.as_ref(), *value))
     }
 
+    /// Iterates over the HTTP statistics: prefix, name behind the last point, value.
+    pub(crate) fn http(&self) -> impl Iterator<Item = (&str, &str, u64)> {
+        self.iter().filter_map(|(stat, value)| {
+            let (prefix, stat) = stat.strip_prefix("http.")?.rsplit_once('.')?;
+            Some((prefix, stat, value))
+        })
+    }
+
     /// Returns the value of a statistic; `None` if the response does not have it.
     pub(crate) fn get(&self, name: &str) -> Option<u64> {
         let at = self.0.binary_search_by_key(&name, |(name, _)| name).ok()?;
@@ -143,26 +151,19 @@ impl<'a> Stats<'a> {
                 .next()
                 .is_some_and(|(next, _)| next.starts_with(&first))
         };
-        let is_worker_of_another = |name: &str| match name.rsplit_once('.') {
-            Some((listener, suffix)) => {
-                let worker = suffix.strip_prefix("worker_").unwrap_or_default();
-                let is_worker = !worker.is_empty() && worker.bytes().all(|b| b.is_ascii_digit());
-                is_worker
-                    && listeners.contains_key(listener)
-                    && !known.contains(name)
-                    && !has_workers(name)
-            }
-            None => false,
+        let is_worker_of_another = |name: &str| {
+            name.rsplit_once(".worker_")
+                .is_some_and(|(listener, worker)| {
+                    !worker.is_empty()
+                        && worker.bytes().all(|b| b.is_ascii_digit())
+                        && listeners.contains_key(listener)
+                        && !known.contains(name)
+                        && !has_workers(name)
+                })
         };
-        let workers: Vec<_> = listeners
-            .keys()
-            .copied()
-            .filter(|name| is_worker_of_another(name))
-            .collect();
-        for worker in workers {
-            listeners.remove(worker);
-        }
-        listeners
+        let all = listeners.iter().map(|(name, counts)| (*name, *counts));
+        all.filter(|(name, _)| !is_worker_of_another(name))
+            .collect()
     }
 
     /// Returns the owners of each HTTP prefix, by `listener.X.http.PREFIX.downstream_rq_completed`.
