@@ -330,18 +330,21 @@ impl<E: Envoy> Drain<E> {
     /// Polls once, adds the result to `history`, publishes it and decides what is next.
     async fn poll(&mut self, history: &mut DrainHistory) -> ExitDecision {
         let started = Instant::now();
-        let snapshot = self.envoy.poll().await;
+        let polled = self.envoy.poll().await;
         let now = Instant::now();
-        debug!(?snapshot, "Polled Envoy");
-        self.has_responded |= snapshot.has_statistics();
-        self.publish(&snapshot);
+        match &polled {
+            Ok(snapshot) => debug!(?snapshot, "Polled Envoy"),
+            Err(error) => debug!(snapshot = ?error, "Polled Envoy"),
+        }
+        self.has_responded |= polled.is_ok();
+        self.publish(&polled);
         let rules = ExitRules {
             timing: self.config.timing,
             exit_at_connections: self.config.settings.exit_at_connections,
             quiet: self.quiet,
             has_responded: self.has_responded,
         };
-        history.add(now, snapshot, &rules);
+        history.add(now, polled, &rules);
         let pause = ((now - started) * POLL_SHARE).min(MAX_POLL_PAUSE);
         history.decide(&rules, now, self.config.timing.poll_interval.max(pause))
     }
@@ -430,17 +433,16 @@ impl<E: Envoy> Drain<E> {
         self.progress.send_modify(|progress| progress.phase = phase);
     }
 
-    fn publish(&self, snapshot: &Snapshot) {
+    fn publish(&self, polled: &Result<Snapshot, AdminError>) {
         self.progress.send_modify(|progress| {
-            progress.unknown = match snapshot {
-                Snapshot::Counted(open) => {
+            progress.unknown = match polled {
+                Ok(Snapshot::Counted(open)) => {
                     progress.open = Some(Remaining::from(open));
                     None
                 }
-                Snapshot::ServerTotal { .. } => Some("listener.* is hidden".to_owned()),
-                Snapshot::Hidden => Some("all statistics are hidden".to_owned()),
-                Snapshot::InvalidResponse(why) | Snapshot::NoResponse(why) => Some(why.clone()),
-                Snapshot::ConnectionRefused => Some("connection refused".to_owned()),
+                Ok(Snapshot::ServerTotal { .. }) => Some("listener.* is hidden".to_owned()),
+                Ok(Snapshot::Hidden) => Some("all statistics are hidden".to_owned()),
+                Err(error) => Some(error.to_string()),
             };
         });
     }

@@ -8,7 +8,6 @@ pub(crate) mod setup_warnings;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
 
-use std::future::Future;
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
@@ -36,7 +35,7 @@ pub(crate) trait Envoy {
     fn drain_listeners(&mut self) -> impl Future<Output = Result<(), AdminError>>;
 
     /// Polls the statistics once.
-    fn poll(&mut self) -> impl Future<Output = Snapshot>;
+    fn poll(&mut self) -> impl Future<Output = Result<Snapshot, AdminError>>;
 
     /// Reads how Envoy is set up, which decides what later polls count.
     fn inspect(&mut self) -> impl Future<Output = Result<Setup, AdminError>>;
@@ -102,6 +101,17 @@ const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=list
 
 /// Without a mask, which Envoy does not support for this resource.
 const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
+
+/// Tells what Envoy responded, which may be a rejection, from the lack of a response.
+pub(crate) fn or_rejection<T>(
+    result: Result<T, AdminError>,
+) -> Result<Result<T, String>, AdminError> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(AdminError::Rejected(why)) => Ok(Err(why)),
+        Err(error) => Err(error),
+    }
+}
 
 // === impl AdminClient ===
 
@@ -191,45 +201,30 @@ impl Envoy for AdminClient {
         self.post(DRAIN_LISTENERS).await
     }
 
-    async fn poll(&mut self) -> Snapshot {
+    async fn poll(&mut self) -> Result<Snapshot, AdminError> {
         let path = format!("{}{}", stats::STATS_PATH, stats::USED_ONLY);
-        let body = match self.get(&path, MAX_BODY).await {
-            Ok(body) => body,
-            Err(AdminError::ConnectionRefused) => return Snapshot::ConnectionRefused,
-            Err(AdminError::Rejected(why)) => return Snapshot::InvalidResponse(why),
-            Err(AdminError::NoResponse(why)) => return Snapshot::NoResponse(why),
-        };
-        match Stats::read(&body) {
-            Ok(stats) => Snapshot::count(&stats, &self.listeners, self.hidden_stats.as_ref()),
-            Err(error) => Snapshot::InvalidResponse(format!("not Envoy's statistics: {error}")),
-        }
+        let body = self.get(&path, MAX_BODY).await?;
+        let stats = Stats::read(&body)
+            .map_err(|error| AdminError::Rejected(format!("not Envoy's statistics: {error}")))?;
+        let hidden = self.hidden_stats.as_ref();
+        Ok(Snapshot::count(&stats, &self.listeners, hidden))
     }
 
     async fn inspect(&mut self) -> Result<Setup, AdminError> {
         let server = match self.server_info().await {
             // Perhaps forbidden by `admin.allow_paths`: statistics prove an Envoy as well.
-            Err(AdminError::Rejected(_)) if self.poll().await.has_statistics() => {
-                ServerInfo::default()
-            }
+            Err(AdminError::Rejected(_)) if self.poll().await.is_ok() => ServerInfo::default(),
             other => other?,
         };
         // Perhaps forbidden too, or too many: then only names in statistics are known.
-        let listeners = match self.listeners().await {
-            Ok(listeners) => {
-                self.listeners = EnvoyListeners::new(listeners, self.ignored.clone());
-                Ok(self.listeners.clone())
-            }
-            Err(AdminError::Rejected(why)) => Err(why),
-            Err(error) => return Err(error),
-        };
+        let listeners = or_rejection(self.listeners().await)?.map(|listeners| {
+            self.listeners = EnvoyListeners::new(listeners, self.ignored.clone());
+            self.listeners.clone()
+        });
         let hidden_stats = match server.is_starting() {
             // Its listeners have no statistics yet.
             true => Ok(HiddenStats::default()),
-            false => match self.hidden_stats().await {
-                Ok(hidden_stats) => Ok(hidden_stats),
-                Err(AdminError::Rejected(why)) => Err(why),
-                Err(error) => return Err(error),
-            },
+            false => or_rejection(self.hidden_stats().await)?,
         };
         self.hidden_stats = hidden_stats.as_ref().ok().cloned();
         Ok(Setup {

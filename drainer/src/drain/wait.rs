@@ -7,8 +7,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::{CallState, Drain, ENVOY_ONLY_DRAIN_TIME, STANDBY_INTERVAL};
-use crate::envoy::snapshot::Snapshot;
-use crate::envoy::{AdminError, Envoy};
+use crate::envoy::{AdminError, Envoy, or_rejection};
 use crate::marker::MarkerReason;
 use crate::progress::DrainPhase;
 use crate::termination::{
@@ -76,18 +75,10 @@ impl<E: Envoy> Drain<E> {
     }
 
     async fn is_responding(&mut self) -> bool {
-        match timeout(CALL_DEADLINE, self.envoy.poll()).await {
-            Ok(
-                Snapshot::Counted(_)
-                | Snapshot::ServerTotal { .. }
-                | Snapshot::Hidden
-                | Snapshot::InvalidResponse(_),
-            ) => {
-                self.has_responded = true;
-                true
-            }
-            Ok(Snapshot::NoResponse(_) | Snapshot::ConnectionRefused) | Err(_) => false,
-        }
+        let polled = timeout(CALL_DEADLINE, self.envoy.poll()).await;
+        let is_responding = polled.is_ok_and(|polled| or_rejection(polled).is_ok());
+        self.has_responded |= is_responding;
+        is_responding
     }
 
     /// Drains an Envoy that seems to be restarting alone: fails its health, in case the pod
@@ -184,7 +175,6 @@ fn termination_verdict(
     signals.borrow_and_update().decide(admin, is_released)
 }
 
-        && clear_at > Instant::now()
 /// Waits until it is clear what terminates, as far as that depends on time and signals. Waiting here
 /// rather than in [`Drain::wait_for_termination`] does not cancel calls to Envoy before that.
 async fn until_decided(
@@ -194,6 +184,7 @@ async fn until_decided(
 ) {
     while let Some(TerminationVerdict { clear_at, .. }) =
         termination_verdict(signals, admin, drainer_hook_released_at)
+        && clear_at > Instant::now()
     {
         let next = clear_at.min(Instant::now() + PORT_CHECK_INTERVAL);
         tokio::select! {

@@ -1,4 +1,4 @@
-//! The result of one poll of Envoy: open connections counted from its statistics. A statistic that a
+//! What one poll of Envoy counted: open connections, from its statistics. A statistic that a
 //! `stats_matcher` hides is unknown, never zero.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::client_activity::{Counters, RequestCounters};
 /// counted.
 const MAX_REPORTED_LISTENERS: usize = 1000;
 
-/// The result of one poll of Envoy's statistics.
+/// What one poll of Envoy's statistics counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Snapshot {
     /// The exact counts of every listener that is counted.
@@ -29,12 +29,6 @@ pub(crate) enum Snapshot {
     },
     /// Statistics without any that could be counted.
     Hidden,
-    /// A response that is not statistics: the counts are unknown, which is not zero.
-    InvalidResponse(String),
-    /// No response: the counts are unknown.
-    NoResponse(String),
-    /// Nothing listens at the admin address.
-    ConnectionRefused,
 }
 
 /// What is open on the counted listeners.
@@ -146,22 +140,28 @@ impl Snapshot {
         Self::Counted(open)
     }
 
-    /// Returns true if Envoy responded with statistics, whatever they show.
-    pub(crate) fn has_statistics(&self) -> bool {
-        match self {
-            Self::Counted(_) | Self::ServerTotal { .. } | Self::Hidden => true,
-            Self::InvalidResponse(_) | Self::NoResponse(_) | Self::ConnectionRefused => false,
-        }
-    }
-
     /// Returns `server.live`: false while Envoy's health is failed, `None` if it is unknown.
     pub(crate) fn live(&self) -> Option<bool> {
         match self {
             Self::Counted(OpenConnections { live, .. }) | Self::ServerTotal { live, .. } => *live,
-            Self::Hidden
-            | Self::InvalidResponse(_)
-            | Self::NoResponse(_)
-            | Self::ConnectionRefused => None,
+            Self::Hidden => None,
+        }
+    }
+
+    /// Returns the number of open connections, exact or not; `None` if it is unknown.
+    pub(crate) fn connections(&self) -> Option<u64> {
+        match self {
+            Self::Counted(OpenConnections { connections, .. })
+            | Self::ServerTotal { connections, .. } => Some(*connections),
+            Self::Hidden => None,
+        }
+    }
+
+    /// Returns the exact counts; `None` if they are unknown.
+    pub(crate) fn open(&self) -> Option<&OpenConnections> {
+        match self {
+            Self::Counted(open) => Some(open),
+            Self::ServerTotal { .. } | Self::Hidden => None,
         }
     }
 }
