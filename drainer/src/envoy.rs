@@ -148,11 +148,11 @@ impl AdminClient {
             max_body,
         };
         let response = self.client.call(method, path, limits).await?;
-        match response.status {
-            StatusCode::OK => Ok(response.body),
+        match response.status() {
+            StatusCode::OK => Ok(response.into_body()),
             status => {
-                let text = &response.body[..response.body.len().min(MAX_ERROR)];
-                let text = String::from_utf8_lossy(text);
+                let body = response.body();
+                let text = String::from_utf8_lossy(&body[..body.len().min(MAX_ERROR)]);
                 let error = format!("{status}: {}", text.lines().next().unwrap_or_default());
                 Err(match status {
                     StatusCode::FORBIDDEN => {

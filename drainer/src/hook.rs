@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use hyper::{Method, StatusCode};
+use hyper::{Method, Response, StatusCode};
 use tokio::time::sleep;
 
 use crate::admin_address::AdminAddress;
 use crate::config::socket_in;
-use crate::http::client::{CallError, CallLimits, Client, HttpResponse};
+use crate::http::client::{CallError, CallLimits, Client};
 use crate::progress::Progress;
 use crate::server::{DRAIN_PATH, STATUS_PATH};
 
@@ -59,12 +59,12 @@ pub async fn fetch_status(run_dir: &Path) -> anyhow::Result<Bytes> {
     body_of(client.call(Method::GET, STATUS_PATH, limits).await, run_dir)
 }
 
-fn body_of(result: Result<HttpResponse, CallError>, run_dir: &Path) -> anyhow::Result<Bytes> {
+fn body_of(result: Result<Response<Bytes>, CallError>, run_dir: &Path) -> anyhow::Result<Bytes> {
     let response = result.with_context(|| format!("no drainer in {}", run_dir.display()))?;
-    if response.status != StatusCode::OK {
-        bail!("the drainer responded with {}", response.status);
+    if response.status() != StatusCode::OK {
+        bail!("the drainer responded with {}", response.status());
     }
-    Ok(response.body)
+    Ok(response.into_body())
 }
 
 /// Formats a status for a terminal, one fact a line.
