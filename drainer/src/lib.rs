@@ -53,6 +53,6 @@ pub use quiet::ReadinessProbe;
 pub use server::port::{bind, listen};
 pub use settings::{DEFAULT_PORT, DrainSettings, SettingDefinition, SettingValue};
 pub use summary::Remaining;
-pub use timing::{Durations, InvalidTiming, MAX_DURATION, Timing};
+pub use timing::{Durations, MAX_DURATION, Timing};
 pub use token::Token;
 pub use value::{Conflict, InvalidValue};
