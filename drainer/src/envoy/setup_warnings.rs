@@ -15,14 +15,15 @@ pub(crate) fn setup_warnings(setup: &Setup, polled: Result<&Snapshot, &String>) 
     let mut warnings = Vec::new();
     match &setup.listeners {
         Ok(listeners) => {
+            let options = &setup.server.command_line_options;
             let modify_only = listeners.modify_only();
-            if !modify_only.is_empty() && setup.server.drain_strategy == DrainStrategy::Gradual {
+            if !modify_only.is_empty() && options.drain_strategy == DrainStrategy::Gradual {
                 warnings.push(format!(
                     "listeners with drain_type MODIFY_ONLY ({}) ignore failed health and close connections only by \
                      the gradual drain strategy, which closes few before {} have passed: start \
                      Envoy with --drain-strategy immediate",
                     modify_only.join(", "),
-                    setup.server.drain_time,
+                    options.drain_time,
                 ));
             }
         }
@@ -93,7 +94,7 @@ mod tests {
     use crate::envoy::hidden_stats::HiddenStats;
     use crate::envoy::listeners;
     use crate::envoy::listeners::EnvoyListeners;
-    use crate::envoy::server_info::ServerInfo;
+    use crate::envoy::server_info::{CommandLineOptions, ServerInfo};
     use crate::envoy::snapshot::HttpCounts;
 
     fn setup(drain_strategy: DrainStrategy, drain_type: &str) -> Setup {
@@ -103,8 +104,10 @@ mod tests {
         );
         Setup {
             server: ServerInfo {
-                drain_strategy,
-                drain_time: "600s".into(),
+                command_line_options: CommandLineOptions {
+                    drain_strategy,
+                    drain_time: "600s".into(),
+                },
                 ..ServerInfo::default()
             },
             listeners: Ok(EnvoyListeners::new(
