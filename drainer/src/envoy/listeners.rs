@@ -168,9 +168,15 @@ impl EnvoyListeners {
     }
 
     /// Returns the counted listeners by their names in statistics.
+    fn counted(&self) -> impl Iterator<Item = (&str, &[Listener])> {
+        let all = self.by_stat_name.iter();
+        all.map(|(name, sharing)| (name.as_str(), sharing.as_slice()))
+            .filter(|(name, _)| !self.excludes(name))
+    }
+
+    /// Returns the names of the counted listeners in statistics.
     pub(crate) fn counted_names(&self) -> impl Iterator<Item = &str> {
-        let names = self.by_stat_name.keys().map(String::as_str);
-        names.filter(|name| !self.excludes(name))
+        self.counted().map(|(name, _)| name)
     }
 
     /// Returns true if a listener has this name in statistics.
@@ -180,19 +186,15 @@ impl EnvoyListeners {
 
     /// Returns true if a counted listener is bound to `port`.
     pub(crate) fn counts_port(&self, port: NonZeroU16) -> bool {
-        self.by_stat_name.iter().any(|(stat_name, sharing)| {
-            !self.excludes(stat_name) && sharing.iter().any(|l| l.has_port(port))
-        })
+        let mut listeners = self.counted().flat_map(|(_, sharing)| sharing);
+        listeners.any(|listener| listener.has_port(port))
     }
 
     /// Returns the names of counted listeners with `drain_type: MODIFY_ONLY`.
     pub(crate) fn modify_only(&self) -> Vec<&str> {
-        let counted = self
-            .by_stat_name
-            .iter()
-            .filter(|(name, _)| !self.excludes(name));
-        let all = counted.flat_map(|(_, sharing)| sharing);
-        all.filter(|listener| listener.drain_type == DrainType::ModifyOnly)
+        let listeners = self.counted().flat_map(|(_, sharing)| sharing);
+        listeners
+            .filter(|listener| listener.drain_type == DrainType::ModifyOnly)
             .map(|listener| listener.name.as_str())
             .collect()
     }
