@@ -120,6 +120,11 @@ impl TerminationSignals {
         self.last_envoy_hook = Some(now);
     }
 
+    /// Records a call of the drainer's own hook.
+    pub(crate) fn record_drainer_hook(&mut self, now: Instant) {
+        self.drainer_hook.get_or_insert(now);
+    }
+
     /// Removes the calls of hooks, except those of the last [`MIN_HOOK_GRACE`]. Returns since when
     /// calls are kept; `None` if there are none.
     pub(crate) fn prune_hooks(&mut self, now: Instant) -> Option<Instant> {
