@@ -50,7 +50,7 @@ pub use listener_selector::ListenerSelector;
 pub use marker::{Marker, MarkerReason};
 pub use progress::{DrainPhase, Progress};
 pub use quiet::ReadinessProbe;
-pub use server::port::{bind, listen};
+pub use server::port::listen;
 pub use settings::{DEFAULT_PORT, DrainSettings, SettingDefinition, SettingValue};
 pub use summary::Remaining;
 pub use timing::{Durations, MAX_DURATION, Timing};

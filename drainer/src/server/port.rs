@@ -134,15 +134,8 @@ impl HookPort {
     }
 }
 
-/// Listens on `address`. On a machine without IPv6, `[::]` means all IPv4 addresses.
-///
-/// # Errors
-/// As [`TcpListener::bind`].
-pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    listen(address, |_| Ok(()))
-}
-
-/// Listens as [`bind`] does, with socket options that `configure` sets and connections inherit.
+/// Listens on `address`, with socket options that `configure` sets and connections inherit. On a machine
+/// without IPv6, `[::]` means all IPv4 addresses.
 ///
 /// # Errors
 /// As [`TcpListener::bind`], and those of `configure`.
