@@ -23,9 +23,12 @@ use crate::token::Token;
 
 /// The drainer's HTTP server.
 pub(crate) struct Server {
-    token: Token,
-    signals: watch::Sender<TerminationSignals>,
-    progress: watch::Receiver<Progress>,
+    /// The token that hooks require.
+    pub token: Token,
+    /// Where it records the signals.
+    pub signals: watch::Sender<TerminationSignals>,
+    /// What releases the hooks.
+    pub progress: watch::Receiver<Progress>,
 }
 
 /// The socket of a connection. Only containers of the pod that mount the drainer's directory can use
@@ -79,27 +82,9 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 // === impl Server ===
 
 impl Server {
-    /// A server whose hooks require `token`. It records `signals`, and releases hooks by `progress`.
-    pub(crate) fn new(
-        token: Token,
-        signals: watch::Sender<TerminationSignals>,
-        progress: watch::Receiver<Progress>,
-    ) -> Self {
-        Self {
-            token,
-            signals,
-            progress,
-        }
-    }
-
     /// Serves Envoy's hook on `port`, and the drainer's own and `status` on `unix`, until `shutdown`, and
     /// then until every open connection has its response, for at most [`RESPONSE_GRACE`].
-    pub(crate) async fn run(
-        self,
-        mut port: HookPort,
-        unix: UnixListener,
-        shutdown: impl Future<Output = ()>,
-    ) {
+    pub(crate) async fn run(self, mut port: HookPort, unix: UnixListener, shutdown: impl Future) {
         let server = Arc::new(self);
         let unix_permits = Arc::new(Semaphore::new(MAX_UNIX_CONNECTIONS));
         let mut connections = JoinSet::new();
@@ -107,7 +92,7 @@ impl Server {
         loop {
             let accepted = tokio::select! {
                 biased;
-                () = &mut shutdown => break,
+                _ = &mut shutdown => break,
                 Some(_) = connections.join_next() => continue,
                 unix = with_permit(&unix_permits, unix.accept()) => unix.map(|(permit, (stream, _))| {
                     connections.spawn(server.clone().serve_unix(stream, permit))
@@ -239,11 +224,11 @@ mod tests {
 
     #[test]
     fn routes_require_the_token_or_the_unix_socket() {
-        let server = Server::new(
-            Token::new(0xabc),
-            watch::Sender::default(),
-            watch::Sender::default().subscribe(),
-        );
+        let server = Server {
+            token: Token::new(0xabc),
+            signals: watch::Sender::default(),
+            progress: watch::Sender::default().subscribe(),
+        };
         let hook = "/drained/0000000000000abc";
         let table = [
             (Transport::Tcp, "GET", hook, Route::EnvoyHook),

@@ -39,7 +39,11 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::
     // restart.
     let port = HookPort::open((ip, config.settings.port.get()).into(), signals.clone());
     let progress = watch::Sender::new(Progress::default());
-    let server = Server::new(config.token, signals.clone(), progress.subscribe());
+    let server = Server {
+        token: config.token,
+        signals: signals.clone(),
+        progress: progress.subscribe(),
+    };
     let admin = AdminClient::new(
         config.settings.admin_address.clone(),
         config.settings.ignore_listeners.clone(),
@@ -61,9 +65,8 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::
         let _ = received.wait_for(|signals| signals.sigterm.is_some()).await;
         drop(done);
     };
-    let shutdown = async { drop(until_done.await) };
     tokio::select! {
-        _ = async { tokio::join!(drain, server.run(port, unix, shutdown)) } => {}
+        _ = async { tokio::join!(drain, server.run(port, unix, until_done)) } => {}
         () = sigterm => {}
     }
     Ok(())

@@ -47,15 +47,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
     pub(crate) async fn read(mut stream: S, cancelled: impl Future) -> Option<Self> {
         let result = {
             let mut read = pin!(read_head(&mut stream));
-            let in_time = tokio::select! {
+            tokio::select! {
                 biased;
-                result = &mut read => Some(result),
-                _ = cancelled => None,
-            };
-            match in_time {
-                Some(result) => result,
+                result = &mut read => result,
                 // Data that has arrived by now counts, even if this task was not woken for it yet.
-                None => {
+                _ = cancelled => {
                     yield_now().await;
                     timeout(Duration::ZERO, read).await.ok()?
                 }
