@@ -148,21 +148,19 @@ impl AdminClient {
             max_body,
         };
         let response = self.client.call(method, path, limits).await?;
-        match response.status() {
-            StatusCode::OK => Ok(response.into_body()),
-            status => {
-                let body = response.body();
-                let text = String::from_utf8_lossy(&body[..body.len().min(MAX_ERROR)]);
-                let error = format!("{status}: {}", text.lines().next().unwrap_or_default());
-                Err(match status {
-                    StatusCode::FORBIDDEN => {
-                        AdminError::Rejected(format!("{error}; is it in admin.allow_paths?"))
-                    }
-                    status if status.is_server_error() => AdminError::NoResponse(error),
-                    _ => AdminError::Rejected(error),
-                })
-            }
+        let (status, body) = (response.status(), response.into_body());
+        if status == StatusCode::OK {
+            return Ok(body);
         }
+        let text = String::from_utf8_lossy(&body[..body.len().min(MAX_ERROR)]);
+        let error = format!("{status}: {}", text.lines().next().unwrap_or_default());
+        Err(match status {
+            StatusCode::FORBIDDEN => {
+                AdminError::Rejected(format!("{error}; is it in admin.allow_paths?"))
+            }
+            _ if status.is_server_error() => AdminError::NoResponse(error),
+            _ => AdminError::Rejected(error),
+        })
     }
 
     async fn server_info(&mut self) -> Result<ServerInfo, AdminError> {

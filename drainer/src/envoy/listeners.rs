@@ -224,25 +224,17 @@ impl Listener {
         if !self.stat_prefix.is_empty() {
             return without_colons(&self.stat_prefix);
         }
-        match &self.address {
-            Address {
-                socket_address: Some(at),
-                ..
-            } if at.address.contains(':') => {
+        match (&self.address.socket_address, &self.address.pipe) {
+            (Some(at), _) if at.address.contains(':') => {
                 let address = match at.address.parse::<Ipv6Addr>() {
                     Ok(ip) => ip.to_string(),
                     Err(_) => at.address.clone(),
                 };
                 format!("[{}]_{}", without_colons(&address), at.port_value)
             }
-            Address {
-                socket_address: Some(at),
-                ..
-            } => format!("{}_{}", at.address, at.port_value),
-            Address {
-                pipe: Some(pipe), ..
-            } => without_colons(&pipe.path),
-            Address { .. } => format!("{INTERNAL}{}", self.name),
+            (Some(at), _) => format!("{}_{}", at.address, at.port_value),
+            (None, Some(pipe)) => without_colons(&pipe.path),
+            (None, None) => format!("{INTERNAL}{}", self.name),
         }
     }
 

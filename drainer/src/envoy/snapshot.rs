@@ -82,23 +82,17 @@ impl Snapshot {
         // A counter may have been reset to zero through the admin interface.
         let exists = |counter| stats.get(counter).is_some();
         let live = stats.get("server.live").map(|live| live > 0);
-        let hidden = match hidden {
-            Some(hidden)
-                if hidden.listener.is_none()
-                    && is_positive("listener.admin.downstream_cx_active") =>
-            {
-                hidden
-            }
-            _ => {
-                return match stats.get("server.total_connections") {
-                    Some(connections) => Self::ServerTotal {
-                        connections,
-                        uptime: stats.get("server.uptime"),
-                        live,
-                    },
-                    None => Self::Hidden,
-                };
-            }
+        let has_all_listeners = is_positive("listener.admin.downstream_cx_active");
+        let hidden = hidden.filter(|hidden| has_all_listeners && hidden.listener.is_none());
+        let Some(hidden) = hidden else {
+            return match stats.get("server.total_connections") {
+                Some(connections) => Self::ServerTotal {
+                    connections,
+                    uptime: stats.get("server.uptime"),
+                    live,
+                },
+                None => Self::Hidden,
+            };
         };
         let listeners = stats.listeners(known);
         let mut open = OpenConnections {
@@ -186,12 +180,10 @@ fn http_counts(
         let only_excluded = owner.is_some_and(PrefixOwners::are_all_excluded);
         let sum = match stat {
             "downstream_cx_active" if only_excluded => &mut surely_excluded,
-            "downstream_cx_active" => match owner {
-                Some(PrefixOwners {
-                    excluded: false, ..
-                }) => &mut surely_counted,
-                _ => &mut either,
-            },
+            "downstream_cx_active" if owner.is_some_and(|owner| !owner.excluded) => {
+                &mut surely_counted
+            }
+            "downstream_cx_active" => &mut either,
             "downstream_rq_active" if !only_excluded => &mut http.requests,
             "downstream_cx_upgrades_active" if !only_excluded => &mut http.upgrades,
             "downstream_cx_tx_bytes_buffered" if !only_excluded => &mut http.buffered_bytes,
