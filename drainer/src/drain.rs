@@ -167,12 +167,9 @@ impl<E: Envoy> Drain<E> {
     /// Envoy's hook is called without Envoy terminating, that signal may be such a call, which must
     /// not shorten the drain.
     fn termination_started_at(&self, since: Instant) -> Instant {
-        let signals = *self.signals.borrow();
-        let to_drainer = [signals.drainer_hook, signals.sigterm]
-            .into_iter()
-            .flatten();
+        let drainer_signal_at = self.signals.borrow().drainer_signal_at();
         match self.backoff.has_fruitless_calls(Instant::now()) {
-            true => to_drainer.min().unwrap_or(since),
+            true => drainer_signal_at.unwrap_or(since),
             false => since,
         }
     }
@@ -253,7 +250,10 @@ impl<E: Envoy> Drain<E> {
                     () = delay => {}
                     outcome = self.poll_until_exit(history) => return outcome,
                 }
-                self.write_marker(self.current_marker_reason());
+                self.write_marker(match self.is_pod_terminating() {
+                    true => MarkerReason::PodTerminating,
+                    false => MarkerReason::Provisional,
+                });
             }
         }
         self.set_phase(DrainPhase::Draining);
@@ -411,13 +411,6 @@ impl<E: Envoy> Drain<E> {
         let is_plausible =
             self.backoff.has_no_recent_hook(now) && self.signals.borrow().are_simultaneous();
         self.backoff.has_fruitless_calls(now) && !is_plausible
-    }
-
-    fn current_marker_reason(&self) -> MarkerReason {
-        match self.is_pod_terminating() {
-            true => MarkerReason::PodTerminating,
-            false => MarkerReason::Provisional,
-        }
     }
 
     fn write_marker(&mut self, reason: MarkerReason) {

@@ -144,7 +144,7 @@ impl TerminationSignals {
     /// Returns true if both termination signals have arrived: Envoy's hook, and the drainer's hook or
     /// SIGTERM.
     pub(crate) fn proves_pod_termination(&self) -> bool {
-        self.envoy_hook.is_some() && self.drainer_hook.or(self.sigterm).is_some()
+        self.envoy_hook.is_some() && self.drainer_signal_at().is_some()
     }
 
     /// Returns true if both termination signals arrived within [`SIMULTANEOUS_WINDOW`].
@@ -156,7 +156,7 @@ impl TerminationSignals {
     }
 
     /// Returns when the drainer's hook or SIGTERM arrived, whichever was first.
-    fn drainer_signal_at(&self) -> Option<Instant> {
+    pub(crate) fn drainer_signal_at(&self) -> Option<Instant> {
         [self.drainer_hook, self.sigterm]
             .into_iter()
             .flatten()

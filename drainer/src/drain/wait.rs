@@ -88,7 +88,7 @@ impl<E: Envoy> Drain<E> {
     pub(super) async fn drain_envoy_only(&mut self) -> Option<CallState> {
         self.set_phase(DrainPhase::Restarting);
         let mut signals = self.signals.subscribe();
-        let second = signals.wait_for(|signals| signals.drainer_hook.or(signals.sigterm).is_some());
+        let second = signals.wait_for(|signals| signals.drainer_signal_at().is_some());
         let may_fail_health = self.backoff.allows(Instant::now());
         let mut health = CallState::Pending;
         tokio::select! {
