@@ -50,8 +50,6 @@ pub(crate) struct Drain<E> {
     is_resumed: bool,
     /// Whether Envoy's hook proves nothing in this drain.
     is_envoy_hook_ignored: bool,
-    /// When the drainer's own hook returned without a drain.
-    drainer_hook_released_at: Option<Instant>,
     /// Limits the logs that Envoy's health is not restored, and that its setup is unknown. Kept across
     /// [rounds](Progress::round), so that a hook does not log them again.
     restore_log: LogLimiter,
@@ -104,7 +102,6 @@ impl<E: Envoy> Drain<E> {
             backoff: Backoff::default(),
             is_resumed: false,
             is_envoy_hook_ignored: false,
-            drainer_hook_released_at: None,
             restore_log: LogLimiter::for_startup(),
             setup_log: LogLimiter::for_startup(),
         }
@@ -150,13 +147,16 @@ impl<E: Envoy> Drain<E> {
                 }
                 Scope::PodResumed => self.resume().await,
                 Scope::DrainerOnly => {
-                    if self.drainer_hook_released_at.is_none() {
+                    let signals = *self.signals.borrow();
+                    if signals.drainer_hook_released.is_none() {
                         info!("Only the drainer is terminating: Envoy is not drained");
                     }
-                    if self.signals.borrow().sigterm.is_some() {
+                    if signals.sigterm.is_some() {
                         return;
                     }
-                    self.drainer_hook_released_at = Some(Instant::now());
+                    let now = Instant::now();
+                    self.signals
+                        .send_modify(|signals| signals.drainer_hook_released = Some(now));
                     self.end_round();
                 }
             }
@@ -259,7 +259,7 @@ impl<E: Envoy> Drain<E> {
         self.set_phase(DrainPhase::Draining);
         let mut listeners = CallState::Pending;
         let mut log_limiter = LogLimiter::new(Instant::now(), LOG_INTERVAL);
-        let mut inspected_at: Option<(Instant, Duration)> = None;
+        let mut inspect_again_at = None;
         let mut is_proven = self.is_pod_terminating();
         loop {
             if health == CallState::Pending {
@@ -284,14 +284,9 @@ impl<E: Envoy> Drain<E> {
             }
             // Once, since listeners may have changed since the start; again while it is unknown which
             // statistics are hidden, and polls return some.
-            let is_due = inspected_at.is_none_or(|(at, took)| {
-                let is_known = self
-                    .setup
-                    .as_ref()
-                    .is_some_and(|setup| setup.hidden_stats.is_ok());
-                !is_known
-                    && history.are_listeners_hidden()
-                    && Instant::now() >= at + took * POLL_SHARE
+            let is_known = matches!(&self.setup, Some(setup) if setup.hidden_stats.is_ok());
+            let is_due = inspect_again_at.is_none_or(|at| {
+                !is_known && history.are_listeners_hidden() && Instant::now() >= at
             });
             if health != CallState::Pending && is_due {
                 let started = Instant::now();
@@ -299,7 +294,7 @@ impl<E: Envoy> Drain<E> {
                     self.set_setup(setup);
                 }
                 let now = Instant::now();
-                inspected_at = Some((now, now - started));
+                inspect_again_at = Some(now + (now - started) * POLL_SHARE);
             }
             let decision = self.poll(history).await;
             if history.is_live() && self.is_resumed {

@@ -21,6 +21,8 @@ pub(crate) struct TerminationSignals {
     pub last_envoy_hook: Option<Instant>,
     /// The first call of the drainer's own hook.
     pub drainer_hook: Option<Instant>,
+    /// When the drainer's own hook last returned without a drain, after a wait for Envoy's.
+    pub drainer_hook_released: Option<Instant>,
     /// SIGTERM to the drainer.
     pub sigterm: Option<Instant>,
     /// When the port last may have failed a connection, because it was flooded or not bound: a call of
@@ -29,10 +31,9 @@ pub(crate) struct TerminationSignals {
 }
 
 /// Whether Envoy's admin interface has responded since the first signal.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdminState {
     /// No response yet.
-    #[default]
     Pending,
     /// It has responded.
     Responding,
@@ -149,10 +150,8 @@ impl TerminationSignals {
 
     /// Returns true if both termination signals arrived within [`SIMULTANEOUS_WINDOW`].
     pub(crate) fn are_simultaneous(&self) -> bool {
-        let Some((envoy, drainer)) = self.envoy_hook.zip(self.drainer_signal_at()) else {
-            return false;
-        };
-        envoy.max(drainer) - envoy.min(drainer) <= SIMULTANEOUS_WINDOW
+        let both = self.envoy_hook.zip(self.drainer_signal_at());
+        both.is_some_and(|(a, b)| a.max(b) - a.min(b) <= SIMULTANEOUS_WINDOW)
     }
 
     /// Returns when the drainer's hook or SIGTERM arrived, whichever was first.
@@ -163,14 +162,11 @@ impl TerminationSignals {
             .min()
     }
 
-    /// Decides what is terminating, given the state of Envoy's `admin` interface; `None` if no signal
-    /// has arrived. `drainer_hook_released` means that the drainer's own hook has just returned after a
-    /// wait for Envoy's.
-    pub(crate) fn decide(
-        &self,
-        admin: AdminState,
-        drainer_hook_released: bool,
-    ) -> Option<TerminationVerdict> {
+    /// Decides at `now` what is terminating, given the state of Envoy's `admin` interface; `None` if no
+    /// signal has arrived.
+    pub(crate) fn decide(&self, now: Instant, admin: AdminState) -> Option<TerminationVerdict> {
+        let is_released = |at: Instant| now < at + DRAINER_ONLY_GRACE;
+        let is_hook_released = self.drainer_hook_released.is_some_and(is_released);
         let is_responding = admin == AdminState::Responding;
         let (scope, clear_at) = match (self.envoy_hook, self.drainer_signal_at(), self.sigterm) {
             (None, None, _) => return None,
@@ -190,7 +186,7 @@ impl TerminationSignals {
                 (scope, since + grace)
             }
             (None, Some(_), Some(sigterm))
-                if drainer_hook_released || admin == AdminState::Unresponsive =>
+                if is_hook_released || admin == AdminState::Unresponsive =>
             {
                 (Scope::DrainerOnly, sigterm + SIGTERM_ONLY_GRACE)
             }
@@ -215,7 +211,11 @@ mod tests {
         admin: AdminState,
         drainer_hook_released: bool,
     ) -> Option<Result<Scope, Instant>> {
-        let verdict = signals.decide(admin, drainer_hook_released)?;
+        let signals = TerminationSignals {
+            drainer_hook_released: drainer_hook_released.then_some(now),
+            ..*signals
+        };
+        let verdict = signals.decide(now, admin)?;
         Some(match now < verdict.clear_at {
             true => Err(verdict.clear_at),
             false => Ok(verdict.scope),
@@ -305,6 +305,7 @@ mod tests {
                 envoy_hook: envoy_hook.map(at),
                 last_envoy_hook: envoy_hook.map(at),
                 drainer_hook: drainer_hook.map(at),
+                drainer_hook_released: None,
                 sigterm: sigterm.map(at),
                 port_unavailable: None,
             };
@@ -421,6 +422,7 @@ mod tests {
                 envoy_hook: envoy_hook.map(at),
                 last_envoy_hook: envoy_hook.map(at),
                 drainer_hook: drainer_hook.map(at),
+                drainer_hook_released: None,
                 sigterm: sigterm.map(at),
                 port_unavailable: Some(at(unavailable)),
             };

@@ -10,9 +10,7 @@ use super::{CallState, Drain, ENVOY_ONLY_DRAIN_TIME, STANDBY_INTERVAL};
 use crate::envoy::{AdminError, Envoy, or_rejection};
 use crate::marker::MarkerReason;
 use crate::progress::DrainPhase;
-use crate::termination::{
-    AdminState, DRAINER_ONLY_GRACE, Scope, TerminationSignals, TerminationVerdict,
-};
+use crate::termination::{AdminState, Scope, TerminationSignals};
 
 /// Timeout of a call while it is undecided what terminates: an Envoy that is slower counts as hung.
 const CALL_DEADLINE: Duration = Duration::from_secs(2);
@@ -30,9 +28,10 @@ impl<E: Envoy> Drain<E> {
     pub(super) async fn wait_for_termination(&mut self) -> Scope {
         let mut signals = self.signals.subscribe();
         let mut admin = AdminState::Pending;
-        let drainer_hook_released_at = self.drainer_hook_released_at;
         loop {
-            match termination_verdict(&mut signals, admin, drainer_hook_released_at) {
+            let now = Instant::now();
+            let verdict = signals.borrow_and_update().decide(now, admin);
+            match verdict {
                 None => {
                     tokio::select! {
                         biased;
@@ -41,13 +40,13 @@ impl<E: Envoy> Drain<E> {
                     }
                     continue;
                 }
-                Some(verdict) if verdict.clear_at <= Instant::now() => return verdict.scope,
+                Some(verdict) if verdict.clear_at <= now => return verdict.scope,
                 Some(_) => self.set_phase(DrainPhase::Waiting),
             }
             let is_known = admin == AdminState::Responding;
             tokio::select! {
                 biased;
-                () = until_decided(&mut signals, admin, drainer_hook_released_at) => {}
+                () = until_decided(&mut signals, admin) => {}
                 is_responding = self.check_response_or_restore(is_known) => match is_responding {
                     true => admin = AdminState::Responding,
                     // Retried: it may be busy, or still starting.
@@ -163,34 +162,22 @@ impl<E: Envoy> Drain<E> {
     }
 }
 
-/// Decides with the current signals. `drainer_hook_released_at` is when the drainer's own hook returned
-/// without a drain.
-fn termination_verdict(
-    signals: &mut watch::Receiver<TerminationSignals>,
-    admin: AdminState,
-    drainer_hook_released_at: Option<Instant>,
-) -> Option<TerminationVerdict> {
-    let is_released =
-        drainer_hook_released_at.is_some_and(|at| Instant::now() < at + DRAINER_ONLY_GRACE);
-    signals.borrow_and_update().decide(admin, is_released)
-}
-
 /// Waits until it is clear what terminates, as far as that depends on time and signals. Waiting here
 /// rather than in [`Drain::wait_for_termination`] does not cancel calls to Envoy before that.
-async fn until_decided(
-    signals: &mut watch::Receiver<TerminationSignals>,
-    admin: AdminState,
-    drainer_hook_released_at: Option<Instant>,
-) {
-    while let Some(TerminationVerdict { clear_at, .. }) =
-        termination_verdict(signals, admin, drainer_hook_released_at)
-        && clear_at > Instant::now()
-    {
-        let next = clear_at.min(Instant::now() + PORT_CHECK_INTERVAL);
+async fn until_decided(signals: &mut watch::Receiver<TerminationSignals>, admin: AdminState) {
+    loop {
+        let now = Instant::now();
+        let verdict = signals.borrow_and_update().decide(now, admin);
+        let Some(clear_at) = verdict
+            .map(|verdict| verdict.clear_at)
+            .filter(|at| now < *at)
+        else {
+            return;
+        };
         tokio::select! {
             biased;
             _ = signals.changed() => {}
-            () = sleep_until(next) => {}
+            () = sleep_until(clear_at.min(now + PORT_CHECK_INTERVAL)) => {}
         }
     }
 }
