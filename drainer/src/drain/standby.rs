@@ -62,7 +62,7 @@ impl<E: Envoy> Drain<E> {
         let is_live = match state {
             ServerState::Live => Some(true),
             ServerState::Draining => Some(false),
-            ServerState::PreInitializing | ServerState::Initializing => return false,
+            ServerState::Initializing => return false,
             ServerState::Unknown => self.poll_live().await,
         };
         match is_live {
@@ -99,7 +99,11 @@ impl<E: Envoy> Drain<E> {
             self.backoff.reset();
         }
         match self.envoy.restore_health().await {
-            Ok(()) => {}
+            Ok(()) => {
+                self.has_responded = true;
+                info!("Restored Envoy's health, which an earlier drain had failed");
+                self.remove_marker();
+            }
             Err(AdminError::Rejected(error))
                 if self.restore_log.should_log(Instant::now(), true) =>
             {
@@ -107,16 +111,9 @@ impl<E: Envoy> Drain<E> {
                     error,
                     "Envoy rejected /healthcheck/ok: its health checks keep failing"
                 );
-                return;
             }
-            Err(error) => {
-                debug!(%error, "Envoy's health is not restored yet");
-                return;
-            }
+            Err(error) => debug!(%error, "Envoy's health is not restored yet"),
         }
-        self.has_responded = true;
-        info!("Restored Envoy's health, which an earlier drain had failed");
-        self.remove_marker();
     }
 
     fn remove_marker(&mut self) {

@@ -39,9 +39,8 @@ pub(crate) enum ServerState {
     Live,
     /// Its health is failed; it still serves.
     Draining,
-    /// It is starting.
-    PreInitializing,
-    /// It is starting and waits for its configuration.
+    /// It is starting, or waits for its configuration.
+    #[serde(alias = "PRE_INITIALIZING")]
     Initializing,
     /// Absent, or a value that this version does not know.
     #[default]
@@ -77,10 +76,7 @@ impl ServerInfo {
 
     /// Returns true if Envoy does not serve yet.
     pub(crate) fn is_starting(&self) -> bool {
-        matches!(
-            self.state,
-            ServerState::PreInitializing | ServerState::Initializing
-        )
+        self.state == ServerState::Initializing
     }
 }
 
@@ -110,6 +106,10 @@ mod tests {
             ),
             ("custom", DrainStrategy::Gradual, ServerState::Unknown)
         );
+        for state in ["PRE_INITIALIZING", "INITIALIZING"] {
+            let body = format!(r#"{{"version": "", "state": "{state}"}}"#);
+            assert!(ServerInfo::read(body.as_bytes()).unwrap().is_starting());
+        }
         let odd = ServerInfo::read(br#"{"version": "", "state": "PAUSED"}"#).unwrap();
         assert_eq!(odd.state, ServerState::Unknown);
         assert!(ServerInfo::read(b"OK").is_err());
