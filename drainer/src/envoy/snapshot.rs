@@ -170,7 +170,7 @@ fn http_counts(
 ) -> HttpCounts {
     let mut http = HttpCounts::default();
     let (mut surely_counted, mut surely_excluded, mut either) = (0_u64, 0_u64, 0_u64);
-    for (prefix, stat, value) in stats.http() {
+    for (prefix, stat, value) in stats.family("http.") {
         // A connection manager may have the admin interface's prefix.
         let value = match prefix {
             "admin" => excluding_admin(stats, stat, value),
@@ -204,7 +204,7 @@ fn http_counts(
 /// Sums the requests that the `health_check` filter answered, except those surely on excluded
 /// listeners.
 fn health_checks(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> u64 {
-    let checks = stats.http().filter_map(|(prefix, stat, value)| {
+    let checks = stats.family("http.").filter_map(|(prefix, stat, value)| {
         let prefix = prefix.strip_suffix(".health_check")?;
         let is_counted = stat == "request_total" && !is_excluded(owners, prefix);
         is_counted.then_some(value)
@@ -214,7 +214,7 @@ fn health_checks(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> u6
 
 /// Sums the request counters of the counted listeners.
 fn request_counters(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> RequestCounters {
-    let connections = stats.http().filter_map(|(prefix, stat, value)| {
+    let connections = stats.family("http.").filter_map(|(prefix, stat, value)| {
         // The admin interface's own connections account for no request elsewhere.
         let is_counted = prefix != "admin" && !is_excluded(owners, prefix);
         (is_counted && HTTP_COUNTERS.contains(&stat)).then_some(value)

@@ -102,16 +102,13 @@ impl<'a> Stats<'a> {
         Ok(Self(stats))
     }
 
-    /// Iterates over names and values.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.0.iter().map(|(name, value)| (name.as_ref(), *value))
-    }
-
-    /// Iterates over the HTTP statistics: prefix, name behind the last point, value.
-    pub(crate) fn http(&self) -> impl Iterator<Item = (&str, &str, u64)> {
-        self.iter().filter_map(|(stat, value)| {
-            let (prefix, stat) = stat.strip_prefix("http.")?.rsplit_once('.')?;
-            Some((prefix, stat, value))
+    /// Iterates over the statistics whose names begin with `family`: what is between that and the last
+    /// point, name behind the last point, value.
+    pub(crate) fn family(&self, family: &'static str) -> impl Iterator<Item = (&str, &str, u64)> {
+        let all = self.0.iter();
+        all.filter_map(move |(stat, value)| {
+            let (owner, stat) = stat.strip_prefix(family)?.rsplit_once('.')?;
+            Some((owner, stat, *value))
         })
     }
 
@@ -125,16 +122,12 @@ impl<'a> Stats<'a> {
     /// `admin` only what a listener with the `stat_prefix` `admin` adds to Envoy's own.
     pub(crate) fn listeners(&self, known: &EnvoyListeners) -> BTreeMap<&str, ListenerCounts> {
         let mut listeners = BTreeMap::<&str, ListenerCounts>::new();
-        for (stat, value) in self.iter() {
-            let Some(stat) = stat.strip_prefix("listener.") else {
-                continue;
-            };
-            if let Some(name) = stat.strip_suffix(".downstream_pre_cx_active") {
-                listeners.entry(name).or_default().pre_active = value;
-            } else if let Some(name) = stat.strip_suffix(".downstream_cx_active") {
-                listeners.entry(name).or_default().active = value;
-            } else if let Some(name) = stat.strip_suffix(".downstream_cx_total") {
-                listeners.entry(name).or_default().total = value;
+        for (name, stat, value) in self.family("listener.") {
+            match stat {
+                "downstream_pre_cx_active" => listeners.entry(name).or_default().pre_active = value,
+                "downstream_cx_active" => listeners.entry(name).or_default().active = value,
+                "downstream_cx_total" => listeners.entry(name).or_default().total = value,
+                _ => {}
             }
         }
         let main_thread = listeners.remove("admin.main_thread").unwrap_or_default();
@@ -173,11 +166,8 @@ impl<'a> Stats<'a> {
         known: &EnvoyListeners,
     ) -> BTreeMap<&str, PrefixOwners> {
         let mut owners = BTreeMap::<&str, PrefixOwners>::new();
-        for (stat, completed) in self.iter() {
-            let pair = stat
-                .strip_prefix("listener.")
-                .and_then(|stat| stat.strip_suffix(".downstream_rq_completed"));
-            let Some(pair) = pair else { continue };
+        let all = self.family("listener.");
+        for (pair, _, completed) in all.filter(|(_, stat, _)| *stat == "downstream_rq_completed") {
             // Both halves may contain `.http.`: the first one must be the name of a listener.
             for (at, _) in pair.match_indices(".http.") {
                 let (listener, prefix) = (&pair[..at], &pair[at + ".http.".len()..]);
