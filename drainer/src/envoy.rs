@@ -18,7 +18,7 @@ use self::server_info::ServerInfo;
 use self::snapshot::Snapshot;
 use self::stats::Stats;
 use crate::admin_address::AdminAddress;
-use crate::http::client::{CallError, CallLimits, Client};
+use crate::http::client::{CallError, Client};
 use crate::listener_selector::ListenerSelector;
 
 /// The calls that a drain makes to Envoy. They never overlap, since each borrows it exclusively.
@@ -89,9 +89,6 @@ const MAX_SMALL_BODY: usize = 1 << 20;
 /// Maximum length of the text taken from an error response, in bytes.
 const MAX_ERROR: usize = 200;
 
-const FAIL_HEALTH: &str = "/healthcheck/fail";
-const RESTORE_HEALTH: &str = "/healthcheck/ok";
-
 /// Both parameters have no value, since only their presence matters. With `skip_exit` listeners still
 /// accept connections; before Envoy 1.40 it is rejected without `graceful`.
 const DRAIN_LISTENERS: &str = "/drain_listeners?graceful&skip_exit";
@@ -143,11 +140,8 @@ impl AdminClient {
         path: &str,
         max_body: usize,
     ) -> Result<bytes::Bytes, AdminError> {
-        let limits = CallLimits {
-            timeout: Some(CALL_TIMEOUT),
-            max_body,
-        };
-        let response = self.client.call(method, path, limits).await?;
+        let call = self.client.call(method, path, Some(CALL_TIMEOUT), max_body);
+        let response = call.await?;
         let (status, body) = (response.status(), response.into_body());
         if status == StatusCode::OK {
             return Ok(body);
@@ -188,11 +182,11 @@ impl AdminClient {
 
 impl Envoy for AdminClient {
     async fn fail_health(&mut self) -> Result<(), AdminError> {
-        self.post(FAIL_HEALTH).await
+        self.post("/healthcheck/fail").await
     }
 
     async fn restore_health(&mut self) -> Result<(), AdminError> {
-        self.post(RESTORE_HEALTH).await
+        self.post("/healthcheck/ok").await
     }
 
     async fn drain_listeners(&mut self) -> Result<(), AdminError> {
@@ -240,9 +234,7 @@ impl From<CallError> for AdminError {
         match error {
             CallError::ConnectionRefused => Self::ConnectionRefused,
             CallError::TooLarge(_) => Self::Rejected(error.to_string()),
-            CallError::Connect(_) | CallError::TimedOut(_) | CallError::Protocol(_) => {
-                Self::NoResponse(error.to_string())
-            }
+            _ => Self::NoResponse(error.to_string()),
         }
     }
 }

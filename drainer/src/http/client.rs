@@ -29,15 +29,6 @@ pub(crate) struct Client {
     connection: Option<Connection>,
 }
 
-/// The bounds of a call.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CallLimits {
-    /// Timeout of the whole call, including the connection; `None` waits until the peer closes.
-    pub(crate) timeout: Option<Duration>,
-    /// Maximum size of the response's body, in bytes.
-    pub(crate) max_body: usize,
-}
-
 /// Why a call has no response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
@@ -76,16 +67,20 @@ impl Client {
     }
 
     /// Makes one call. If it fails or is cancelled, the next call opens a new connection.
+    ///
+    /// `limit` is the timeout of the whole call, including the connection; with `None`, it waits until
+    /// the peer closes. `max_body` is the maximum size of the response's body, in bytes.
     pub(crate) async fn call(
         &mut self,
         method: Method,
         path: &str,
-        limits: CallLimits,
+        limit: Option<Duration>,
+        max_body: usize,
     ) -> Result<Response<Bytes>, CallError> {
         // Out of `self` while in use, so that a cancelled call closes its connection.
         let kept = self.connection.take();
-        let call = self.exchange(kept, method, path, limits.max_body);
-        let (response, connection) = match limits.timeout {
+        let call = self.exchange(kept, method, path, max_body);
+        let (response, connection) = match limit {
             Some(limit) => timeout(limit, call)
                 .await
                 .map_err(|_| CallError::TimedOut(limit))??,
