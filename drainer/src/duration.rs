@@ -36,11 +36,10 @@ pub fn parse(text: &str) -> Result<Duration, InvalidValue> {
 
 fn nanoseconds(text: &str) -> Option<u64> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
+    match rest {
+        "0" => return Some(0),
+        "" => return None,
+        _ => {}
     }
     let mut total = 0_u64;
     while !rest.is_empty() {

@@ -149,9 +149,7 @@ impl DrainHistory {
         self.idle_since = is_idle.then(|| idle_before.unwrap_or(at));
 
         self.peak = self.peak.max(connections.unwrap_or(0));
-        if let Some(open) = open {
-            self.last_open = Some(open.clone());
-        }
+        self.last_open = open.cloned().or_else(|| self.last_open.take());
     }
 
     /// Returns true if Envoy's health was not failed at the last poll.
@@ -170,10 +168,8 @@ impl DrainHistory {
     /// Returns the time from the start of the minimum until at most `exit-at-connections` connections
     /// were left for good; `None` if more are left.
     pub(crate) fn time_to_zero(&self) -> Option<Duration> {
-        Some(
-            self.below_threshold_since?
-                .saturating_duration_since(self.started_at?),
-        )
+        let (since, started) = self.below_threshold_since.zip(self.started_at)?;
+        Some(since.saturating_duration_since(started))
     }
 
     /// Decides what to do after the last poll, which was at `now` or just before. Polls are a `pause`

@@ -155,13 +155,12 @@ impl EnvoyListeners {
             // Not in the dump, because that is forbidden or the listener was removed: only its name
             // decides.
             None => {
+                let (ip, bound) = ip_and_port(stat_name).unzip();
                 stat_name.starts_with(INTERNAL)
-                    || ip_and_port(stat_name).is_some_and(|(ip, _)| ip.is_loopback())
+                    || ip.is_some_and(|ip| ip.is_loopback())
                     || self.ignored.iter().any(|selector| match selector {
                         ListenerSelector::Name(name) => name == stat_name,
-                        ListenerSelector::Port(port) => {
-                            ip_and_port(stat_name).is_some_and(|(_, bound)| bound == port.get())
-                        }
+                        ListenerSelector::Port(port) => bound == Some(port.get()),
                     })
             }
         }
