@@ -199,10 +199,7 @@ impl Settings {
             }),
             timing => {
                 let invalid = timing.err().into_iter().flatten();
-                Err(invalid
-                    .map(|error| error.to_string())
-                    .chain(conflicts)
-                    .collect())
+                Err(invalid.chain(conflicts).collect())
             }
         }
     }
