@@ -13,7 +13,7 @@ use crate::certificates::reconciler::{CertificateReconciler, Mode};
 use crate::certificates::resolver::CertResolver;
 use crate::certificates::source::CertificateSource;
 use crate::clock::wall_clock;
-use crate::kubernetes::CertificateStore;
+use crate::kubernetes::{CertificateStore, load_config};
 use crate::server::{ClientCa, MinVersion};
 
 /// The flags of the certificate and of TLS.
@@ -149,9 +149,14 @@ impl TlsArgs {
                 names,
                 mode,
             } => {
-                let store =
-                    CertificateStore::open(namespace, secret, webhook_configuration, names.clone())
-                        .await?;
+                let config = load_config(None, None).await?;
+                let store = CertificateStore::from_config(
+                    config,
+                    namespace,
+                    secret,
+                    webhook_configuration,
+                    names.clone(),
+                )?;
                 let reconciler = CertificateReconciler::new(store, names, mode);
                 let source = CertificateSource::Cluster(Box::new(reconciler));
                 (source, CertResolver::empty())
