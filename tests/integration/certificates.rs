@@ -150,7 +150,7 @@ async fn certificate_swapped_under_load_fails_no_handshake() {
     let authority = TestCa::new().unwrap();
     let leaves: Vec<_> = (0..3).map(|_| authority.issue_leaf().unwrap()).collect();
     let cluster = MemoryCluster::new(secret_data(&authority, &leaves[0]));
-    let serving = Arc::new(CertResolver::empty());
+    let serving = Arc::new(CertResolver::default());
     let mut registry = registry();
     let metrics = Metrics::register(&mut registry);
     let mode = Mode::Secret {

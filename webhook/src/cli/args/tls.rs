@@ -159,7 +159,7 @@ impl TlsArgs {
                 )?;
                 let reconciler = CertificateReconciler::new(store, names, mode);
                 let source = CertificateSource::Cluster(Box::new(reconciler));
-                (source, CertResolver::empty())
+                (source, CertResolver::default())
             }
         };
         Ok((source, resolver, tls_min_version))
