@@ -119,17 +119,6 @@ impl fmt::Debug for Secret {
     }
 }
 
-// === impl StoreError ===
-
-impl StoreError {
-    /// The call that failed.
-    pub(crate) fn call(&self) -> StoreCall {
-        match self {
-            Self::Conflict { call } | Self::Timeout { call } | Self::Other { call, .. } => *call,
-        }
-    }
-}
-
 // === impl StoreCall ===
 
 impl StoreCall {

@@ -359,7 +359,7 @@ impl<C: Cluster> CertificateReconciler<C> {
                 if reason == RotationReason::Outlives {
                     warn!("CA in Secret outlives ca-lifetime: replacing it");
                 }
-                info!(%reason, "Created the next CA in the CA Secret");
+                info!(reason = %reason.name(), "Created the next CA in the CA Secret");
             }
             Step::ActivateNext => info!("Activated new CA"),
             Step::PruneRetired(cas) => info!(?cas, "Pruned retired CAs"),

@@ -4,7 +4,6 @@
 //! Every replica decides by itself. Nothing happens twice, since each decision starts from what was read, and is written
 //! only if that has not changed.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -88,12 +87,6 @@ impl RotationReason {
             Self::Requested => "requested",
             Self::Outlives => "outlives_lifetime",
         }
-    }
-}
-
-impl fmt::Display for RotationReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
