@@ -137,10 +137,10 @@ impl CaSecret {
             foreign_keys: foreign.cloned().collect(),
         };
         let others = this.current().union(&this.distrusted);
+        // More would leave no room for a new CA.
         this.retired = own
             .unwrap_or_default()
-            .filter(|certificate| !others.contains(certificate))
-            // More would leave no room for a new CA.
+            .without(&others)
             .last(MAX_STORED_CAS);
         (this, unusable)
     }
@@ -191,8 +191,7 @@ impl CaSecret {
 
     /// The distrusted CAs that do not sign any more.
     pub(super) fn inactive_distrusted(&self) -> Bundle {
-        let current = self.current();
-        self.distrusted.filter(|der| !current.contains(der))
+        self.distrusted.without(&self.current())
     }
 
     /// Returns true if an operator requested a rotation that has not started.
@@ -202,8 +201,7 @@ impl CaSecret {
 
     /// Adds CAs that do not sign any more, at `now`.
     pub(super) fn retire(&mut self, cas: &Bundle, now: SystemTime) {
-        let trusted = cas.filter(|der| !self.distrusted.contains(der));
-        self.retired = mem::take(&mut self.retired).union(&trusted);
+        self.retired = mem::take(&mut self.retired).union(&cas.without(&self.distrusted));
         self.retired_at = Some(now);
     }
 

@@ -427,12 +427,10 @@ impl<C: Cluster> CertificateReconciler<C> {
     /// replica of another mode, and may be a way to impersonate the webhook.
     fn report_foreign(&mut self, desired: &DesiredCaBundle, metrics: &Metrics) {
         let trusted = self.observed.union();
-        let ours = trusted.issued_by_us();
-        let foreign = trusted.filter(|der| {
-            ![&desired.add, &desired.remove, &ours]
-                .iter()
-                .any(|known| known.contains(der))
-        });
+        let foreign = trusted
+            .without(&trusted.issued_by_us())
+            .without(&desired.add)
+            .without(&desired.remove);
         let count = foreign.iter().count();
         metrics.set_bundle_foreign(count);
         if foreign != self.foreign && count > 0 {

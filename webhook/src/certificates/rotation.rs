@@ -151,9 +151,9 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Step {
         false => Bundle::default(),
     };
     let pruned = prunable_cas(inputs)
-        .filter(|der| !ca_secret.distrusted.contains(der))
+        .without(&ca_secret.distrusted)
         .union(&leaked)
-        .filter(|der| !trusted.contains(der));
+        .without(&trusted);
     if pruned.is_empty() {
         Step::None
     } else {
@@ -203,8 +203,8 @@ pub(super) fn apply(
             }
         }
         Step::PruneRetired(pruned) => {
-            ca_secret.retired = ca_secret.retired.filter(|der| !pruned.contains(der));
-            ca_secret.distrusted = ca_secret.distrusted.filter(|der| !pruned.contains(der));
+            ca_secret.retired = ca_secret.retired.without(&pruned);
+            ca_secret.distrusted = ca_secret.distrusted.without(&pruned);
         }
     }
     Ok(())
@@ -236,16 +236,12 @@ fn latest_not_after(inputs: &RotationInputs<'_>, lifetime: Duration) -> SystemTi
 /// because of their validity or their number.
 fn unknown_cas(inputs: &RotationInputs<'_>) -> (Bundle, Bundle) {
     let known = inputs.ca_secret.known_cas();
-    let unknown = inputs
-        .observed
-        .union()
-        .issued_by_us()
-        .valid(inputs.now)
-        .filter(|der| !known.contains(der));
+    let trusted = inputs.observed.union().issued_by_us();
+    let unknown = trusted.valid(inputs.now).without(&known);
     let forged = unknown.outliving(latest_not_after(inputs, MAX_CA_LIFETIME));
     let room = MAX_STORED_CAS.saturating_sub(known.iter().count());
-    let adoptable = unknown.filter(|der| !forged.contains(der)).first(room);
-    let others = unknown.filter(|der| !adoptable.contains(der));
+    let adoptable = unknown.without(&forged).first(room);
+    let others = unknown.without(&adoptable);
     (adoptable, others)
 }
 
@@ -286,8 +282,7 @@ pub(super) fn prunable_cas(inputs: &RotationInputs<'_>) -> Bundle {
         Some(_) => untrusted_cas(inputs).union(&others),
         None => Bundle::default(),
     };
-    let early = early.filter(|der| !inputs.in_use.contains(der));
-    out_of_use_cas(inputs, 2).union(&early)
+    out_of_use_cas(inputs, 2).union(&early.without(inputs.in_use))
 }
 
 /// The retired CAs that have expired by the wall clock, and all of them if the last retirement was this many leaf lifetimes
@@ -301,7 +296,7 @@ fn out_of_use_cas(inputs: &RotationInputs<'_>, leaf_lifetimes: u32) -> Bundle {
     } else {
         retired.expired(inputs.now)
     };
-    out_of_use.filter(|der| !inputs.in_use.contains(der))
+    out_of_use.without(inputs.in_use)
 }
 
 /// Returns true if the last retirement was this many leaf lifetimes ago by the wall clock.
@@ -597,7 +592,7 @@ mod tests {
         let many: Bundle = (0..MAX_CAS).map(|_| one()).collect();
         let fewer = {
             let first = many.iter().next().unwrap();
-            many.filter(|der| der != first)
+            many.without(&Bundle::from(first.clone()))
         };
         let ago = |days: u32| Some(fixtures.now - DAY * days);
         let more = |count: usize| {

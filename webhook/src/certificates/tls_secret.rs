@@ -77,8 +77,7 @@ impl TlsSecret {
         let get = |key| data.get(key).ok_or(TlsSecretError::MissingKey(key));
         let anchors = Bundle::read(get(CA_CRT)?);
         // Companies' bundles contain expired roots, which are not added to a `caBundle`.
-        let expired = anchors.expired(now);
-        let anchors = anchors.filter(|der| !expired.contains(der));
+        let anchors = anchors.without(&anchors.expired(now));
         if anchors.is_empty() {
             return Err(TlsSecretError::NoTrustAnchor);
         }
