@@ -11,6 +11,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use anyhow::Context;
 use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -30,7 +31,7 @@ use super::propagation::ObservedBundles;
 use super::resolver::CertResolver;
 use super::rotation::{self, RotationInputs, RotationReason, Step};
 use super::serving_policy::{self, Ready, ServedCertificate};
-use super::tls_secret::{TlsSecret, TlsSecretError};
+use super::tls_secret::TlsSecret;
 use crate::clock::wall_clock;
 
 /// How often to reconcile without a change. One long sleep would not count the hours in which the machine is suspended.
@@ -280,7 +281,7 @@ impl<C: Cluster> CertificateReconciler<C> {
         let now = context.clocks.wall;
         let in_use = self.bundle_in_use(now);
         let read = secret
-            .ok_or(TlsSecretError::Missing)
+            .context("the Secret with the certificate does not exist")
             .and_then(|secret| TlsSecret::read(&secret.data, &self.names, now));
         let Some(TlsSecret {
             certified_key,

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::Context;
+
 use super::ca_secret::{CaSecret, MAX_STORED_CAS};
 use super::lifetimes::{Lifetimes, MAX_CA_LIFETIME};
 use super::pki::bundle::Bundle;
@@ -171,7 +173,7 @@ pub(super) fn apply(
     now: SystemTime,
     lifetimes: &Lifetimes,
     names: &[String],
-) -> Result<(), rcgen::Error> {
+) -> anyhow::Result<()> {
     match step {
         Step::None | Step::TooManyCas(_) => {}
         Step::Adopt(cas) => ca_secret.retire(&cas, now),
@@ -185,7 +187,7 @@ pub(super) fn apply(
                     .started_rotation
                     .clone_from(&ca_secret.requested_rotation);
             }
-            let next = Ca::try_new_for(names, now, lifetimes.ca())?;
+            let next = Ca::try_new_for(names, now, lifetimes.ca()).context("cannot create a CA")?;
             if let Some(old) = ca_secret.next.replace(Arc::new(next)) {
                 let old = Bundle::from(old.der().clone());
                 if reason == RotationReason::Outlives {

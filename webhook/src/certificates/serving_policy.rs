@@ -8,7 +8,7 @@ use super::clocks::Clocks;
 use super::pki::bundle::Bundle;
 use super::pki::ca::Ca;
 use super::pki::certified_key::CertifiedKeyPair;
-use super::pki::leaf::{self, IssueError};
+use super::pki::leaf;
 use super::propagation::ObservedBundles;
 
 /// After so long without a webhook configuration a replica is ready: no API server calls it, and an installer that creates
@@ -61,7 +61,7 @@ impl ServedCertificate {
         leaf_lifetime: Duration,
         previous: Option<&IssuedBy>,
         now: Clocks,
-    ) -> Result<Self, IssueError> {
+    ) -> anyhow::Result<Self> {
         let wall = previous.map_or(now.wall, |previous| {
             previous.issued_at.wall + now.elapsed_since(previous.issued_at)
         });

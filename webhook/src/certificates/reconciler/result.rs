@@ -4,8 +4,6 @@ use tracing::{debug, error};
 
 use crate::certificates::cluster::{ROTATE_ANNOTATION, StoreError};
 use crate::certificates::metrics::Metrics;
-use crate::certificates::pki::leaf::IssueError;
-use crate::certificates::tls_secret::TlsSecretError;
 
 /// What a reconcile changed, and what failed.
 #[derive(Debug, Default)]
@@ -22,15 +20,9 @@ pub enum ReconcileError {
     /// A call to the API server.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The TLS Secret of mode `secret` is unusable.
+    /// The TLS Secret of mode `secret` is unusable, or a CA or a leaf could not be created.
     #[error(transparent)]
-    TlsSecret(#[from] TlsSecretError),
-    /// The leaf could not be issued.
-    #[error(transparent)]
-    Issue(#[from] IssueError),
-    /// The CA could not be created.
-    #[error("cannot create a CA")]
-    Ca(#[from] rcgen::Error),
+    Certificate(#[from] anyhow::Error),
     /// The Secret is in a state in which every write is rejected.
     #[error("{0}")]
     SecretUnwritable(String),

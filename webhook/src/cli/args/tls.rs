@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 
 use super::duration::HumanDuration;
 use crate::certificates::in_memory::InMemoryCa;
-use crate::certificates::lifetimes::{Lifetimes, LifetimesError};
+use crate::certificates::lifetimes::Lifetimes;
 use crate::certificates::metrics::{CertificateKind, Metrics};
 use crate::certificates::reconciler::{CertificateReconciler, Mode};
 use crate::certificates::resolver::CertResolver;
@@ -104,7 +104,7 @@ impl TlsArgs {
     ///
     /// # Errors
     /// When they do not fit each other.
-    pub fn lifetimes(&self) -> Result<Lifetimes, LifetimesError> {
+    pub fn lifetimes(&self) -> anyhow::Result<Lifetimes> {
         let HumanDuration(activation_delay) = self.ca_activation_delay;
         Lifetimes::try_new(self.ca_lifetime.0, self.leaf_lifetime.0, activation_delay)
     }
