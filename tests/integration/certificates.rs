@@ -1,6 +1,5 @@
 //! TLS as clients see it: versions, protocols, and a certificate that is replaced under load.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -113,11 +112,7 @@ impl Cluster for MemoryCluster {
         unreachable!("the Secret exists")
     }
 
-    async fn write_secret(
-        &self,
-        _: &str,
-        _: BTreeMap<String, Option<Vec<u8>>>,
-    ) -> Result<(), StoreError> {
+    async fn write_secret(&self, _: &Secret, _: SecretData) -> Result<(), StoreError> {
         unreachable!("another issuer writes the Secret")
     }
 

@@ -70,27 +70,13 @@ pub struct CertificateReconciler<C> {
     names: Vec<String>,
     mode: Mode,
     observed: ObservedBundles,
-    parsed: Option<ParsedSecret>,
-    retirement: Option<Retirement>,
+    /// The CA Secret as it was last read and parsed, with its version.
+    parsed: Option<(String, CaSecret)>,
+    /// The last retirement in the Secret, and since when this process has observed it.
+    retirement: Option<(Option<SystemTime>, Instant)>,
     served: Option<ServedCertificate>,
     /// The foreign certificates that were last in a caBundle.
     foreign: Bundle,
-}
-
-/// The CA Secret as it was last read and parsed.
-#[derive(Debug, Clone)]
-struct ParsedSecret {
-    resource_version: String,
-    ca_secret: CaSecret,
-    is_corrupt: bool,
-    unwritable_reason: Option<String>,
-}
-
-/// The last retirement in the Secret, and since when this process has observed it.
-#[derive(Debug, Clone, Copy)]
-struct Retirement {
-    at: Option<SystemTime>,
-    since: Instant,
 }
 
 /// The context of one reconcile.
@@ -247,10 +233,9 @@ impl<C: Cluster> CertificateReconciler<C> {
             }
             return DesiredCaBundle::for_served(in_use);
         };
-        let parsed = self.read_secret(&secret, context.clocks.wall);
-        let ca_secret = &parsed.ca_secret;
+        let ca_secret = self.read_secret(&secret, context.clocks.wall);
         let inputs = RotationInputs {
-            ca_secret,
+            ca_secret: &ca_secret,
             retired_for: self.retired_for(ca_secret.retired_at, context.clocks.monotonic),
             observed: &self.observed,
             in_use: &in_use,
@@ -262,9 +247,9 @@ impl<C: Cluster> CertificateReconciler<C> {
         let active = ca_secret.active.as_ref().filter(|active| {
             in_use.is_empty() || rotation::immediate_replacement_reason(active, &inputs).is_none()
         });
-        if has_webhooks {
-            let step = rotation::next(&inputs);
-            self.apply_step(step, &parsed, lifetimes, context).await;
+        if has_webhooks && let Some(step) = context.result.record(rotation::next(&inputs)) {
+            self.apply_step(step, &secret, &ca_secret, lifetimes, context)
+                .await;
         }
         if let Some(active) = active {
             self.sign_with(active, lifetimes.leaf(), context);
@@ -307,49 +292,56 @@ impl<C: Cluster> CertificateReconciler<C> {
     }
 
     /// Parses the Secret, unless it is at the version that was parsed last.
-    fn read_secret(&mut self, secret: &Secret, now: SystemTime) -> ParsedSecret {
-        let parsed = self
-            .parsed
-            .take()
-            .filter(|parsed| parsed.resource_version == secret.resource_version)
-            .unwrap_or_else(|| ParsedSecret::read(secret, &self.names, now));
-        self.parsed.insert(parsed).clone()
+    fn read_secret(&mut self, secret: &Secret, now: SystemTime) -> CaSecret {
+        if let Some((version, ca_secret)) = &self.parsed
+            && *version == secret.resource_version
+        {
+            return ca_secret.clone();
+        }
+        let can_sign = |ca: &Ca| {
+            let checked = ca_check::check(ca, &self.names, now).inspect_err(|error| {
+                let error = format!("{error:#}");
+                warn!(error, "CA in Secret cannot sign");
+            });
+            checked.is_ok()
+        };
+        let ca_secret = CaSecret::read(secret, can_sign);
+        let entries = &ca_secret.unusable_keys;
+        if !entries.is_empty() {
+            warn!(
+                ?entries,
+                "CA Secret has unusable entries: treating them as missing"
+            );
+        }
+        self.parsed = Some((secret.resource_version.clone(), ca_secret.clone()));
+        ca_secret
     }
 
     /// Writes the Secret as it is after `step`; without a step only if it is corrupt.
     async fn apply_step(
         &self,
         step: Step,
-        parsed: &ParsedSecret,
+        secret: &Secret,
+        ca_secret: &CaSecret,
         lifetimes: &Lifetimes,
         context: &mut ReconcileContext<'_>,
     ) {
-        match step {
-            Step::None if !parsed.is_corrupt => return,
-            Step::TooManyCas(count) => {
-                return context
-                    .result
-                    .failures
-                    .push(ReconcileError::TooManyCas(count));
-            }
-            _ => {}
+        if step == Step::None && ca_secret.unusable_keys.is_empty() {
+            return;
         }
-        let mut ca_secret = parsed.ca_secret.clone();
+        let mut ca_secret = ca_secret.clone();
         let (now, names) = (context.clocks.wall, &self.names);
         let applied = rotation::apply(step.clone(), &mut ca_secret, now, lifetimes, names);
         if context.result.record(applied).is_none() {
             return;
         }
-        let version = &parsed.resource_version;
-        let written = self.cluster.write_secret(version, ca_secret.write()).await;
+        let written = self.cluster.write_secret(secret, ca_secret.write()).await;
         if !context.result.record_write(written) {
-            let reason = parsed.unwritable_reason.clone();
+            let reason = secret.unwritable_reason.clone();
             let error = reason.map(ReconcileError::SecretUnwritable);
             return context.result.failures.extend(error);
         }
         match step {
-            // Has returned above.
-            Step::TooManyCas(_) => {}
             Step::None => info!("Repaired CA Secret"),
             Step::Adopt(cas) => info!(?cas, "Adopted CAs from caBundle"),
             Step::RecordRetirementDate => {
@@ -490,10 +482,9 @@ impl<C: Cluster> CertificateReconciler<C> {
 
     /// For how long this process has observed that this is the last retirement.
     fn retired_for(&mut self, at: Option<SystemTime>, now: Instant) -> Duration {
-        let retirement = self.retirement.filter(|retirement| retirement.at == at);
-        let retirement = retirement.unwrap_or(Retirement { at, since: now });
-        self.retirement = Some(retirement);
-        now.duration_since(retirement.since)
+        let observed = self.retirement.filter(|(last, _)| *last == at);
+        let (_, since) = *self.retirement.insert(observed.unwrap_or((at, now)));
+        now.duration_since(since)
     }
 
     /// What API servers must trust to trust the served certificate; empty if it has expired.
@@ -506,30 +497,6 @@ impl<C: Cluster> CertificateReconciler<C> {
         match self.mode {
             Mode::SelfManaged(lifetimes) => lifetimes.activation_delay(),
             Mode::Secret { activation_delay } => activation_delay,
-        }
-    }
-}
-
-// === impl ParsedSecret ===
-
-impl ParsedSecret {
-    fn read(secret: &Secret, names: &[String], now: SystemTime) -> Self {
-        let can_sign = |ca: &Ca| {
-            let checked = ca_check::check(ca, names, now).map_err(|error| {
-                let error = format!("{:#}", anyhow::Error::from(error));
-                warn!(error, "CA in Secret cannot sign");
-            });
-            checked.is_ok()
-        };
-        let (ca_secret, unusable) = CaSecret::read(secret, can_sign);
-        if !unusable.is_empty() {
-            warn!(entries = ?unusable, "CA Secret has unusable entries: treating them as missing");
-        }
-        Self {
-            resource_version: secret.resource_version.clone(),
-            ca_secret,
-            is_corrupt: !unusable.is_empty(),
-            unwritable_reason: secret.unwritable_reason.clone(),
         }
     }
 }

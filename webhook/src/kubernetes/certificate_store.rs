@@ -20,7 +20,7 @@ use super::client::connect;
 use super::event_writer::EventWriter;
 use super::watch::ChangeNotifier;
 use crate::certificates::cluster::{
-    Cluster, MAX_ROTATE_LEN, ROTATE_ANNOTATION, Secret, StoreCall, StoreError, Webhooks,
+    Cluster, MAX_ROTATE_LEN, ROTATE_ANNOTATION, Secret, SecretData, StoreCall, StoreError, Webhooks,
 };
 use crate::certificates::pki::bundle::Bundle;
 
@@ -127,18 +127,16 @@ impl Cluster for CertificateStore {
         Ok(())
     }
 
-    async fn write_secret(
-        &self,
-        version: &str,
-        keys: BTreeMap<String, Option<Vec<u8>>>,
-    ) -> Result<(), StoreError> {
+    async fn write_secret(&self, old: &Secret, data: SecretData) -> Result<(), StoreError> {
         let NamedApi { api, name } = &self.secret;
-        let data: BTreeMap<_, _> = keys
-            .into_iter()
-            .map(|(key, value)| (key, value.map(ByteString)))
-            .collect();
+        // A merge removes what is null.
+        let removed = old.data.keys().map(|key| (key.clone(), None));
+        let data = data.into_iter();
+        let written = data.map(|(key, value)| (key, Some(ByteString(value))));
+        let data: BTreeMap<_, _> = removed.chain(written).collect();
         // A merge with an outdated resourceVersion is a conflict.
         // https://kubernetes.io/docs/reference/using-api/api-concepts/#patch-and-apply
+        let version = &old.resource_version;
         let patch = json!({ "metadata": { "resourceVersion": version }, "data": data });
         let params = PatchParams {
             field_manager: Some(SECRET_FIELD_MANAGER.to_owned()),

@@ -2,8 +2,9 @@
 
 use tracing::{debug, error};
 
-use crate::certificates::cluster::{ROTATE_ANNOTATION, StoreError};
+use crate::certificates::cluster::StoreError;
 use crate::certificates::metrics::Metrics;
+use crate::certificates::rotation::TooManyCas;
 
 /// What a reconcile changed, and what failed.
 #[derive(Debug, Default)]
@@ -27,11 +28,8 @@ pub enum ReconcileError {
     #[error("{0}")]
     SecretUnwritable(String),
     /// A CA is missing, but too many are trusted already.
-    #[error(
-        "not creating another CA, since {0} are trusted already. Something keeps clearing the CA Secret, or writes CAs \
-         into caBundle. To replace all of them, annotate the Secret with {ROTATE_ANNOTATION}"
-    )]
-    TooManyCas(usize),
+    #[error(transparent)]
+    TooManyCas(#[from] TooManyCas),
     /// A bug, whose panic message precedes this in the log.
     #[error("a bug in this program: it panicked")]
     Panic,
