@@ -30,7 +30,7 @@ use super::pki::ca_check;
 use super::propagation::ObservedBundles;
 use super::resolver::CertResolver;
 use super::rotation::{self, RotationInputs, RotationReason, Step};
-use super::serving_policy::{self, Ready, ServedCertificate};
+use super::serving_policy::{self, IssuedBy, Ready, ServedCertificate};
 use super::tls_secret::TlsSecret;
 use crate::clock::wall_clock;
 
@@ -252,7 +252,7 @@ impl<C: Cluster> CertificateReconciler<C> {
                 .await;
         }
         if let Some(active) = active {
-            self.sign_with(active, lifetimes.leaf(), context);
+            self.sign_with(active, lifetimes.leaf(), &in_use, context);
         }
         desired
     }
@@ -280,7 +280,7 @@ impl<C: Cluster> CertificateReconciler<C> {
         let is_new = self.served.as_ref().is_none_or(|served| {
             served.certified_key != certified_key || served.anchors != anchors
         });
-        if is_new && self.can_serve(&anchors, now) {
+        if is_new && self.can_serve(&anchors, &in_use) {
             let next = ServedCertificate {
                 certified_key,
                 anchors,
@@ -364,11 +364,12 @@ impl<C: Cluster> CertificateReconciler<C> {
         &mut self,
         ca: &Arc<Ca>,
         leaf_lifetime: Duration,
+        in_use: &Bundle,
         context: &mut ReconcileContext<'_>,
     ) {
         let (served, now) = (self.served.as_ref(), context.clocks.wall);
         if serving_policy::should_switch_to(ca, served, leaf_lifetime, now)
-            && self.can_serve(&Bundle::from(ca.der().clone()), now)
+            && self.can_serve(&Bundle::from(ca.der().clone()), in_use)
         {
             self.issue_leaf(Arc::clone(ca), leaf_lifetime, context);
         }
@@ -376,12 +377,8 @@ impl<C: Cluster> CertificateReconciler<C> {
 
     /// Renews the leaf when it is due, whatever the Secret holds: the same CA signs it, so API servers trust it.
     fn renew_leaf(&mut self, context: &mut ReconcileContext<'_>) {
-        let issued_by = self
-            .served
-            .as_ref()
-            .and_then(|served| served.issued_by.as_ref());
-        if let Some(issued_by) =
-            issued_by.filter(|issued_by| issued_by.is_renewal_due(context.clocks))
+        if let Some(issued_by) = self.issued_by()
+            && issued_by.is_renewal_due(context.clocks)
         {
             self.issue_leaf(Arc::clone(&issued_by.ca), issued_by.leaf_lifetime, context);
         }
@@ -389,10 +386,7 @@ impl<C: Cluster> CertificateReconciler<C> {
 
     fn issue_leaf(&mut self, ca: Arc<Ca>, lifetime: Duration, context: &mut ReconcileContext<'_>) {
         let end = ca.info().not_after;
-        let previous = self
-            .served
-            .as_ref()
-            .and_then(|served| served.issued_by.as_ref());
+        let previous = self.issued_by();
         let next = ServedCertificate::issue(ca, &self.names, lifetime, previous, context.clocks);
         if let Some(next) = context.result.record(next) {
             context.metrics.set_not_after(CertificateKind::Ca, end);
@@ -400,9 +394,12 @@ impl<C: Cluster> CertificateReconciler<C> {
         }
     }
 
-    fn can_serve(&self, anchors: &Bundle, now: SystemTime) -> bool {
-        let (served, delay) = (self.served.as_ref(), self.activation_delay());
-        serving_policy::can_serve(anchors, served, &self.observed, delay, now)
+    fn issued_by(&self) -> Option<&IssuedBy> {
+        self.served.as_ref()?.issued_by.as_ref()
+    }
+
+    fn can_serve(&self, anchors: &Bundle, in_use: &Bundle) -> bool {
+        serving_policy::can_serve(anchors, in_use, &self.observed, self.activation_delay())
     }
 
     fn serve(&mut self, next: ServedCertificate, context: &ReconcileContext<'_>) {
@@ -469,8 +466,9 @@ impl<C: Cluster> CertificateReconciler<C> {
         if context.resolver.is_ready() {
             return;
         }
-        let (served, delay) = (self.served.as_ref(), self.activation_delay());
-        match serving_policy::readiness(served, &self.observed, delay, context.clocks.wall) {
+        let now = context.clocks.wall;
+        let (in_use, delay) = (self.bundle_in_use(now), self.activation_delay());
+        match serving_policy::readiness(&in_use, &self.observed, delay, now) {
             Some(Ready::Trusted) => info!("Ready: API servers trust the certificate"),
             Some(Ready::NoWebhookConfiguration) => {
                 warn!("Ready, but no webhook configuration exists: no pod will get a drainer");
@@ -487,10 +485,8 @@ impl<C: Cluster> CertificateReconciler<C> {
         now.duration_since(since)
     }
 
-    /// What API servers must trust to trust the served certificate; empty if it has expired.
     fn bundle_in_use(&self, now: SystemTime) -> Bundle {
-        let served = self.served.as_ref().filter(|served| served.is_valid(now));
-        served.map_or_else(Bundle::default, |served| served.anchors.clone())
+        serving_policy::bundle_in_use(self.served.as_ref(), now)
     }
 
     fn activation_delay(&self) -> Duration {

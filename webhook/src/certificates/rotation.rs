@@ -240,7 +240,7 @@ pub(super) fn immediate_replacement_reason(
 /// for every replica. It is read where others can write any time, so it counts for [`MAX_CLOCK_LAG`] at most.
 fn latest_not_after(inputs: &RotationInputs<'_>, lifetime: Duration) -> SystemTime {
     let now = inputs.now;
-    let written = inputs.observed.written_at().unwrap_or(UNIX_EPOCH);
+    let written = inputs.observed.written_at.unwrap_or(UNIX_EPOCH);
     now.max(written.min(now + MAX_CLOCK_LAG)) + lifetime + inputs.lifetimes.clock_skew()
 }
 
