@@ -15,7 +15,7 @@ use super::args::cluster::ClusterArgs;
 use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
 use crate::check::{Health, Section};
 use crate::cli::terminal::print;
-use crate::kubernetes::ClusterReader;
+use crate::kubernetes::{ClusterReader, load_config};
 
 use render::CheckRenderer;
 
@@ -78,7 +78,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?
         .block_on(async {
-            let reader = ClusterReader::open(cluster.into()).await?;
+            let config = load_config(cluster.kubeconfig, cluster.context).await?;
+            let reader = ClusterReader::from_config(config)?;
             collect::collect(&reader, webhook_configuration.as_deref(), &mut emit).await
         })?;
     let health = Health::of(&sections);

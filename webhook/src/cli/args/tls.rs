@@ -7,13 +7,13 @@ use anyhow::{Context, bail};
 
 use super::duration::HumanDuration;
 use crate::certificates::in_memory::InMemoryCa;
-use crate::certificates::lifetimes::{Lifetimes, LifetimesError};
+use crate::certificates::lifetimes::Lifetimes;
 use crate::certificates::metrics::{CertificateKind, Metrics};
 use crate::certificates::reconciler::{CertificateReconciler, Mode};
 use crate::certificates::resolver::CertResolver;
 use crate::certificates::source::CertificateSource;
 use crate::clock::wall_clock;
-use crate::kubernetes::CertificateStore;
+use crate::kubernetes::{CertificateStore, load_config};
 use crate::server::{ClientCa, MinVersion};
 
 /// The flags of the certificate and of TLS.
@@ -104,7 +104,7 @@ impl TlsArgs {
     ///
     /// # Errors
     /// When they do not fit each other.
-    pub fn lifetimes(&self) -> Result<Lifetimes, LifetimesError> {
+    pub fn lifetimes(&self) -> anyhow::Result<Lifetimes> {
         let HumanDuration(activation_delay) = self.ca_activation_delay;
         Lifetimes::try_new(self.ca_lifetime.0, self.leaf_lifetime.0, activation_delay)
     }
@@ -149,12 +149,17 @@ impl TlsArgs {
                 names,
                 mode,
             } => {
-                let store =
-                    CertificateStore::open(namespace, secret, webhook_configuration, names.clone())
-                        .await?;
+                let config = load_config(None, None).await?;
+                let store = CertificateStore::from_config(
+                    config,
+                    namespace,
+                    secret,
+                    webhook_configuration,
+                    names.clone(),
+                )?;
                 let reconciler = CertificateReconciler::new(store, names, mode);
                 let source = CertificateSource::Cluster(Box::new(reconciler));
-                (source, CertResolver::empty())
+                (source, CertResolver::default())
             }
         };
         Ok((source, resolver, tls_min_version))

@@ -50,7 +50,7 @@ impl ServeArgs {
             .and_then(|matches| serve::Args::from_arg_matches(&matches))
             .map_err(|error| serve_args_error(&error))?;
         let invalid = |error: &dyn Error| ServeArgsError::Invalid(error.to_string());
-        let lifetimes = args.tls().lifetimes().map_err(|error| invalid(&error))?;
+        let lifetimes = args.tls().lifetimes().map_err(|error| invalid(&*error))?;
         let certificate_mode = match args.tls().tls_secret() {
             Some(secret) => CertificateMode::Secret(secret.to_owned()),
             None => CertificateMode::SelfManaged(lifetimes),
